@@ -391,7 +391,7 @@ def test_unknown_topic_exits_with_status_2_and_lists_the_topics(shim):
     status, stdout, complaint = shim("help", "nonsense")
     assert (status, stdout) == (2, b"")
     assert (
-        "there is no topic 'nonsense'" in complaint
+        "unknown topic or command 'nonsense'" in complaint
         and "add-a-vendor" in complaint
         and "Traceback" not in complaint
     )

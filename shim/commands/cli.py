@@ -76,9 +76,9 @@ def run_shim(argv: list[str]) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         if error.errno == errno.ENOENT and error.filename is None and not get_working_directory():
             _exit_with_error(
-                "the working directory does not exist any more", "start from another one"
+                "the working directory no longer exists", "run the command from another folder"
             )
-        _exit_with_error(f"{error.filename or 'the output cannot be written'}: {error.strerror}")
+        _exit_with_error(f"{error.filename or 'cannot write the output'}: {error.strerror}")
 
 
 def _exit_with_error(text: str, hint: str = "") -> None:
@@ -115,34 +115,33 @@ def main(
         ),
     ] = (False),
 ) -> None:
-    """A drop-in `claude` for any agent CLI: one UI, every agent."""
+    "A drop-in `claude` for any agent CLI: one UI, every agent."
     register_user_profiles(os.environ)
 
 
 def translate_file(
-    vendor: Annotated[str, typer.Argument(help="The vendor that printed it.")],
+    vendor: Annotated[str, typer.Argument(help="The vendor that printed the output.")],
     file: Annotated[str, typer.Argument(help="The recorded stdout; - reads stdin.")] = "-",
     partial: Annotated[bool, typer.Option("--partial", help="Write partial messages too.")] = False,
-    dialect: Annotated[
-        str, typer.Option(help="The format of the output: claude or yume.")
-    ] = "claude",
+    dialect: Annotated[str, typer.Option(help="The output format: claude or yume.")] = "claude",
     terminator: Annotated[
         str, typer.Option(help="The line after each result: message_stop, dollar or none.")
     ] = "message_stop",
     child_exit: Annotated[
         str,
-        typer.Option("--exit", help="The exit code of the vendor, or the signal that ended it."),
+        typer.Option("--exit", help="The vendor's exit code, or the signal that ended it."),
     ] = "0",
     stderr: Annotated[str | None, typer.Option(help="A file with the recorded stderr.")] = None,
     session_id: Annotated[str | None, typer.Option(help="The session id to write.")] = None,
     stable_ids: Annotated[
         bool,
         typer.Option(
-            "--stable-ids", help="Count the ids and stop the clock: each run gives the same bytes."
+            "--stable-ids",
+            help="Use counted ids and a fixed clock, so that every run writes the same bytes.",
         ),
     ] = False,
     account: Annotated[
-        bool, typer.Option("--account", help="Write the account of repairs to stderr, as JSON.")
+        bool, typer.Option("--account", help="Write the repair report to stderr, as JSON.")
     ] = False,
 ) -> None:
     """Translate a vendor's recorded stdout to Claude's stream-json.
@@ -173,7 +172,7 @@ def translate_file(
         source = 0 if file == "-" else os.open(file, os.O_RDONLY)
         stderr_text = _read_stderr_file(stderr) if stderr else ""
     except OSError as error:
-        raise typer.BadParameter(f"{error.filename} cannot be read: {error.strerror}") from None
+        raise typer.BadParameter(f"cannot read {error.filename}: {error.strerror}") from None
     try:
         with BrokenPipeHandler():
             translate_stream(child_stream, source, 1, parsed_exit, stderr_text)

@@ -234,7 +234,7 @@ class ConversationStartup(NamedTuple):
             adapter.resolve_permission_mode_args(self.mode)
         if parse_shim_depth(self.environment) >= MAX_DEPTH:
             raise FrontendError(
-                f"the shim was started inside itself {MAX_DEPTH} times", hint="check SHIM_VENDOR"
+                f"the shim started itself {MAX_DEPTH} times", hint="check SHIM_VENDOR"
             )
         if self.vendor_list.has_several or not adapter.passthrough:
             resumed_name = invocation.resume or ""
@@ -386,7 +386,7 @@ def prepare_conversation(
     cwd = get_working_directory()
     if not cwd:
         raise FrontendError(
-            "the working directory does not exist any more", hint="start from another one"
+            "the working directory no longer exists", hint="run the command from another folder"
         )
     if settings is None:
         settings = config.load_shim_settings(invocation, environment, installed)

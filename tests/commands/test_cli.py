@@ -255,9 +255,9 @@ def test_installed_vendors_are_printed_as_a_table_and_missing_vendors_are_named(
     rows = [line.split() for line in table.splitlines()[1:]]
     assert status == 0
     assert rows == [
-        ["codex", "0.201.3", "newer", "conversations", f"{local_box.bin}/codex"],
-        ["kilo", "7.7.9", "yes", "nobody", f"{local_box.bin}/kilo"],
-        ["pi", "1.5.2", "yes", "conversations", f"{local_box.bin}/pi"],
+        ["codex", "0.201.3", "newer", "interactive", f"{local_box.bin}/codex"],
+        ["kilo", "7.7.9", "yes", "never", f"{local_box.bin}/kilo"],
+        ["pi", "1.5.2", "yes", "interactive", f"{local_box.bin}/pi"],
         ["qwen", "0.24.4", "yes", "yes", f"{local_box.bin}/qwen"],
         ["demo", "no", "bundled"],
     ]
@@ -266,7 +266,7 @@ def test_installed_vendors_are_printed_as_a_table_and_missing_vendors_are_named(
         and "shim vendors --all" in footer
     )
     assert (
-        "kilo asks nobody: it runs every tool that it has, in every session" in footer
+        "kilo never asks for permission: all of its tools run automatically" in footer
         and "qwen asks" not in footer
     )
 
@@ -298,8 +298,8 @@ def test_capabilities_of_a_vendor_match_its_profile(shim):
     )
     assert rows["claude"]["cannot"] == rows["claude"]["emulated"] == []
     assert (
-        rows["qwen"]["driven"] == "one process a conversation"
-        and rows["kilo"]["driven"] == "one process a message"
+        rows["qwen"]["driven"] == "one process per conversation"
+        and rows["kilo"]["driven"] == "one process per message"
     )
 
 
@@ -317,7 +317,7 @@ def test_configured_program_and_driver_are_listed(shim, local_box, slow):
     local_box.write_settings(f'[vendors.qwen]\nbin = "{path}"\ndriver = "one-way"\n')
     rows = {row["name"]: row for row in json.loads(shim("vendors", "--json")[1])}
     assert (rows["qwen"]["program"], rows["qwen"]["version"]) == (path, "0.24.4")
-    assert rows["qwen"]["driven"] == "one process a message"
+    assert rows["qwen"]["driven"] == "one process per message"
 
 
 @pytest.mark.parametrize("columns", [80, 100, 140])
@@ -392,7 +392,7 @@ def test_install_reports_the_path_and_the_claude_on_path(shim, local_box, monkey
 def test_install_reports_a_vendor_without_permission_prompts(shim, local_box, monkeypatch):
     monkeypatch.setenv("PATH", str(local_box.bin))
     _, stdout, _ = shim("install", "--vendor", "kilo", "--to", str(local_box.bin))
-    assert "kilo asks nobody: it runs every tool that it has, in every session" in stdout.decode()
+    assert "kilo never asks for permission: all of its tools run automatically" in stdout.decode()
 
 
 @pytest.mark.parametrize(
@@ -411,21 +411,21 @@ def test_install_checks_the_vendor_and_prints_the_next_step(
     monkeypatch.setenv("PATH", f"{local_box.bin}:/usr/bin:/bin")
     local_box.write_program("qwen", f'[ "$*" = --version ] && echo 0.24.4 || {answer}\n')
     status, stdout, _ = shim("install", "--vendor", "qwen", "--to", str(local_box.bin))
-    assert status == 0 and "✓ version 0.24.4 was tested" in stdout.decode()
+    assert status == 0 and "✓ version 0.24.4 (tested: " in stdout.decode()
     assert stdout.decode().splitlines(keepends=True)[-1].startswith(next_step)
 
 
 def test_install_without_a_vendor_lists_installed_vendors(shim, local_box, slow, monkeypatch):
     monkeypatch.setenv("PATH", f"{local_box.bin}")
     nothing = shim("install", "--to", str(local_box.bin))[1].decode()
-    assert "no program of any vendor was found on PATH" in nothing
+    assert "no vendor's program was found on PATH" in nothing
     assert "`npm install -g @qwen-code/qwen-code`" in nothing and nothing.endswith(
         "next: shim install --vendor qwen\n"
     )
     local_box.write_program("qwen", "echo 0.24.4\n")
     local_box.write_program("pi", "echo 1.5.2\n")
     output = shim("install", "--to", str(local_box.bin))[1].decode()
-    assert "no vendor is chosen; found: pi, qwen" in output and output.endswith(
+    assert "no default vendor is set; found on PATH: pi, qwen" in output and output.endswith(
         "next: shim install --vendor pi\n"
     )
 
@@ -451,19 +451,19 @@ def test_repeated_uninstall_succeeds_and_reports_remaining_files(shim, local_box
     status, stdout, _ = shim("uninstall", "--to", str(local_box.bin))
     assert (
         status == 0
-        and f"left {local_box.config.parent}: your settings and your own vendors" in stdout.decode()
+        and f"left {local_box.config.parent}: your settings and custom vendors" in stdout.decode()
     )
     status, stdout, _ = shim("uninstall", "--to", str(local_box.bin))
     assert (
         status == 0
-        and f"there is no {local_box.bin}/claude, so there is nothing to remove" in stdout.decode()
+        and f"{local_box.bin}/claude does not exist; nothing to remove" in stdout.decode()
     )
 
 
 def test_uninstall_preserves_a_foreign_claude(shim, local_box):
     local_box.write_program("claude", "echo real\n")
     status, stdout, _ = shim("uninstall", "--to", str(local_box.bin))
-    assert status == 0 and b"is not a file that `shim install` wrote; it is left alone" in stdout
+    assert status == 0 and b"was not written by `shim install`; it is left alone" in stdout
     assert "echo real" in (local_box.bin / "claude").read_text()
 
 
@@ -488,9 +488,7 @@ def test_purge_removes_shim_files_and_preserves_other_files(shim, local_box):
 def test_install_warns_about_an_earlier_claude_on_path(shim, local_box, monkeypatch):
     other = local_box.write_program("claude", "", folder=local_box.path / "first")
     monkeypatch.setenv("PATH", f"{local_box.path}/first:{local_box.bin}")
-    assert (
-        f"PATH still finds {other} first" in shim("install", "--to", str(local_box.bin))[1].decode()
-    )
+    assert f"PATH finds {other} first" in shim("install", "--to", str(local_box.bin))[1].decode()
 
 
 def test_install_reports_a_target_folder_that_is_not_on_path(shim, local_box, monkeypatch):
@@ -530,7 +528,7 @@ def test_install_force_backs_up_a_claude_that_uninstall_restores(shim, local_box
     status, _, complaint = shim("install", "--to", str(local_box.bin))
     assert status == 1 and "hint: " in complaint
     assert b"claude.before-shim" in shim("install", "--to", str(local_box.bin), "--force")[1]
-    assert b"is back" in shim("uninstall", "--to", str(local_box.bin))[1]
+    assert b"restored the previous file" in shim("uninstall", "--to", str(local_box.bin))[1]
 
 
 @pytest.mark.parametrize("args", [("--vendor", "nobody"), ("--as", "ls"), ("--vendor", "../x")])
@@ -611,8 +609,8 @@ def test_removed_working_directory_is_reported_by_the_process(box, args):
         command, cwd=box.cwd, env=environment, capture_output=True, text=True, timeout=PATIENCE
     )
     assert done.returncode == 1
-    assert "the working directory does not exist any more" in done.stderr + done.stdout
-    assert "output cannot be written" not in done.stderr and "Traceback" not in done.stderr
+    assert "the working directory no longer exists" in done.stderr + done.stdout
+    assert "cannot write the output" not in done.stderr and "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize("args", [("doctor",), ("run", "hi")])
@@ -628,8 +626,8 @@ def test_removed_working_directory_is_reported_by_doctor_and_run(
     removed_folder.rmdir()
     status, printed, complaint = shim(*args)
     assert status == 1
-    assert "the working directory does not exist any more" in complaint + printed.decode()
-    assert "output cannot be written" not in complaint
+    assert "the working directory no longer exists" in complaint + printed.decode()
+    assert "cannot write the output" not in complaint
 
 
 def test_error_names_the_reason_if_the_state_folder_cannot_be_created(box):

@@ -194,4 +194,4 @@ def test_collector_rejection_is_reported_as_an_error(
     casts: dict[str, Path], collector: tuple[str, list[tuple[str, str, bytes]]]
 ) -> None:
     result = send_recording(casts["pi/1.5.2-bash"], collector[0])
-    assert "did not take the spans" in result["error"] and result["hint"]
+    assert "rejected the spans" in result["error"] and result["hint"]

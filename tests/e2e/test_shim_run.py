@@ -126,13 +126,13 @@ def test_suggested_allow_rule_permits_a_call_denied_without_a_terminal(
     assert "⊘ ended with 1 denied call" in output and "✓ done" not in output
     assert not (frontend.folder / MADE).exists()
     (advice,) = (line for line in output.splitlines() if line.startswith("to allow it: shim run "))
-    assert "on a terminal, shim run asks you" in advice
+    assert "on a terminal, `shim run` asks you" in advice
     flags = shlex.split(advice.removeprefix("to allow it: shim run ").partition(" …")[0])
     assert "✓ done" in run_piped(*flags), flags
     assert (frontend.folder / MADE).exists()
     # qwen says of a write in its plan mode that it failed, not that it was denied
     if call == TOUCH:
-        assert "the mode plan lets nothing be changed" in run_piped("--permission-mode", "plan")
+        assert "plan mode allows no changes" in run_piped("--permission-mode", "plan")
 
 
 @parametrize_vendors(full=(QWEN, PI, CODEX, CLAUDE_ITSELF))

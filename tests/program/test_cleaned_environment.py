@@ -39,7 +39,7 @@ def test_recursion_limit_reads_the_claude_shim_prefix(box, fake):
     done = box.run_claude(
         *ASK, CLAUDE_SHIM_VENDOR="demo", CLAUDE_SHIM_BIN=fake, CLAUDE_SHIM_DEPTH=str(MAX_DEPTH)
     )
-    assert done.status == 1 and "inside itself" in done.stderr
+    assert done.status == 1 and "started itself" in done.stderr
 
 
 def test_installed_wrapper_and_doctor_read_the_claude_shim_prefix(box, fake):

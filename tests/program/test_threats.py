@@ -741,7 +741,7 @@ def test_drop_in_nested_too_deeply_is_refused(box, demo, depth, status):
     done = box.run_claude(*ASK, SHIM_DEPTH=depth, **demo)
     assert done.status == status
     if status:
-        assert done.cause == "refused" and "inside itself" in done.stderr
+        assert done.cause == "refused" and "started itself" in done.stderr
     else:
         assert box.read_record()["environment"]["SHIM_DEPTH"] == str(int(depth) + 1)
 

@@ -51,9 +51,9 @@ STATE_VARIABLES = {
 }
 ReplayEvent = tuple[str, bytes]
 # Notes that explain why the current output continues after the recording, or differs from it.
-CUT_OFF_REASON = "the recording was cut off there"
-SILENCE_REASON = "the vendor said nothing for too long in it, and no check waits so long"
-STOP_REASONS = {"limit": "no more was recorded", "timeout": SILENCE_REASON}
+CUT_OFF_REASON = "the recording was cut off at this point"
+SILENCE_REASON = "the vendor was silent for longer than a check waits"
+STOP_REASONS = {"limit": "the recording has no more lines", "timeout": SILENCE_REASON}
 
 
 class RecordingCheckResult(NamedTuple):
@@ -73,11 +73,13 @@ def check_recording(path: str) -> RecordingCheckResult:
     except RecordingError as error:
         return RecordingCheckResult(path, "failed", reason=str(error))
     if not child_count:
-        return RecordingCheckResult(path, "skipped", reason="no child answered in it")
+        return RecordingCheckResult(
+            path, "skipped", reason="no child process answered in this recording"
+        )
     if stop_reason == SILENCE_REASON:
         return RecordingCheckResult(path, "skipped", reason=SILENCE_REASON)
     if not any(code == "O" for code, _ in events):
-        return RecordingCheckResult(path, "skipped", reason="nothing was said in it")
+        return RecordingCheckResult(path, "skipped", reason="the recording has no output")
     with tempfile.TemporaryDirectory(prefix="shim-check-") as folder:
         folder = os.path.realpath(folder)
         for name in ("home", "work"):
@@ -114,7 +116,7 @@ def _load_events(path: str) -> tuple[RecordingHeader, list[ReplayEvent], int, st
         os.close(descriptor)
     if size > MAX_RECORDING_BYTES:
         raise RecordingError(
-            f"the cast is larger than {MAX_RECORDING_BYTES} bytes, which is more than is ever recorded"
+            f"the recording is larger than {MAX_RECORDING_BYTES} bytes, the limit of a recorder"
         )
     recording = Recording(path)
     events: list[ReplayEvent] = []
@@ -291,7 +293,7 @@ def _replay_and_compare(
     input_lines = [line for code, line in events if code == "i"]
     if not prints_stream_json and any(code == "signal" for code, _ in events):
         return RecordingCheckResult(
-            path, "skipped", reason="this format does not show where a signal came"
+            path, "skipped", reason="this format does not store when a signal arrived"
         )
     if not (is_interactive and prints_stream_json):
         for line in input_lines:
@@ -305,9 +307,7 @@ def _replay_and_compare(
                 b"".join(iter(lambda: process.read_line(LINE_TIMEOUT_S), None))
             )
         except TimeoutError:
-            return RecordingCheckResult(
-                path, "failed", reason="the drop-in did not come to its end"
-            )
+            return RecordingCheckResult(path, "failed", reason="the drop-in did not finish")
         return _compare_outputs(path, recorded_lines, current_lines, normalizers)
     line_number, remaining_inputs = 0, len(input_lines)
     for code, line in [*events, ("end", b"")]:

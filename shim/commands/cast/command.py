@@ -20,7 +20,7 @@ from shim.story.terminal.progress import show_progress
 
 app = typer.Typer(
     name="cast",
-    help="List, add up, verify, redact and cut recordings.\n\nExample: shim cast list ~/casts",
+    help="List, summarize, verify and redact recordings.\n\nExample: shim cast list ~/casts",
     cls=TitledCommandGroup,
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -34,10 +34,10 @@ def verify(
     ],
     as_json: JsonOption = False,
 ) -> None:
-    """Verify that recordings are whole and unchanged.
+    """Verify that recordings are complete and unchanged.
 
-    Damaged lines are named. Exit 1 when one is damaged or cut off. The checksums prove damage; they
-    do not prove who wrote the file.
+    Damaged lines are listed. The exit status is 1 if a recording is damaged or cut off. The
+    checksums detect damage; they do not prove who wrote the file.
 
     Example: shim cast verify ~/casts
     """
@@ -75,27 +75,27 @@ def redact(
     cast: RecordingArgument,
     pattern: Annotated[
         list[str] | None,
-        typer.Option(help="Blank what this regular expression (Python) matches, too."),
+        typer.Option(help="Also redact matches of this regular expression (Python syntax)."),
     ] = None,
     text: Annotated[
-        list[str] | None, typer.Option(help="Blank these words wherever they stand.")
+        list[str] | None, typer.Option(help="Also redact this text wherever it occurs.")
     ] = None,
     in_place: Annotated[bool, typer.Option("--in-place", help="Replace the recording.")] = False,
     output: Annotated[
         str | None,
-        typer.Option("-o", "--output", help="Write to this new file, which must not exist."),
+        typer.Option("-o", "--output", help="Write to this file, which must not exist."),
     ] = None,
     force: Annotated[
         bool, typer.Option("--force", help="Accept a recording that is damaged or cut off.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Blank secrets in a recording.
+    """Redact secrets in a recording.
 
-    What looks like a secret, and your own patterns and words, is blanked and counted. Strings of
-    JSON, plain lines and base64 are searched, also for secrets that are split over lines (your own
-    up to 512 characters). An expression may take 5 seconds for one text. The new file has checksums
-    of its own.
+    Text that looks like a secret is redacted and counted, and so is text that your own patterns and
+    strings match. JSON strings, plain lines and base64 are searched, also for secrets that are
+    split over lines (your own: up to 512 characters). A pattern may take at most 5 seconds for one
+    text. The new file has its own checksums.
 
     Example: shim cast redact run.cast --pattern 'ACME-[0-9]{6}' --text 'project moonlight' -o
     clean.cast
@@ -104,19 +104,20 @@ def redact(
     from shim.recording.folders import redact_cast
 
     if in_place == (output is not None):
-        raise typer.BadParameter("give either --in-place or -o FILE")
+        raise typer.BadParameter("pass either --in-place or -o FILE")
     result = redact_cast(cast, output, pattern or [], text or [], force=force)
     if as_json:
         print_json(result._asdict())
     else:
         print_line(
-            f"{output or cast}: {describe_redactions(dict(result.counts)) or 'nothing was found'}"
+            f"{output or cast}: {describe_redactions(dict(result.counts)) or 'no secrets found'}"
         )
         if result.skipped:
             print_line(f"  left out: {pluralize(result.skipped, 'line')} that cannot be read")
         if result.lost:
             print_line(
-                "  more secrets are split over lines than one pass finds: run it again on the new recording"
+                "  more secrets are split over lines than one pass can redact: run it "
+                "again on the new recording"
             )
     if result.lost:
         raise typer.Exit(1)
@@ -127,25 +128,27 @@ def fixture(
     cast: RecordingArgument,
     to: Annotated[
         str,
-        typer.Option("--to", help="The folder of fixtures; the case becomes VENDOR/NAME in it."),
+        typer.Option(
+            "--to", help="The folder of fixtures; the case is written to VENDOR/NAME in it."
+        ),
     ],
     child: Annotated[
         int | None, typer.Option(help="The number of the child, if there are several.")
     ] = None,
     turn: Annotated[
-        int | None, typer.Option(help="Take the child that was started for this turn.")
+        int | None, typer.Option(help="Use the child that was started for this turn.")
     ] = None,
     name: Annotated[
         str, typer.Option(help="The name of the case; by default the name of the recording.")
     ] = "",
     redact: Annotated[
-        str | None, typer.Option(help="casts blanks secrets first; none keeps every byte.")
+        str | None, typer.Option(help="casts redacts secrets first; none keeps every byte.")
     ] = None,
 ) -> None:
-    """Cut a test case out of a recording.
+    """Extract a test case from a recording.
 
-    It has what a child printed, how the child was started and ended, and what the shim says for it.
-    A recording that was made with `redact = "none"` needs --redact.
+    The case contains the output of one child, how the child was started and how it exited, and the
+    shim's translation. A recording made with `redact = "none"` needs --redact.
 
     Example: shim cast fixture run.cast --to fixtures --name 0.87.1-long-reply
     """
@@ -160,11 +163,13 @@ def fixture(
     print_line(f"wrote {result.folder}" + (f"; {redaction_text}" if redaction_text else ""))
     if result.has_golden:
         print_line(
-            "fill in scenario and pins in case.toml, and read claude.ndjson: it is what the shim says now"
+            "complete scenario and pins in case.toml, and check claude.ndjson, the current "
+            "translation"
         )
     else:
         print_line(
-            "fill in scenario and pins in case.toml; there is no golden, because the vendor is unknown here"
+            "complete scenario and pins in case.toml; there is no golden, because the "
+            "vendor is unknown"
         )
 
 

@@ -89,13 +89,13 @@ class RecordedChildDetails:
     ) -> str:
         gaps = [*self.gaps]
         if self.exit_status is None:
-            gaps.append("how the program ended is not known")
+            gaps.append("how the program exited is unknown")
         if self._stdin_bytes > MAX_STDIN_BYTES:
-            gaps.append(f"its stdin of {self._stdin_bytes} bytes is left out")
+            gaps.append(f"its stdin of {self._stdin_bytes} bytes is omitted")
         argv = [arg for arg in child_run.start_fields.get("argv") or () if isinstance(arg, str)]
         fields: dict[str, Any] = {
             "source": "recorded",
-            "cli": f"{vendor} {header.vendor_version or '(version not known)'}",
+            "cli": f"{vendor} {header.vendor_version or '(unknown version)'}",
             "scenario": f"{PLACEHOLDER_PREFIX}what happens in the run",
             "pins": f"{PLACEHOLDER_PREFIX}the behaviour that this case holds, in one sentence",
             "gap": "; ".join(gaps),
@@ -134,34 +134,35 @@ def extract_fixture(
     report = verify_cast_file(path)
     if not report.chained:
         raise RecordingError(
-            f"{path} is {report.state}", hint=f"`shim cast verify {path}` says where"
+            f"{path} is {report.state}", hint=f"`shim cast verify {path}` shows where"
         )
     header = load_cast_header(path)
     child_run = _choose_child(path, list(_list_children(path)), child_number, turn_number)
     vendor = str(child_run.start_fields.get("vendor") or header.vendor)
     if not is_valid_vendor_name(vendor):
         raise RecordingError(
-            f"{path} is of {escape_control_chars(vendor)[:40]!r}, which cannot be the name of a vendor"
+            f"{path} names the vendor {escape_control_chars(vendor)[:40]!r}, which is not "
+            "a valid vendor name"
         )
     if redact is None and header.redact not in ("casts", "all"):
         raise RecordingError(
-            f"{path} was recorded with its secrets",
-            hint="--redact casts blanks what looks like a secret, --redact none keeps every byte",
+            f"{path} was recorded without redaction",
+            hint="--redact casts redacts what looks like a secret, --redact none keeps every byte",
         )
     name = name or os.path.basename(path).removesuffix(".cast")
     if validate_vendor_session_id(name) is None or ":" in name:
         raise RecordingError(
-            f"{escape_control_chars(name)[:40]!r} cannot be the name of a case",
-            hint="--name may have letters, digits, dot, dash, underscore",
+            f"{escape_control_chars(name)[:40]!r} is not a valid case name",
+            hint="--name may have letters, digits, dots, dashes and underscores",
         )
     folder = os.path.join(target_folder, vendor, name)
     try:
         os.makedirs(os.path.dirname(folder), exist_ok=True)
         os.mkdir(folder)
     except FileExistsError:
-        raise RecordingError(f"{folder} exists already", hint="choose another --name") from None
+        raise RecordingError(f"{folder} already exists", hint="choose another --name") from None
     except OSError as error:
-        raise RecordingError(f"{folder} cannot be made: {error.strerror}") from None
+        raise RecordingError(f"{folder} cannot be created: {error.strerror}") from None
     details = RecordedChildDetails()
     if report.cut:
         details.gaps.append("the recording was cut off")
@@ -268,11 +269,11 @@ def _choose_child(
     if len(matches) == 1:
         return matches[0]
     if not runs:
-        raise RecordingError(f"{path} has no child: nothing was started in this run")
+        raise RecordingError(f"{path} has no child process: nothing was started in this run")
     children_text = ", ".join(map(str, runs[:MAX_LISTED_CHILDREN])) + (
         ", …" if len(runs) > MAX_LISTED_CHILDREN else ""
     )
-    problem = f"{len(matches)} of its children fit" if matches else "none of its children fits"
+    problem = f"{len(matches)} child processes match" if matches else "no child process matches"
     raise RecordingError(
         f"{path}: {problem}; it has {children_text}", hint="choose one with --child N or --turn N"
     )

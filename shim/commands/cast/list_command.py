@@ -33,10 +33,10 @@ STATE_COLORS = {"ok": "green", "cut off": "yellow", "damaged": "red", "unreadabl
 
 
 def list_recordings(casts: RecordingsArgument = None, as_json: JsonOption = False) -> None:
-    """List recordings: when, which vendor, what was asked, how it went.
+    """List recordings: time, vendor, prompt and outcome.
 
-    Without CAST, the recordings of the folder that `record` names. A file that cannot be read has a
-    row that says why.
+    Without CAST, lists the folder of the setting `record`. An unreadable file gets a row with the
+    reason.
 
     Example: shim cast list ~/casts
     """

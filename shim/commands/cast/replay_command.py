@@ -17,17 +17,20 @@ CastsArgument = Annotated[
     ),
 ]
 SideOption = Annotated[
-    str, typer.Option("--as", help="vendor plays the child's bytes, claude what the frontend saw.")
+    str,
+    typer.Option(
+        "--as", help="vendor: replay the child's output; claude: replay what the frontend received."
+    ),
 ]
 ChildOption = Annotated[
-    int, typer.Option(help="The number of the child, if each message had one.", min=1)
+    int, typer.Option(help="The number of the child, if each message has its own child.", min=1)
 ]
 SpeedOption = Annotated[
-    float, typer.Option(help="2 plays twice as fast, 0 without pauses.", min=0.0)
+    float, typer.Option(help="2 replays twice as fast, 0 without pauses.", min=0.0)
 ]
 MaxGapOption = Annotated[float | None, typer.Option(help="The longest pause, in seconds.", min=0.0)]
 CheckOption = Annotated[
-    bool, typer.Option("--check", help="Compare today's translation with the recorded one.")
+    bool, typer.Option("--check", help="Compare the current translation with the recorded one.")
 ]
 CheckJsonOption = Annotated[
     bool, typer.Option("--json", help="Print the result of --check as JSON.")
@@ -43,10 +46,11 @@ def replay(
     check: CheckOption = False,
     as_json: CheckJsonOption = False,
 ) -> None:
-    """Play a recorded session, or check it.
+    """Replay a recorded session, or check it.
 
-    It is played on stdout: as the vendor printed it, or as its frontend saw it. Where the recorded
-    child was sent a line, the replay waits for a line on stdin, unless stdin is a terminal.
+    Writes the recording to stdout: as the vendor printed it, or as its frontend received it. If the
+    recorded child received a line, the replay waits for a line on stdin, unless stdin is a
+    terminal.
 
     Example: shim replay session.cast --as claude --speed 4 --max-gap 2
     """
@@ -57,7 +61,8 @@ def replay(
     check_option_value(SIDES, side, "--as")
     if len(casts) > 1:
         raise typer.BadParameter(
-            "only one recording can be played at a time; --check takes several", param_hint="CAST"
+            "only one recording can be replayed at a time; --check accepts several",
+            param_hint="CAST",
         )
     if as_json:
         warn("--json has no effect without --check\n")

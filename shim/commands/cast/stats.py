@@ -37,21 +37,23 @@ MAX_LISTED_TOOLS = 20  # of a vendor, in a terminal; --json and --to html have t
 def print_stats(
     casts: RecordingsArgument = None,
     as_json: JsonOption = False,
-    to: Annotated[str | None, typer.Option("--to", help="html writes a page to stdout.")] = None,
+    to: Annotated[
+        str | None, typer.Option("--to", help="html: write an HTML page to stdout.")
+    ] = None,
 ) -> None:
-    """Add recordings up: turns, calls, failures, time, tokens, cost.
+    """Summarize recordings: turns, calls, failures, time, tokens, cost.
 
-    The sums are for each vendor and each tool. Without CAST, the recordings of the folder that
-    `record` names.
+    There is a summary for each vendor and each tool. Without CAST, reads the folder of the setting
+    `record`.
 
     Example: shim cast stats ~/casts --to html > stats.html
     """
     check_option_value(("html",), to, "--to")
     if to and as_json:
-        raise typer.BadParameter("give only one of them", param_hint="--json, --to")
+        raise typer.BadParameter("they cannot be combined", param_hint="--json, --to")
     if to and sys.stdout.isatty():
         raise typer.BadParameter(
-            "a terminal cannot show a page: send it to a file with `> stats.html`",
+            "a terminal cannot show an HTML page: redirect it to a file with `> stats.html`",
             param_hint="--to",
         )
     total, by_vendor = collect_run_statistics(casts or [get_recording_folder(os.environ)])
@@ -131,7 +133,10 @@ def _print_statistics(
     ]:
         if rows:
             console.print()
-        states_text = f"of {pluralize(total.runs, 'recording')}, {', '.join(state_texts)}: `shim cast list` names them"
+        states_text = (
+            f"of {pluralize(total.runs, 'recording')}, {', '.join(state_texts)}: `shim cast "
+            "list` shows them"
+        )
         console.print(Text(states_text), soft_wrap=True)
 
 
@@ -152,7 +157,7 @@ def _print_tools(console: Console, vendor: str, statistic: RecordedRunStatistics
     if len(sorted_tools) > MAX_LISTED_TOOLS:
         console.print(
             Text(
-                f"and {len(sorted_tools) - MAX_LISTED_TOOLS} more tools: --json has them all",
+                f"and {len(sorted_tools) - MAX_LISTED_TOOLS} more tools; --json prints all of them",
                 style="dim",
             )
         )

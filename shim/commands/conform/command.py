@@ -35,28 +35,28 @@ def check_conformance(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     kind: Annotated[
         CheckedProgramKind,
-        typer.Option("--as", help="real leaves out the rules that bind drop-ins only."),
+        typer.Option("--as", help="real: skip the rules that apply only to drop-ins."),
     ] = CheckedProgramKind.DROP_IN,
     timeout: Annotated[
-        float, typer.Option(min=0.1, max=3600, help="The seconds that one answer may take.")
+        float, typer.Option(min=0.1, max=3600, help="The time limit for one answer, in seconds.")
     ] = DEFAULT_TIMEOUT_S,
-    prompt: Annotated[str | None, typer.Option(help="A message that has a short answer.")] = None,
+    prompt: Annotated[str | None, typer.Option(help="A message with a short answer.")] = None,
     tool_prompt: Annotated[
         str | None,
-        typer.Option(help="A message that needs a tool. What it asks permission for is allowed."),
+        typer.Option(help="A message that needs a tool. Its permission prompts are allowed."),
     ] = None,
     long_prompt: Annotated[
-        str | None, typer.Option(help="A message that has a long answer, which is interrupted.")
+        str | None, typer.Option(help="A message with a long answer, which is interrupted.")
     ] = None,
     frontend: Annotated[
-        EmulatedFrontend, typer.Option(help="How the command is started.")
+        EmulatedFrontend, typer.Option(help="The frontend whose way to start the command is used.")
     ] = EmulatedFrontend.ALL,
 ) -> None:
-    """Check a claude-like command against Claude's contract.
+    """Check a claude-compatible command against Claude's contract.
 
-    It is a check from outside. The command is started about forty times, for some twenty short
-    turns, in a temporary folder and with your environment. It asks your model, which may cost
-    money, and writes the files that it always writes. Exit 1 when a MUST is broken.
+    The command is tested from outside. It is started about forty times, for about twenty short
+    turns, in a temporary folder and with your environment. It sends requests to your model, which
+    may cost money, and writes its usual files. The exit status is 1 if a MUST rule is broken.
 
     Example: shim conform -- claude
     """
@@ -72,7 +72,7 @@ def check_conformance(
     ):
         if value is not None and (not value.strip() or value.startswith("-") or "\0" in value):
             raise typer.BadParameter(
-                "it is empty, begins with a dash, or contains NUL", param_hint=name
+                "must not be empty, begin with a dash, or contain NUL", param_hint=name
             )
     options = ConformanceOptions(
         drop_in=kind is CheckedProgramKind.DROP_IN,

@@ -76,8 +76,8 @@ def find_free_backup_path(path: str) -> str:
         if not os.path.lexists(backup_path):
             return backup_path
     raise FrontendError(
-        f"{MAX_BACKUPS - 1} older files are kept beside {path}",
-        hint="remove those that you do not need",
+        f"{MAX_BACKUPS - 1} older backup files exist next to {path}",
+        hint="remove the ones you do not need",
     )
 
 

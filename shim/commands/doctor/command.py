@@ -26,24 +26,24 @@ def doctor(
             "--wait",
             min=0.1,
             max=600,
-            help="Seconds to wait for the version of a program; by default 10.",
+            help="Seconds to wait for a program's version; by default 10.",
         ),
     ] = None,
     project: Annotated[
         str | None,
-        typer.Option("--project", help="A folder: say which claude the programs below it start."),
+        typer.Option("--project", help="Show which claude the programs in this folder start."),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Say what works on this machine, and what to fix.
+    """Check this installation, and suggest fixes.
 
-    The settings, the state folder, PATH and the program of each vendor are checked. Programs are
-    asked for their version; no turn is started. Exit 1 when VENDOR does not work, or without VENDOR
-    the one that answers by default.
+    Checks the settings, the state folder, PATH and the program of each vendor. Each program is
+    asked for its version; no turn is started. The exit status is 1 if VENDOR does not work, or
+    without VENDOR if the default vendor does not.
 
     Example: shim doctor qwen
     """
-    with show_status("asking programs for their version and login …"):
+    with show_status("checking versions and logins …"):
         logins = collect_missing_login_messages(os.environ)
         diagnosis = build_diagnosis(
             [vendor] if vendor else [], os.environ, os.getcwd(), wait, logins

@@ -154,12 +154,12 @@ def _check_choice(
                 [report.name for report in reports if report.program not in (None, "bundled")]
             )
         ]
-    fix = f"known are: {', '.join(VENDORS)}"
+    fix = f"the vendors are: {', '.join(VENDORS)}"
     unknown = [name for name in required_names if name not in VENDORS]
     return [
         DiagnosisFinding(
             PROBLEM,
-            f"the chosen vendor {name[:40]!r} is unknown{format_spelling_suggestion(name, VENDORS)}",
+            f"unknown vendor {name[:40]!r}{format_spelling_suggestion(name, VENDORS)}",
             fix,
         )
         for name in unknown
@@ -176,12 +176,15 @@ def explain_missing_default_vendor(installed_vendors: Sequence[str]) -> Diagnosi
             "`vendor` in config.toml, or --shim-vendor for each run"
         )
         return DiagnosisFinding(
-            WARNING, f"no vendor is chosen; found: {', '.join(installed_vendors)}", fix
+            WARNING, f"no default vendor is set; found on PATH: {', '.join(installed_vendors)}", fix
         )
     install_command = get_adapter(EXAMPLE_VENDOR).cli.install_command
-    fix = f"install one, for example {EXAMPLE_VENDOR} with `{install_command}`; `shim install --vendor demo` needs none"
+    fix = (
+        f"install one, for example {EXAMPLE_VENDOR} with `{install_command}`; `shim install "
+        "--vendor demo` needs no agent CLI"
+    )
     return DiagnosisFinding(
-        PROBLEM, "no vendor is chosen, and no program of any vendor was found on PATH", fix
+        PROBLEM, "no default vendor is set, and no vendor's program was found on PATH", fix
     )
 
 
@@ -265,7 +268,7 @@ def check_vendor(
                 # else `_check_promises` says what was found
                 if is_silent or not version_check.distrust:
                     findings += _check_version(adapter, version, probe, level)
-                reason = "its version is not recognised" if is_silent else version_check.distrust
+                reason = "its version is not recognized" if is_silent else version_check.distrust
                 findings += _check_promises(
                     adapter, vendor_settings, version_check, reason, environment
                 )
@@ -304,7 +307,7 @@ def _list_ignored_programs(
         for name in adapter.programs:
             path = os.path.join(os.path.abspath(os.path.join(cwd, directory)), name)
             if os.path.isfile(path):
-                text = f"{path} is on PATH and is not used: {reason}"
+                text = f"{path} is on PATH but ignored: {reason}"
                 findings.append(
                     DiagnosisFinding(
                         level, text, f"to use it, set [vendors.{adapter.name}] bin = {path!r}"
@@ -340,7 +343,7 @@ def _check_interpreter(
     fix = (
         "install Node.js, or put it on PATH"
         if interpreter == "node"
-        else f"install {interpreter}, or the program again"
+        else f"install {interpreter}, or reinstall the program"
     )
     return [DiagnosisFinding(level, text, fix)]
 
@@ -355,48 +358,47 @@ def _check_version(
             return [
                 DiagnosisFinding(
                     level,
-                    f"it cannot be run: {probe.failure}",
-                    "install it again, with all that it needs",
+                    f"cannot run it: {probe.failure}",
+                    "reinstall it with its dependencies",
                 )
             ]
         if probe.has_answer:
             fix = "it is started with the flags of the newest tested version"
-            text = f"its version is not recognised: {describe_unexpected_version_output(command, probe.failure)}"
+            text = f"its version is not recognized: {describe_unexpected_version_output(command, probe.failure)}"
             return [DiagnosisFinding(WARNING, text, fix)]
-        wait_hint = f"`shim doctor {adapter.name} --wait 20` waits longer"
+        wait_hint = f"run `shim doctor {adapter.name} --wait 20` to wait longer"
         fix = f"{wait_hint}; until then it is started with the flags of the newest tested version"
         return [
             DiagnosisFinding(
-                WARNING, f"it did not name its version: `{command}`: {probe.failure}", fix
+                WARNING, f"it did not report a version: `{command}`: {probe.failure}", fix
             )
         ]
     version_class = version_probe.classify_version(version)
     if version_class == "tested":
-        return [
-            DiagnosisFinding(OK, f"version {version} was tested ({version_probe.tested_range})")
-        ]
+        return [DiagnosisFinding(OK, f"version {version} (tested: {version_probe.tested_range})")]
     if version_class == "unknown":
-        return [
-            DiagnosisFinding(NOTE, f"version {version}; its description names no tested versions")
-        ]
+        return [DiagnosisFinding(NOTE, f"version {version} (its profile lists no tested versions)")]
     if version_class == "newer":
-        fix = "newer than tested, so it will most likely work; `shim show CAST` counts events that were not understood"
+        fix = (
+            "a newer version usually works; `shim show CAST` counts events that were not understood"
+        )
         return [
             DiagnosisFinding(
                 NOTE,
-                f"version {version} is newer than what was tested ({version_probe.tested_range})",
+                f"version {version} is newer than the tested versions "
+                f"({version_probe.tested_range})",
                 fix,
             )
         ]
     fix = (
-        "if something goes wrong, update it; tested: "
-        f"{format_newest_tested_version(version_probe.tested_range) or version_probe.tested_range}"
-        " and below"
+        "update it if something fails; tested: "
+        f"{format_newest_tested_version(version_probe.tested_range) or version_probe.tested_range} "
+        "and older"
     )
     return [
         DiagnosisFinding(
             NOTE,
-            f"version {version} is older than what was tested ({version_probe.tested_range})",
+            f"version {version} is older than the tested versions ({version_probe.tested_range})",
             fix,
         )
     ]
@@ -416,25 +418,26 @@ def _check_promises(
     findings = []
     for promise in remove_executed_denied_call_records(adapter.name, environment):
         version_text = f"version {promise.version}" if promise.version else "it"
-        text = f"{version_text} ran a call of {promise.tool} that was denied, so it was not trusted any more"
-        fix = "it is trusted again from now on; check what it ran, or install another version"
+        text = f"{version_text} ran a denied {promise.tool} call, so it was marked as untrusted"
+        fix = "it is now trusted again; check what it ran, or install another version"
         findings.append(DiagnosisFinding(WARNING, text, fix))
     if version_check.distrust:
         fix = (
-            f"install a tested version{_format_install_command(adapter)}, "
-            f"or set [vendors.{adapter.name}] trust_version = true in config.toml "
-            "if you know that this program keeps permission rules"
+            f"install a tested version{_format_install_command(adapter)}, or set "
+            f"[vendors.{adapter.name}] trust_version = true in config.toml if you know "
+            "that this program enforces permission rules"
         )
         text = (
-            f"{reason}; it may run tools without asking, so its sessions are unattended, and a turn is refused "
-            "if it has a rule, a hook, permission prompts, or another mode than default and bypassPermissions"
+            f"{reason}; it may run tools without asking. Its sessions are marked "
+            "unattended, and a turn is refused if it has a rule, a hook, permission "
+            "prompts, or a mode other than default and bypassPermissions"
         )
         findings.append(DiagnosisFinding(WARNING, text, fix))
     elif vendor_settings.trust_version:
         findings.append(
             DiagnosisFinding(
                 NOTE,
-                "`trust_version = true`: any version of it is trusted to keep permission rules",
+                "`trust_version = true`: any version is trusted to enforce permission rules",
             )
         )
     return findings
@@ -448,7 +451,7 @@ def _build_unattended_finding(
     adapter: Adapter, vendor_settings: VendorSettings, missing_feature: str
 ) -> DiagnosisFinding:
     plan_hint = ", or with `--permission-mode plan`" if "plan" in adapter.modes else ""
-    fix = f"let it work only where nothing can be lost{plan_hint}"
+    fix = f"run it only where it can do no damage, such as in a container{plan_hint}"
     return DiagnosisFinding(
         NOTE,
         describe_missing_permission_prompts(
@@ -468,27 +471,23 @@ def _check_trust_prompt(
     """Check how the vendor is started without a permission mode, and whether it trusts the folder."""
     findings = []
     if mode_args := adapter.modes.get("default"):
-        findings.append(
-            DiagnosisFinding(
-                NOTE, f"without a permission mode it is started with {' '.join(mode_args)}"
-            )
-        )
+        findings.append(DiagnosisFinding(NOTE, f"default permission mode: {' '.join(mode_args)}"))
     if trust_args := list_workspace_trust_args(adapter):
         name, args_text = adapter.name, " ".join(trust_args)
         if vendor_settings.trust:
             text = f"every folder is trusted: `trust = true` adds {args_text}"
             findings.append(
                 DiagnosisFinding(
-                    NOTE, text, f"to close the gate again, remove `trust` under [vendors.{name}]"
+                    NOTE, text, f"to require trust again, remove `trust` under [vendors.{name}]"
                 )
             )
         else:
             prompt_hint = (
-                f"; in other folders it says “{adapter.environment.trust_prompt_text}”"
+                f"; in an untrusted folder it prints “{adapter.environment.trust_prompt_text}”"
                 if adapter.environment.trust_prompt_text
                 else ""
             )
-            text = f"it decides by itself which folders it trusts{prompt_hint}"
+            text = f"the vendor decides which folders it trusts{prompt_hint}"
             fix = f"`trust = true` under [vendors.{name}] adds {args_text} and trusts every folder"
             findings.append(DiagnosisFinding(NOTE, text, fix))
     return findings
@@ -502,11 +501,11 @@ def _check_login(
 
     `probe` is None for a program that does not report its version.
     """
-    login_probe, fix = adapter.cli.login_probe, adapter.login_hint or "log in with it once"
+    login_probe, fix = adapter.cli.login_probe, adapter.login_hint or "log in to it once"
     if login_probe.refusal_regex and probe is not None:
         refusal = probe.find_login_error(login_probe)
         if refusal:
-            text = f"it is not logged in: “{refusal}”"
+            text = f"not logged in: “{refusal}”"
             return [
                 DiagnosisFinding(WARNING, text, f"{fix}, unless {login_probe.login_exception}")
                 if login_probe.login_exception
@@ -514,16 +513,18 @@ def _check_login(
             ]
         if refusal is not None:
             return [
-                DiagnosisFinding(
-                    OK, "it finds a login; whether that still holds shows when it asks its model"
-                )
+                DiagnosisFinding(OK, "logged in (credentials found; not verified against the API)")
             ]
     if login_refusal is not None:
         return [
             DiagnosisFinding(
-                WARNING, f"it was not logged in when it was last recorded: “{login_refusal}”", fix
+                WARNING, f"not logged in at the last recorded run: “{login_refusal}”", fix
             )
         ]
     reason_text = f": {probe.failure}" if login_probe.refusal_regex and probe is not None else ""
-    text = f"whether it is logged in shows when it runs{reason_text}"
-    return [DiagnosisFinding(NOTE, text, f"if it is not: {fix}")] if adapter.login_hint else []
+    text = f"login unknown until it runs{reason_text}"
+    return (
+        [DiagnosisFinding(NOTE, text, f"if it is not logged in: {fix}")]
+        if adapter.login_hint
+        else []
+    )

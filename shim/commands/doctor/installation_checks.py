@@ -48,9 +48,7 @@ def check_machine_setup(
         *check_background_sessions(environment),
         *check_gateway_tokens(environment),
         *(
-            DiagnosisFinding(
-                NOTE, f"the entry {entry or '(empty)'} of PATH is not searched: {reason}"
-            )
+            DiagnosisFinding(NOTE, f"PATH entry {entry or '(empty)'} is ignored because {reason}")
             for entry, reason in list_ignored_path_entries(environment, cwd)
         ),
         *_check_claude(environment),
@@ -67,13 +65,13 @@ def load_and_check_settings(
         check_vendor_names_in_settings(settings)
     except FrontendError as error:
         return None, DiagnosisFinding(
-            PROBLEM, str(error), error.hint or "correct it: every turn is refused"
+            PROBLEM,
+            str(error),
+            error.hint or "correct the settings: until then every turn is refused",
         )
     if os.path.exists(settings.path):
         return settings, DiagnosisFinding(OK, f"settings: {settings.path}")
-    return settings, DiagnosisFinding(
-        NOTE, f"settings: {settings.path} (it does not exist, and need not)"
-    )
+    return settings, DiagnosisFinding(NOTE, f"settings: {settings.path} (not created; optional)")
 
 
 def find_test_turn_startup_error(
@@ -118,21 +116,25 @@ def _check_state_folder(environment: Mapping[str, str]) -> DiagnosisFinding:
     if not ensure_private_dir(folder):
         path, error = find_unusable_dir(folder)
         if error is not None:
-            text = f"nothing is kept, so {consequence}: {path} cannot be created: {error.strerror}"
-            return DiagnosisFinding(
-                PROBLEM, text, "set SHIM_STATE to a folder that you can write to"
+            text = (
+                f"state cannot be stored, so {consequence}: {path} cannot be created: "
+                f"{error.strerror}"
             )
-        text = f"nothing is kept, so {consequence}: {path} must be your own folder that only you may enter"
+            return DiagnosisFinding(PROBLEM, text, "set SHIM_STATE to a writable folder")
+        text = (
+            f"state cannot be stored, so {consequence}: {path} must be owned by you and "
+            "private (mode 0700)"
+        )
         return DiagnosisFinding(
-            PROBLEM, text, f"run `chmod 700 {path}`, or name another folder in SHIM_STATE"
+            PROBLEM, text, f"run `chmod 700 {path}`, or set SHIM_STATE to another folder"
         )
     if not write_state_file(folder, TRIAL_FILE, b""):
-        text = f"nothing is kept, so {consequence}: nothing can be written to {folder}"
+        text = f"state cannot be stored, so {consequence}: cannot write to {folder}"
         return DiagnosisFinding(
-            PROBLEM, text, "free some space, or name another folder in SHIM_STATE"
+            PROBLEM, text, "free some space, or set SHIM_STATE to another folder"
         )
     remove_file(os.path.join(folder, TRIAL_FILE))
-    return DiagnosisFinding(OK, f"state: {state}, which only you may enter")
+    return DiagnosisFinding(OK, f"state: {state} (private, mode 0700)")
 
 
 def _check_log(settings: ShimSettings) -> list[DiagnosisFinding]:
@@ -148,12 +150,12 @@ def _check_log(settings: ShimSettings) -> list[DiagnosisFinding]:
             DiagnosisFinding(
                 PROBLEM,
                 str(error),
-                error.hint or "name another file in `log`: every turn is refused",
+                error.hint or "set `log` to another file: until then every turn is refused",
             )
         ]
     if path and not existed:
         os.unlink(path)
-    return [DiagnosisFinding(OK, f"the log goes to {path or 'stderr'}")]
+    return [DiagnosisFinding(OK, f"log: {path or 'stderr'}")]
 
 
 def _check_recording(
@@ -165,13 +167,13 @@ def _check_recording(
         return []
     reason = explain_unrecordable_path(path)
     if not reason:
-        return [DiagnosisFinding(OK, f"runs are recorded in {path}")]
+        return [DiagnosisFinding(OK, f"runs are recorded to {path}")]
     level = PROBLEM if settings.record_strict else WARNING
     return [
         DiagnosisFinding(
             level,
-            f"runs cannot be recorded in {path}: {reason}",
-            "name another file or folder in `record`",
+            f"runs cannot be recorded to {path}: {reason}",
+            "set `record` to another file or folder",
         )
     ]
 
@@ -182,13 +184,11 @@ def check_background_sessions(environment: Mapping[str, str]) -> list[DiagnosisF
     """
     sessions = registry.list_sessions(environment)
     if not sessions:
-        return [
-            DiagnosisFinding(NOTE, "no session lives on its own: `claude --bg PROMPT` begins one")
-        ]
+        return [DiagnosisFinding(NOTE, "no background sessions; `claude --bg PROMPT` starts one")]
     running = [session for session in sessions if session.is_running]
     findings = [
         DiagnosisFinding(
-            OK, f"sessions on their own: {len(running)} alive, {len(sessions) - len(running)} ended"
+            OK, f"background sessions: {len(running)} running, {len(sessions) - len(running)} ended"
         )
     ]
     if crashed_ids := [
@@ -196,10 +196,10 @@ def check_background_sessions(environment: Mapping[str, str]) -> list[DiagnosisF
         for session in sessions
         if session.metadata.get("detail") == registry.HOST_DIED_DETAIL
     ]:
-        fix = "`claude respawn ID` goes on with one, `claude rm ID` forgets it"
+        fix = "`claude respawn ID` restarts a session, `claude rm ID` removes it"
         findings.append(
             DiagnosisFinding(
-                WARNING, f"the host of a session died: {_format_names(crashed_ids)}", fix
+                WARNING, f"the host process of a session crashed: {_format_names(crashed_ids)}", fix
             )
         )
     if silent_ids := [
@@ -210,18 +210,19 @@ def check_background_sessions(environment: Mapping[str, str]) -> list[DiagnosisF
         findings.append(
             DiagnosisFinding(
                 WARNING,
-                f"the host of a session gives no answer: {_format_names(silent_ids)}",
-                "`claude stop ID` ends it",
+                f"the host process of a session does not respond: {_format_names(silent_ids)}",
+                "`claude stop ID` stops it",
             )
         )
     if outdated_ids := [
         session.short_id for session in running if session.metadata.get("version") != __version__
     ]:
-        fix = "`claude respawn ID` begins it again with this version"
+        fix = "`claude respawn ID` restarts it with this version"
         findings.append(
             DiagnosisFinding(
                 NOTE,
-                f"the host of a session is of another version: {_format_names(outdated_ids)}",
+                "the host process of a session runs another version: "
+                f"{_format_names(outdated_ids)}",
                 fix,
             )
         )
@@ -251,41 +252,45 @@ def check_gateway_tokens(environment: Mapping[str, str]) -> list[DiagnosisFindin
     if token_file.is_readable_by_others:
         fix = "run `shim bridge token --new` and `shim bridge token --watch --new`"
         return [
-            DiagnosisFinding(
-                PROBLEM, "the tokens of `shim bridge serve` can be read by other users", fix
-            )
+            DiagnosisFinding(PROBLEM, "other users can read the tokens of `shim bridge serve`", fix)
         ]
     if missing:
         fix = "pip install 'claude-shim[web]'" if token_file.exists else ""
-        text = f"no browser can be served: {', '.join(missing)} of the extra claude-shim[web] is missing"
+        text = (
+            f"the web UI is not available: {', '.join(missing)} (extra claude-shim[web]) is "
+            "not installed"
+        )
         return [DiagnosisFinding(WARNING if token_file.exists else NOTE, text, fix)]
-    token_text = (
-        "its token is kept" if token_file.exists else "its token is made when it is first asked for"
-    )
-    return [DiagnosisFinding(OK, f"`shim bridge serve` can serve a browser, {token_text}")]
+    token_text = "a token exists" if token_file.exists else "a token is created on first use"
+    return [DiagnosisFinding(OK, f"`shim bridge serve` is available; {token_text}")]
 
 
 def _check_claude(environment: Mapping[str, str]) -> list[DiagnosisFinding]:
     """Check what a frontend starts when it calls `claude`."""
     path = find_first_program_on_path("claude", environment.get("PATH", ""))
     if path is None:
-        return [DiagnosisFinding(NOTE, "PATH finds no claude", "`shim install` writes one")]
+        return [DiagnosisFinding(NOTE, "no claude on PATH", "`shim install` installs one")]
     if not is_drop_in_script(path):
-        fix = "run `shim install` and put its folder before this one on PATH, or give its path to your frontend"
-        return [DiagnosisFinding(NOTE, f"PATH finds {path}, which is not ours", fix)]
+        fix = (
+            "run `shim install` and put its folder before this one on PATH, or configure your "
+            "frontend to run that file"
+        )
+        return [
+            DiagnosisFinding(NOTE, f"PATH finds {path}, which is not claude-shim's drop-in", fix)
+        ]
     python, installed_options = read_drop_in_settings(path)
     if not os.access(python, os.X_OK):
-        text = f"PATH finds {path}, which runs {python or 'nothing'}, which does not exist"
+        text = f"PATH finds {path}, which runs {python or 'nothing'}, but that does not exist"
         return [DiagnosisFinding(PROBLEM, text, "run `shim install` again")]
     if start_error := _find_start_error(path):
-        text = f"PATH finds {path}, which is ours and does not start: {start_error}"
-        return [
-            DiagnosisFinding(PROBLEM, text, "install claude-shim again, and run `shim install`")
-        ]
+        text = f"PATH finds {path}, claude-shim's drop-in, which fails to start: {start_error}"
+        return [DiagnosisFinding(PROBLEM, text, "reinstall claude-shim, and run `shim install`")]
     options_text = ", ".join(f"{name} {value}" for name, value in installed_options.items())
     return [
         DiagnosisFinding(
-            OK, f"PATH finds {path}, which is ours" + (f" ({options_text})" if options_text else "")
+            OK,
+            f"PATH finds {path}, claude-shim's drop-in"
+            + (f" ({options_text})" if options_text else ""),
         )
     ]
 
@@ -310,8 +315,13 @@ def _check_bytecode() -> DiagnosisFinding:
     """Check whether Python must compile modules of the shim at each start."""
     missing = list_uncompiled_modules()
     if not missing:
-        return DiagnosisFinding(OK, "every module has its bytecode")
-    text = f"the bytecode of {len(missing)} of our modules is missing or stale ({missing[0]}): turns start more slowly"
+        return DiagnosisFinding(OK, "all modules are compiled")
+    text = (
+        f"{len(missing)} modules of claude-shim are not compiled or out of date "
+        f"({missing[0]}); turns start more slowly"
+    )
     return DiagnosisFinding(
-        WARNING, text, "run `shim install` again, or `make setup` in a checkout, as its owner"
+        WARNING,
+        text,
+        "run `shim install` again, or `make setup` in a checkout, as the owner of the files",
     )

@@ -22,16 +22,19 @@ def check_project_claude_binaries(
     """
     folder = os.path.abspath(os.path.expanduser(folder))
     if not os.path.isdir(folder):
-        raise FrontendError(f"--project takes a folder, and {folder} is none")
+        raise FrontendError(f"--project expects a folder, but {folder} is not one")
     claude_files = find_embedded_claude_binaries(folder)
     findings = [_check_claude_file(path) for path in claude_files.files]
     if not findings:
         path_claude = find_first_program_on_path("claude", environment.get("PATH", ""))
-        text = f"no program below {folder} keeps a claude of its own; those that are there start the claude of PATH"
-        findings.append(DiagnosisFinding(NOTE, f"{text}: {path_claude or 'there is none'}"))
+        text = (
+            f"no program in {folder} bundles its own claude; programs there start the claude "
+            "on PATH"
+        )
+        findings.append(DiagnosisFinding(NOTE, f"{text}: {path_claude or 'none found'}"))
     if not claude_files.is_complete:
-        text = f"not all of {folder} was looked through: it has more than {MAX_FOLDERS:,} folders"
-        findings.append(DiagnosisFinding(NOTE, text, "name the folder of one program"))
+        text = f"{folder} was not searched completely: it has more than {MAX_FOLDERS:,} folders"
+        findings.append(DiagnosisFinding(NOTE, text, "pass the folder of one program"))
     return findings
 
 
@@ -40,23 +43,29 @@ def _check_claude_file(path: str) -> DiagnosisFinding:
     if is_drop_in_script(path):
         python, installed_options = read_drop_in_settings(path)
         if not os.access(python, os.X_OK):
-            text = f"{path} is ours and runs {python or 'nothing'}, which does not exist"
+            text = (
+                f"{path} is claude-shim's drop-in and runs {python or 'nothing'}, which does "
+                "not exist"
+            )
             return DiagnosisFinding(PROBLEM, text, f"run `shim install --into {path}` again")
         options_text = ", ".join(
             f"{name} {value}" for name, value in installed_options.items() if name != "replaced"
         )
         return DiagnosisFinding(
-            OK, f"{path} is ours" + (f" ({options_text})" if options_text else "")
+            OK, f"{path} is claude-shim's drop-in" + (f" ({options_text})" if options_text else "")
         )
     if not os.path.lexists(path):
-        text = f"{backup_path} was kept for a program that is gone"
+        text = f"{backup_path} is a backup for a file that no longer exists"
         return DiagnosisFinding(
-            NOTE, text, f"remove it, or put it back: `shim uninstall --into {path}`"
+            NOTE, text, f"remove it, or restore it: `shim uninstall --into {path}`"
         )
-    install_hint = f"`shim install --vendor NAME --into {path}` puts the drop-in there"
+    install_hint = f"`shim install --vendor NAME --into {path}` installs the drop-in there"
     if os.path.lexists(backup_path):
-        text = f"{path} is not ours any more: its package was updated or installed again since"
+        text = f"{path} is no longer claude-shim's drop-in: its package was updated or reinstalled"
         return DiagnosisFinding(WARNING, text, install_hint)
     return DiagnosisFinding(
-        NOTE, f"{path} is the package's own: that is started, and no claude of PATH", install_hint
+        NOTE,
+        f"{path} is the package's bundled claude, which the program starts instead of the "
+        "one on PATH",
+        install_hint,
     )

@@ -26,14 +26,12 @@ from shim.state.stored_versions import find_executed_denied_call
 
 # programs that are asked at the same time; most of them are Node, and slow to start
 MAX_CONCURRENT_PROBES = 4
-NEVER_ASKS_TEXT = "{name} asks nobody: it runs every tool that it has, in every session"
+NEVER_ASKS_TEXT = "{name} never asks for permission: all of its tools run automatically"
 UNKNOWN_ASKING_TEXT = (
-    "{name} may run tools without asking: "
-    "its profile does not say about which ones it asks (`asks` in [acp])"
+    "{name} may run tools without asking: its profile does not state which tools it asks "
+    "about (`asks` in [acp])"
 )
-ONE_SHOT_UNATTENDED_TEXT = (
-    "{name} asks nobody about one message; in a conversation a frontend is asked"
-)
+ONE_SHOT_UNATTENDED_TEXT = "{name} asks for permission in conversations, not in one-shot mode"
 
 
 def describe_missing_permission_prompts(
@@ -180,7 +178,7 @@ def describe_process_lifetime(
         or (bool(adapter.child_input_ref) and vendor_settings.driver != ONE_WAY)
     )
     return (
-        "one process a conversation"
+        "one process per conversation"
         if keeps_process or adapter.passthrough
-        else "one process a message"
+        else "one process per message"
     )

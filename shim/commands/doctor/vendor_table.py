@@ -37,16 +37,16 @@ ABILITY_HEADINGS = {
     "budget": "cost",
 }
 LEGEND = (
-    "✓ by itself  ~ with our help  – not at all, or refused; all can be interrupted",
-    "parts: partial messages; ~ whole blocks · asks: you, before a tool runs",
+    "✓ native  ~ by the shim  – unsupported or refused; all can be interrupted",
+    "parts: partial messages; ~ complete blocks · asks: prompts before a tool runs",
     "tools, turns: limits; ~ the shim stops the turn · dirs: --add-dir",
-    "system: --system-prompt; ~ put before the prompt · cost: --max-budget-usd",
-    "JSON: --json-schema; ~ the prompt asks for it, and the answer is checked",
+    "system: --system-prompt; ~ added before the prompt · cost: --max-budget-usd",
+    "JSON: --json-schema; ~ requested in the prompt, and the answer is validated",
 )
 TESTED_LABELS = {"tested": "yes", "older": "older", "newer": "newer", "unknown": "?"}
 ASKING_LEGEND = (
-    "asks: yes, before a tool runs · conversations: yes, but not about one message",
-    "no: what would be asked about is denied · nobody: every tool runs unasked",
+    "asks: yes, before a tool runs · interactive: in conversations, not one-shot",
+    "no: calls that need a prompt are denied · never: every tool is auto-approved",
 )
 
 
@@ -55,18 +55,18 @@ def list_vendors(
         bool,
         typer.Option(
             "--all",
-            help="Show every vendor, how to install it, its abilities and permission modes.",
+            help="Show every vendor with its install command, features and permission modes.",
         ),
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """List the vendors of this machine.
+    """List the vendors installed on this machine.
 
-    With --all or --json the others come too, and what each can do.
+    With --all or --json, vendors that are not installed are listed too, with what each can do.
 
     Example: shim vendors --all
     """
-    with show_status("asking programs for their versions …"):
+    with show_status("checking versions …"):
         rows = build_vendor_table_rows(os.environ, os.getcwd())
     if as_json:
         print_json(rows)
@@ -107,7 +107,7 @@ def print_vendor_table(rows: Sequence[dict[str, Any]], *, shows_all: bool) -> No
             soft_wrap=not console.is_terminal,
         )
         console.print(
-            Text("`shim vendors --all` says how to install them, and what each can do", style="dim")
+            Text("`shim vendors --all` shows their install commands and features", style="dim")
         )
     for row in rows if shows_all else installed_rows:
         if row["distrust"]:
@@ -120,8 +120,8 @@ def print_vendor_table(rows: Sequence[dict[str, Any]], *, shows_all: bool) -> No
             )
         if row["lacks"]:
             print_text(
-                f"{row['name']}: this version has no {row['lacks']}; "
-                "one process serves one message, and asks nobody"
+                f"{row['name']}: this version lacks {row['lacks']}, so it is run one-shot "
+                "and never asks for permission"
             )
         if row["note"]:
             print_text(f"{row['name']}: {row['note']}")
@@ -139,7 +139,7 @@ def _build_vendor_table(rows: Sequence[dict[str, Any]], gap: int) -> Table:
     """Build the table: each vendor's version, whether it was tested, whether it asks, and its
     program or how to install it.
     """
-    table = _create_table(gap, "vendor", "version", "tried", "asks")
+    table = _create_table(gap, "vendor", "version", "tested", "asks")
     table.add_column("program", overflow="fold")
     for row in rows:
         is_external = row["program"] not in (None, "bundled")
@@ -149,9 +149,9 @@ def _build_vendor_table(rows: Sequence[dict[str, Any]], gap: int) -> Table:
             style="" if row["place"] == "tested" else "yellow",
         )
         asking_label = (
-            "conversations"
+            "interactive"
             if row["talks"]
-            else "nobody"
+            else "never"
             if row["unattended"]
             else "yes"
             if "permission requests" in row["can"]

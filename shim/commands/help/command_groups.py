@@ -7,11 +7,11 @@ from shim.commands.help.plain_help import SimplifiedHelpGroup
 
 # The task of a person, and the commands for it.
 COMMAND_GROUPS = {
-    "To begin": ("install", "uninstall", "vendors", "doctor", "demo"),
-    "To run an agent": ("run", "explain", "sessions", "bridge"),
-    "To read and use recordings": ("show", "replay", "export", "cast"),
-    "To make and check a vendor or a frontend": ("translate", "vendor", "conform"),
-    "To read on": ("help",),
+    "Get started": ("install", "uninstall", "vendors", "doctor", "demo"),
+    "Run an agent": ("run", "explain", "sessions", "bridge"),
+    "Read and use recordings": ("show", "replay", "export", "cast"),
+    "Develop a vendor or a frontend": ("translate", "vendor", "conform"),
+    "Documentation": ("help",),
 }
 OTHERS_TITLE = "Commands"
 

@@ -15,7 +15,8 @@ class RemovedCommandOrOptionNotice(NamedTuple):
 # option.
 REMOVED: Mapping[str, RemovedCommandOrOptionNotice] = {
     "shim doctor --casts": RemovedCommandOrOptionNotice(
-        "`--casts` was removed: `shim doctor` does not search recordings for new events and fields any more",
+        "`--casts` was removed: `shim doctor` no longer searches recordings for new events "
+        "and fields",
         "`shim show CAST` counts the events of a recording that were not understood",
     ),
 }

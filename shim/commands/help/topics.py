@@ -59,10 +59,10 @@ def show_help(
         ),
     ] = None,
 ) -> None:
-    """Read a topic of the manual, or the help of a command.
+    """Show a topic of the manual, or the help of a command.
 
-    Without a name it lists the topics. A terminal gets the text drawn; a pipe or a file gets the
-    Markdown as it is.
+    Without a name it lists the topics. A terminal gets formatted text; a pipe or a file gets the
+    Markdown source.
 
     Example: shim help add-a-vendor
     """
@@ -83,7 +83,7 @@ def show_help(
         close_names = get_close_matches(query, names, 1)
         suggestion = f"Did you mean {close_names[0]!r}? " if close_names else ""
         text = (
-            f"there is no topic {escape_control_chars(query[:40])!r}, and no command. "
+            f"unknown topic or command {escape_control_chars(query[:40])!r}. "
             f"{suggestion}The topics are: {', '.join(names)}."
         )
         raise typer.BadParameter(text, param_hint="TOPIC")
@@ -107,11 +107,9 @@ def _print_topics(console: Console, all_topics: list[ManualTopic]) -> None:
     grid.add_column()
     for topic in all_topics:
         grid.add_row(topic.name, topic.summary)
-    console.print("Topics, each read with `shim help TOPIC`:\n", markup=False)
+    console.print("Topics (read one with `shim help TOPIC`):\n", markup=False)
     console.print(grid, markup=False)
-    console.print(
-        "\nCommands: `shim --help`, and `shim COMMAND --help` for one of them.", markup=False
-    )
+    console.print("\nFor commands, see `shim --help` and `shim COMMAND --help`.", markup=False)
 
 
 def _print_topic(console: Console, topic: ManualTopic) -> None:

@@ -34,35 +34,31 @@ from shim.state.config import CHOICES, ShimSettings
 from shim.state.own_profiles import load_valid_adapters
 from shim.story.terminal.console import check_option_value, print_line, show_status
 
-NameOption = Annotated[str, typer.Option("--as", help="The name of the file: claude or yume-cli.")]
-FolderOption = Annotated[str, typer.Option(help="The folder of the file.")]
+NameOption = Annotated[str, typer.Option("--as", help="The file name: claude or yume-cli.")]
+FolderOption = Annotated[str, typer.Option(help="The folder to install into.")]
 
 
 def install_dropin(
     vendor: Annotated[
         str | None,
-        typer.Option(help="The vendor that answers by default, or a list of them, as qwen,pi."),
+        typer.Option(help="The default vendor, or a list of vendors, such as qwen,pi."),
     ] = None,
     name: NameOption = "claude",
     to: FolderOption = DEFAULT_DIR,
     into: Annotated[
         str | None,
-        typer.Option(
-            "--into", help="Replace this file instead, where a program keeps a claude of its own."
-        ),
+        typer.Option("--into", help="Replace this file, the bundled claude of another program."),
     ] = None,
-    record: Annotated[str | None, typer.Option(help="Record every run into this folder.")] = None,
-    dialect: Annotated[
-        str | None, typer.Option(help="The format of the output: claude or yume.")
-    ] = None,
+    record: Annotated[str | None, typer.Option(help="Record every run to this folder.")] = None,
+    dialect: Annotated[str | None, typer.Option(help="The output format: claude or yume.")] = None,
     force: Annotated[
         bool, typer.Option("--force", help="Rename an existing claude to claude.before-shim.")
     ] = False,
 ) -> None:
-    """Write the drop-in `claude`.
+    """Install the drop-in `claude`.
 
-    Then look at the vendor, its version and its login, say which `claude` your PATH finds, and what
-    to type next.
+    Writes the file, checks the vendor's version and login, and prints which `claude` is on your
+    PATH and what to type next.
 
     Example: shim install --vendor qwen
     """
@@ -80,7 +76,7 @@ def install_dropin(
     if into is not None:
         if force or name != "claude" or to != DEFAULT_DIR:
             raise typer.BadParameter(
-                "it goes with none of --to, --as and --force", param_hint="--into"
+                "cannot be combined with --to, --as or --force", param_hint="--into"
             )
         install_dropin_with_report(into, installed_options)
         compile_bytecode()
@@ -90,7 +86,7 @@ def install_dropin(
     compile_bytecode()
     print_line(f"wrote {path}")
     if backup:
-        print_line(f"kept the file that was there as {backup}; `shim uninstall` restores it")
+        print_line(f"saved the previous file as {backup}; `shim uninstall` restores it")
     first_vendor = _report_vendors(names)
     console = Console(highlight=False)
     path_finding = _check_path(path, name)
@@ -114,7 +110,7 @@ def _report_vendors(names: tuple[str, ...]) -> VendorDiagnosis | str | None:
     if settings is None:
         print_finding(console, settings_finding)
         return None
-    with show_status("asking programs for their version and login …"):
+    with show_status("checking versions and logins …"):
         vendor_names = _resolve_vendors(names, settings)
         reports = [
             check_vendor(
@@ -150,11 +146,11 @@ def _check_path(path: str, name: str) -> DiagnosisFinding:
         os.path.dirname(path),
     )
     if path_match is None:
-        fix = f'put it there: export PATH="{folder}:$PATH"; or give {path} to your frontend'
+        fix = f'add it: export PATH="{folder}:$PATH"; or set {path} as the program in your frontend'
         return DiagnosisFinding(WARNING, f"{folder} is not on PATH", fix)
     if os.path.abspath(path_match) != path:
         return DiagnosisFinding(
-            WARNING, f"PATH still finds {path_match} first", f"put {folder} before it"
+            WARNING, f"PATH finds {path_match} first", f"put {folder} before it on PATH"
         )
     return DiagnosisFinding(OK, f"PATH finds {path_match}")
 
@@ -166,7 +162,11 @@ def _format_next_step(command: str, report: VendorDiagnosis, *, is_claude: bool)
         return f"{install_hint}, then shim doctor {report.name}"
     if problem is not None:
         return f"{problem.fix}; then shim doctor {report.name}"
-    return f'{command} -p "what is here?"' if is_claude else f"start your frontend with {command}"
+    return (
+        f'{command} -p "what is here?"'
+        if is_claude
+        else f"configure your frontend to run {command}"
+    )
 
 
 def uninstall_dropin(
@@ -174,33 +174,34 @@ def uninstall_dropin(
     to: FolderOption = DEFAULT_DIR,
     into: Annotated[
         str | None,
-        typer.Option("--into", help="Take it out of this file, and put back what was there."),
+        typer.Option("--into", help="Restore this file, which `shim install --into` replaced."),
     ] = None,
     purge: Annotated[
         bool, typer.Option("--purge", help="Remove the settings and the state of the shim too.")
     ] = False,
 ) -> None:
-    """Remove the drop-in, and say what is left.
+    """Remove the drop-in, and list what remains.
 
-    A `claude` that was there before is restored. A file that is not ours is left alone.
+    A `claude` that was there before is restored. A file that `shim install` did not write is left
+    alone.
 
     Example: shim uninstall
     """
     if into is not None:
         if purge:
-            raise typer.BadParameter("it does not go with --into", param_hint="--purge")
+            raise typer.BadParameter("cannot be combined with --into", param_hint="--purge")
         uninstall_dropin_and_print_result(into)
         return
     removal = uninstall_drop_in_script(to, name)
     remaining = list_uninstall_leftovers(os.environ, removal.record_path)
     if removal.has_restored:
-        print_line(f"removed {removal.path}; the file that was there before is back")
+        print_line(f"removed {removal.path}; restored the previous file")
     elif removal.was_drop_in:
         print_line(f"removed {removal.path}")
     elif os.path.lexists(removal.path):
-        print_line(f"{removal.path} is not a file that `shim install` wrote; it is left alone")
+        print_line(f"{removal.path} was not written by `shim install`; it is left alone")
     else:
-        print_line(f"there is no {removal.path}, so there is nothing to remove")
+        print_line(f"{removal.path} does not exist; nothing to remove")
     for leftover in remaining:
         removed = purge and remove_uninstall_leftover(leftover)
         hint = "; --purge removes it" if leftover.owned_entries and not purge else ""

@@ -42,16 +42,16 @@ def list_uninstall_leftovers(
     entries = (
         UninstallLeftover(
             get_state_dir(environment),
-            "what the shim remembers of sessions and programs",
+            "stored sessions and program versions",
             STATE_ENTRIES,
         ),
         UninstallLeftover(
-            get_config_dir(environment), "your settings and your own vendors", SETTINGS_ENTRIES
+            get_config_dir(environment), "your settings and custom vendors", SETTINGS_ENTRIES
         ),
         UninstallLeftover(record_folder, "your recordings"),
         UninstallLeftover(
             get_projects_dir(environment, ""),
-            "the histories of sessions, beside those of the real claude",
+            "session histories, next to those of the real claude",
         ),
     )
     return [leftover for leftover in entries if leftover.path and os.path.exists(leftover.path)]

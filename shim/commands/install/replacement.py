@@ -118,8 +118,8 @@ def _restore_files(path: str, backup: str, old_backup: str | None, cause: BaseEx
         except OSError as error:
             commands = "; ".join(f"mv {current} {original}" for current, original in moves[index:])
             raise FrontendError(
-                f"{cause}; nor can it be put back: {error.strerror}",
-                hint=f"do it by hand: {commands}",
+                f"{cause}; restoring it failed too: {error.strerror}",
+                hint=f"restore it manually: {commands}",
             ) from None
 
 
@@ -149,21 +149,22 @@ def _resolve_target(file: str) -> str:
     if os.path.isdir(path):
         nearby_files = find_embedded_claude_binaries(path).files[:MAX_NAMED_PATHS]
         hint = (
-            f"below it is {', '.join(nearby_files)}"
+            f"it contains {', '.join(nearby_files)}"
             if nearby_files
-            else "`shim install --to DIR` writes a new claude into a folder"
+            else "`shim install --to DIR` installs a new claude into a folder"
         )
-        raise FrontendError(f"--into takes a file, and {path} is a folder", hint=hint)
+        raise FrontendError(f"--into expects a file, but {path} is a folder", hint=hint)
     if not os.path.lexists(path):
         hint = (
-            "`shim doctor --project DIR` lists such files; `shim install --to DIR` writes a new one"
+            "`shim doctor --project DIR` lists such files; `shim install --to DIR` "
+            "installs a new one"
         )
-        raise FrontendError(f"--into replaces a file, and {path} does not exist", hint=hint)
+        raise FrontendError(f"--into replaces a file, but {path} does not exist", hint=hint)
     if os.path.islink(path):
-        hint = f"if that is the program's own claude: --into {os.path.realpath(path)}"
-        raise FrontendError(f"{path} is a link, and a link is never written through", hint=hint)
+        hint = f"if it is the program's bundled claude, use --into {os.path.realpath(path)}"
+        raise FrontendError(f"{path} is a symbolic link; --into does not follow links", hint=hint)
     if not os.path.isfile(path):
-        raise FrontendError(f"--into replaces a regular file, and {path} is none")
+        raise FrontendError(f"--into replaces a regular file, but {path} is not one")
     return path
 
 
@@ -187,4 +188,4 @@ def _rename_file(old: str, new: str) -> None:
 def _build_refusal(path: str, error: OSError) -> FrontendError:
     is_permission_error = error.errno in (errno.EACCES, errno.EPERM, errno.EROFS)
     hint = f"run it as the owner of {os.path.dirname(path)}" if is_permission_error else ""
-    return FrontendError(f"{path} cannot be replaced: {error.strerror}", hint=hint)
+    return FrontendError(f"cannot replace {path}: {error.strerror}", hint=hint)

@@ -12,27 +12,30 @@ def install_dropin_with_report(file: str, installed_options: Mapping[str, str]) 
     print_line(f"wrote {installation.path}")
     if installation.old_backup:
         print_line(
-            f"its package was updated since the last time; the file kept from before is now {installation.old_backup}"
+            "the package was updated since the last install; the previously saved file is "
+            f"now {installation.old_backup}"
         )
     if installation.backup:
         print_line(
-            f"what was there is {installation.backup}; `shim uninstall --into {installation.path}` puts it back"
+            f"saved the previous file as {installation.backup}; `shim uninstall --into "
+            f"{installation.path}` restores it"
         )
     else:
-        print_line("nothing is kept beside it, so `shim uninstall --into` has nothing to put back")
-    print_line("an update of the package replaces it: then run this command again")
+        print_line("no previous file was saved, so `shim uninstall --into` has nothing to restore")
+    print_line("an update of the package overwrites this file; then run this command again")
 
 
 def uninstall_dropin_and_print_result(file: str) -> None:
     """Restore the original of `file`. If it is not a drop-in, print that; it is not a failure."""
     removal = restore_replaced_file(file)
     if removal.restored:
-        print_line(f"{removal.path} is what it was before")
+        print_line(f"restored {removal.path}")
     elif removal.was_ours:
         print_line(
-            f"removed {removal.path}; nothing was kept beside it, so its package has to be installed again"
+            f"removed {removal.path}; no previous file was saved, so its package must be "
+            "installed again"
         )
     else:
-        print_line(f"{removal.path} is not ours; it is left alone")
+        print_line(f"{removal.path} was not written by `shim install`; it is left alone")
     for path in removal.old_backups:
-        print_line(f"still kept from an older version, and no longer needed: {path}")
+        print_line(f"left over from an older version and no longer needed: {path}")

@@ -35,7 +35,7 @@ def read_captured_files(paths: list[str], sink: CapturedOutputSink) -> None:
     A file of lines does not tell how the program ended: it counts as a success without stderr.
     """
     if len(paths) > MAX_FILES:
-        raise FrontendError(f"{len(paths)} files are more than the {MAX_FILES} that one call takes")
+        raise FrontendError(f"{len(paths)} files; at most {MAX_FILES} are allowed")
     for path in paths:
         if path.endswith(CAST_SUFFIX):
             _read_recording(path, sink)
@@ -56,7 +56,7 @@ def _read_line_file(path: str, sink: CapturedOutputSink) -> None:
             if size > MAX_FILE_BYTES:
                 raise FrontendError(
                     f"{path} is larger than {MAX_FILE_BYTES} bytes",
-                    hint="cut it down to a few runs",
+                    hint="reduce it to a few runs",
                 )
             sink.feed(chunk)
         sink.end_child_output(ChildExit(code=0), None)
@@ -82,5 +82,5 @@ def _read_recording(path: str, sink: CapturedOutputSink) -> None:
         sink.end_child_output(exit_status, stderr.to_text())
     if not number:
         raise FrontendError(
-            f"{path} has no child in it", hint="`shim show` draws what the frontend was told"
+            f"{path} has no child process", hint="`shim show` prints what the frontend received"
         )

@@ -31,7 +31,7 @@ MAX_LISTED_ENTRIES = 40  # of one sort of findings or notes; --json has them all
 
 app = typer.Typer(
     name="vendor",
-    help="Draft and check a vendor of your own.\n\nExample: shim vendor draft run.ndjson",
+    help="Draft and check a profile for your own vendor.\n\nExample: shim vendor draft run.ndjson",
     cls=TitledCommandGroup,
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -39,7 +39,9 @@ app = typer.Typer(
 
 CapturedFiles = Annotated[
     list[str],
-    typer.Argument(metavar="FILE", help="What the program printed, one file a run; or recordings."),
+    typer.Argument(
+        metavar="FILE", help="Captured output of the program, one file per run; or recordings."
+    ),
 ]
 
 
@@ -52,17 +54,18 @@ def check(
     explain: Annotated[
         bool,
         typer.Option(
-            "--explain", help="Show each line, the rules that took it, and what they said."
+            "--explain", help="Show each line, the rules that matched it, and what they emitted."
         ),
     ] = (False),
     as_json: JsonOption = False,
 ) -> None:
-    """Run a vendor over captured output, and say what to fix.
+    """Check a vendor's profile against captured output.
 
-    Exit 1 when there is something to fix: lines without a rule, lines that are no JSON, tools
-    without an entry, calls and results without each other, runs without an end or a session id,
-    text rules that find no text. Notes, which may be right as they are: rules that took no line,
-    fields that no rule reads (without their values). Secrets are blanked in what is shown.
+    The exit status is 1 if there is something to fix: lines without a rule, lines that are not
+    JSON, tools without an entry, calls without a result, results without a call, runs without an
+    end or a session id, and text rules that match no text. Notes may be correct as they are: rules
+    that matched no line, and fields that no rule reads (without their values). Secrets are redacted
+    in the output.
 
     Example: shim vendor check ./vendors/parrot.toml run1.ndjson run2.ndjson --explain
     """
@@ -91,30 +94,30 @@ def draft(
     files: CapturedFiles,
     name: Annotated[
         str,
-        typer.Option("--id", help="The name of the vendor; by default that of the output file."),
+        typer.Option("--id", help="The vendor's name; by default the name of the output file."),
     ] = "",
     output: Annotated[
         str | None,
         typer.Option(
             "-o",
             "--output",
-            help="Write to this new file, which must not exist; by default stdout.",
+            help="Write to this file, which must not exist; by default stdout.",
         ),
     ] = None,
 ) -> None:
-    """Write a first profile from captured output.
+    """Generate a first profile from captured output.
 
-    It has rules for what was recognised, and TODO lines for a person.
+    The draft has rules for recognized output, and TODO lines for the rest.
 
-    Give it several runs: one that only answers, one that reads a file and runs a command, one that
-    fails. The draft is valid as it is, so that `shim vendor check` runs on it at once.
+    Pass several runs: one that only answers, one that reads a file and runs a command, one that
+    fails. The draft is valid, so you can run `shim vendor check` on it at once.
 
     Example: shim vendor draft run1.ndjson run2.ndjson -o ~/.config/shim/vendors/parrot.toml
     """
     name = name or os.path.basename(output or "").removesuffix(adapters.PROFILE_SUFFIX) or "mine"
     if not is_valid_vendor_name(name):
         raise typer.BadParameter(
-            f"{name!r} must be lower-case letters, digits and dashes", param_hint="--id"
+            f"{name!r} may have only lower-case letters, digits and dashes", param_hint="--id"
         )
     _check_readable(files)
     from shim.commands.profile.draft import generate_profile_toml as draft_profile
@@ -132,11 +135,11 @@ def draft(
             file.write(text)
     except FileExistsError:
         raise FrontendError(
-            f"{output} exists already", hint="choose another name with -o"
+            f"{output} already exists", hint="choose another name with -o"
         ) from None
     except OSError as error:
         raise FrontendError(f"{output} cannot be written: {error.strerror}") from None
-    print_line(f"wrote {output}: finish its TODO lines")
+    print_line(f"wrote {output}; complete its TODO lines")
     print_line(
         f"then: shim vendor check {output} {' '.join(files[:3])}{' …' if len(files) > 3 else ''}"
     )
@@ -152,7 +155,8 @@ def _load_traced_adapter(name: str) -> tuple[Adapter, RuleTracer | None, list[st
         name = os.path.basename(name).removesuffix(adapters.PROFILE_SUFFIX)
         if not is_valid_vendor_name(name):
             raise FrontendError(
-                f"{path} cannot be a profile: its name may have lower-case letters, digits and dashes only"
+                f"{path} is not a valid profile name: it may have only lower-case letters, "
+                "digits and dashes"
             )
     if not path.endswith(adapters.PROFILE_SUFFIX):
         return adapters.get_adapter(name, without_passthrough=True), None, []
@@ -186,7 +190,7 @@ def _print_report(report: LintReport) -> None:
         for kind, title in titles.items():
             _print_section(title, [entry for entry in entries if entry.sort == kind])
     verbs = ", ".join(f"{count} {name}" for name, count in report.verb_counts.items())
-    print_line(f"said: {verbs or 'nothing'}")
+    print_line(f"emitted: {verbs or 'nothing'}")
     finding_count = sum(entry.times for entry in report.findings)
     summary = f"{pluralize(finding_count, 'thing')} to fix" if finding_count else "nothing to fix"
     print_line(
@@ -205,4 +209,4 @@ def _print_section(title: str, entries: list[LintReportEntry]) -> None:
         if entry.sample:
             print_line(f"      {entry.sample}")
     if len(entries) > MAX_LISTED_ENTRIES:
-        print_line(f"  and {len(entries) - MAX_LISTED_ENTRIES} more: --json has them")
+        print_line(f"  and {len(entries) - MAX_LISTED_ENTRIES} more; --json prints all of them")

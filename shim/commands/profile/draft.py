@@ -125,9 +125,9 @@ def _format_rule(rule: InferredEventRule, kinds: list[EventKind], continues: boo
         f"{_format_key(format_field_path(path))} = {_format_values(values)}"
         for path, values in conditions.items()
     )
-    lines = ["# TODO: nothing is made of it."] if rule.emit == "ignore" else []
+    lines = ["# TODO: this event is ignored."] if rule.emit == "ignore" else []
     if rule.emit == "tool_result" and "is_error" not in rule.fields:
-        lines.append("# TODO: is_error, once it is known how a call that failed looks.")
+        lines.append("# TODO: add is_error, once you have output of a failed call.")
     lines += ["[[event]]", *([f"match = {{ {match} }}"] if match else [])]
     if scope.item_path:
         lines.append(f"foreach = {_format_string(format_field_path(scope.item_path[:-1]))}")

@@ -70,17 +70,17 @@ TEXT_VERBS = ("text", "thinking", "say", "think", "text_snapshot", "thinking_sna
 # The meaning of each kind of finding, and what to do about it.
 FINDING_TITLES: Mapping[str, str] = {
     "no_rule": "lines without a rule",
-    "not_json": "lines that are no JSON",
-    "repair": "lines that had to be repaired, or did not fit what was said before",
+    "not_json": "lines that are not JSON",
+    "repair": "lines that had to be repaired, or do not fit earlier lines",
     "tool": "tools without an entry in [tools]",
     "open_call": "calls without a result",
     "orphan_result": "results without a call",
-    "no_end": "runs whose end no rule says",
+    "no_end": "runs whose end no rule reports",
     "no_session": "runs without a session id",
-    "empty_text": "text rules that never found a text",
+    "empty_text": "text rules that never matched a text",
 }
 NOTE_TITLES: Mapping[str, str] = {
-    "unused_rule": "rules that took no line",
+    "unused_rule": "rules that matched no line",
     "unread_field": "fields that no rule reads",
     "remark": "remarks",
 }
@@ -240,13 +240,15 @@ class ProfileLinter:
     def _check_session(self, stderr: str | None) -> None:
         stderr_rules = getattr(self._adapter.translator_class, "stderr_rules", ())
         if stderr is None and stderr_rules:
-            text = "its session id may stand on stderr, which these files do not have"
+            text = "its session id may be on stderr, which is not in these files"
             self._notes.add_entry("remark", text, self._label)
         elif self._tracer is not None and not any(
             rule.emit == "session" for rule in self._tracer.rules
         ):
             self._notes.add_entry(
-                "remark", "no rule names its session, so none can go on", self._label
+                "remark",
+                "no rule reports a session id, so its sessions cannot be resumed",
+                self._label,
             )
         else:
             self._findings.add_entry("no_session", self._label)
@@ -358,12 +360,13 @@ class ProfileLinter:
         if self._adapter.unattended and self._adapter.child_input_ref:
             notes.add_entry(
                 "remark",
-                "it counts as an agent that may run any tool unasked: `asks` in [acp] names none",
+                "it counts as an agent that may run any tool without asking: `asks` in "
+                "[acp] is empty",
             )
         if tracer is None:
             notes.add_entry(
                 "remark",
-                "this vendor is a Python module: it has no rules to name, and what it reads is not known",
+                "this vendor is a Python module: its rules and the fields it reads are unknown",
             )
         else:
             for rule in tracer.rules:

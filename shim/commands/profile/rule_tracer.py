@@ -207,4 +207,4 @@ def format_field_path(path: FieldPath) -> str:
         else:
             is_plain = re.fullmatch(r"[A-Za-z0-9_@:/-]+", step)
             text += ("." if text else "") + (step if is_plain else f"'{step}'")
-    return text or "the whole line"
+    return text or "the complete line"

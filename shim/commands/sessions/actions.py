@@ -33,7 +33,7 @@ from shim.story.terminal.console import JsonOption, print_json, print_line
 # for a host to say what it asks in a list: one that is stopped must not keep the others from it
 LIST_TIMEOUT_S = 2.0
 SessionArgument = Annotated[
-    str, typer.Argument(metavar="ID", help="The id, its beginning, or a part of the name.")
+    str, typer.Argument(metavar="ID", help="The session's id, a prefix of it, or part of its name.")
 ]
 MAX_SUMMARY_CHARS = 160  # of a question, where several are listed to choose from
 DECISIONS = ("allow", "deny")
@@ -42,14 +42,12 @@ QUESTION_KEYS = ("question", "at", "until", "request")
 
 
 def list_sessions(
-    everything: Annotated[
-        bool, typer.Option("--all", help="List those that have ended too.")
-    ] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Include ended sessions.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """List the sessions that live on their own, with what each waits for.
+    """List background sessions, and what each is waiting for.
 
-    With --json each question stands there with the whole input of its call.
+    With --json, each open permission prompt has the full input of its tool call.
 
     Example: shim bridge list --json
     """
@@ -71,23 +69,24 @@ def send_message_to_session(
     session: SessionArgument,
     text: Annotated[str, typer.Argument(metavar="TEXT", help="The message.")],
     take: Annotated[
-        bool, typer.Option("--take", help="Drive it from now on, whoever drives it.")
+        bool, typer.Option("--take", help="Take control, even if another client has it.")
     ] = False,
 ) -> None:
-    """Say a message in a session; while a turn runs it waits for the next one. A session that has
-    ended goes on.
+    """Send a message to a background session.
+
+    During a turn the message is queued for the next turn. An ended session is restarted.
 
     Example: shim bridge say 1f0c "and now the tests"
     """
     record, message = resolve_session_reference(session), {"role": "user", "content": text}
     if not text.strip():
-        raise typer.BadParameter("a message has at least one word", param_hint="TEXT")
+        raise typer.BadParameter("the message is empty", param_hint="TEXT")
     if not record.is_running:
         # somebody else was quicker, and is told the message like any host
         with suppress(SessionRunningError):
             respawn_session(record, os.environ, message)
             _wait_until_started(record)
-            print_line(f"woke {record.short_id}")
+            print_line(f"restarted {record.short_id}")
             return
     frames: list[dict[str, Any]] = [{"kind": "message", "message": message}]
     frames[:0] = [{"kind": "take"}] if take else []
@@ -96,9 +95,9 @@ def send_message_to_session(
         send_frames_and_collect_answers(
             record.session_id, frames, os.environ, client="shim bridge say"
         ),
-        "--take drives it from here",
+        "use --take to take control",
     )
-    print_line(f"said to {record.short_id}")
+    print_line(f"sent to {record.short_id}")
 
 
 def answer_permission_prompt(
@@ -106,51 +105,55 @@ def answer_permission_prompt(
     words: Annotated[
         list[str],
         typer.Argument(
-            metavar="ANSWER", help="`allow` or `deny`; before it the question, if several are open."
+            metavar="ANSWER",
+            help="`allow` or `deny`, after the prompt's id if several prompts are open.",
         ),
     ],
     message: Annotated[
-        str, typer.Option("--message", metavar="TEXT", help="With deny: what the agent is told.")
+        str, typer.Option("--message", metavar="TEXT", help="With deny: a message to the agent.")
     ] = "",
     given: Annotated[
         str,
         typer.Option(
             "--input",
             metavar="JSON",
-            help="With allow: the input that runs instead of the asked one.",
+            help="With allow: run this input instead of the requested one.",
         ),
     ] = "",
     always: Annotated[
         bool,
-        typer.Option("--always", help="With allow: ask no more about such calls in this session."),
+        typer.Option(
+            "--always", help="With allow: auto-approve such calls for the rest of this session."
+        ),
     ] = False,
 ) -> None:
-    """Answer a question of a session.
+    """Answer a permission prompt of a background session.
 
-    `shim bridge list --json` shows what is asked. Exit 1 if somebody was first, with who it was and
-    how.
+    `shim bridge list --json` shows the open prompts. If another client has already answered, the
+    exit status is 1 and the message states who answered, and how.
 
     Example: shim bridge answer 1f0c deny --message "not in this folder"
     """
     *prompt_ids, behavior = words
     if behavior not in DECISIONS or len(prompt_ids) > 1:
         raise typer.BadParameter(
-            "give `allow` or `deny`, and before it at most one question", param_hint="ANSWER"
+            "expected `allow` or `deny`, after at most one prompt id", param_hint="ANSWER"
         )
     if behavior == "deny" and (given or always):
         raise typer.BadParameter(
-            "it belongs to `allow`", param_hint="--input" if given else "--always"
+            "can only be used with `allow`", param_hint="--input" if given else "--always"
         )
     if behavior == "allow" and message:
         raise typer.BadParameter(
-            "it belongs to `deny`: `shim bridge say` tells the agent more", param_hint="--message"
+            "can only be used with `deny`; `shim bridge say` sends a message",
+            param_hint="--message",
         )
     replacement_input = _parse_input(given) if given else None
     record = resolve_session_reference(session)
     if not record.is_running:
         raise FrontendError(
-            f"session {record.short_id} has ended, and asks nothing",
-            hint="`shim bridge list` shows who asks",
+            f"session {record.short_id} has ended and has no open prompt",
+            hint="`shim bridge list` shows open prompts",
         )
     requests = load_open_permission_requests(record)
     prompt_id = _resolve_prompt_id(record, requests, *prompt_ids)
@@ -169,7 +172,7 @@ def answer_permission_prompt(
     replies = send_frames_and_collect_answers(
         record.session_id, [frame], os.environ, client=client_name
     )
-    _check_replies(record, replies, "`shim bridge list --json` shows what is asked")
+    _check_replies(record, replies, "`shim bridge list --json` shows the open prompts")
     for reply in replies:
         if (
             reply["kind"] == "settled"
@@ -178,17 +181,21 @@ def answer_permission_prompt(
         ):
             resolver = reply["by"] or "the session itself"
             raise FrontendError(
-                f"the question was settled already: {reply['how']}, by {escape_control_chars(str(resolver))}"
+                f"the prompt was already answered: {reply['how']}, by "
+                f"{escape_control_chars(str(resolver))}"
             )
     print_line("allowed" if behavior == "allow" else "denied")
 
 
 def stop_sessions(
     sessions: Annotated[
-        list[str], typer.Argument(metavar="ID", help="Ids, their beginnings, or parts of names.")
+        list[str],
+        typer.Argument(metavar="ID", help="Session ids, prefixes of them, or parts of names."),
     ],
 ) -> None:
-    """End sessions. What was said is kept: `claude --bg --resume` goes on with one.
+    """Stop background sessions.
+
+    The history is kept: `claude --bg --resume` resumes a stopped session.
 
     Example: shim bridge stop 1f0c
     """
@@ -211,7 +218,7 @@ def stop_sessions(
     if survivors:
         pids = " ".join(str(record.metadata.get("pid")) for record in survivors)
         raise SystemResourceError(
-            f"{', '.join(record.short_id for record in survivors)} could not be ended",
+            f"could not stop {', '.join(record.short_id for record in survivors)}",
             hint=f"`kill -9 {pids}` ends them",
         )
 
@@ -226,8 +233,9 @@ def _wait_until_started(session: SessionRecord) -> None:
         ).close()
     except HostUnavailableError as error:
         raise FrontendError(
-            f"session {session.short_id} could not be woken: {escape_control_chars(error.reason or 'its host ended')}",
-            hint=f"the message was not said; `{session.stderr_path}` has more",
+            f"could not restart session {session.short_id}: "
+            f"{escape_control_chars(error.reason or 'its host exited')}",
+            hint=f"the message was not sent; see `{session.stderr_path}`",
         ) from None
 
 
@@ -236,7 +244,7 @@ def _check_replies(session: SessionRecord, replies: Sequence[Mapping[str, Any]],
     for reply in replies:
         if reply["kind"] == "refused":
             controller_text = (
-                f" ({escape_control_chars(reply['driver'])} drives it)"
+                f" ({escape_control_chars(reply['driver'])} has control)"
                 if reply.get("driver")
                 else ""
             )
@@ -291,14 +299,14 @@ def _resolve_prompt_id(
     if not matches:
         last_answer = _describe_last_answer(session)
         raise FrontendError(
-            f"session {session.short_id} asks nothing{last_answer}",
-            hint="`shim bridge list` shows which sessions ask",
+            f"session {session.short_id} has no open prompt{last_answer}",
+            hint="`shim bridge list` shows which sessions have open prompts",
         )
     lines = "\n".join(
         f"  {prompt_id}  {escape_control_chars(summarize_permission_request(requests[prompt_id]))}"
         for prompt_id in matches
     )
-    hint = f"name the question: shim bridge answer {session.short_id} QUESTION allow"
+    hint = f"pass the prompt's id: shim bridge answer {session.short_id} ID allow"
     raise FrontendError(
         f"session {session.short_id} asks {len(matches)} questions:\n{lines}", hint=hint
     )
@@ -330,9 +338,9 @@ def _parse_input(text: str) -> dict[str, Any]:
     try:
         value = json.loads(text)
     except ValueError as error:
-        raise typer.BadParameter(f"it is not JSON: {error}", param_hint="--input") from None
+        raise typer.BadParameter(f"not valid JSON: {error}", param_hint="--input") from None
     if not isinstance(value, dict):
-        raise typer.BadParameter("it is not an object", param_hint="--input")
+        raise typer.BadParameter("must be a JSON object", param_hint="--input")
     return value
 
 

@@ -24,16 +24,16 @@ from shim.story.terminal.console import BrokenPipeHandler, open_console, print_l
 from shim.story.terminal.show import draw_recording
 
 SessionReference = Annotated[
-    str, typer.Argument(metavar="ID", help="Its id, the beginning of one, or a part of its name.")
+    str, typer.Argument(metavar="ID", help="The session's id, a prefix of it, or part of its name.")
 ]
 
 
 def attach_session(session: SessionReference) -> None:
-    """Open a session that lives on its own in this terminal.
+    """Attach to a background session in this terminal.
 
-    What was said before is drawn, then what is said now. A line is the next message. A question is
-    answered with a key. Ctrl-C interrupts the turn, Ctrl-D leaves; the session goes on. Without a
-    terminal, lines of stdin are messages.
+    Shows the history, then live output. A typed line is sent as the next message. A permission
+    prompt is answered with one key. Ctrl-C interrupts the turn; Ctrl-D detaches, and the session
+    keeps running. If stdin is not a terminal, each line of stdin is a message.
 
     Example: shim bridge attach 1f0c
     """
@@ -47,19 +47,18 @@ def attach_session(session: SessionReference) -> None:
 def watch_session(
     session: SessionReference,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print the frames of its host, one a line.")
+        bool, typer.Option("--json", help="Print the host's frames, one per line.")
     ] = False,
     thinking: Annotated[
-        bool, typer.Option("--thinking", help="Show all of the thinking, not only its first line.")
+        bool, typer.Option("--thinking", help="Show all thinking, not only its first line.")
     ] = False,
     full: Annotated[
-        bool, typer.Option("--full", help="Show all of the output, not only what fits a screen.")
+        bool, typer.Option("--full", help="Show all output, not only what fits on a screen.")
     ] = False,
 ) -> None:
-    """Watch a session that lives on its own: all that was said, then what is said now. It is never
-    driven by this.
+    """Follow a background session read-only: full history, then live output.
 
-    One that has ended is drawn from its log.
+    For an ended session, its log is shown.
 
     Example: shim bridge watch 1f0c
     """
@@ -93,7 +92,7 @@ def _print_frames(session: SessionRecord) -> None:
             is_running = registry.is_session_running(session.session_id, os.environ)
             raise HostUnavailableError(
                 session.session_id,
-                "its host closed the connection without a word",
+                "its host closed the connection unexpectedly",
                 is_running=is_running,
             )
 
@@ -106,4 +105,4 @@ def _show_log(session: SessionRecord, *, thinking: bool, full: bool) -> None:
         if can_read_session_start_data(session)
         else f"claude --bg --resume {session.session_id}"
     )
-    print_line(f"session {session.short_id} has ended: `{command}` goes on with it")
+    print_line(f"session {session.short_id} has ended: `{command}` resumes it")

@@ -16,7 +16,7 @@ from shim.commands.sessions.token import show_token
 
 app = typer.Typer(
     name="bridge",
-    help="Sessions that live on their own: see and drive them.\n\nExample: shim bridge list",
+    help="List and control background sessions.\n\nExample: shim bridge list",
     cls=TitledCommandGroup,
     no_args_is_help=True,
     rich_markup_mode=None,

@@ -30,15 +30,15 @@ STATE_STYLES = {
 }
 
 SHORTENED_HINT = (
-    "what waits stands here in short; all of it: shim bridge list --json, or claude attach ID"
+    "prompts are shortened; see `shim bridge list --json` or `claude attach ID` for the full text"
 )
 
 
 def format_no_sessions_message(*, includes_ended: bool, folder: str | None = None) -> str:
     """Return the message if there is no session, or none at or below a folder."""
-    verb = "is kept" if includes_ended else "runs"
+    state = "" if includes_ended else "running "
     location = "" if folder is None else f" in {escape_control_chars(folder)}"
-    return f"no session {verb} in the background{location}: `claude --bg PROMPT` begins one\n"
+    return f"no {state}background sessions{location}; start one with `claude --bg PROMPT`\n"
 
 
 def format_session_table(sessions: Sequence[SessionRecord]) -> str:

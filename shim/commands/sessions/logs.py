@@ -14,7 +14,7 @@ from shim.story.terminal.show import draw_recording
 
 # that are shown, as the real one shows the last 500 chunks; a line says where the others are
 MAX_LINES = 500
-NO_LINES_TEXT = "nothing was said yet\n"
+NO_LINES_TEXT = "no output yet\n"
 
 
 class LastLinesBuffer(StringIO):
@@ -60,10 +60,7 @@ def format_recent_session_output(session: SessionRecord) -> str:
     problems = _draw_recordings(paths, console, is_running=session.is_running)
     text = buffer.get_text() + "".join(f"{problem}\n" for problem in problems)
     if buffer.dropped_count:
-        text = (
-            f"… {buffer.dropped_count} lines before these: `shim show {session.log_folder}`\n"
-            + text
-        )
+        text = f"… {buffer.dropped_count} earlier lines: `shim show {session.log_folder}`\n" + text
     return text or _explain_empty_log(session)
 
 
@@ -72,7 +69,7 @@ def _explain_empty_log(session: SessionRecord) -> str:
     detail = session.metadata.get("detail")
     if session.is_running or session.metadata.get("state") != "failed" or not detail:
         return NO_LINES_TEXT
-    return f"the session failed before its first line: {escape_control_chars(str(detail))}\n"
+    return f"the session failed before its first output: {escape_control_chars(str(detail))}\n"
 
 
 def _draw_recordings(paths: Iterable[str], console: Console, *, is_running: bool) -> list[str]:

@@ -28,34 +28,39 @@ def serve_gateway(
     http: Annotated[
         str,
         typer.Option(
-            "--http", metavar="ADDRESS:PORT", help="Where to listen; port 0 is any free one."
+            "--http",
+            metavar="ADDRESS:PORT",
+            help="The address to listen on; port 0 chooses a free port.",
         ),
     ] = "127.0.0.1:8421",
     behind_proxy: Annotated[
         bool,
         typer.Option(
-            "--behind-proxy", help="A proxy with TLS stands in front; --name says under which name."
+            "--behind-proxy", help="A proxy with TLS forwards requests; --name sets its host name."
         ),
     ] = False,
     name: Annotated[
         list[str] | None,
-        typer.Option("--name", metavar="HOST", help="A name under which browsers reach it."),
+        typer.Option(
+            "--name", metavar="HOST", help="A host name that browsers use for the server."
+        ),
     ] = None,
     tls_cert: Annotated[
-        str, typer.Option(metavar="FILE", help="The certificate with its chain, as PEM.")
+        str, typer.Option(metavar="FILE", help="The certificate with its chain, in PEM format.")
     ] = "",
     tls_key: Annotated[
-        str, typer.Option(metavar="FILE", help="The key of the certificate, as PEM.")
+        str, typer.Option(metavar="FILE", help="The certificate's private key, in PEM format.")
     ] = "",
 ) -> None:
-    """Show the sessions of this machine in a browser, and answer scripts.
+    """Serve the web UI and the HTTP API for the sessions of this machine.
 
-    It prints the address to open. On a terminal the address lets you in for ten minutes, and the
-    browser stays in; later, `shim bridge token` shows what to type there. It keeps nothing of a
-    session: end it with Ctrl-C and start it again at any time.
+    Prints the address to open. On a terminal the address signs a browser in; it is valid for ten
+    minutes, and the browser stays signed in. Later, `shim bridge token` prints the token for the
+    sign-in page. The server stores nothing about sessions, so you can stop it with Ctrl-C and start
+    it again at any time.
 
-    It listens on this machine alone. For other machines it needs --tls-cert and --tls-key, or a
-    proxy with TLS.
+    By default only this machine can connect. To serve other machines, use --tls-cert and --tls-key,
+    or a proxy with TLS.
 
     Example: shim bridge serve
     """
@@ -63,7 +68,7 @@ def serve_gateway(
         package for package in REQUIRED_PACKAGES if importlib.util.find_spec(package) is None
     ]:
         raise SystemResourceError(
-            f"a browser is served with {' and '.join(missing)}, which this installation does not have",
+            f"the web UI needs packages that are not installed: {', '.join(missing)}",
             hint="install claude-shim with its extra: pip install 'claude-shim[web]'",
         )
     from shim.bridge.gateway import server
@@ -93,12 +98,13 @@ def _print_address(address: str, token_file: "GatewayTokenFile") -> None:
     )
     sys.stdout.write(f"{login_url}\n")
     if address.startswith(LOOPBACK_PREFIXES):
-        sys.stdout.write("This machine alone can open it. For a phone: `shim help bridge`.\n")
+        sys.stdout.write("Only this machine can open it. For a phone, see `shim help bridge`.\n")
     else:
         _print_qr_code(login_url)
     sys.stdout.write(
-        "Whoever opens it within ten minutes can drive your sessions; later, `shim bridge token` shows what to type "
-        "there.\nCtrl-C ends the server, and no session.\n"
+        "Anyone who opens it within ten minutes can control your sessions. Later, `shim "
+        "bridge token` prints the token for the sign-in page.\nCtrl-C stops the server; "
+        "sessions keep running.\n"
     )
     sys.stdout.flush()
 

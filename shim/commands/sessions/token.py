@@ -8,15 +8,18 @@ import typer
 
 
 def show_token(
-    watch: Annotated[bool, typer.Option("--watch", help="The token that may only watch.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Print the read-only token.")] = False,
     new: Annotated[
-        bool, typer.Option("--new", help="Replace it; whoever came in with the old one is out.")
+        bool,
+        typer.Option(
+            "--new", help="Replace the token, and sign out everyone who used the old one."
+        ),
     ] = False,
 ) -> None:
-    """Show the token with which a browser or a script comes in to `shim bridge serve`.
+    """Print the token that signs a browser or a script in to `shim bridge serve`.
 
-    A browser takes it in the address, behind #. A script sends it as `Authorization: Bearer TOKEN`.
-    Nobody needs to restart a server for a new one.
+    A browser passes the token in the address, after #. A script sends `Authorization: Bearer
+    TOKEN`. A new token takes effect without a restart of the server.
 
     Example: shim bridge token --watch --new
     """

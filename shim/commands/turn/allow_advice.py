@@ -39,7 +39,7 @@ def suggest_allow_rules(
     remaining = list_dicts(result.get("permission_denials"))
     mode = str(init.get("permissionMode"))
     if remaining and mode == "plan":
-        return "the mode plan lets nothing be changed: run it without --permission-mode plan"
+        return "plan mode allows no changes: run without --permission-mode plan"
     remaining = [
         denial
         for denial in remaining
@@ -78,7 +78,7 @@ def suggest_allow_rules(
         and not is_attended
     )
     return f"to allow it: shim run {flags}{more_text} …" + (
-        "; on a terminal, shim run asks you" if can_ask else ""
+        "; on a terminal, `shim run` asks you" if can_ask else ""
     )
 
 

@@ -43,7 +43,7 @@ def explain_turn(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Say what `claude ARGS` would start, and why.
+    """Show what `claude ARGS` would start, and why.
 
     Nothing is started, not even to ask the vendor for its --help or its version.
 
@@ -196,22 +196,22 @@ def _describe_rules(
 
     def explain_restriction(rule: PermissionRule) -> str:
         if vendor.policy_support.has_native_rules:
-            return f"{vendor.name} keeps it itself"
+            return f"enforced by {vendor.name}"
         is_removed = (
             vendor.abilities.can_limit_tools
             and rule.content is None
             and rule.tool in request.removed_tools
         )
         if is_removed or vendor.can_enforce_rule(rule, request) or vendor.accepts_rule(rule):
-            return f"{vendor.name} is given it before it starts"
+            return f"passed to {vendor.name} at start"
         if is_rule_enforced(vendor, rule, request):
-            return "its calls are judged here before they run"
-        return "a call is stopped when it is seen, and may have begun (late_denials)"
+            return "checked by the shim before each call"
+        return "a call is stopped when it appears, and may have started (late_denials)"
 
     def explain_allowance(rule: PermissionRule) -> str:
         if reason := ineffective.pop((str(rule), rule.source), ""):
             return f"no effect: {reason}"
-        return "a call that matches it runs unasked"
+        return "matching calls are auto-approved"
 
     entries = [
         {"kind": kind, "rule": str(rule), "from": rule.source, "how": explain_rule(rule)}
@@ -223,9 +223,9 @@ def _describe_rules(
         for rule in rules
     ]
     hook_text = (
-        f"{vendor.name} runs it itself"
+        f"run by {vendor.name}"
         if vendor.policy_support.has_native_rules
-        else "runs before each call that it matches"
+        else "runs before each matching call"
     )
     entries += [
         {
@@ -239,7 +239,7 @@ def _describe_rules(
     if policy.only_tools is not None:
         tool_names = ", ".join(sorted(policy.only_tools)) or "none"
         entries.append(
-            {"kind": "tools", "rule": tool_names, "from": "--tools", "how": "no other tool is left"}
+            {"kind": "tools", "rule": tool_names, "from": "--tools", "how": "no other tools remain"}
         )
     return entries + [
         {"kind": "setting", "rule": setting, "from": source, "how": f"no effect: {reason}"}
@@ -276,7 +276,7 @@ def format_invocation_explanation(explanation: Mapping[str, Any]) -> str:
         lines += ["This turn would be refused:", "", explanation["refused"]]
         lines += [f"hint: {explanation['hint']}"] if explanation["hint"] else []
     else:
-        lines.append("This is what would be started. Nothing was.")
+        lines.append("This is what would be started. Nothing was started.")
     for title, texts in _list_sections(explanation):
         lines += [
             "",
@@ -312,12 +312,12 @@ def _list_sections(explanation: Mapping[str, Any]) -> list[tuple[str, Sequence[s
 
 
 DRIVER_TEXTS = {
-    PASSTHROUGH_DRIVER: "pass-through: it talks to the frontend itself",
-    config.TWO_WAY: "two-way: one child for the whole conversation; its questions are answered by the rules",
-    config.ONE_WAY: "one-way: a child for each message; it can ask nobody",
+    PASSTHROUGH_DRIVER: "pass-through: connected to the frontend directly",
+    config.TWO_WAY: "two-way: one process for the conversation; permission rules answer its prompts",
+    config.ONE_WAY: "one-way: one process per message; it cannot ask for permission",
 }
 STDIN_TEXTS = {
-    "messages": "the messages, as they come",
+    "messages": "each message of the conversation",
     "the prompt": "the prompt",
     "nothing": "empty",
 }
@@ -326,18 +326,18 @@ STDIN_TEXTS = {
 def _format_vendor(explanation: Mapping[str, Any]) -> list[str]:
     version = _describe_version(explanation)
     note = explanation.get("version_note", "")
-    lines = [f"{explanation['vendor']} ({version}), named by {explanation['named_by']}"]
+    lines = [f"{explanation['vendor']} ({version}), chosen by {explanation['named_by']}"]
     if note:
         lines.append(f"its version is {note}")
     if explanation["list"]:
         lines.append(f"the first of {', '.join(explanation['list'])} that can start")
     lines += [
-        f"{candidate['vendor']} is passed over: {candidate['reason']}"
+        f"{candidate['vendor']} is skipped: {candidate['reason']}"
         for candidate in explanation["passed_over"]
     ]
     lines.append(f"model: {explanation['model'] or 'its own'}")
     return lines + (
-        [f"session: {explanation['session']} goes on"] if explanation["session"] else []
+        [f"session: resumes {explanation['session']}"] if explanation["session"] else []
     )
 
 
@@ -347,9 +347,9 @@ def _describe_version(explanation: Mapping[str, Any]) -> str:
     if explanation.get("program_by") == BUNDLED_SOURCE:
         return "bundled"
     return (
-        "its version is not recognised"
+        "its version is not recognized"
         if explanation.get("distrust")
-        else "its version is not remembered"
+        else "its version is not cached"
     )
 
 
@@ -376,12 +376,12 @@ def _format_mode(explanation: Mapping[str, Any]) -> list[str]:
     lines = [
         f"{explanation['mode']}: {mode_args}"
         if mode_args
-        else f"{explanation['mode']}: no argument is needed for it"
+        else f"{explanation['mode']}: needs no argument"
     ]
     if explanation["distrust"]:
         lines.append(f"{explanation['distrust']}; it may run tools without asking (unattended)")
     elif explanation["unattended"]:
-        lines.append(f"{explanation['vendor']} runs its tools and asks nobody")
+        lines.append(f"{explanation['vendor']} runs its tools without asking for permission")
     return lines
 
 
@@ -391,7 +391,7 @@ def _format_rules(explanation: Mapping[str, Any]) -> list[str]:
         for rule in explanation["rules"]
     ]
     if explanation["removed_tools"]:
-        lines.append(f"tools that are taken away: {', '.join(explanation['removed_tools'])}")
+        lines.append(f"disabled tools: {', '.join(explanation['removed_tools'])}")
     return lines or ["none"]
 
 
@@ -412,7 +412,7 @@ def _format_command(explanation: Mapping[str, Any]) -> list[str]:
     help_note = (
         ""
         if explanation["help_known"]
-        else "; no --help is remembered, so its flags are the newest version's"
+        else "; no --help is cached, so the newest version's flags are used"
     )
     return [
         f"found by {explanation['program_by']}{help_note}",
@@ -425,8 +425,8 @@ def _format_settings(settings: Mapping[str, Any]) -> list[str]:
     lines: list[str] = [f"{name} {value}" for name, value in settings["flags"].items()]
     lines += [f"{name}={value}" for name, value in settings["environment"].items()]
     lines += [
-        f"`shim install` baked in {name}={value}" for name, value in settings["installed"].items()
+        f"set by `shim install`: {name}={value}" for name, value in settings["installed"].items()
     ]
-    lines.append(settings["file"] + ("" if settings["file_exists"] else " (is not there)"))
+    lines.append(settings["file"] + ("" if settings["file_exists"] else " (not created)"))
     lines += settings["claude"]
-    return [*lines, f"the run is recorded: {settings['record']}"] if settings["record"] else lines
+    return [*lines, f"the run is recorded to {settings['record']}"] if settings["record"] else lines

@@ -247,7 +247,7 @@ class TerminalTurnRunner:
             self._renderer.end_input_prompt(has_answered=False)
             self._person.questions.clear()
             self._person.set_echo(on=False)
-        self._renderer.print_notice("interrupting; Ctrl-C once more ends it at once", "yellow")
+        self._renderer.print_notice("Interrupting… press Ctrl-C again to kill it.", "yellow")
         self._renderer.show_wait_message("waiting for the agent to stop")
         # Before its first line it may not listen to SIGINT yet, and there is no turn to be
         # interrupted.
@@ -263,9 +263,7 @@ class TerminalTurnRunner:
         )
         self._draw_changes(self._story.end_open_steps(self._elapsed_s()))
         if self._received_signals and (at_once or self._result_line is None):
-            self._renderer.print_notice(
-                "■ interrupted" if not at_once else "■ ended at once", "yellow"
-            )
+            self._renderer.print_notice("■ interrupted" if not at_once else "■ killed", "yellow")
         elif self._result_line is not None and not self._received_signals:
             attended = self._person is not None
             self._print_advice(

@@ -13,12 +13,12 @@ from shim.state.own_profiles import load_valid_adapters
 from shim.story.terminal.console import format_single_line
 
 DEMO_SUMMARY = (
-    "You saw a turn of the bundled demo vendor. The drop-in `claude` started it as a child process and said its output "
-    "again as Claude's stream-json. It changed no file, and kept no session."
+    "That was a demo: the `claude` drop-in ran the bundled demo agent and translated its "
+    "output to Claude's stream-json. No files were changed and no session was saved."
 )
 NO_VENDOR_TEXT = (
-    "No agent's CLI was found on PATH. Install one, for example qwen (`npm install -g @qwen-code/qwen-code`), and log "
-    "in with it once. Then:"
+    "No agent CLI was found on PATH. Install one, for example qwen (`npm install -g "
+    "@qwen-code/qwen-code`), and log in to it once. Then:"
 )
 EXAMPLE_VENDOR = "qwen"
 
@@ -29,11 +29,11 @@ def print_next_steps(console: Console) -> None:
     # a claude needs no drop-in to be one
     name = next((name for name in names if name != "claude"), EXAMPLE_VENDOR)
     shim = find_shim_command(sys.argv[0], os.environ)
-    vendors_text = f"Found on PATH: {', '.join(names)}. To go on:" if names else NO_VENDOR_TEXT
+    vendors_text = f"Found on PATH: {', '.join(names)}. Next steps:" if names else NO_VENDOR_TEXT
     lines = {
-        f"{shim} doctor {name}": "whether it can run here",
-        f'{shim} run -v {name} "what is here?"': "a turn of it",
-        f"{shim} install --vendor {name}": "the `claude` for your editor or UI",
+        f"{shim} doctor {name}": "check that it works here",
+        f'{shim} run -v {name} "what is here?"': "run one turn",
+        f"{shim} install --vendor {name}": "install `claude` for your editor or UI",
     }
     widest = max(map(len, lines))
     console.print()

@@ -15,9 +15,9 @@ from shim.story.terminal.console import BrokenPipeHandler, open_console
 
 
 def run_demo() -> None:
-    """Watch a turn of the bundled demo vendor.
+    """Run a demo turn with the bundled demo agent.
 
-    It goes through the real drop-in, and needs no key and no network. At its end it says what to
+    The turn uses the real drop-in. It needs no API key and no network. At the end it prints what to
     type next.
 
     Example: shim demo
@@ -31,42 +31,42 @@ def run_demo() -> None:
 
 
 def run_turn(
-    prompt: Annotated[str, typer.Argument(help="What to ask the agent.")],
+    prompt: Annotated[str, typer.Argument(help="The message for the agent.")],
     vendor: Annotated[
         str | None,
-        typer.Option(
-            "--vendor", "-v", help="The vendor; by default the one the drop-in would choose."
-        ),
+        typer.Option("--vendor", "-v", help="The vendor; by default the drop-in's choice."),
     ] = None,
-    model: Annotated[str | None, typer.Option(help="The model, in the vendor's words.")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="The model, by the vendor's name for it.")
+    ] = None,
     permission_mode: Annotated[
         str | None,
         typer.Option(
-            help="What may run unasked: default, plan, acceptEdits, dontAsk or bypassPermissions."
+            help="The permission mode: default, plan, acceptEdits, dontAsk or bypassPermissions."
         ),
     ] = None,
     allow: Annotated[
         list[str] | None,
         typer.Option(
             metavar="RULE",
-            help="A rule of what may run unasked, as 'Bash(git diff:*)'; may be repeated.",
+            help="Auto-approve calls that match this rule, such as 'Bash(git diff:*)'; repeatable.",
         ),
     ] = None,
     resume: Annotated[
-        str | None, typer.Option("--resume", "-r", metavar="ID", help="Go on with a session.")
+        str | None, typer.Option("--resume", "-r", metavar="ID", help="Resume a session.")
     ] = None,
     go_on: Annotated[
-        bool, typer.Option("--continue", "-c", help="Go on with the last session of this folder.")
+        bool, typer.Option("--continue", "-c", help="Resume the last session of this folder.")
     ] = False,
     record: Annotated[
         str | None,
-        typer.Option(metavar="PATH", help="Record the run into this file, or this folder."),
+        typer.Option(metavar="PATH", help="Record the run to this file or folder."),
     ] = None,
 ) -> None:
-    """Run one turn and draw it as it happens.
+    """Run one turn and print it as it happens.
 
-    On a terminal it asks you where the vendor asks. Ctrl-C interrupts the turn, a second one ends
-    it at once.
+    On a terminal you are asked for permission when the vendor asks. Ctrl-C interrupts the turn; a
+    second Ctrl-C kills it.
 
     Example: shim run -v qwen "what does this project do?"
     """

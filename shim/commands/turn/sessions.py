@@ -36,15 +36,17 @@ def list_sessions(
     context: typer.Context,
     everything: Annotated[
         bool,
-        typer.Option("--all", help=f"List all of them, not only the last {MAX_LISTED_SESSIONS}."),
+        typer.Option("--all", help=f"List all sessions, not only the last {MAX_LISTED_SESSIONS}."),
     ] = False,
-    here: Annotated[bool, typer.Option("--here", help="List those of this folder.")] = False,
+    here: Annotated[
+        bool, typer.Option("--here", help="List only sessions of this folder.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """List the sessions that can go on, with the line for each.
+    """List resumable sessions, each with its resume command.
 
-    The last used one stands first. A frontend that resumes a session gives the same id to `claude
-    --resume`. Of one that lives on its own the line attaches to it.
+    The most recently used session is first. A frontend resumes a session by passing the same id to
+    `claude --resume`. For a running background session, the command attaches to it.
 
     Example: shim sessions --here
     """
@@ -70,15 +72,13 @@ def list_sessions(
         return
     if not stored_sessions:
         folder_text = " of this folder" if here else ""
-        print_line(
-            f"no sessions{folder_text} are kept: `shim run` and `claude` keep one for each conversation"
-        )
+        print_line(f"no sessions{folder_text}; start one with `shim run PROMPT`")
         return
     console = open_console()
     for session_id, session in stored_sessions[: None if everything else MAX_LISTED_SESSIONS]:
         console.print(Text(_format_session(session), style="bold"), soft_wrap=True)
         next_command = (
-            f"claude attach {running_ids[session_id]}  (it lives)"
+            f"claude attach {running_ids[session_id]}  (running)"
             if session_id in running_ids
             else format_resume_command(session_id, session)
         )
@@ -96,21 +96,24 @@ def list_sessions(
 @app.command(cls=SimplifiedHelpCommand)
 def delete(
     ids: Annotated[
-        list[str] | None, typer.Argument(metavar="ID", help="Ids of sessions, or their beginnings.")
+        list[str] | None,
+        typer.Argument(metavar="ID", help="Session ids, or unique prefixes of them."),
     ] = None,
     older: Annotated[
         float | None,
-        typer.Option("--older", metavar="DAYS", help="Those not used for so many days.", min=0.0),
+        typer.Option(
+            "--older", metavar="DAYS", help="Delete sessions not used for this many days.", min=0.0
+        ),
     ] = None,
 ) -> None:
-    """Forget sessions: they cannot be resumed by way of the drop-in any more.
+    """Delete sessions, so that they can no longer be resumed.
 
-    What the vendor keeps of a session, and the history below ~/.claude, stay as they are.
+    The vendor's own files of a session and the history below ~/.claude are kept.
 
     Example: shim sessions delete 1f0c --older 30
     """
     if not ids and older is None:
-        raise typer.BadParameter("name sessions, or give --older DAYS", param_hint="ID")
+        raise typer.BadParameter("pass session ids or --older DAYS", param_hint="ID")
     session_ids = {session_id for prefix in ids or () for session_id in [_resolve_id(prefix)]}
     if older is not None:
         session_ids |= {
@@ -121,7 +124,7 @@ def delete(
     deleted_count = sum(
         store.remove_session(session_id, os.environ) for session_id in sorted(session_ids)
     )
-    print_line(f"forgot {pluralize(deleted_count, 'session')}")
+    print_line(f"deleted {pluralize(deleted_count, 'session')}")
 
 
 def _resolve_id(prefix: str) -> str:
@@ -138,7 +141,10 @@ def _resolve_id(prefix: str) -> str:
         if matches
         else f"no session begins with {escape_control_chars(prefix)!r}"
     )
-    hint = f"give the whole id, or at least {MIN_ID_CHARS} characters of it; `shim sessions --all` lists them"
+    hint = (
+        f"pass the full id, or at least its first {MIN_ID_CHARS} characters; `shim sessions "
+        "--all` lists them"
+    )
     raise FrontendError(reason, hint=hint)
 
 

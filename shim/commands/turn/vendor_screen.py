@@ -78,8 +78,8 @@ def start_interactive_vendor(
     if settings.tui == "vendor":
         _replace_process(*_build_command(invocation, installed_options, argv, settings))
     warn(
-        "claude: the shim in place of claude has no screen: use `shim run MESSAGE` or `claude -p MESSAGE`, or "
-        f'set `tui = "vendor"` in {settings.path} for the screen of the vendor\n'
+        "claude: the shim has no interactive screen: use `shim run MESSAGE` or `claude -p "
+        f'MESSAGE`, or set `tui = "vendor"` in {settings.path} for the vendor\'s screen\n'
     )
     return 1
 
@@ -107,12 +107,11 @@ def _build_command(
     )
     if vendor.cli.bundled_module or vendor.name == REPLAY_VENDOR:
         raise FrontendError(
-            f"{vendor.name} has no screen", hint="choose another vendor (`shim vendors`)"
+            f"{vendor.name} has no interactive screen",
+            hint="choose another vendor (`shim vendors`)",
         )
     if parse_shim_depth(environment) >= MAX_DEPTH:
-        raise FrontendError(
-            f"the shim was started inside itself {MAX_DEPTH} times", hint="check SHIM_VENDOR"
-        )
+        raise FrontendError(f"the shim started itself {MAX_DEPTH} times", hint="check SHIM_VENDOR")
     vendor_args = (
         _remove_shim_flags(argv) if vendor.passthrough else _check_claude_flags(invocation, vendor)
     )
@@ -146,11 +145,11 @@ def _check_claude_flags(invocation: Invocation, vendor: Adapter) -> tuple[str, .
     names = ", ".join(FLAG_BY_FIELD[field].name for field in unskippable or fields)
     if unskippable:
         raise FrontendError(
-            f"{vendor.name}'s own screen does not know {names}",
-            hint="leave that out, or give a message with -p",
+            f"{vendor.name}'s interactive screen does not support {names}",
+            hint="remove that, or pass a message with -p",
         )
     if fields:
-        warn(f"{vendor.name}'s own screen is not told {names}\n")
+        warn(f"{vendor.name}'s interactive screen ignores {names}\n")
     return ()
 
 

@@ -42,7 +42,7 @@ def export_recording(
     ] = "-",
     force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
     redact: Annotated[
-        str, typer.Option(help="all blanks secrets; none writes what was recorded.")
+        str, typer.Option(help="all: redact secrets; none: write the recorded text.")
     ] = "all",
     content: Annotated[
         bool, typer.Option("--content", help="otel: include texts, arguments and results.")
@@ -51,9 +51,9 @@ def export_recording(
         str | None, typer.Option(help="otel: send to this OTLP collector, instead of a file.")
     ] = None,
 ) -> None:
-    """Write a recording as a page, Markdown, events or traces.
+    """Export a recording as an HTML page, Markdown, events or traces.
 
-    The result is one file that needs no other.
+    The result is one self-contained file.
 
     Example: shim export run.cast --to html -o run.html
     """
@@ -61,7 +61,7 @@ def export_recording(
     check_option_value(REDACT_CHOICES, redact, "--redact")
     if (content or endpoint is not None) and to != "otel":
         raise typer.BadParameter(
-            "they work only with --to otel", param_hint="--content, --endpoint"
+            "can only be used with --to otel", param_hint="--content, --endpoint"
         )
     if endpoint is not None:
         from shim.story.export.otel_send import send_recording_spans
@@ -71,7 +71,8 @@ def export_recording(
         return
     if output == "-" and to not in TERMINAL_FORMATS and sys.stdout.isatty():
         raise typer.BadParameter(
-            f"a terminal cannot show {to}: name a file, or use a pipe", param_hint="-o"
+            f"a terminal cannot show {to}: write to a file with -o FILE, or to a pipe",
+            param_hint="-o",
         )
     cast = find_newest_recording(cast)
     export = _load_exporter(to)
@@ -90,7 +91,7 @@ def _load_exporter(format_name: str) -> Callable[..., None]:
             FORMATS[format_name]
         ).write_recording_export
     except ModuleNotFoundError as error:
-        hint = "install claude-shim again with what it needs (`make setup` in a checkout)"
+        hint = "reinstall claude-shim with its dependencies (`make setup` in a checkout)"
         raise SystemResourceError(
             f"--to {format_name} needs {error.name}, which is not installed", hint=hint
         ) from None
@@ -114,7 +115,7 @@ def _export_to_file(
         (replace_file if force else write_new_file)(path, fill, 0o666)  # made to be shared
     except FileExistsError:
         raise FrontendError(
-            f"{path} exists already", hint="choose another name, or --force to replace it"
+            f"{path} already exists", hint="choose another name, or --force to replace it"
         ) from None
     except OSError as error:
         raise SystemResourceError(f"{path} cannot be written: {error.strerror}") from None

@@ -32,8 +32,9 @@ def send_recording_spans(path: str, endpoint: str, *, redact: bool, content: boo
         from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags
     except ImportError:
         raise FrontendError(
-            "sending spans needs OpenTelemetry's SDK, which is not installed",
-            hint="install claude-shim with its extra `otel` (`pip install '.[otel]'` in a checkout), or write a file",
+            "sending spans requires the OpenTelemetry SDK, which is not installed",
+            hint="install claude-shim with its extra `otel` (`pip install '.[otel]'` in a "
+            "checkout), or export to a file",
         ) from None
     spans = OtelSpanBuilder(path, redact=redact, content=content)
     resource = Resource(dict(spans.resource), SCHEMA_URL)
@@ -65,8 +66,9 @@ def send_recording_spans(path: str, endpoint: str, *, redact: bool, content: boo
         nonlocal sent_count
         if batch and exporter.export(batch) is not SpanExportResult.SUCCESS:
             raise SystemResourceError(
-                f"the collector at {urlsplit(url).hostname} did not take the spans ({sent_count} were sent before)",
-                hint="check that it runs, and takes OTLP over HTTP at this address",
+                f"the collector at {urlsplit(url).hostname} rejected the spans "
+                f"({sent_count} were sent before)",
+                hint="check that it is running and accepts OTLP over HTTP at this address",
             )
         sent_count += len(batch)
         batch.clear()

@@ -16,29 +16,29 @@ def show_recording(
     file: Annotated[
         str | None,
         typer.Argument(
-            metavar="CAST", help="The recording, or a folder; by default the folder of `record`."
+            metavar="CAST",
+            help="The recording, or a folder; by default the folder of the setting `record`.",
         ),
     ] = None,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Keep drawing while it is being recorded.")
+        bool,
+        typer.Option("--follow", "-f", help="Keep printing while the session is being recorded."),
     ] = False,
     raw: Annotated[
         bool, typer.Option("--raw", help="Show the raw lines of the vendor and the frontend.")
     ] = False,
     thinking: Annotated[
-        bool, typer.Option("--thinking", help="Show all of the thinking, not only its first line.")
+        bool, typer.Option("--thinking", help="Show all thinking, not only its first line.")
     ] = False,
     full: Annotated[
-        bool, typer.Option("--full", help="Show all of the output, not only what fits a screen.")
+        bool, typer.Option("--full", help="Show all output, not only what fits on a screen.")
     ] = False,
-    no_pager: Annotated[
-        bool, typer.Option("--no-pager", help="Print it without a pager, on a terminal too.")
-    ] = False,
+    no_pager: Annotated[bool, typer.Option("--no-pager", help="Do not use a pager.")] = False,
 ) -> None:
-    """Draw a recorded session for reading.
+    """Print a recorded session for reading.
 
-    On a terminal it is shown in your pager (`PAGER`, by default `less`). Of a folder it draws the
-    newest recording.
+    On a terminal it opens in your pager (`PAGER`, by default `less`). For a folder, the newest
+    recording is shown.
 
     Example: shim show ~/casts
     """

@@ -212,7 +212,7 @@ def test_recording_without_secrets_is_unchanged_by_redact(shim, local_box):
     path.write_bytes(build_recording([(0.0, "i", b"hello\n")], redact="casts"))
     assert (
         shim("cast", "redact", str(path), "-o", str(output))[1]
-        == f"{output}: nothing was found\n".encode()
+        == f"{output}: no secrets found\n".encode()
     )
     assert without_chain(output.read_bytes())[1:] == without_chain(path.read_bytes())[1:]
 
@@ -221,7 +221,7 @@ def test_second_redact_makes_no_changes(shim, secrets):
     first, other = secrets.with_name("one.cast"), secrets.with_name("other.cast")
     shim("cast", "redact", str(secrets), "--text", OWN, "-o", str(first))
     status, stdout, _ = shim("cast", "redact", str(first), "--text", OWN, "-o", str(other))
-    assert (status, stdout) == (0, f"{other}: nothing was found\n".encode())
+    assert (status, stdout) == (0, f"{other}: no secrets found\n".encode())
     assert first.read_bytes() == other.read_bytes()
 
 
@@ -299,7 +299,7 @@ def test_fixture_requires_redact_for_an_unredacted_recording(shim, secrets):
         "cast", "fixture", str(secrets), "--to", str(secrets.with_name("fixtures"))
     )
     assert (status, stdout) == (1, b"")
-    assert "recorded with its secrets" in complaint and "--redact none" in complaint
+    assert "recorded without redaction" in complaint and "--redact none" in complaint
     assert (
         shim("cast", "fixture", str(secrets), "--to", str(secrets.parent), "--redact", "some")[0]
         == 2
@@ -436,7 +436,7 @@ def test_redact_escapes_terminal_sequences_and_markup(run_cast, hostile):
 def test_fixture_escapes_terminal_sequences_and_markup(run_cast, hostile, box):
     to = f"{box.path}/to [red]\x1b[38;5;201m"
     status, output = run_cast("fixture", hostile, "--to", to, "--redact", "none")
-    assert status == 1 and "2 of its children fit" in output and "evil[bold]\\x1b" in output
+    assert status == 1 and "2 child processes match" in output and "evil[bold]\\x1b" in output
     path = box.path / "one.cast"
     child = {"child": 1, "turn": 1, "argv": [HOSTILE], "cwd": HOSTILE}
     path.write_bytes(
@@ -479,7 +479,7 @@ def test_full_disk_is_reported_without_a_traceback(args, tmp_path):
         done = run_shim([*args, str(tmp_path / "a.cast")], stdout=full)
     assert (done.status, done.stderr) == (
         1,
-        "the output cannot be written: No space left on device\n",
+        "cannot write the output: No space left on device\n",
     )
 
 

@@ -86,7 +86,7 @@ def test_piped_output_contains_numbers_without_bars(shim, folder):
     )
     assert "errors: auth 1" in stdout.decode() and "repairs: json 3" in stdout.decode()
     assert (
-        "of 5 recordings, 1 cut off, 1 unreadable: `shim cast list` names them" in stdout.decode()
+        "of 5 recordings, 1 cut off, 1 unreadable: `shim cast list` shows them" in stdout.decode()
     )
 
 

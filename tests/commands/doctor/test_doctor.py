@@ -90,7 +90,7 @@ def test_version_outside_the_tested_range_is_a_note(machine, doctor):
         assert (
             get_finding(
                 report,
-                f"version {version} is {relation} than what was tested (>=0.169,<0.172)",
+                f"version {version} is {relation} than the tested versions (>=0.169,<0.172)",
                 "codex",
             )[0]
             == "note"
@@ -129,7 +129,7 @@ def test_doctor_runs_only_version_and_login_probes(machine, doctor):
         ("head -c 5000000 /dev/zero\n", "\\x00\\x00", False),
         (
             "echo 'thing: cannot execute' >&2; exit 126\n",
-            "it cannot be run: thing: cannot execute",
+            "cannot run it: thing: cannot execute",
             True,
         ),
     ],
@@ -224,12 +224,12 @@ def test_program_in_the_working_directory_is_rejected_with_a_note(machine, docto
     monkeypatch.setenv("PATH", f"{machine.cwd}/bin:.")
     status, report = doctor("qwen")
     assert status == 1
-    assert get_finding(report, "the entry . of PATH is not searched: it is relative")[0] == "note"
+    assert get_finding(report, "PATH entry . is ignored because it is relative")[0] == "note"
     assert (
-        get_finding(report, f"the entry {machine.cwd}/bin of PATH is not searched: it is inside")[0]
+        get_finding(report, f"PATH entry {machine.cwd}/bin is ignored because it is inside")[0]
         == "note"
     )
-    level, text = get_finding(report, f"{machine.cwd}/bin/qwen is on PATH and is not used", "qwen")
+    level, text = get_finding(report, f"{machine.cwd}/bin/qwen is on PATH but ignored", "qwen")
     assert level == "problem" and "[vendors.qwen] bin = " in text
 
 
@@ -242,7 +242,9 @@ def test_vendor_without_permission_prompts_is_reported(machine, doctor):
     _, report = doctor()
     assert (
         get_finding(
-            report, "kilo asks nobody: it runs every tool that it has, in every session", "kilo"
+            report,
+            "kilo never asks for permission: all of its tools run automatically",
+            "kilo",
         )[0]
         == "note"
     )
@@ -252,7 +254,7 @@ def test_vendor_without_permission_prompts_is_reported(machine, doctor):
 def test_trust_prompt_is_reported_with_the_setting_that_changes_the_behavior(machine, doctor):
     machine.write_program("codex", "echo codex-cli 0.169.0\n")
     level, text = get_finding(
-        doctor("codex")[1], "it decides by itself which folders it trusts", "codex"
+        doctor("codex")[1], "the vendor decides which folders it trusts", "codex"
     )
     assert (
         level == "note"
@@ -277,7 +279,7 @@ def test_login_hint_names_the_login_command_of_the_vendor(machine, doctor):
             "problem",
             "“No auth type is selected. Please do.”",
         ),
-        ("qwen", "", "ok", "it finds a login"),
+        ("qwen", "", "ok", "credentials found"),
         ("pi", "No models available. Use /login", "problem", "“No models available.”"),
         (
             "codex",
@@ -305,9 +307,7 @@ def test_login_probe_reports_a_missing_login(machine, doctor, program, answer, l
 
 def test_failed_login_probe_is_a_note(machine, doctor):
     machine.write_program("qwen", '[ "$*" = --version ] && echo 0.24.4 || exit 7\n')
-    level, text = get_finding(
-        doctor("qwen")[1], "whether it is logged in shows when it runs", "qwen"
-    )
+    level, text = get_finding(doctor("qwen")[1], "login unknown until it runs", "qwen")
     assert level == "note" and "it said nothing and ended with exit 7" in text
 
 
@@ -339,13 +339,11 @@ def test_vendor_without_login_in_its_last_recording_is_a_warning(machine, doctor
     assert machine.run_shim("claude", "-p", "hi", *STREAM, environment=environment).cause == "auth"
     (cast,) = folder.iterdir()
     os.utime(cast, ns=(1, 1))
-    level, text = get_finding(
-        doctor("pi")[1], "it was not logged in when it was last recorded", "pi"
-    )
+    level, text = get_finding(doctor("pi")[1], "not logged in at the last recorded run", "pi")
     assert level == "warning" and "no API key found" in text and "/login" in text
     good = build_case_recording(find_case("pi/1.5.2-bash"), vendor_version="1.5.2")
     (folder / "newer.cast").write_bytes(good)
-    assert get_finding(doctor("pi")[1], "if it is not: ", "pi")[0] == "note"
+    assert get_finding(doctor("pi")[1], "if it is not logged in: ", "pi")[0] == "note"
 
 
 @pytest.fixture
@@ -367,12 +365,12 @@ def write_aged(path, data, age):
 def test_unreadable_recordings_are_skipped(recordings, doctor):
     write_aged(recordings / "bad.cast", b"not a recording\n", age=1)
     write_aged(recordings / "login.cast", failed_login("no key"), age=2)
-    assert "no key" in get_finding(doctor("pi")[1], "it was not logged in", "pi")[1]
+    assert "no key" in get_finding(doctor("pi")[1], "not logged in", "pi")[1]
 
 
 def test_login_error_in_a_recording_is_assigned_to_the_vendor_that_failed(recordings, doctor):
     write_aged(recordings / "list.cast", failed_login("no key", first_vendor="qwen"), age=1)
-    assert "no key" in get_finding(doctor("pi")[1], "it was not logged in", "pi")[1]
+    assert "no key" in get_finding(doctor("pi")[1], "not logged in", "pi")[1]
 
 
 @pytest.mark.parametrize(
@@ -384,7 +382,7 @@ def test_later_result_of_the_same_vendor_clears_its_missing_login(
 ):
     data = failed_login("no key", later_results=[later_result])
     write_aged(recordings / "login.cast", data, age=1)
-    phrase = "if it is not: " if level == "note" else "no key"
+    phrase = "if it is not logged in: " if level == "note" else "no key"
     assert get_finding(doctor("pi")[1], phrase, "pi")[0] == level
 
 
@@ -397,7 +395,7 @@ def test_only_the_newest_recordings_within_the_limits_are_read(
         recordings / "newer.cast", build_case_recording(find_case("codex/0.169.0-shell")), age=1
     )
     write_aged(recordings / "login.cast", failed_login("no key"), age=2)
-    assert get_finding(doctor("pi")[1], "if it is not: ", "pi")[0] == "note"
+    assert get_finding(doctor("pi")[1], "if it is not logged in: ", "pi")[0] == "note"
 
 
 NOTES = [(0.1, "n", {"kind": "caught", "signal": "SIGINT"})] * 5000
@@ -419,14 +417,14 @@ def test_every_record_and_line_of_a_recording_counts_toward_the_read_limit(
     assert len(data) > 100_000
     write_aged(recordings / "large.cast", data, age=1)
     write_aged(recordings / "login.cast", failed_login("no key"), age=2)
-    assert get_finding(doctor("pi")[1], "if it is not: ", "pi")[0] == "note"
+    assert get_finding(doctor("pi")[1], "if it is not logged in: ", "pi")[0] == "note"
 
 
 def test_recording_is_read_only_up_to_the_read_limit(recordings, doctor, monkeypatch):
     data = build_recording([], vendor="codex")
     monkeypatch.setattr(recorded_logins, "MAX_READ_BYTES", len(data) + 10)
     write_aged(recordings / "large.cast", data + b"x" * 100_000 + failed_login("no key"), age=1)
-    assert get_finding(doctor("pi")[1], "if it is not: ", "pi")[0] == "note"
+    assert get_finding(doctor("pi")[1], "if it is not logged in: ", "pi")[0] == "note"
 
 
 # -- settings, state, PATH -------------------------------------------------------------------------
@@ -475,7 +473,7 @@ def test_unwritable_log_file_is_a_problem_and_no_log_file_is_created(machine, do
     status, report = doctor()
     assert (status, get_finding(report, "/none/log cannot be written")[0]) == (1, "problem")
     machine.write_settings(f'log = "debug:{machine.path}/log"\n')
-    assert get_finding(doctor()[1], "the log goes to")[0] == "ok"
+    assert get_finding(doctor()[1], "log:")[0] == "ok"
     assert not (machine.path / "log").exists()
 
 
@@ -492,7 +490,7 @@ def test_installed_claude_that_fails_to_start_is_a_problem(machine, doctor):
     old = shlex.split(script_text.rpartition("\nexec ")[2])[0]
     Path(file).write_text(script_text.replace(old, str(machine.bin / "broken")), encoding="utf-8")
     status, report = doctor()
-    level, text = get_finding(report, "which is ours and does not start: no such thing")
+    level, text = get_finding(report, "claude-shim's drop-in, which fails to start: no such thing")
     assert (status, level) == (1, "problem") and "shim install" in text
 
 
@@ -524,7 +522,7 @@ def test_state_directory_with_open_permissions_is_a_problem(machine, doctor):
     machine.state.mkdir(parents=True)
     machine.state.chmod(0o755)
     status, report = doctor("qwen")
-    level, text = get_finding(report, "nothing is kept, so sessions cannot be resumed")
+    level, text = get_finding(report, "state cannot be stored, so sessions cannot be resumed")
     assert (status, level) == (1, "problem") and f"chmod 700 {machine.state}" in text
 
 
@@ -538,25 +536,28 @@ def test_unwritable_state_directory_is_a_problem(machine, doctor, monkeypatch):
     monkeypatch.setattr(
         "shim.commands.doctor.installation_checks.write_state_file", lambda *_: False
     )
-    assert get_finding(doctor()[1], "nothing can be written to")[0] == "problem"
+    assert get_finding(doctor()[1], "cannot write to")[0] == "problem"
 
 
 def test_doctor_leaves_no_file_in_a_valid_state_directory(machine, doctor):
     _, report = doctor()
-    assert get_finding(report, "which only you may enter")[0] == "ok"
+    assert get_finding(report, "private, mode 0700")[0] == "ok"
     assert os.listdir(machine.state / "probes") == []
 
 
 def test_claude_on_path_is_reported(machine, doctor):
-    assert get_finding(doctor()[1], "PATH finds no claude")[0] == "note"
+    assert get_finding(doctor()[1], "no claude on PATH")[0] == "note"
     other = machine.write_program("claude", "echo '2.1.327 (Claude Code)'\n")
-    assert get_finding(doctor()[1], f"PATH finds {other}, which is not ours")[0] == "note"
+    assert (
+        get_finding(doctor()[1], f"PATH finds {other}, which is not claude-shim's drop-in")[0]
+        == "note"
+    )
     (machine.bin / "claude").write_bytes(
         build_drop_in_script({"vendor": "demo", "record": "/a folder"})
     )
     (machine.bin / "claude").chmod(0o755)
     status, report = doctor()
-    assert get_finding(report, "which is ours (vendor demo, record /a folder)")[0] == "ok"
+    assert get_finding(report, "claude-shim's drop-in (vendor demo, record /a folder)")[0] == "ok"
     assert status == 0, "what is baked in is who answers"
 
 
@@ -565,18 +566,18 @@ def test_installed_claude_with_a_missing_python_is_a_problem(machine, doctor):
     (machine.bin / "claude").write_bytes(data)
     (machine.bin / "claude").chmod(0o755)
     status, report = doctor()
-    level, text = get_finding(report, "which does not exist")
+    level, text = get_finding(report, "but that does not exist")
     assert (status, level) == (1, "problem") and "`shim install` again" in text
 
 
 def test_recording_folder_that_cannot_be_created_is_reported(machine, doctor):
     (machine.path / "file").touch()
     machine.write_settings(f'record = "{machine.path}/file/casts/"\n')
-    assert get_finding(doctor()[1], "runs cannot be recorded in")[0] == "warning"
+    assert get_finding(doctor()[1], "runs cannot be recorded to")[0] == "warning"
     machine.write_settings(f'record = "{machine.path}/file/casts/"\nrecord_strict = true\n')
-    assert get_finding(doctor()[1], "runs cannot be recorded in")[0] == "problem"
+    assert get_finding(doctor()[1], "runs cannot be recorded to")[0] == "problem"
     machine.write_settings(f'record = "{machine.path}/casts/"\n')
-    assert get_finding(doctor()[1], "runs are recorded in")[0] == "ok"
+    assert get_finding(doctor()[1], "runs are recorded to")[0] == "ok"
 
 
 # -- who answers -----------------------------------------------------------------------------------
@@ -584,7 +585,7 @@ def test_recording_folder_that_cannot_be_created_is_reported(machine, doctor):
 
 def test_missing_vendor_programs_are_a_problem_with_install_hints(machine, doctor):
     status, report = doctor()
-    level, text = get_finding(report, "no program of any vendor was found on PATH")
+    level, text = get_finding(report, "no vendor's program was found on PATH")
     assert (status, level) == (1, "problem")
     assert "npm install -g @qwen-code/qwen-code" in text and "shim install --vendor demo" in text
 
@@ -592,7 +593,7 @@ def test_missing_vendor_programs_are_a_problem_with_install_hints(machine, docto
 def test_installed_vendors_are_listed_if_no_vendor_is_chosen(machine, doctor):
     machine.write_program("qwen", "echo 0.24.4\n")
     status, report = doctor()
-    level, text = get_finding(report, "no vendor is chosen; found: qwen")
+    level, text = get_finding(report, "no default vendor is set; found on PATH: qwen")
     assert (status, level) == (0, "warning") and "shim install --vendor qwen" in text
 
 
@@ -624,8 +625,8 @@ def test_text_report_contains_level_marks_and_fixes(machine, shim):
     text = printed.decode()
     assert status == 0 and "\x1b" not in text, "piped is plain"
     assert f"codex  {machine.bin}/codex" in text
-    assert "· version 0.999.0 is newer than what was tested" in text
-    assert "! no vendor is chosen" in text and "  → `shim install --vendor codex`" in text
+    assert "· version 0.999.0 is newer than the tested versions" in text
+    assert "! no default vendor is set" in text and "  → `shim install --vendor codex`" in text
     assert (
         "not found on PATH: acai, amp, " in text
         and "codex," not in text.partition("not found on PATH")[2]
@@ -658,12 +659,12 @@ def test_missing_bytecode_is_a_warning_with_a_fix(machine, doctor, monkeypatch):
         "shim.commands.doctor.installation_checks.list_uncompiled_modules",
         lambda: ["core/reading/values.py", "core/errors.py"],
     )
-    level, text = get_finding(doctor()[1], "of our modules")
+    level, text = get_finding(doctor()[1], "modules of claude-shim")
     assert (
         level == "warning"
-        and "the bytecode of 2 of our modules" in text
+        and "2 modules of claude-shim" in text
         and "core/reading/values.py" in text
         and "make setup" in text
     )
     monkeypatch.setattr("shim.commands.doctor.installation_checks.list_uncompiled_modules", list)
-    assert get_finding(doctor()[1], "every module has its bytecode")[0] == "ok"
+    assert get_finding(doctor()[1], "all modules are compiled")[0] == "ok"

@@ -28,9 +28,9 @@ def test_running_sessions_are_counted_and_crashed_hosts_reported(desk, monkeypat
     desk.wait_until(living, lambda now: now.metadata["pid"])
     findings = check_background_sessions(desk.environment)
     assert [finding.level for finding in findings] == [OK, WARNING]
-    assert findings[0].text == "sessions on their own: 1 alive, 2 ended"
+    assert findings[0].text == "background sessions: 1 running, 2 ended"
     assert (
-        findings[1].text == f"the host of a session died: {died.short_id}"
+        findings[1].text == f"the host process of a session crashed: {died.short_id}"
         and "claude respawn" in findings[1].fix
     )
 
@@ -52,9 +52,9 @@ def test_unresponsive_host_and_other_host_version_are_reported(desk, monkeypatch
 def test_gateway_check_reports_the_token_and_missing_packages(desk, monkeypatch):
     monkeypatch.setattr(installation_checks, "REQUIRED_PACKAGES", ("json",))
     (finding,) = check_gateway_tokens(desk.environment)
-    assert (finding.level, "made when it is first asked for" in finding.text) == (OK, True)
+    assert (finding.level, "created on first use" in finding.text) == (OK, True)
     GatewayTokenFile(desk.environment).load_tokens()
-    assert "its token is kept" in check_gateway_tokens(desk.environment)[0].text
+    assert "a token exists" in check_gateway_tokens(desk.environment)[0].text
     monkeypatch.setattr(installation_checks, "REQUIRED_PACKAGES", ("json", "no_such_package"))
     (finding,) = check_gateway_tokens(desk.environment)
     assert (finding.level, finding.fix) == (WARNING, "pip install 'claude-shim[web]'")
@@ -74,7 +74,7 @@ def test_sessions_prints_attach_for_running_and_resume_for_ended(desk):
     with desk.connect(record) as connection:
         read_until_result(connection)
     assert (
-        f"  claude attach {record.short_id}  (it lives)\n"
+        f"  claude attach {record.short_id}  (running)\n"
         in desk.run_shim("sessions").stdout.decode()
     )
     assert [row["alive"] for row in json.loads(desk.run_shim("sessions", "--json").stdout)] == [

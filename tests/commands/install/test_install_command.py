@@ -37,16 +37,22 @@ def test_install_prints_the_backup_path_and_uninstall_restores_the_file(shim, th
     assert status == 0 and lines[0] == f"wrote {theirs}"
     assert (
         lines[1]
-        == f"what was there is {theirs}.before-shim; `shim uninstall --into {theirs}` puts it back"
+        == f"saved the previous file as {theirs}.before-shim; `shim uninstall --into {theirs}` restores it"
     )
-    assert "then run this command again" in lines[2] and "pi asks nobody" in stdout.decode()
+    assert (
+        "then run this command again" in lines[2]
+        and "pi asks for permission in conversations" in stdout.decode()
+    )
     status, stdout, _ = shim("uninstall", "--into", str(theirs))
-    assert (status, stdout.decode()) == (0, f"{theirs} is what it was before\n")
+    assert (status, stdout.decode()) == (0, f"restored {theirs}\n")
 
 
 def test_uninstall_of_a_foreign_file_succeeds_without_changes(shim, theirs):
     status, stdout, _ = shim("uninstall", "--into", str(theirs))
-    assert (status, stdout.decode()) == (0, f"{theirs} is not ours; it is left alone\n")
+    assert (status, stdout.decode()) == (
+        0,
+        f"{theirs} was not written by `shim install`; it is left alone\n",
+    )
     assert theirs.read_text() == "theirs"
 
 
@@ -54,10 +60,10 @@ def test_install_and_uninstall_report_a_package_update(shim, theirs):
     shim("install", "--vendor", "demo", "--into", str(theirs))
     theirs.write_text("newer")
     output = shim("uninstall", "--into", str(theirs))[1].decode()
-    assert "is not ours" in output and f"{theirs}.before-shim" in output
+    assert "was not written by" in output and f"{theirs}.before-shim" in output
     output = shim("install", "--vendor", "demo", "--into", str(theirs))[1].decode()
     assert (
-        f"its package was updated since the last time; the file kept from before is now {theirs}"
+        f"the package was updated since the last install; the previously saved file is now {theirs}"
         in output
     )
     output = shim("uninstall", "--into", str(theirs))[1].decode()
@@ -68,31 +74,34 @@ def test_missing_backup_is_reported(shim, theirs):
     shim("install", "--vendor", "demo", "--into", str(theirs))
     theirs.with_name("claude.before-shim").unlink()
     assert (
-        "has nothing to put back"
+        "has nothing to restore"
         in shim("install", "--vendor", "demo", "--into", str(theirs))[1].decode()
     )
-    assert "has to be installed again" in shim("uninstall", "--into", str(theirs))[1].decode()
+    assert "must be installed again" in shim("uninstall", "--into", str(theirs))[1].decode()
 
 
 @pytest.mark.parametrize("other", [["--to", "/tmp"], ["--as", "yume-cli"], ["--force"]])
 def test_install_into_rejects_other_target_flags(shim, theirs, other):
     status, _, complaint = shim("install", "--into", str(theirs), *other)
-    assert status == 2 and "goes with none of" in complaint
+    assert status == 2 and "cannot be combined with" in complaint
     assert theirs.read_text() == "theirs"
 
 
 def test_doctor_reports_the_state_of_the_project_file(shim, theirs, project):
     ((level, text, fix),) = project()
-    assert (level, "the package's own" in text) == ("note", True) and f"--into {theirs}" in fix
+    assert (level, "the package's bundled claude" in text) == (
+        "note",
+        True,
+    ) and f"--into {theirs}" in fix
     shim("install", "--vendor", "demo", "--into", str(theirs))
     ((level, text, fix),) = project()
-    assert (level, text, fix) == ("ok", f"{theirs} is ours (vendor demo)", "")
+    assert (level, text, fix) == ("ok", f"{theirs} is claude-shim's drop-in (vendor demo)", "")
     theirs.write_text("newer")
     ((level, text, fix),) = project()
-    assert level == "warning" and "was updated or installed again" in text and "shim install" in fix
+    assert level == "warning" and "was updated or reinstalled" in text and "shim install" in fix
     theirs.unlink()
     ((level, text, fix),) = project()
-    assert level == "note" and "a program that is gone" in text and "uninstall --into" in fix
+    assert level == "note" and "a file that no longer exists" in text and "uninstall --into" in fix
 
 
 def test_doctor_reports_a_wrapper_with_a_missing_interpreter(shim, theirs, project):
@@ -104,9 +113,9 @@ def test_doctor_reports_a_wrapper_with_a_missing_interpreter(shim, theirs, proje
 
 def test_doctor_reports_a_project_without_a_bundled_claude(shim, local_box):
     output = shim("doctor", "--project", str(local_box.cwd))[1].decode()
-    assert "keeps a claude of its own; those that are there start the claude of PATH" in output
+    assert "bundles its own claude; programs there start the claude on PATH" in output
 
 
 def test_doctor_rejects_a_project_that_is_not_a_folder(shim, local_box):
     status, _, complaint = shim("doctor", "--project", str(local_box.cwd / "x"))
-    assert status == 1 and "--project takes a folder" in complaint
+    assert status == 1 and "--project expects a folder" in complaint

@@ -129,7 +129,7 @@ def test_original_file_is_preserved_if_the_drop_in_cannot_be_written(bundled_cla
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("shim.commands.install.replacement.write_all", full)
-    with pytest.raises(FrontendError, match="cannot be replaced: No space left"):
+    with pytest.raises(FrontendError, match=r"cannot replace .*: No space left"):
         replace_file_with_dropin(str(bundled_claude), DEMO)
     assert names(bundled_claude.parent) == ["claude"] and b"theirs" in bundled_claude.read_bytes()
 
@@ -153,10 +153,13 @@ def test_failed_restore_prints_the_mv_command(bundled_claude, monkeypatch):
         "shim.commands.install.replacement.os.rename", lambda old, new: next(moves)(old, new)
     )
     with pytest.raises(
-        FrontendError, match="no room; nor can it be put back: Permission denied"
+        FrontendError, match="no room; restoring it failed too: Permission denied"
     ) as refused:
         replace_file_with_dropin(str(bundled_claude), DEMO)
-    assert refused.value.hint == f"do it by hand: mv {bundled_claude}.before-shim {bundled_claude}"
+    assert (
+        refused.value.hint
+        == f"restore it manually: mv {bundled_claude}.before-shim {bundled_claude}"
+    )
 
 
 def raise_frontend_error(*_: object) -> None:
@@ -180,8 +183,8 @@ def test_install_does_not_change_a_hard_linked_store_file(bundled_claude, tmp_pa
     [
         (lambda file: None, "does not exist", "--project"),
         (lambda file: write_program(file / "cli.js", "").rename(file / "x"), "is a folder", "--to"),
-        (lambda file: file.symlink_to("/bin/sh"), "is a link", "--into /"),
-        (os.mkfifo, "is none", ""),
+        (lambda file: file.symlink_to("/bin/sh"), "is a symbolic link", "--into /"),
+        (os.mkfifo, "is not one", ""),
     ],
 )
 def test_target_that_is_not_a_regular_file_is_refused(tmp_path, make, message, hint):

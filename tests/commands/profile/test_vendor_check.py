@@ -132,7 +132,7 @@ def test_profile_without_a_session_rule_has_a_note_and_no_finding(shim):
     )
     report = json.loads(stdout)
     assert (status, report["findings"]) == (0, [])
-    assert "no rule names its session, so none can go on" in {
+    assert "no rule reports a session id, so its sessions cannot be resumed" in {
         note["name"] for note in report["notes"]
     }
 
@@ -190,7 +190,7 @@ def test_text_report_contains_no_control_characters(check_profile):
         (HELLO, {"type": f"x{ESCAPES}", "k": ESCAPES}, BYE), args=("--explain",)
     )
     assert status == 1
-    assert "lines without a rule:" in output and "rules that took no line:" in output
+    assert "lines without a rule:" in output and "rules that matched no line:" in output
     assert "own: 1 run, 3 lines, 1 thing to fix" in output
     visible(output)
 
@@ -247,7 +247,7 @@ def test_session_id_on_missing_stderr_is_a_note_and_no_finding(check_profile):
     status, report = check_profile((SAY, BYE), profile=profile)
     assert (status, report["findings"]) == (0, [])
     assert [note["name"] for note in report["notes"] if note["sort"] == "remark"] == [
-        "its session id may stand on stderr, which these files do not have"
+        "its session id may be on stderr, which is not in these files"
     ]
 
 
@@ -265,7 +265,7 @@ def test_invalid_profile_is_refused_with_file_line_and_key(shim, local_box):
     ("args", "status", "part"),
     [
         (("nobody", "FILE"), 1, "unknown vendor"),
-        (("Odd Name.toml", "FILE"), 1, "cannot be a profile"),
+        (("Odd Name.toml", "FILE"), 1, "is not a valid profile name"),
         (("./none.toml", "FILE"), 1, "cannot be read"),
         (("demo", "./missing.ndjson"), 2, "cannot be read"),
         (("demo", "."), 2, "is a folder"),

@@ -458,7 +458,7 @@ def test_draft_lists_event_kinds_with_their_fields_and_todo_lines():
     )
     assert '# peck (1 event)\n#   type = "peck"\n#   call_id = "p1"' in text
     assert '# TODO "beak" = { name = "…" }   its arguments: cmd' in text
-    assert "#   feathers = 3" in text and "# TODO: nothing is made of it." in text
+    assert "#   feathers = 3" in text and "# TODO: this event is ignored." in text
     assert token not in text, "a secret of a run is not said in a draft"
     assert summarize_lines(translate_events(vendor, *BIRD))[1:] == (
         [("p1", "beak", {"cmd": "ls"})],
@@ -501,14 +501,14 @@ def test_written_draft_can_be_checked_and_is_not_overwritten(shim, local_box):
     profile_path = str(local_box.path / "vendors" / "parrot.toml")
     status, stdout, complaint = shim("vendor", "draft", *files, "-o", profile_path)
     assert (status, complaint) == (0, "")
-    assert b"finish its TODO lines" in stdout
+    assert b"complete its TODO lines" in stdout
     status, report, complaint = shim("vendor", "check", profile_path, *files, "--json")
     assert complaint == ""
     check_report = json.loads(report)
     assert {event["sort"]: event["name"] for event in check_report["findings"]} == {"tool": "beak"}
     assert (status, check_report["verbs"]["tool_result"], check_report["verbs"]["say"]) == (1, 2, 2)
     status, _, complaint = shim("vendor", "draft", *files, "-o", profile_path)
-    assert status == 1 and "exists already" in complaint
+    assert status == 1 and "already exists" in complaint
 
 
 def test_draft_is_printed_to_stdout_without_an_output_file(shim, local_box):
@@ -518,4 +518,4 @@ def test_draft_is_printed_to_stdout_without_an_output_file(shim, local_box):
     assert status == 0
     assert tomllib.loads(text.decode())["id"] == "bird"
     status, _, complaint = shim("vendor", "draft", str(path), "--id", "No Name")
-    assert status == 2 and "must be lower-case letters" in complaint
+    assert status == 2 and "may have only lower-case letters" in complaint

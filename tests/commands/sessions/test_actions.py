@@ -80,7 +80,7 @@ def test_pending_permission_request_is_listed_with_its_complete_input(desk, wait
     )
     table = desk.run_shim("bridge", "list").stdout.decode()
     assert waiting_session.short_id in table and "asker" in table and "approve" in table
-    assert table.rstrip().endswith("shim bridge list --json, or claude attach ID"), (
+    assert table.rstrip().endswith("`claude attach ID` for the full text"), (
         "the table cuts a long one"
     )
 
@@ -170,7 +170,7 @@ def test_concurrent_second_answer_is_rejected_with_the_first_decision(desk, wait
     first, second = sorted(done, key=lambda each: each.status)
     assert (first.status, second.status, second.stdout) == (0, 1, b"")
     how = "allow" if first.stdout == b"allowed\n" else "deny"
-    assert f"the question was settled already: {how}, by shim bridge answer" in second.stderr
+    assert f"the prompt was already answered: {how}, by shim bridge answer" in second.stderr
 
 
 def test_load_of_open_permission_requests_waits_for_a_slow_host(desk, waiting_session, monkeypatch):
@@ -191,7 +191,7 @@ def test_answer_to_a_resolved_permission_prompt_is_rejected(desk, waiting_sessio
     late = desk.run_shim("bridge", "answer", waiting_session.short_id, question, "allow")
     assert (
         late.status == 1
-        and "the question was settled already: allow, by shim bridge answer" in late.stderr
+        and "the prompt was already answered: allow, by shim bridge answer" in late.stderr
     )
 
 
@@ -205,7 +205,7 @@ def test_answer_fails_if_the_session_has_no_open_permission_prompt(desk):
     session = desk.start_session()
     desk.wait_until(session, lambda now: now.metadata["pid"])
     done = desk.run_shim("bridge", "answer", session.short_id, "allow")
-    assert done.status == 1 and f"session {session.short_id} asks nothing" in done.stderr
+    assert done.status == 1 and f"session {session.short_id} has no open prompt" in done.stderr
     unknown = desk.run_shim("bridge", "answer", session.short_id, "nonsense", "allow")
     assert unknown.status == 1 and "no question of this session has this id" in unknown.stderr
     desk.run_claude("stop", session.short_id)
@@ -245,7 +245,7 @@ def test_say_sends_the_next_message(desk, waiting_session):
         read_until_result(watcher)
         assert (
             desk.run_shim("bridge", "say", waiting_session.short_id, "and more").stdout.decode()
-            == f"said to {waiting_session.short_id}\n"
+            == f"sent to {waiting_session.short_id}\n"
         )
         assert read_until_result(watcher)[-1]["result"] == "More."
 
@@ -271,7 +271,7 @@ def test_say_names_the_controller_and_hints_at_take_when_refused(desk):
         refused = desk.run_shim("bridge", "say", session.short_id, "hi")
         assert (
             refused.status == 1
-            and "(somebody drives it)" in refused.stderr
+            and "(somebody has control)" in refused.stderr
             and "--take" in refused.stderr
         )
         assert desk.run_shim("bridge", "say", session.short_id, "hi", "--take").status == 0
@@ -291,7 +291,7 @@ def test_say_restarts_an_ended_session(desk):
     ] == [False]
     assert (
         desk.run_shim("bridge", "say", session.short_id, "again").stdout.decode()
-        == f"woke {session.short_id}\n"
+        == f"restarted {session.short_id}\n"
     )
     with desk.connect(session, after=None) as connection:
         results = [
@@ -314,7 +314,7 @@ def test_say_fails_if_an_ended_session_cannot_restart(desk):
     refused = desk.run_shim("bridge", "say", session.short_id, "again")
     assert (refused.status, refused.stdout) == (1, b"")
     assert (
-        f"session {session.short_id} could not be woken" in refused.stderr
+        f"could not restart session {session.short_id}" in refused.stderr
         and "/nowhere/qwen" in refused.stderr
     )
     folder.rmdir()
@@ -323,7 +323,7 @@ def test_say_fails_if_an_ended_session_cannot_restart(desk):
 
 
 def test_empty_list_explains_how_to_start_a_session(desk):
-    assert b"`claude --bg PROMPT` begins one" in desk.run_shim("bridge", "list").stdout
+    assert b"start one with `claude --bg PROMPT`" in desk.run_shim("bridge", "list").stdout
     assert list_sessions(desk) == []
 
 
@@ -336,11 +336,11 @@ def test_session_without_start_json_is_resumed_with_bg_resume(desk):
         read_until_result(connection)
     desk.run_claude("stop", session.short_id)
     assert (
-        f"`claude attach {session.short_id}` goes on"
+        f"`claude attach {session.short_id}` resumes"
         in desk.run_shim("bridge", "watch", session.short_id).stdout.decode()
     )
     os.unlink(os.path.join(session.folder, "start.json"))
     done = desk.run_shim("bridge", "watch", session.short_id)
     assert "Hello." in done.stdout.decode()
-    assert f"`claude --bg --resume {session.session_id}` goes on" in done.stdout.decode()
+    assert f"`claude --bg --resume {session.session_id}` resumes" in done.stdout.decode()
     assert f"--resume {session.session_id}" in desk.run_claude("respawn", session.short_id).stderr

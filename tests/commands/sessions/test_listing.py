@@ -51,5 +51,5 @@ def test_narrow_terminal_drops_the_vendor_column(rows):
 
 def test_empty_list_message_names_the_folder():
     assert listing.format_no_sessions_message(includes_ended=False, folder="/repo").startswith(
-        "no session runs in the background in /repo: "
+        "no running background sessions in /repo; "
     )

@@ -125,9 +125,9 @@ def test_terminal_receives_a_login_address_that_does_not_contain_the_token(box):
     with on_terminal(
         argv, env=box.build_environment(), cwd=str(box.cwd), timeout_s=PATIENCE
     ) as terminal:
-        drawn = terminal.wait_for_text("Ctrl-C ends the server")
+        drawn = terminal.wait_for_text("Ctrl-C stops the server")
         (address, way_in) = re.findall(f"({ADDRESS.pattern})#token=([0-9a-f.]+)", drawn)[0]
-        assert token not in drawn and "This machine alone" in drawn
+        assert token not in drawn and "Only this machine" in drawn
         for file_name in ("cmdline", "environ"):
             with open(f"/proc/{terminal.process.pid}/{file_name}", "rb") as file:
                 content = file.read()

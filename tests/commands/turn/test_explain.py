@@ -141,7 +141,7 @@ def test_every_permission_rule_has_a_source_and_an_enforcement_method(box, run_e
         and rules["Write"]["from"] == "--disallowedTools"
     )
     assert (
-        "judged here" in rules["Bash(rm:*)"]["how"] and "before it starts" in rules["Write"]["how"]
+        "checked by the shim" in rules["Bash(rm:*)"]["how"] and "passed to" in rules["Write"]["how"]
     )
     assert rules["WebFetch"]["kind"] == "allow"
     assert explanation["settings"]["claude"] == [str(settings)]
@@ -193,10 +193,10 @@ def test_explain_flag_prints_text_and_starts_no_child_process(box):
     )
     output = done.stdout.decode()
     assert done.status == 0 and not done.stderr
-    assert output.startswith("This is what would be started. Nothing was.\n")
-    assert "pi (its version is not remembered), named by SHIM_VENDOR" in output
+    assert output.startswith("This is what would be started. Nothing was started.\n")
+    assert "pi (its version is not cached), chosen by SHIM_VENDOR" in output
     assert "found by SHIM_BIN; no --help" in output and "one-way" in output
-    assert f"the run is recorded: {box.path}/casts/" in output
+    assert f"the run is recorded to {box.path}/casts/" in output
     assert not os.path.exists(box.path / "started") and not os.path.exists(box.path / "casts")
 
 

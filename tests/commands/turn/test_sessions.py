@@ -65,10 +65,10 @@ def test_resume_updates_the_stored_session(box):
 
 
 def test_sessions_are_deleted_by_id_prefix_or_age(shim, sessions_box):
-    assert shim("sessions", "delete", "2222")[1] == b"forgot 1 session\n"
+    assert shim("sessions", "delete", "2222")[1] == b"deleted 1 session\n"
     assert TWO not in shim("sessions")[1].decode()
-    assert shim("sessions", "delete", "--older", "0")[1] == b"forgot 2 sessions\n"
-    assert b"no sessions are kept" in shim("sessions")[1]
+    assert shim("sessions", "delete", "--older", "0")[1] == b"deleted 2 sessions\n"
+    assert b"no sessions; start one" in shim("sessions")[1]
 
 
 @pytest.mark.parametrize("id_prefix", ["999999", "1", "../../config", ""])

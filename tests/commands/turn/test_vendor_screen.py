@@ -37,7 +37,7 @@ def test_bare_claude_without_a_screen_prints_alternatives_in_a_single_line(box, 
         assert terminal.wait_for_exit() == 1
     output = terminal.plain.replace("\r\n", "\n")
     assert (
-        output.startswith("claude: the shim in place of claude has no screen: ")
+        output.startswith("claude: the shim has no interactive screen: ")
         and output.count("\n") == 1
     )
     for part in ("`shim run MESSAGE`", "`claude -p MESSAGE`", 'tui = "vendor"', str(box.config)):
@@ -81,7 +81,7 @@ def test_real_claude_receives_its_flags_without_the_shim_flags(own_screen):
 def test_flags_not_passed_to_the_vendor_screen_are_reported(own_screen):
     with own_screen("--model", "sonnet", "--dangerously-skip-permissions") as terminal:
         terminal.wait_for_text(
-            "pi's own screen is not told --model, --dangerously-skip-permissions"
+            "pi's interactive screen ignores --model, --dangerously-skip-permissions"
         )
         terminal.wait_for_text("given <>")
 
@@ -99,17 +99,20 @@ def test_flags_not_passed_to_the_vendor_screen_are_reported(own_screen):
 def test_required_flag_unsupported_by_the_vendor_screen_is_refused(own_screen, args):
     with own_screen(*args) as terminal:
         assert terminal.wait_for_exit() == 1
-    assert "pi's own screen does not know --" in terminal.plain and "given" not in terminal.plain
+    assert (
+        "pi's interactive screen does not support --" in terminal.plain
+        and "given" not in terminal.plain
+    )
 
 
 @pytest.mark.parametrize(
     ("environment", "message"),
     [
-        ({"SHIM_VENDOR": "demo"}, "demo has no screen"),
+        ({"SHIM_VENDOR": "demo"}, "demo has no interactive screen"),
         ({"SHIM_VENDOR": None}, "no vendor was chosen"),
         ({"SHIM_VENDOR": "nobody"}, "unknown vendor 'nobody'"),
         ({"SHIM_BIN": "/nowhere"}, "/nowhere was not found"),
-        ({"SHIM_DEPTH": "3"}, "inside itself"),
+        ({"SHIM_DEPTH": "3"}, "started itself"),
     ],
 )
 def test_reason_for_a_missing_vendor_screen_is_reported(own_screen, environment, message):

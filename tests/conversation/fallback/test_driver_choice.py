@@ -172,9 +172,9 @@ def test_two_way_driver_requires_its_flag_in_the_cached_help(box, help_text, is_
     for vendor in json.loads(box.run_shim("vendors", "--json").stdout):
         if vendor["name"] == "gemini":
             assert (vendor["lacks"], vendor["driven"]) == (
-                ("", "one process a conversation")
+                ("", "one process per conversation")
                 if is_two_way
-                else ("--acp", "one process a message")
+                else ("--acp", "one process per message")
             )
     explained = box.run_shim("explain", "--json", "--", "--shim-vendor", "gemini", *CONVERSE).stdout
     assert (b'"driver": "two-way"' in explained) == is_two_way

@@ -916,7 +916,9 @@ def test_replay_check_reports_a_recording_without_an_answering_child(real_severa
     done = real_several.box.run_claude(*ASK, SHIM_RECORD=str(cast))
     assert (done.cause, list_attempts(done.result)) == ("not_found", [("ant", "auth")])
     check_run = real_several.box.run_shim("replay", "--check", str(cast))
-    assert check_run.status == 0 and b"no child answered in it" in check_run.stdout
+    assert (
+        check_run.status == 0 and b"no child process answered in this recording" in check_run.stdout
+    )
 
 
 @pytest.mark.parametrize("args", [("-p", "hi"), ASK])

@@ -310,7 +310,7 @@ def test_watch_reads_an_ended_session_from_its_log(start_session, hosts, shim):
     ended = shim("bridge", "watch", session.short_id)
     assert ended.returncode == 0 and "> go" in ended.stdout and "Hello." in ended.stdout
     assert (
-        f"session {session.short_id} has ended: `claude attach {session.short_id}` goes on with it"
+        f"session {session.short_id} has ended: `claude attach {session.short_id}` resumes it"
         in ended.stdout
     )
     frames = shim("bridge", "watch", session.short_id, "--json")
