@@ -239,11 +239,11 @@ class BackgroundSessionAttacher:
     async def _load_session_settings(
         self, connection: HostConnection, frontend: FrontendSessionBridge
     ) -> ClaudeSettings | None:
-        """Let the host read Claude's settings files again. Return what the session applies of them;
-        None if its vendor is a real claude, which applies all of them.
+        """Let the host read Claude's settings files again. Return what the session applies of them.
 
-        A host of an older version has stored what it read when it started. If it has not, all
-        settings that forbid something count as new.
+        A host of an older version does not report the settings of a real claude: then return None.
+        Other hosts of an older version have stored what they read when they started. If they have
+        not, all settings that forbid something count as new.
         """
         response: Mapping[str, Any] = {}
         if "response" in frontend.welcome.get("knows", ()):

@@ -47,8 +47,9 @@ def check_join(
 ) -> JoinRequest:
     """Return what a frontend asks of the session it joins.
 
-    `session_settings` are what the session applies of Claude's settings files; None if its host
-    cannot report them. Raise FrontendError if the frontend forbids what the session allows, or if
+    `session_settings` are what the session applies of Claude's settings files; None if a host of an
+    older version does not report those of a real claude. They are then read as the frontend would
+    read them. Raise FrontendError if the frontend forbids what the session allows, or if
     one of its files cannot be read. A path means what it meant in the folder of its command line.
     """
     cwd, session_cwd = get_working_directory(), str(session.metadata["cwd"])

@@ -28,6 +28,7 @@ from shim.core.bridge.hub import SessionHub
 from shim.core.bridge.status import BackgroundSessionInfo
 from shim.core.errors import FrontendError
 from shim.core.policy.policy import BYPASS_MODE
+from shim.core.policy.serialize import serialize_settings
 from shim.core.policy.settings import ClaudeSettings
 from shim.core.reading.values import shorten_session_id
 from shim.io import early_signals
@@ -282,8 +283,9 @@ def _describe_session(
     """Return the description of the session that clients get at the start of this life."""
     invocation = startup.invocation
     mode = startup.mode
+    claude_settings = _load_conversation_settings(startup)
     if not invocation.skip_permissions and invocation.permission_mode is None:
-        mode = _load_conversation_settings(startup).mode or mode
+        mode = claude_settings.mode or mode
     can_bypass = (
         invocation.skip_permissions or invocation.allow_skip_permissions or mode == BYPASS_MODE
     )
@@ -296,7 +298,11 @@ def _describe_session(
         mode=mode,
         pid=os.getpid(),
         version=__version__,
-        reads_settings=_reads_settings_itself(startup),
+        reload_settings=(
+            partial(_reload_settings, startup, claude_settings)
+            if _reads_settings_itself(startup)
+            else None
+        ),
         can_bypass=can_bypass,
         answer_policy=startup.settings.bridge.answered_by,
         prompt_timeout_s=prompt_timeout_s,
@@ -315,10 +321,25 @@ def _load_conversation_settings(startup: ConversationStartup) -> ClaudeSettings:
     """Return the values of Claude's settings files that the conversation uses."""
     if not _reads_settings_itself(startup):
         return startup.claude_settings
+    return _load_settings(startup) or ClaudeSettings()
+
+
+def _load_settings(startup: ConversationStartup) -> ClaudeSettings | None:
+    """Return what Claude's settings files contain now, or None if they cannot be read."""
     try:
         return load_claude_settings(startup.invocation, startup.environment, startup.cwd)
     except (FrontendError, OSError):  # OSError also if the folder was removed
-        return ClaudeSettings()
+        return None
+
+
+def _reload_settings(startup: ConversationStartup, claude_settings: ClaudeSettings) -> str:
+    """Return the text of the settings that a real claude applies now.
+
+    `claude_settings` are those of the start. Their mode is reported, because a frontend applies the
+    mode of its files only if it is another one than at the start.
+    """
+    settings = _load_settings(startup) or claude_settings
+    return serialize_settings(settings._replace(mode=claude_settings.mode))
 
 
 def truncate_stderr(descriptor: int = 2) -> None:

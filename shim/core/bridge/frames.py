@@ -70,8 +70,8 @@ from shim.core.reading.values import as_dict, as_list
 PROTOCOL_VERSION = 1
 # The optional kinds that this version understands.
 OPTIONAL_KINDS = ("accepted", "request", "response", "ask", "reply", "deaf")
-# The subtype of a `request` of a frontend that joins: the conversation reads Claude's settings files
-# again, and answers with what it applies.
+# The subtype of a `request` of a frontend that joins: the conversation, or the host of a real claude,
+# reads Claude's settings files again, and answers with what the session applies.
 RELOAD_SETTINGS = "reload_settings"
 DRIVE, WATCH = "drive", "watch"
 MAX_ID_CHARS = 200  # of an id; a longer one is refused, because the last ids are kept

@@ -320,8 +320,10 @@ def _accept_request(
         _choose_mode(hub, body, request, body)
     elif subtype == "initialize":
         _register_callbacks(hub, client, body, request)
-    elif subtype == RELOAD_SETTINGS and hub.session.reads_settings:
-        hub.send_frame_answer(client, request_id, "response", response={"subtype": "success"})
+    elif subtype == RELOAD_SETTINGS and hub.session.reload_settings is not None:
+        settings = {"settings": hub.session.reload_settings()}
+        response = {"subtype": "success", "response": settings}
+        hub.send_frame_answer(client, request_id, "response", response=response)
     elif subtype in REFUSED_SUBTYPES:
         raise FrameRefusedError(
             "wider", f"a session that lives takes no {subtype}: it is not one frontend's own"

@@ -3,7 +3,7 @@
 The names and values of the status are those of `claude agents --json`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from shim.core.claude.grammar import (
@@ -39,7 +39,9 @@ class BackgroundSessionInfo(NamedTuple):
     mode: str = "default"
     pid: int = 0
     version: str = ""
-    reads_settings: bool = False  # the vendor reads Claude's settings files itself, and again
+    # Returns the text of what the settings files contain now, if the vendor reads these itself.
+    # Otherwise the conversation reads them.
+    reload_settings: Callable[[], str] | None = None
     can_bypass: bool = False  # it began with bypassPermissions, so that mode can be chosen
     answer_policy: str = "any"  # or "owner": only the controller, or the last one, answers prompts
     # The conversation waits a little longer for an answer, so that only the hub denies a prompt.

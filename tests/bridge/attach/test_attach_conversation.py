@@ -889,6 +889,22 @@ def test_settings_that_only_the_frontend_reads_are_refused(hosting_box):
     assert f"{folder}/settings.json denies Bash(touch:*)" in done.stderr
 
 
+def test_settings_of_a_claude_session_are_those_of_its_host(hosting_box):
+    """The frontend has another configuration folder, and a real claude does not read it."""
+    hosting_box.set_vendor_plan(STAYS)
+    hosting_box.environment["SHIM_VENDOR"] = "claude"
+    folder = hosting_box.box.home / "other"
+    folder.mkdir()
+    (folder / "settings.json").write_text(json.dumps(NEW_SETTINGS))
+    with talk(hosting_box, **BRIDGE) as running:
+        running.end_input()
+    (session,) = hosting_box.list_sessions()
+    resume, variables = ("--resume", session.session_id), {"CLAUDE_CONFIG_DIR": str(folder)}
+    done = hosting_box.run_claude("-p", "two", *resume, **variables)
+    assert done.status == 1
+    assert f"{folder}/settings.json denies Bash(touch:*)" in done.stderr
+
+
 def test_join_is_refused_if_a_hook_was_added_after_the_session_started(
     hosting_box,
 ):

@@ -302,7 +302,7 @@ RELOAD = {"kind": "request", "id": "reload", "request": {"subtype": "reload_sett
 
 @pytest.mark.parametrize("vendor", ["claude", "qwen"])
 def test_client_can_let_the_host_reload_settings(box, hosts, vendor):
-    """A real claude reads them itself, so it is not asked."""
+    """A real claude reads them itself, so the host reads them for the client."""
     is_claude = vendor == "claude"
     child = box.create_fake(
         *([] if is_claude else [HELLO]),
@@ -320,11 +320,8 @@ def test_client_can_let_the_host_reload_settings(box, hosts, vendor):
         connection.send_frame_blocking(RELOAD)
         response = wait_for_frame(connection, "response")["response"]
     assert response["subtype"] == "success"
-    if is_claude:
-        assert "response" not in response
-    else:
-        (rule,) = parse_settings(response["response"]["settings"]).deny
-        assert (rule.tool, rule.source) == ("Bash", str(folder / "settings.json"))
+    (rule,) = parse_settings(response["response"]["settings"]).deny
+    assert (rule.tool, rule.source) == ("Bash", str(folder / "settings.json"))
 
 
 def test_host_ends_when_its_session_directory_is_moved(box, hosts, start_qwen_session):
@@ -540,16 +537,31 @@ def test_inline_settings_are_passed_to_claude_as_a_private_file(box, hosts):
     assert os.stat(file).st_mode & 0o777 == 0o600
 
 
+def build_claude_startup(cwd, *flags, **environment):
+    """What a host of a real claude knows of its start, as far as it reads settings files."""
+    return SimpleNamespace(
+        adapter=SimpleNamespace(passthrough=True),
+        vendor_list=SimpleNamespace(has_several=False),
+        invocation=parse_argv(flags),
+        environment=environment,
+        cwd=str(cwd),
+    )
+
+
 def test_removed_working_directory_loads_empty_settings(tmp_path, monkeypatch):
     folder = tmp_path / "gone"
     folder.mkdir()
     monkeypatch.chdir(folder)
     folder.rmdir()
-    real = SimpleNamespace(
-        adapter=SimpleNamespace(passthrough=True),
-        vendor_list=SimpleNamespace(has_several=False),
-        invocation=parse_argv(["--settings", "s.json"]),
-        environment={},
-        cwd=str(folder),
-    )
-    assert runtime._load_conversation_settings(real) == ClaudeSettings()
+    startup = build_claude_startup(folder, "--settings", "s.json")
+    assert runtime._load_conversation_settings(startup) == ClaudeSettings()
+    settings = ClaudeSettings(bypass_forbidden_by="/f")
+    assert parse_settings(runtime._reload_settings(startup, settings)) == settings
+
+
+def test_new_mode_of_a_settings_file_is_not_a_mode_of_the_session(tmp_path):
+    (tmp_path / "settings.json").write_text('{"permissions": {"defaultMode": "plan"}}')
+    startup = build_claude_startup(tmp_path, CLAUDE_CONFIG_DIR=str(tmp_path))
+    assert runtime._load_conversation_settings(startup).mode == "plan"
+    settings = ClaudeSettings(mode="acceptEdits")
+    assert parse_settings(runtime._reload_settings(startup, settings)).mode == "acceptEdits"

@@ -130,11 +130,12 @@ def test_settings_are_reloaded_for_a_client_without_control():
 
 
 def test_real_claude_is_not_asked_to_reload_settings():
-    play = two(reads_settings=True)
+    play = two(reload_settings=lambda: "settings")
     request = {"subtype": "reload_settings"}
     frames = play.exchange_frames(2, "request", id="r", request=request)
     (response,) = select_frames(frames, "response")
-    assert response["response"] == {"subtype": "success"}
+    settings = {"settings": "settings"}
+    assert response["response"] == {"subtype": "success", "response": settings}
     assert play.take_requests() == []
 
 
