@@ -64,7 +64,9 @@ class ApiFailure(NamedTuple):
         """The `assistant_error` of an `api_retry` line, which separates an overload from other
         faults of a server.
         """
-        return "overloaded" if self.kind == "overload" else self.assistant_error
+        if self.kind == "overload":
+            return "overloaded"
+        return self.assistant_error
 
     @property
     def error_type(self) -> str | None:
@@ -164,7 +166,9 @@ def classify_api_error(text: str, status: int | None = None) -> ApiFailure:
     for pattern, kind in _KIND_PATTERNS:
         if re.search(pattern, text, re.I):
             return ApiFailure(_refine_kind(kind, status), status)
-    return ApiFailure() if status is None else ApiFailure(_classify_status(status), status)
+    if status is None:
+        return ApiFailure()
+    return ApiFailure(_classify_status(status), status)
 
 
 def _classify_status(status: int) -> str:
@@ -177,7 +181,9 @@ def _refine_kind(kind: str, status: int | None) -> str:
         return "forbidden"
     if kind == "output" and status is not None:  # the request was too large; the reply was not cut
         return _classify_status(status)
-    return "overload" if kind == "server" and status == 529 else kind
+    if kind == "server" and status == 529:
+        return "overload"
+    return kind
 
 
 # Kind → how Claude begins; {status} is "500 " or "", {model} the model that was asked. What ends in
@@ -207,16 +213,18 @@ def format_api_error(
     ("": unknown).
     """
     if failure.kind == "login":
-        hint_line = f"\nhint: {login_hint}" if login_hint else ""
+        hint_line = ""
+        if login_hint:
+            hint_line = f"\nhint: {login_hint}"
         return f"{NOT_LOGGED_IN_TEXT}{hint_line}\n{vendor}: {strip_error_prefixes(message, None)}"
     detail = strip_error_prefixes(message, failure.status)
-    status_text = "" if failure.status is None else str(failure.status)
+    status_text = ""
+    if failure.status is not None:
+        status_text = str(failure.status)
     if failure.kind == "rate":
-        start = (
-            f"API Error: Request rejected ({status_text})"
-            if status_text
-            else "API Error: Rate limited"
-        )
+        start = "API Error: Rate limited"
+        if status_text:
+            start = f"API Error: Request rejected ({status_text})"
     else:
         start = TEXT_STARTS.get(failure.kind, "API Error: {status}")
         start = start.format(status=status_text and status_text + " ", model=model or "unknown")
@@ -236,7 +244,9 @@ def _join_texts(start: str, detail: str) -> str:
         return start + detail[len(start) :]
     if start.endswith(" "):
         return start + detail
-    return f"{start}\n{detail}" if "\n" in detail else f"{start} · {detail}"
+    if "\n" in detail:
+        return f"{start}\n{detail}"
+    return f"{start} · {detail}"
 
 
 def strip_error_prefixes(message: str, status: int | None) -> str:
@@ -271,4 +281,6 @@ def _find_body_message(text: str) -> str:
         if isinstance(body.get(key), dict):
             body = body[key]
     message = body.get("message")
-    return message.strip() if isinstance(message, str) else ""
+    if isinstance(message, str):
+        return message.strip()
+    return ""

@@ -39,7 +39,9 @@ class StreamDialect(NamedTuple):
 
     def resolve_program_name(self, argv: Sequence[str]) -> str:
         """The program that a command line of this dialect was given to."""
-        return self.program if self.first_arg and tuple(argv[:1]) == (self.first_arg,) else "claude"
+        if self.first_arg and tuple(argv[:1]) == (self.first_arg,):
+            return self.program
+        return "claude"
 
 
 CLAUDE = StreamDialect("claude")
@@ -63,4 +65,6 @@ DIALECTS = {dialect.name: dialect for dialect in (CLAUDE, YUME)}
 
 def resolve_dialect(name: object) -> StreamDialect:
     """The dialect of this name; Claude's where there is none."""
-    return DIALECTS.get(name, CLAUDE) if isinstance(name, str) else CLAUDE
+    if isinstance(name, str):
+        return DIALECTS.get(name, CLAUDE)
+    return CLAUDE

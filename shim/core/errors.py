@@ -72,7 +72,9 @@ def format_spelling_suggestion(name: str, candidates: Iterable[str], prefix: str
     from difflib import get_close_matches
 
     matches = get_close_matches(name[:MAX_SUGGESTION_INPUT_CHARS], list(candidates), 1)
-    return f"{prefix}did you mean `{matches[0]}`?" if matches else ""
+    if matches:
+        return f"{prefix}did you mean `{matches[0]}`?"
+    return ""
 
 
 class ShimError(Exception):

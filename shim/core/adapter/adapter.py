@@ -321,7 +321,9 @@ class Adapter:
 
     def needs_external_policy_check(self, mode: str) -> bool:
         """Return whether the shim must judge its calls, because the vendor's mode lets more run."""
-        return self.policy_support.has_wider_modes and mode not in ("auto", BYPASS_MODE)
+        if not self.policy_support.has_wider_modes:
+            return False
+        return mode not in ("auto", BYPASS_MODE)
 
     def list_ignored_flags(self, invocation: Invocation) -> list[str]:
         """Return a line for each flag of an invocation that has no effect."""

@@ -119,7 +119,9 @@ class ChildStream:
     def is_over_cost_budget(self) -> bool:
         """Return whether the session has cost more than `--max-budget-usd` allows."""
         max_cost_usd = self.turn.config.limits.max_budget_usd
-        return max_cost_usd is not None and self.turn.conversation.cost_usd > max_cost_usd
+        if max_cost_usd is None:
+            return False
+        return self.turn.conversation.cost_usd > max_cost_usd
 
     # -- a turn begins -----------------------------------------------------------------------------
 
@@ -165,7 +167,9 @@ class ChildStream:
             return False
         messages = turn.user_messages.steering_messages
         size_bytes = sum(message.size_bytes for message in messages)
-        return len(messages) < MAX_STEERED_MESSAGES and size_bytes < MAX_LINE_BYTES
+        if len(messages) >= MAX_STEERED_MESSAGES:
+            return False
+        return size_bytes < MAX_LINE_BYTES
 
     def continue_with_new_child(self, failed_attempts: tuple[FailedVendorAttempt, ...]) -> None:
         """Let another child continue the turn. `failed_attempts` are the vendors that were asked
@@ -180,7 +184,9 @@ class ChildStream:
 
         `stderr` is None if the child stays. After False, `close` may follow.
         """
-        reason = "" if stderr is None else self._read_to_end(child_exit, stderr)
+        reason = ""
+        if stderr is not None:
+            reason = self._read_to_end(child_exit, stderr)
         turn = self.turn
         if not turn.can_retry(child_exit, reason):
             return False
@@ -360,7 +366,9 @@ class ChildStream:
         `stderr` is None if the child stays; otherwise its stdout is read to the end first. After
         None, `close` may follow.
         """
-        error_text = "" if stderr is None else self._read_to_end(child_exit, stderr)
+        error_text = ""
+        if stderr is not None:
+            error_text = self._read_to_end(child_exit, stderr)
         return self.turn.find_failed_attempt(child_exit, error_text, any_cause=accepts_any_cause)
 
     def get_api_failure_of_retry(self, stderr: str) -> ApiFailure:
@@ -417,7 +425,9 @@ class ChildStream:
         # A real claude's result may be followed by other lines and by its turn end line.
         if turn.outcome_tracker.is_finalized or self.is_turn_finished:
             return TurnStage.VENDOR_DONE
-        return TurnStage.PAUSED if turn.outcome_tracker.is_paused else TurnStage.RUNNING
+        if turn.outcome_tracker.is_paused:
+            return TurnStage.PAUSED
+        return TurnStage.RUNNING
 
     def _collect_changes(self, stage: TurnStage) -> list[StreamCommand]:
         """Return commands for a new session, timeout or stage."""
@@ -440,7 +450,8 @@ class ChildStream:
 
     def _take_lines_for_child(self) -> Iterator[SendToChildCommand]:
         translator = self._dispatcher.translator
-        lines, translator.outbox = translator.outbox, []
+        lines = translator.outbox
+        translator.outbox = []
         return map(SendToChildCommand, lines)
 
     def _take_permission_requests(self) -> Iterator[AskPermissionCommand]:

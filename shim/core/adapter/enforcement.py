@@ -71,7 +71,9 @@ def check_policy_enforcement(
 
 def _needs_no_enforcement(adapter: Adapter) -> bool:
     """Return whether the vendor follows Claude's rules by itself, or runs no tools."""
-    return adapter.policy_support.has_native_rules or bool(adapter.cli.replayed_vendor)
+    if adapter.policy_support.has_native_rules:
+        return True
+    return bool(adapter.cli.replayed_vendor)
 
 
 def _check_hooks(adapter: Adapter, policy: Policy, request: LaunchRequest) -> None:
@@ -85,11 +87,9 @@ def _check_hooks(adapter: Adapter, policy: Policy, request: LaunchRequest) -> No
 
     for hook in policy.hooks:
         if hook.refusal:
-            trust_hint = (
-                "start the real claude there once and trust the folder, "
-                if hook.refusal == UNTRUSTED_REASON
-                else ""
-            )
+            trust_hint = ""
+            if hook.refusal == UNTRUSTED_REASON:
+                trust_hint = "start the real claude there once and trust the folder, "
             raise UnsupportedPermissionModeError(
                 f"a {PRE_TOOL_EVENT} hook in {hook.source} may forbid a call, and it is not run: {hook.refusal}",
                 hint=f"{trust_hint}choose the real claude, or leave the file out with --setting-sources",
@@ -200,7 +200,9 @@ def needs_restart_for_rules(
     the tools that it asks about.
     """
     is_rule_lifted = any(rule not in new_rules for rule in old_rules)
-    return is_rule_lifted or any(
+    if is_rule_lifted:
+        return True
+    return any(
         rule not in old_rules and not list_tools_affected_by_rule(adapter, rule) <= prompted_tools
         for rule in new_rules
     )

@@ -49,7 +49,9 @@ class EventDispatcher:
         """Parse each line once, and call the handler of its event."""
         translator = self.translator
         diagnostics = self._diagnostics
-        handlers, filter_line, feed = translator.handlers, translator.filter_line, translator.feed
+        handlers = translator.handlers
+        filter_line = translator.filter_line
+        feed = translator.feed
         overrides_feed = self._overrides_feed
         parse_json = orjson.loads
         needs_repair = self._repairer.has_unfinished_object
@@ -156,10 +158,12 @@ class EventDispatcher:
         """
         kind = as_dict(event).get("type")
         if kind is None:
-            return self.translator.untyped and isinstance(event, dict)
-        return isinstance(kind, str) and (
-            self._overrides_feed or kind in self.translator.handlers or kind in _CONTROL_TYPES
-        )
+            if not self.translator.untyped:
+                return False
+            return isinstance(event, dict)
+        if not isinstance(kind, str):
+            return False
+        return self._overrides_feed or kind in self.translator.handlers or kind in _CONTROL_TYPES
 
     def _is_trustworthy(self, event: object) -> bool:
         """Return whether an object from a broken line may be an event of this session. A control

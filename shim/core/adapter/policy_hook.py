@@ -20,9 +20,9 @@ FAIL_CLOSED_SCRIPT = (
 
 def needs_policy_hook(request: LaunchRequest) -> bool:
     """Whether any call may have to be kept from running."""
-    return request.permission_mode != BYPASS_MODE or (
-        request.policy is not None and request.policy.has_restrictions
-    )
+    if request.permission_mode != BYPASS_MODE:
+        return True
+    return request.policy is not None and request.policy.has_restrictions
 
 
 def build_hook_command(

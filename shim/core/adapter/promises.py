@@ -20,7 +20,9 @@ def has_tested_versions(adapter: Adapter) -> bool:
     """Return whether a vendor's promises depend on the version. They do not if its profile names no
     tested versions.
     """
-    return bool(adapter.version_probe.tested_range) and not adapter.cli.replayed_vendor
+    if not adapter.version_probe.tested_range:
+        return False
+    return not adapter.cli.replayed_vendor
 
 
 def check_vendor_version(
@@ -43,9 +45,9 @@ def check_vendor_version(
             ),
         )
     position = probe.classify_version(version)
-    note = (
-        f"{position} than tested ({probe.tested_range})" if position in ("newer", "older") else ""
-    )
+    note = ""
+    if position in ("newer", "older"):
+        note = f"{position} than tested ({probe.tested_range})"
     return VersionCheck(version, note)
 
 
@@ -58,7 +60,10 @@ def describe_unexpected_version_output(command: str, line: str) -> str:
 
 def describe_executed_denied_call(adapter: Adapter, version: str | None, tool: str) -> str:
     """Describe why a version is not trusted any more: it ran a call that was denied."""
-    subject = f"version {version} of {adapter.name}" if version else adapter.name
+    if version:
+        subject = f"version {version} of {adapter.name}"
+    else:
+        subject = adapter.name
     return f"{subject} ran a call of {tool} that was denied; it is trusted again after `shim doctor {adapter.name}`"
 
 
@@ -89,22 +94,25 @@ def describe_required_vendor_guarantee(
     if policy.restricting_rules:
         rule = policy.restricting_rules[0]
         return f"the rule {rule} ({rule.source})"
-    return "" if policy.only_tools is None else "a choice of tools (--tools)"
+    if policy.only_tools is None:
+        return ""
+    return "a choice of tools (--tools)"
 
 
 def _is_as_wide_as_bypass(adapter: Adapter, mode: str) -> bool:
     """Return whether a mode starts the program with the same arguments as bypassPermissions, and
     without a judge.
     """
-    has_same_arguments = adapter.modes.get(mode) is not None and adapter.modes.get(
-        mode
-    ) == adapter.modes.get(BYPASS_MODE)
-    return (
-        mode == "acceptEdits"
-        and has_same_arguments
-        and not adapter.child_input_ref
-        and not adapter.policy_support.has_native_rules
-    )
+    has_same_arguments = False
+    if adapter.modes.get(mode) is not None:
+        has_same_arguments = adapter.modes.get(mode) == adapter.modes.get(BYPASS_MODE)
+    if mode != "acceptEdits":
+        return False
+    if not has_same_arguments:
+        return False
+    if adapter.child_input_ref:
+        return False
+    return not adapter.policy_support.has_native_rules
 
 
 def build_untrusted_version_error(
@@ -119,9 +127,9 @@ def build_untrusted_version_error(
             f"{tested} set [vendors.{adapter.name}] trust_version = true "
             "if you know that this program keeps permission rules"
         )
-    install = (
-        f"install it with `{adapter.cli.install_command}`; " if adapter.cli.install_command else ""
-    )
+    install = ""
+    if adapter.cli.install_command:
+        install = f"install it with `{adapter.cli.install_command}`; "
     alternatives = (
         f"without rules, hooks and prompts any version runs in {DEFAULT_MODE} or {BYPASS_MODE}, "
         "and may run tools without asking"

@@ -144,11 +144,9 @@ class LaunchRequest(NamedTuple):
         """The path of a file that holds a text which is too long for an argument; None for one that
         is not.
         """
-        return (
-            self.store_text(text)
-            if text and len(text.encode("utf-8", "replace")) > MAX_ARGUMENT_BYTES
-            else None
-        )
+        if text and len(text.encode("utf-8", "replace")) > MAX_ARGUMENT_BYTES:
+            return self.store_text(text)
+        return None
 
     def list_mcp_configs_without_sdk_servers(self) -> list[str]:
         """`--mcp-config`, without the servers of type `sdk`, which live in the frontend itself.
@@ -166,12 +164,12 @@ class LaunchRequest(NamedTuple):
         import orjson
 
         servers = self.mcp_servers.private_servers
-        path = (
-            self.store_text(orjson.dumps({"mcpServers": servers}).decode(), ".json")
-            if servers
-            else None
-        )
-        return [] if path is None else [path]
+        path = None
+        if servers:
+            path = self.store_text(orjson.dumps({"mcpServers": servers}).decode(), ".json")
+        if path is None:
+            return []
+        return [path]
 
 
 class ChildInput(Protocol):
@@ -275,18 +273,20 @@ def remove_sdk_servers(config: str) -> str:
     if not sdk_names:
         return config
     remaining = {name: server for name, server in servers.items() if name not in sdk_names}
-    return orjson.dumps(settings | {"mcpServers": remaining}).decode() if remaining else ""
+    if remaining:
+        return orjson.dumps(settings | {"mcpServers": remaining}).decode()
+    return ""
 
 
 def can_pass_as_argument(prompt: str) -> bool:
     """Whether a prompt may be one argument: short, and not to be taken for a flag, a file or a
     subcommand.
     """
-    return (
-        " " in prompt
-        and not prompt.startswith(("-", "@"))
-        and len(prompt.encode("utf-8", "replace")) <= MAX_ARGUMENT_BYTES
-    )
+    if " " not in prompt:
+        return False
+    if prompt.startswith(("-", "@")):
+        return False
+    return len(prompt.encode("utf-8", "replace")) <= MAX_ARGUMENT_BYTES
 
 
 def encode_prompt_stdin(prompt: str) -> bytes:

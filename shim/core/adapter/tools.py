@@ -58,15 +58,15 @@ class ToolMapping:
         self.reshape = reshape
         # Without these an argument needs no second look: most calls go through as they are, not
         # even copied.
-        self.affected_keys = (
-            None
-            if only_renamed or extra or reshape
-            else frozenset((*self.rename, *drop, *self.convert))
-        )
+        if only_renamed or extra or reshape:
+            self.affected_keys = None
+        else:
+            self.affected_keys = frozenset((*self.rename, *drop, *self.convert))
 
     def translate_arguments(self, arguments: Arguments) -> tuple[str, Arguments]:
         """Claude's name and arguments for a call; `arguments` is not changed."""
-        rename, drop = self.rename, self.drop
+        rename = self.rename
+        drop = self.drop
         if self.only_renamed:
             claude_arguments = {
                 rename[key]: value for key, value in arguments.items() if key in rename
@@ -82,7 +82,9 @@ class ToolMapping:
                 claude_arguments[key] = convert(claude_arguments[key])
         if self.extra:
             claude_arguments.update(self.extra)
-        return self.reshape(claude_arguments) if self.reshape else (self.name, claude_arguments)
+        if self.reshape:
+            return self.reshape(claude_arguments)
+        return (self.name, claude_arguments)
 
     def _collect_repeated_keys(self, arguments: Arguments) -> Arguments:
         """Claude's arguments that a call says under several keys, with different values: a list of
@@ -173,11 +175,9 @@ def build_vendor_arguments(
             if convert_back is None:
                 return None
             result[vendor_key] = convert_back(claude_arguments[key])
-    return (
-        result
-        if translate_tool_call(tools, name, result) == (tool.name, dict(claude_arguments))
-        else None
-    )
+    if translate_tool_call(tools, name, result) == (tool.name, dict(claude_arguments)):
+        return result
+    return None
 
 
 def _keep_value(value: Any) -> Any:
@@ -203,12 +203,16 @@ def resolve_argument_paths(arguments: Arguments, cwd: str) -> Arguments:
 
 def convert_seconds_to_ms(seconds: Any) -> Any:
     """Claude's Bash timeout is in milliseconds, most vendors' in seconds."""
-    return int(seconds * 1000) if isinstance(seconds, int | float) else seconds
+    if isinstance(seconds, int | float):
+        return int(seconds * 1000)
+    return seconds
 
 
 def convert_zero_based_read_offset(offset: Any) -> Any:
     """Claude's Read offset counts lines from 1 (qwen's from 0)."""
-    return offset + 1 if isinstance(offset, int) else offset
+    if isinstance(offset, int):
+        return offset + 1
+    return offset
 
 
 def build_edit_list_converter(

@@ -65,15 +65,15 @@ class VersionProbe(NamedTuple):
         match = re.search(self.regex, lines, re.MULTILINE)
         if match is None:
             return None
-        version = (match[1] if match.re.groups else match[0]) or ""
+        version = match[1] if match.re.groups else match[0]
+        if not version:
+            version = ""
         return version.strip().rstrip(".,;:)")[:MAX_VERSION_CHARS] or None
 
     def classify_version(self, version: str | None) -> str:
         """Where a version stands in the range: `tested`, `newer`, `older`, or `unknown`."""
-        numbers, bounds = (
-            parse_version_numbers(version or ""),
-            parse_version_conditions(self.tested_range),
-        )
+        numbers = parse_version_numbers(version or "")
+        bounds = parse_version_conditions(self.tested_range)
         if not numbers or not bounds:
             return "unknown"
         for operator, bound in bounds:
@@ -163,7 +163,9 @@ def parse_version_conditions(text: str) -> list[tuple[str, VersionNumbers]]:
     """The conditions of a range, as (sign, numbers). ValueError names a part that is not a
     condition.
     """
-    parts = [part.strip() for part in text.split(",")] if text.strip() else []
+    parts = []
+    if text.strip():
+        parts = [part.strip() for part in text.split(",")]
     conditions = []
     for part in parts:
         operator = next((operator for operator in OPERATORS if part.startswith(operator)), "")
@@ -186,7 +188,9 @@ def format_newest_tested_version(version_range: str) -> str:
         for part in version_range.split(",")
         if part.strip().startswith(("<", "=="))
     ]
-    return upper_bounds[0] if upper_bounds else ""
+    if upper_bounds:
+        return upper_bounds[0]
+    return ""
 
 
 def _allows_major(major: int, operator: str, bound: VersionNumbers) -> bool:
@@ -203,7 +207,8 @@ def _allows_major(major: int, operator: str, bound: VersionNumbers) -> bool:
 
 
 def _matches_condition(numbers: VersionNumbers, operator: str, bound: VersionNumbers) -> bool:
-    left, right = _pad_numbers(numbers, bound), _pad_numbers(bound, numbers)
+    left = _pad_numbers(numbers, bound)
+    right = _pad_numbers(bound, numbers)
     return {
         ">=": left >= right,
         "<=": left <= right,

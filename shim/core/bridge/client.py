@@ -65,10 +65,9 @@ class ConnectedClient:
     @property
     def has_too_many_replies(self) -> bool:
         """Return whether the client sends frames and does not read the replies."""
-        return (
-            self._queued_reply_count > MAX_QUEUED_REPLIES
-            or self._queued_reply_bytes > MAX_REPLY_BYTES
-        )
+        if self._queued_reply_count > MAX_QUEUED_REPLIES:
+            return True
+        return self._queued_reply_bytes > MAX_REPLY_BYTES
 
     def queue_frames(self, item: QueuedFrames) -> None:
         """Queue frames."""
@@ -119,7 +118,8 @@ class ConnectedClient:
 
     def take_queued_bytes(self, max_bytes: int) -> bytes:
         """Return the next queued frames, about `max_bytes` bytes and at least one frame."""
-        parts, size_bytes = list[bytes](), 0
+        parts = list[bytes]()
+        size_bytes = 0
         while self.queue and size_bytes < max_bytes:
             item = self.queue.popleft()
             self._count_item(item, -1)
@@ -148,7 +148,9 @@ class ClientRoles:
     @property
     def controller_name(self) -> str | None:
         """Return the name of the controller, or None."""
-        return None if self.controller is None else self.controller.name
+        if self.controller is None:
+            return None
+        return self.controller.name
 
     def check_control_role(self, client: ConnectedClient) -> None:
         """Raise FrameRefusedError for a client that only watches."""

@@ -27,7 +27,8 @@ def feed_conversation_stdout(hub: SessionHub, data: bytes) -> None:
     Lines in a row are logged and sent together.
     """
     at_ms = hub.now_ms()
-    frames, records = list[ConversationLineFrame](), list[SessionLogRecord]()
+    frames = list[ConversationLineFrame]()
+    records = list[SessionLogRecord]()
     for raw in hub.stdout_splitter.feed(data):
         if not raw:
             continue
@@ -112,7 +113,8 @@ def _record_system_line(hub: SessionHub, line: Mapping[str, Any]) -> None:
 def _handle_control_line(
     hub: SessionHub, kind: str, line: Mapping[str, Any], raw: bytes, at_ms: int
 ) -> None:
-    request_id, request = str(line.get("request_id")), line.get("request")
+    request_id = str(line.get("request_id"))
+    request = line.get("request")
     if kind == "control_response":
         _handle_response(hub, line.get("response"))
     elif kind == "control_cancel_request":
@@ -134,7 +136,9 @@ def _find_deadline(hub: SessionHub, at_ms: int) -> int | None:
     Both times are milliseconds since 1970.
     """
     timeout_s = hub.session.prompt_timeout_s
-    return at_ms + round(1000 * timeout_s) if math.isfinite(timeout_s) else None
+    if math.isfinite(timeout_s):
+        return at_ms + round(1000 * timeout_s)
+    return None
 
 
 def _open_prompt(hub: SessionHub, prompt: PendingPrompt, raw: bytes) -> None:

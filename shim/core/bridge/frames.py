@@ -73,7 +73,8 @@ OPTIONAL_KINDS = ("accepted", "request", "response", "ask", "reply", "deaf")
 # The subtype of a `request` of a frontend that joins: the conversation, or the host of a real claude,
 # reads Claude's settings files again, and answers with what the session applies.
 RELOAD_SETTINGS = "reload_settings"
-DRIVE, WATCH = "drive", "watch"
+DRIVE = "drive"
+WATCH = "watch"
 MAX_ID_CHARS = 200  # of an id; a longer one is refused, because the last ids are kept
 MAX_NAME_CHARS = 64  # of a client's name
 LINE_KEY = b',"line":'
@@ -157,7 +158,9 @@ def extract_stream_json_line(raw: bytes) -> bytes:
     """Claude's own line out of a `line` frame, byte for byte; b"" if there is none."""
     start = raw.find(LINE_KEY)
     end = raw.rfind(b"}")
-    return raw[start + len(LINE_KEY) : end] if 0 <= start < end else b""
+    if 0 <= start < end:
+        return raw[start + len(LINE_KEY) : end]
+    return b""
 
 
 def parse_frame(raw: bytes) -> dict[str, Any]:
@@ -187,7 +190,9 @@ def parse_hello(frame: Mapping[str, Any]) -> ClientHello:
     """A client's first frame. A cursor that cannot be read is one that is not there: the whole log
     is said again.
     """
-    protocol, role, raw_kinds = frame.get("protocol"), frame.get("role"), frame.get("knows")
+    protocol = frame.get("protocol")
+    role = frame.get("role")
+    raw_kinds = frame.get("knows")
     if protocol.__class__ is not int or protocol < 1:
         raise FrameError("hello has `protocol`, a number from 1")
     if role not in (DRIVE, WATCH):
@@ -211,7 +216,8 @@ def _parse_cursor(value: object) -> LogCursor | None:
     if value is None:
         return None
     fields = as_dict(value)
-    generation, number = fields.get("generation"), fields.get("number")
+    generation = fields.get("generation")
+    number = fields.get("number")
     if generation.__class__ is not int or number.__class__ is not int:
         return LogCursor(0, 0)
     return LogCursor(generation, number)

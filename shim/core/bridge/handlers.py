@@ -159,7 +159,10 @@ def _accept_message(
     hub: SessionHub, client: ConnectedClient, frame: FrameFields, request_id: str
 ) -> bool:
     uuid = canonicalize_uuid(request_id)
-    key = ("", uuid) if uuid else (client.hello.client_name, request_id)
+    if uuid:
+        key = ("", uuid)
+    else:
+        key = (client.hello.client_name, request_id)
     if request_id and key in hub.message_ids:
         return True
     hub.roles.check_can_control(client)
@@ -246,7 +249,8 @@ def _choose_mode(
         raise FrameRefusedError(
             "bypass", f"{BYPASS_MODE} can be chosen only if the session began with it"
         )
-    mode = "default" if mode == "manual" else mode
+    if mode == "manual":
+        mode = "default"
     hub.send_control_request({**body, "subtype": MODE_SUBTYPE, "mode": mode}, request)
 
 
@@ -270,7 +274,9 @@ def _check_settings(settings: object) -> None:
         f"permissions.{key}" for key in fields if fields[key] and key not in ("deny", "ask")
     ]
     if refused_keys or (permissions and not fields):
-        refused_text = ", ".join(map(escape_control_chars, refused_keys)) or "permissions"
+        refused_text = ", ".join(map(escape_control_chars, refused_keys))
+        if not refused_text:
+            refused_text = "permissions"
         raise FrameRefusedError(
             "wider",
             f"a session that lives takes no settings but deny, ask and effort: {refused_text}",
@@ -341,7 +347,9 @@ def _register_callbacks(
     hub: SessionHub, client: ConnectedClient, body: FrameFields, request: ControlRequest
 ) -> None:
     """Register the hooks and the MCP servers of a client's `initialize`."""
-    brings_callbacks = body.get("hooks") or body.get("sdkMcpServers")
+    brings_callbacks = body.get("hooks")
+    if not brings_callbacks:
+        brings_callbacks = body.get("sdkMcpServers")
     if brings_callbacks and "ask" not in client.hello.optional_kinds:
         raise FrameRefusedError(
             "bad-frame", "hooks and servers of a client need `ask` in what it knows"

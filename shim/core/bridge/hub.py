@@ -187,7 +187,9 @@ class SessionHub:
     @property
     def is_busy(self) -> bool:
         """Return whether a turn runs, or a message waits for its turn."""
-        return self.status.is_turn_active or bool(self.waiting_messages)
+        if self.status.is_turn_active:
+            return True
+        return bool(self.waiting_messages)
 
     def count_unanswered_messages(self) -> int:
         """Return the number of messages without a result: waiting messages, and the message of the
@@ -219,7 +221,9 @@ class SessionHub:
             "driver": self.roles.controller_name,
             "name": self.session.name or None,
         }
-        old_detail = {} if with_detail else {"detail": self._metadata.get("detail")}
+        old_detail = {}
+        if not with_detail:
+            old_detail = {"detail": self._metadata.get("detail")}
         if {**metadata, **old_detail} != self._metadata:
             self._metadata = metadata
             self.commands.append(UpdateSessionMetadataCommand(metadata))
@@ -318,7 +322,9 @@ class SessionHub:
         message waits.
         """
         message = self.waiting_messages.pop(str(uuid), None)
-        return None if message is None else message.client_number
+        if message is None:
+            return None
+        return message.client_number
 
     def _refuse_waiting_messages(self) -> None:
         """Report the messages that are not answered because the session ends: in the log, in
@@ -366,7 +372,9 @@ class SessionHub:
     ) -> None:
         """Resolve every open prompt. With a `message`, each of them is denied."""
         for prompt in list(self.prompts.open.values()):
-            body = build_prompt_denial(prompt, message) if message else None
+            body = None
+            if message:
+                body = build_prompt_denial(prompt, message)
             self.resolve_prompt(prompt.prompt_id, client_name, outcome_kind, body)
 
     def deny_unanswerable_prompts(self) -> None:

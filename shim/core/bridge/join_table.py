@@ -61,7 +61,8 @@ JOIN_TABLE: Mapping[str, JoinRule] = {
 # Flags of the process that joins. They have their effect there, and the session needs none of them.
 # Another prompt tool than `stdio` has no effect there either.
 LOCAL_FIELDS = FRONTEND_FIELDS - {"permission_prompt_tool"}
-LOCAL_PREFIX, RECORD_FIELD = "shim_", "shim_record"
+LOCAL_PREFIX = "shim_"
+RECORD_FIELD = "shim_record"
 STDIO_PROMPT_TOOL = "stdio"
 DEFAULT_SOURCES = ("local", "project", "user")  # of settings, if no flag names any
 RULE_FLAGS = ("--disallowedTools", "--allowedTools")
@@ -82,7 +83,8 @@ def list_flag_differences(frontend: Invocation, session: Invocation) -> list[str
     for flag, rule in JOIN_TABLE.items():
         if rule is not JoinRule.EQUAL:
             continue
-        value, session_value = get_flag_value(frontend, flag), get_flag_value(session, flag)
+        value = get_flag_value(frontend, flag)
+        session_value = get_flag_value(session, flag)
         if _is_given(value) and value != session_value:
             differences.append(_describe_difference(flag, value, session_value))
     return differences
@@ -158,13 +160,17 @@ def get_flag_value(invocation: Invocation, flag: str) -> Any:
     if field is None:
         pairs = (*invocation.other_flags, *invocation.unknown_flags)
         values = frozenset(_normalize_json(value or "") for name, value in pairs if name == flag)
-        return values or None
+        if values:
+            return values
+        return None
     value = getattr(invocation, field)
     if flag in RULE_FLAGS:
         rules = frozenset(map(str, parse_permission_rules(value)))
         if flag == "--disallowedTools":
             rules -= {QUESTION_TOOL}
-        return rules or None
+        if rules:
+            return rules
+        return None
     if field == "setting_sources":
         return _normalize_sources(value)
     if field == "permission_prompt_tool" and value == STDIO_PROMPT_TOOL:
@@ -172,7 +178,9 @@ def get_flag_value(invocation: Invocation, flag: str) -> Any:
     if isinstance(value, tuple):
         values = frozenset(map(_normalize_json, value))
         return values if values or field == "tools" else None
-    return _normalize_json(value) if isinstance(value, str) else value
+    if isinstance(value, str):
+        return _normalize_json(value)
+    return value
 
 
 def _normalize_json(text: str) -> str:
@@ -188,17 +196,25 @@ def _normalize_sources(sources: str | None) -> tuple[str, ...] | None:
     """Return the sorted names of settings sources; None for all of them, which is the default."""
     names = DEFAULT_SOURCES if sources is None else sources.split(",")
     sorted_names = tuple(sorted({name.strip() for name in names} - {""}))
-    return None if sorted_names == DEFAULT_SOURCES else sorted_names
+    if sorted_names == DEFAULT_SOURCES:
+        return None
+    return sorted_names
 
 
 def _is_given(value: object) -> bool:
-    return value is not None and value is not False and value != ""
+    if value is None:
+        return False
+    if value is False:
+        return False
+    return value != ""
 
 
 def _adds_value(value: object, session_value: object) -> bool:
     if isinstance(value, frozenset) and isinstance(session_value, frozenset):
         return bool(value - session_value)
-    return _is_given(value) and value != session_value
+    if not _is_given(value):
+        return False
+    return value != session_value
 
 
 def _describe_difference(flag: str, value: object, session_value: object) -> str:
@@ -214,7 +230,10 @@ def _describe_difference(flag: str, value: object, session_value: object) -> str
 
 def _format_flag(flag: str, value: object) -> str:
     """Return a flag with its value, or with the keys of its JSON."""
-    values = sorted(value) if isinstance(value, frozenset) else [value]
+    if isinstance(value, frozenset):
+        values = sorted(value)
+    else:
+        values = [value]
     texts = [str(text) for text in values if text is not True and text != ""]
     if flag in JSON_FLAGS:
         texts = [_list_json_keys(text) for text in texts]
@@ -241,5 +260,7 @@ def _subtract_rules(
 
 
 def _get_rule_key(rule: PermissionRule) -> RuleKey:
-    base = "" if rule.content is None else rule.base
+    base = ""
+    if rule.content is not None:
+        base = rule.base
     return rule.tool, rule.content, base

@@ -26,7 +26,9 @@ class PartialContentBlock:
     @property
     def has_open_block_without_start(self) -> bool:
         """Return whether a block is open whose start is not stored."""
-        return self._is_open and not self._frames
+        if not self._is_open:
+            return False
+        return not self._frames
 
     def add_partial_line(self, line: Mapping[str, Any], frame: bytes) -> bool:
         """Store the frame of a partial line. Return whether the line ends a block."""
@@ -35,7 +37,10 @@ class PartialContentBlock:
         kind = get_stream_event(line).get("type")
         if kind == "message_start":
             self.clear()
-            self._message_start = frame if len(frame) < MAX_BLOCK_BYTES else b""
+            if len(frame) < MAX_BLOCK_BYTES:
+                self._message_start = frame
+            else:
+                self._message_start = b""
         elif kind == "message_stop":
             self.clear()
         elif kind == "content_block_start":
@@ -57,11 +62,14 @@ class PartialContentBlock:
         if complete_line.get("type") == "result":
             self.clear()
         elif complete_line.get("type") == "assistant" and not get_parent_call_id(complete_line):
-            self._frames, self._size_bytes = [], 0
+            self._frames = []
+            self._size_bytes = 0
 
     def clear(self) -> None:
         self._message_start = b""
         self._clear_block()
 
     def _clear_block(self) -> None:
-        self._frames, self._size_bytes, self._is_open = [], 0, False
+        self._frames = []
+        self._size_bytes = 0
+        self._is_open = False

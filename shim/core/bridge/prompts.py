@@ -42,7 +42,9 @@ class PendingPrompt(NamedTuple):
 
     @property
     def encoded_prompt_frame(self) -> bytes:
-        deadline = {} if self.until_ms is None else {"until": self.until_ms}
+        deadline = {}
+        if self.until_ms is not None:
+            deadline = {"until": self.until_ms}
         return encode_frame(
             "question", question=self.prompt_id, at=self.at_ms, **deadline, request=self.request
         )
@@ -183,12 +185,11 @@ def build_timeout_denial(prompt: PendingPrompt) -> dict[str, Any]:
 def has_permission_mode_change(body: Mapping[str, Any]) -> bool:
     """Whether an answer that was read chooses another permission mode."""
     updates = body.get("updatedPermissions")
-    return updates is not None and (
-        not isinstance(updates, list)
-        or any(
-            not isinstance(update, dict) or update.get("type") == "setMode" or "mode" in update
-            for update in updates
-        )
+    if updates is None:
+        return False
+    return not isinstance(updates, list) or any(
+        not isinstance(update, dict) or update.get("type") == "setMode" or "mode" in update
+        for update in updates
     )
 
 
@@ -217,11 +218,9 @@ def convert_hook_approval_to_response(hook_answer: object) -> Mapping[str, Any] 
     decision = hook_output.get("decision")  # of the event PermissionRequest
     if _is_allowed(decision):
         return as_dict(decision)
-    return (
-        {}
-        if _is_allowed(hook_output.get("permissionDecision")) or fields.get("decision") == "approve"
-        else None
-    )
+    if _is_allowed(hook_output.get("permissionDecision")) or fields.get("decision") == "approve":
+        return {}
+    return None
 
 
 def remove_approval_from_hook_answer(hook_answer: Mapping[str, Any]) -> dict[str, Any]:
@@ -240,7 +239,9 @@ def remove_approval_from_hook_answer(hook_answer: Mapping[str, Any]) -> dict[str
 
 
 def _is_allowed(decision: object) -> bool:
-    return decision == "allow" or as_dict(decision).get("behavior") == "allow"
+    if decision == "allow":
+        return True
+    return as_dict(decision).get("behavior") == "allow"
 
 
 def _allows_bypass(updates: object) -> bool:
@@ -259,8 +260,8 @@ def _has_rule_removal(update: Mapping[str, Any]) -> bool:
     settings file has said.
     """
     removes_rules = update.get("type") in ("removeRules", "replaceRules")
-    return (
-        removes_rules
-        and update.get("behavior") != "allow"
-        and update.get("destination") != "session"
-    )
+    if not removes_rules:
+        return False
+    if update.get("behavior") == "allow":
+        return False
+    return update.get("destination") != "session"

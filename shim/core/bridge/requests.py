@@ -140,7 +140,8 @@ class ClientCallbackRouter:
         """Undo a registration that the conversation refused. Hooks that other connected clients
         have registered meanwhile stay.
         """
-        previous_hooks, client_number = change.previous_hooks, change.client_number
+        previous_hooks = change.previous_hooks
+        client_number = change.client_number
         hooks_of_left = {
             number: hooks
             for number, hooks in previous_hooks.items()
@@ -161,9 +162,9 @@ class ClientCallbackRouter:
         client: ConnectedClient | None = None
         if kind == "hook_callback":
             client_number, _, callback_id = str(request.get("callback_id")).partition(ID_SEPARATOR)
-            client = (
-                self._hook_clients.get(int(client_number)) if client_number.isdecimal() else None
-            )
+            client = None
+            if client_number.isdecimal():
+                client = self._hook_clients.get(int(client_number))
             request = {**request, "callback_id": callback_id}
         elif kind == "mcp_message":
             client = self._server_clients.get(str(request.get("server_name")))
@@ -207,11 +208,9 @@ class ClientCallbackRouter:
         """Return the body of the control_response to a request that has no client."""
         kind = callback.request.get("subtype")
         if kind != "hook_callback":
-            text = (
-                SERVER_CLIENT_LEFT
-                if kind == "mcp_message"
-                else f"Unsupported control request subtype: {kind}"
-            )
+            text = SERVER_CLIENT_LEFT
+            if kind != "mcp_message":
+                text = f"Unsupported control request subtype: {kind}"
             return {"subtype": "error", "error": text}
         event = as_dict(callback.request.get("input")).get("hook_event_name")
         denial = {
@@ -256,13 +255,17 @@ def _select_unreplaced_hooks(
         for group in hooks.get(BLOCKING_EVENT, ())
         if matchers.isdisjoint(("", _get_matcher(group)))
     ]
-    return {BLOCKING_EVENT: remaining_groups} if remaining_groups else {}
+    if remaining_groups:
+        return {BLOCKING_EVENT: remaining_groups}
+    return {}
 
 
 def _get_matcher(group: Mapping[str, Any]) -> str:
     """Return the matcher of a hook group, or "" if it matches all tools."""
     matcher = group.get("matcher")
-    return matcher if isinstance(matcher, str) and matcher not in MATCH_ALL else ""
+    if isinstance(matcher, str) and matcher not in MATCH_ALL:
+        return matcher
+    return ""
 
 
 def _prefix_callbacks(client: ConnectedClient, raw_hooks: object) -> HookGroups:

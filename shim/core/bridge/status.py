@@ -104,7 +104,9 @@ def _describe_first_question(tool_input: object) -> str:
     question = as_dict(next(iter(questions), None))
     options = as_list(question.get("options"))
     labels = [str(option.get("label")) for option in options if isinstance(option, dict)]
-    suffix = f" ({' · '.join(labels)})" if labels else ""
+    suffix = ""
+    if labels:
+        suffix = f" ({' · '.join(labels)})"
     return f"{question.get('question')}{suffix}"
 
 
@@ -114,7 +116,9 @@ def _is_stopped_result(result: Mapping[str, Any]) -> bool:
     The result of a child that was killed by a signal has the name of the signal. That is a failure.
     """
     shim_fields = as_dict(result.get("shim"))
-    return shim_fields.get("cause") == "signal" and not shim_fields.get("signal")
+    if shim_fields.get("cause") != "signal":
+        return False
+    return not shim_fields.get("signal")
 
 
 class SessionStatus:

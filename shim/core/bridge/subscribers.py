@@ -84,7 +84,8 @@ class SessionSubscribers:
         """
         used_names = {client.name for client in self.clients.values()}
         used_names |= self._prompts.answering_client_names
-        name, suffix = requested_name, 1
+        name = requested_name
+        suffix = 1
         while name in used_names:
             suffix += 1
             name = f"{requested_name}-{suffix}"
@@ -99,7 +100,9 @@ class SessionSubscribers:
         elif cursor is not None and self._is_in_log(cursor):
             client.cursor = cursor.number
         elif cursor is not None:
-            reason = "unknown" if cursor.generation == self.generation else "generation"
+            reason = "generation"
+            if cursor.generation == self.generation:
+                reason = "unknown"
             self.send_reply_frame(client, encode_log_gap_frame(1, self.last_number, reason))
         self.continue_log_replay(client)
 
@@ -157,7 +160,8 @@ class SessionSubscribers:
             return
         numbered_frames = [frame for frame in frames if frame.number]
         self._store_recent(numbered_frames)
-        all_item, numbered_item = _join_frames(frames), _join_frames(numbered_frames)
+        all_item = _join_frames(frames)
+        numbered_item = _join_frames(numbered_frames)
         for client in self.clients.values():
             if not client.is_live:
                 continue
@@ -265,7 +269,8 @@ class SessionSubscribers:
     def _select_recent_frames(self, first_number: int) -> list[ConversationLineFrame]:
         """Return a batch of the stored lines, from a number on."""
         start = first_number - self._recent_frames[0].number
-        batch, size_bytes = list[ConversationLineFrame](), 0
+        batch = list[ConversationLineFrame]()
+        size_bytes = 0
         for frame in islice(self._recent_frames, start, start + MAX_BATCH_LINES):
             batch.append(frame)
             size_bytes += len(frame.data)
@@ -292,7 +297,8 @@ class SessionSubscribers:
         self, client: ConnectedClient, frames: Sequence[ConversationLineFrame]
     ) -> None:
         """Send a client lines of the log. Without any, all further lines are lost."""
-        chunks, first_number = list[bytes](), client.cursor + 1
+        chunks = list[bytes]()
+        first_number = client.cursor + 1
         for frame in frames:
             if frame.number <= client.cursor or frame.number > self.last_number:
                 continue
@@ -302,7 +308,8 @@ class SessionSubscribers:
             client.cursor = frame.number
             if frame.number == client.sync_position:
                 client.queue_frames(QueuedFrames(b"".join(chunks), len(chunks), first_number))
-                chunks, first_number = [], frame.number + 1
+                chunks = []
+                first_number = frame.number + 1
                 self._send_synced(client)
         if not frames:
             chunks.append(encode_log_gap_frame(client.cursor + 1, self.last_number, "lost"))

@@ -74,13 +74,11 @@ class OutputNormalizer:
 
     def find_raw_id(self, normalized_id: str) -> str:
         """The id that has this shared name, "" if there is none."""
-        return (
-            next(
+        if normalized_id:
+            return next(
                 (raw_id for raw_id, name in self._shared_names.items() if name == normalized_id), ""
             )
-            if normalized_id
-            else ""
-        )
+        return ""
 
     def _normalize_value(self, key: str, value: Any) -> Any:
         if isinstance(value, dict):
@@ -109,12 +107,16 @@ class OutputNormalizer:
         for working_dir in self._working_dirs:
             if working_dir in text:
                 text = text.replace(working_dir, "<cwd>")
-        return SPILL_PATH.sub("<spilled>", text) if "/spill/" in text else text
+        if "/spill/" in text:
+            return SPILL_PATH.sub("<spilled>", text)
+        return text
 
 
 def _is_hook_input(value: Any) -> bool:
     """Whether it is the input of a hook, whose keys are ours."""
-    return isinstance(value, dict) and "hook_event_name" in value
+    if not isinstance(value, dict):
+        return False
+    return "hook_event_name" in value
 
 
 def split_output_lines(output: bytes) -> list[bytes]:
@@ -127,7 +129,9 @@ def split_output_lines(output: bytes) -> list[bytes]:
         if isinstance(items, list):
             return [orjson.dumps(item) for item in items]
     lines = output.split(b"\n")
-    return lines[:-1] if not lines[-1] else lines
+    if not lines[-1]:
+        return lines[:-1]
+    return lines
 
 
 def compare_output_lines(
@@ -146,10 +150,8 @@ def compare_output_lines(
             _format_line(recorded_line, missing),
             _format_line(current_line, missing),
         )
-    recorded, current = (
-        recorded_normalizer.normalize_line(recorded_line),
-        current_normalizer.normalize_line(current_line),
-    )
+    recorded = recorded_normalizer.normalize_line(recorded_line)
+    current = current_normalizer.normalize_line(current_line)
     if _is_equal_json(recorded, current):
         return None
     path, recorded_value, current_value = _find_first_difference(recorded, current, "")
@@ -192,14 +194,15 @@ class _Absent:
 def _format_value(value: Any, other_value: Any) -> str:
     if value is _Absent:
         return "not there"
-    text = value if isinstance(value, str) else orjson.dumps(value).decode()
-    other_text = (
-        other_value
-        if isinstance(other_value, str)
-        else text
-        if other_value is _Absent
-        else orjson.dumps(other_value).decode()
-    )
+    text = value
+    if not isinstance(value, str):
+        text = orjson.dumps(value).decode()
+    if isinstance(other_value, str):
+        other_text = other_value
+    elif other_value is _Absent:
+        other_text = text
+    else:
+        other_text = orjson.dumps(other_value).decode()
     difference_index = next(
         (index for index, (a, b) in enumerate(zip(text, other_text, strict=False)) if a != b), 0
     )
@@ -210,8 +213,6 @@ def _format_value(value: Any, other_value: Any) -> str:
 
 
 def _format_line(line: bytes | None, placeholder: str) -> str:
-    return (
-        placeholder
-        if line is None
-        else escape_control_chars(line[:MAX_EXCERPT_CHARS].decode("utf-8", "replace"))
-    )
+    if line is None:
+        return placeholder
+    return escape_control_chars(line[:MAX_EXCERPT_CHARS].decode("utf-8", "replace"))

@@ -14,7 +14,8 @@ MAX_RECORD_BYTES = 1024 * 1024  # of one record; a longer line is several record
 CHECKPOINT_LINES = 64  # from one checkpoint to the next
 DELAY_DECIMALS = 4  # of a time in seconds
 # needs no escape in JSON, and is rare; a text with it is encoded line by line
-LINE_SEPARATOR, _LINE_SEPARATOR_BYTES = "\x7f", b"\x7f"
+LINE_SEPARATOR = "\x7f"
+_LINE_SEPARATOR_BYTES = b"\x7f"
 # Hashed at once. For more bytes `hashlib` releases the interpreter, and the recording thread would
 # wait for it again after each block.
 HASH_BLOCK_BYTES = 2047
@@ -55,7 +56,9 @@ class RecordingEncoder:
         end = chunk.rfind(b"\n") + 1
         encoded = b""
         if end:
-            complete_lines = chunk if end == len(chunk) else chunk[:end]
+            complete_lines = chunk
+            if end != len(chunk):
+                complete_lines = chunk[:end]
             if parts:
                 complete_lines = b"".join([*parts, complete_lines])
                 parts.clear()
@@ -66,7 +69,8 @@ class RecordingEncoder:
             while len(parts) > 1 and len(parts[-1]) >= len(parts[-2]):
                 parts[-2:] = [parts[-2] + parts[-1]]
         if parts and sum(map(len, parts)) >= MAX_RECORD_BYTES:
-            remainder, records = b"".join(parts), []
+            remainder = b"".join(parts)
+            records = []
             while len(remainder) >= MAX_RECORD_BYTES:
                 size = _find_character_boundary(remainder, MAX_RECORD_BYTES)
                 records.append(self._encode_piece(stream_code, time_s, remainder[:size], "-"))
@@ -77,13 +81,11 @@ class RecordingEncoder:
 
     def flush_stream(self, stream_code: str, time_s: float) -> bytes:
         remainder = b"".join(self._unfinished_lines.pop(stream_code, ()))
-        return (
-            self._hash_chain.encode_lines_with_checkpoints(
+        if remainder:
+            return self._hash_chain.encode_lines_with_checkpoints(
                 [self._encode_piece(stream_code, time_s, remainder, "-")]
             )
-            if remainder
-            else b""
-        )
+        return b""
 
     def encode_event_record(
         self, event_code: str, time_s: float, fields: Mapping[str, Any]
@@ -91,11 +93,9 @@ class RecordingEncoder:
         """The record of a child's start, a note, or a child's end with its unfinished lines before
         it.
         """
-        flushed = (
-            b"".join(self.flush_stream(stream_code, time_s) for stream_code in "Ioe")
-            if event_code == "x"
-            else b""
-        )
+        flushed = b""
+        if event_code == "x":
+            flushed = b"".join(self.flush_stream(stream_code, time_s) for stream_code in "Ioe")
         return flushed + self._hash_chain.encode_lines_with_checkpoints(
             [
                 b'[%s,"%s",%s]\n'
@@ -114,11 +114,9 @@ class RecordingEncoder:
         return self.flush_all_streams(time_s) + self._hash_chain.encode_end_checkpoint()
 
     def _encode_lines(self, stream_code: str, time_s: float, data: bytes) -> bytes:
-        lines = (
-            data[:-1].split(b"\n")
-            if self._redact is not None or len(data) > MAX_RECORD_BYTES
-            else []
-        )
+        lines = []
+        if self._redact is not None or len(data) > MAX_RECORD_BYTES:
+            lines = data[:-1].split(b"\n")
         if lines and max(map(len, lines)) > MAX_RECORD_BYTES:
             return self._hash_chain.encode_lines_with_checkpoints(
                 [
@@ -138,11 +136,9 @@ class RecordingEncoder:
             text = data.decode()
         except UnicodeDecodeError:
             text = LINE_SEPARATOR
-        return (
-            self._encode_line_by_line(stream_code, time_s, data)
-            if LINE_SEPARATOR in text
-            else self._encode_text(stream_code, time_s, text)
-        )
+        if LINE_SEPARATOR in text:
+            return self._encode_line_by_line(stream_code, time_s, data)
+        return self._encode_text(stream_code, time_s, text)
 
     def _encode_text(self, stream_code: str, time_s: float, text: str) -> bytes:
         """The records of valid text: dumped as one string, with BETWEEN for the ends of lines."""
@@ -150,7 +146,9 @@ class RecordingEncoder:
             _LINE_SEPARATOR_BYTES
         )
         separator = b'"]\n[0,"%s","' % stream_code.encode()
-        output, encoded_count, record_start = list[bytes](), 0, b"[%s" % self._encode_delay(time_s)
+        output = list[bytes]()
+        encoded_count = 0
+        record_start = b"[%s" % self._encode_delay(time_s)
         while encoded_count < len(records):
             batch = records[encoded_count : encoded_count + self._hash_chain.lines_until_checkpoint]
             encoded_count += len(batch)
@@ -203,7 +201,8 @@ def encode_record_data(stream_code: str, data: bytes, code_suffix: str = "") -> 
     try:
         text = orjson.dumps(data.decode())
     except UnicodeDecodeError:
-        code_suffix, text = code_suffix + "b", b'"%s"' % binascii.b2a_base64(data, newline=False)
+        code_suffix = code_suffix + "b"
+        text = b'"%s"' % binascii.b2a_base64(data, newline=False)
     return b'"%s",%s' % ((stream_code + code_suffix).encode(), text)
 
 
@@ -213,7 +212,8 @@ class RecordingHashChain:
         self._line_count = 0  # lines since the last checkpoint
 
     def encode_lines_with_checkpoints(self, lines: list[bytes]) -> bytes:
-        output, index = list[bytes](), 0
+        output = list[bytes]()
+        index = 0
         while index < len(lines):
             batch = lines[index : index + self.lines_until_checkpoint]
             index += len(batch)

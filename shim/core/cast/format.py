@@ -29,7 +29,8 @@ MAX_DELAY_S = 366 * 24 * 60 * 60.0  # between two records; no run pauses for a y
 UNUSUAL_DELAY_S = 7 * 24 * 3600  # longer pauses are noted: a clock was wrong
 MAX_EXCERPT_CHARS = 60  # of a quotation from a cast, in a finding
 RECORD_HINT = "`shim claude --shim-record FILE` makes one"
-DAMAGE, NOTE = "damage", "note"
+DAMAGE = "damage"
+NOTE = "note"
 
 # The codes of streams: the letter, whether a newline follows the data, whether they are base64.
 STREAM_CODES = {
@@ -104,12 +105,16 @@ class RecordingLine(NamedTuple):
 
     @property
     def is_stream_record(self) -> bool:
-        return self.code != "" and self.code in STREAMS
+        if self.code == "":
+            return False
+        return self.code in STREAMS
 
     @property
     def is_damaged(self) -> bool:
         """Whether a reader loses the line."""
-        return not self.code and any(problem.severity == DAMAGE for problem in self.problems)
+        if self.code:
+            return False
+        return any(problem.severity == DAMAGE for problem in self.problems)
 
 
 def parse_recording_line(raw: bytes) -> RecordingLine:
@@ -117,7 +122,9 @@ def parse_recording_line(raw: bytes) -> RecordingLine:
     if raw.startswith(b'["h"'):
         return RecordingLine(CHECKPOINT, fields={"end": raw.endswith(b',"end"]')})
     if not raw or raw.startswith(b"#"):
-        description = "a comment" if raw else "an empty line"
+        description = "an empty line"
+        if raw:
+            description = "a comment"
         return RecordingLine(
             problems=[RecordingProblem(NOTE, "comment", f"{description}, which readers pass over")]
         )
@@ -202,7 +209,10 @@ def parse_recording_line(raw: bytes) -> RecordingLine:
 def format_value_excerpt(value: object) -> str:
     """The beginning of a value, for one line of a terminal."""
     try:
-        text = value if isinstance(value, str | bytes) else orjson.dumps(value)
+        if isinstance(value, str | bytes):
+            text = value
+        else:
+            text = orjson.dumps(value)
     except TypeError:
         text = str(type(value))
     return escape_control_chars(text[: 2 * MAX_EXCERPT_CHARS]).replace("\n", "\\n")[
@@ -285,7 +295,8 @@ def parse_recording_header(raw: bytes) -> RecordingHeader:
             f"and this shim reads versions up to {FORMAT_VERSION}",
             hint="update claude-shim",
         )
-    argv, environment = fields.get("argv"), fields.get("env")
+    argv = fields.get("argv")
+    environment = fields.get("env")
     return RecordingHeader(
         version=version,
         argv=tuple(arg for arg in as_list(argv) if isinstance(arg, str)),

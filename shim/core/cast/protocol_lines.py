@@ -42,9 +42,13 @@ def parse_protocol_line(line: bytes) -> ProtocolLine:
         )
     if kind == "control_response":
         response = as_dict(payload.get("response"))
-        decision = "error" if response.get("subtype") == "error" else ""
+        decision = ""
+        if response.get("subtype") == "error":
+            decision = "error"
         behavior = _get_text(response.get("response", response.get("result")), "behavior")
-        request_id = _get_text(response, "request_id") or _get_text(payload, "request_id")
+        request_id = _get_text(response, "request_id")
+        if not request_id:
+            request_id = _get_text(payload, "request_id")
         return ProtocolLine(kind, request_id, decision or DECISIONS.get(behavior, behavior))
     if kind == "extension_ui_response":  # pi's RPC; the answer to our extension is JSON
         return ProtocolLine(
@@ -62,9 +66,9 @@ def parse_protocol_line(line: bytes) -> ProtocolLine:
         return ProtocolLine("user")  # the Qwen RFC's messages have no type
     if kind == HEARTBEAT_KIND:
         return ProtocolLine()
-    return (
-        ProtocolLine(kind, _get_text(payload, "uuid")) if isinstance(kind, str) else ProtocolLine()
-    )
+    if isinstance(kind, str):
+        return ProtocolLine(kind, _get_text(payload, "uuid"))
+    return ProtocolLine()
 
 
 def _allows(value: str) -> bool:
@@ -98,7 +102,8 @@ def select_child_records(
     The file that it wrote about its run was recorded after its end; here it comes before the end,
     as it was written.
     """
-    count, exit_record = 0, None
+    count = 0
+    exit_record = None
     for record in records:
         if record.code == "s":
             count += 1

@@ -133,7 +133,8 @@ class RecordingReplayer:
         """Continue after the recorded interrupt of this turn, or end the turn if the recording has
         none.
         """
-        expected_line, self._expected_line = self._expected_line, None
+        expected_line = self._expected_line
+        self._expected_line = None
         if expected_line is not None and expected_line.kind in INTERRUPT_KINDS:
             self._pair_lines(expected_line, live_line)
             return
@@ -199,8 +200,11 @@ class RecordingReplayer:
 
     def _switch_recording(self) -> bool:
         """Continue in the recording that has the first message. Return whether there is one."""
-        select_records, self._select_records = self._select_records, None
-        records = select_records(self._first_message) if select_records is not None else None
+        select_records = self._select_records
+        self._select_records = None
+        records = None
+        if select_records is not None:
+            records = select_records(self._first_message)
         self._first_message = b""
         if records is None:
             self._end_step = ReplayStep(
@@ -222,11 +226,14 @@ class RecordingReplayer:
             self._live_input.is_closed = True
 
     def _build_output_step(self, record: RecordingRecord) -> ReplayStep | None:
-        pause_s, data = self._records.skip_record_and_get_delay(), record.data
+        pause_s = self._records.skip_record_and_get_delay()
+        data = record.data
         if record.code != self._records.output_streams[0]:
             return ReplayStep("say", pause_s, record.code, data)
         if self._is_at_line_start and self._uses_protocol:
-            match = REQUEST_ID_PATTERN.search(data) if b'"control_response"' in data else None
+            match = None
+            if b'"control_response"' in data:
+                match = REQUEST_ID_PATTERN.search(data)
             self._is_dropping_line = match is not None and match[2] in self._unmatched_ids
         if self._is_at_line_start and RESULT_LINE.match(data) is not None:
             self._is_turn_finished = True
@@ -328,8 +335,11 @@ class RecordingReplayer:
             return ReplayStep("end", exit_code=int(self._is_error_result))
         if record is None:
             return ReplayStep("fail", reason=NO_END_REASON)
-        pause_s = 0.0 if self._uses_protocol else max(record.time_s - self._records.time_s, 0.0)
-        exit_code, signal_name = record.fields.get("code"), record.fields.get("signal")
+        pause_s = 0.0
+        if not self._uses_protocol:
+            pause_s = max(record.time_s - self._records.time_s, 0.0)
+        exit_code = record.fields.get("code")
+        signal_name = record.fields.get("signal")
         if isinstance(signal_name, str):
             return ReplayStep("end", pause_s, signal_name=signal_name)
         return ReplayStep("end", pause_s, exit_code=exit_code if isinstance(exit_code, int) else 0)
@@ -350,7 +360,8 @@ class ReplayRecordCursor:
 
     def switch_records(self, records: Iterator[RecordingRecord]) -> None:
         """Continue with other records."""
-        self._records, self._next_record = records, None
+        self._records = records
+        self._next_record = None
 
     def peek(self) -> RecordingRecord | None:
         """Return the next record, or None at the end of the recording."""
@@ -369,9 +380,11 @@ class ReplayRecordCursor:
 
     def skip_record_and_get_delay(self) -> float:
         """Pass the next record, and return the seconds since the one before it."""
-        record, self._next_record = self._next_record, None
+        record = self._next_record
+        self._next_record = None
         assert record is not None
-        pause_s, self.time_s = record.time_s - self.time_s, record.time_s
+        pause_s = record.time_s - self.time_s
+        self.time_s = record.time_s
         return max(pause_s, 0.0)
 
     def skip_next_record(self) -> None:
@@ -393,7 +406,8 @@ class ReplayRecordCursor:
             and next_record.code == self.input_stream
         ):
             return None
-        line, self._partial_line = self._partial_line, b""
+        line = self._partial_line
+        self._partial_line = b""
         return parse_protocol_line(line)
 
 
@@ -446,7 +460,10 @@ class ReplayIdMapper:
     """Replaces recorded ids by live ones. `session_id` is the live id of the session, or ""."""
 
     def __init__(self, session_id: str) -> None:
-        self._session_id = encode_protocol_id(session_id) if session_id else b""
+        if session_id:
+            self._session_id = encode_protocol_id(session_id)
+        else:
+            self._session_id = b""
         self._session_id_pair: tuple[bytes, bytes] | None = None  # recorded and live
         self._ids = BoundedDict[bytes, bytes](MAX_IDS)
 

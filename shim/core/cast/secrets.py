@@ -44,9 +44,12 @@ from shim.core.secrets.redactor import (
 # are more, a text that is not in the middle of a secret is dropped.
 MAX_TEXT_JOINERS = 128
 # of an undecided text; a private key has half of these characters
-MAX_WINDOW_STRINGS, MAX_WINDOW_CHARS = 10_000, 128 * 1024
+MAX_WINDOW_STRINGS = 10_000
+MAX_WINDOW_CHARS = 128 * 1024
 MAX_SNAPSHOT_CHARS = 4 * 1024 * 1024  # of texts that are repeated, each time longer
-MAX_EDITS, MAX_EDIT_CHARS = 10_000, 16 * 1024 * 1024  # stored until the end of the file
+# stored until the end of the file
+MAX_EDITS = 10_000
+MAX_EDIT_CHARS = 16 * 1024 * 1024
 # the longest match of a user's own pattern that is found across strings
 MAX_CUSTOM_MATCH_CHARS = 512
 # paths of keys; strings under further paths are redacted by themselves only
@@ -117,7 +120,9 @@ class RecordingRedactor:
         redacted_text = self._redact_fragment(line, self._root_paths[stream_code + " "])
         if has_newline:
             redacted_text = redacted_text.removesuffix("\n")
-        return data if redacted_text == text else redacted_text.encode("utf-8", "surrogateescape")
+        if redacted_text == text:
+            return data
+        return redacted_text.encode("utf-8", "surrogateescape")
 
     def _encode_record(self, data: bytes, value: Any, redacted: Any) -> bytes:
         """Return the unchanged line if it has no secret. A key that occurs twice hides a value, so
@@ -134,7 +139,9 @@ class RecordingRedactor:
     def redact_json_fields(self, fields: Any) -> Any:
         """Return the header or the fields of an event without secrets."""
         redacted = self._redactor.redact_value(fields)
-        return redacted if self._custom_search is None else self._redact_custom_patterns(redacted)
+        if self._custom_search is None:
+            return redacted
+        return self._redact_custom_patterns(redacted)
 
     def _redact_custom_patterns(self, value: Any) -> Any:
         if isinstance(value, str):
@@ -182,10 +189,13 @@ class RecordingRedactor:
         return value
 
     def _redact_object(self, table: dict[str, Any], parent: JsonPathNode) -> dict[str, Any]:
-        children, safe_hashes = parent.children, self._safe_hashes
+        children = parent.children
+        safe_hashes = self._safe_hashes
         changes: dict[str, tuple[str, Any]] | None = None
         for key, item in table.items():
-            path = children.get(key) or self._create_child_path(parent, key)
+            path = children.get(key)
+            if not path:
+                path = self._create_child_path(parent, key)
             if item.__class__ is str:
                 self._string_number += 1
                 if hash(item) in safe_hashes:
@@ -205,7 +215,8 @@ class RecordingRedactor:
             else:
                 redacted = item
             if redacted is not item or path.redacted_key is not None:
-                changes = {} if changes is None else changes
+                if changes is None:
+                    changes = {}
                 changes[key] = key if path.redacted_key is None else path.redacted_key, redacted
         if changes is None:
             return table
@@ -230,7 +241,9 @@ class RecordingRedactor:
     def _redact_fragment(self, text: str, path: JsonPathNode) -> str:
         if not text:
             return text
-        joiner = path.joiner or self._open_joiner(path)
+        joiner = path.joiner
+        if not joiner:
+            joiner = self._open_joiner(path)
         stream = joiner.stream
         if not joiner.chunks and self._custom_search is None:
             if self._is_safe_text(text):
@@ -270,7 +283,8 @@ class RecordingRedactor:
             text,
             self._find_and_count_secrets(text),
         )
-        joiner.size_chars += len(text) if joiner.chunks else 0
+        if joiner.chunks:
+            joiner.size_chars += len(text)
         joiner.chunks.append(chunk)
         self._update_snapshots(joiner, chunk)
         is_full = joiner.size_chars > MAX_WINDOW_CHARS or len(joiner.chunks) > MAX_WINDOW_STRINGS
@@ -285,7 +299,9 @@ class RecordingRedactor:
         ):
             self._redact_joined_text(joiner, open_chars=MAX_CUSTOM_MATCH_CHARS)
         self._current_chunk = None
-        return text if chunk.written_text == text else chunk.written_text
+        if chunk.written_text == text:
+            return text
+        return chunk.written_text
 
     def _find_and_count_secrets(self, text: str) -> list[SecretSpan]:
         """Return the secrets of a string by itself."""
@@ -351,9 +367,9 @@ class RecordingRedactor:
                 chunk_start = max(start - offset, 0)
                 chunk_end = min(end - offset, len(chunk.text))
                 if chunk_start < chunk_end:
-                    cursor = cursors.get(index) or cursors.setdefault(
-                        index, SecretSpanCursor(chunk.spans)
-                    )
+                    cursor = cursors.get(index)
+                    if not cursor:
+                        cursor = cursors.setdefault(index, SecretSpanCursor(chunk.spans))
                     if not cursor.is_range_covered(chunk_start, chunk_end):
                         chunk.spans.append(
                             (chunk_start, chunk_end, "" if has_placeholder else placeholder)

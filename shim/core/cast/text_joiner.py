@@ -124,8 +124,12 @@ class TextJoiner:
 
     def does_text_extend_last_snapshot(self, text: str) -> bool:
         """Return whether this is the previous text with more text after it."""
-        last_text = self.snapshots[-1].text if self.snapshots else ""
-        return MIN_SNAPSHOT_CHARS <= len(last_text) < len(text) and text.startswith(last_text)
+        last_text = ""
+        if self.snapshots:
+            last_text = self.snapshots[-1].text
+        if not MIN_SNAPSHOT_CHARS <= len(last_text) < len(text):
+            return False
+        return text.startswith(last_text)
 
     def add_text_without_secrets(self, text: str) -> None:
         """Add a string in which no secret begins, while no string is undecided."""

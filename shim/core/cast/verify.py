@@ -87,7 +87,9 @@ class RecordingVerifier:
     @property
     def has_valid_hash_chain(self) -> bool:
         """Whether every checkpoint matches: damage that was found was written so."""
-        return self._is_readable and not self._is_chain_broken
+        if not self._is_readable:
+            return False
+        return not self._is_chain_broken
 
     @property
     def integrity_status(self) -> str:
@@ -95,8 +97,12 @@ class RecordingVerifier:
         of a newer version.
         """
         if self.is_intact or not self._is_readable:
-            return "intact" if self.is_intact else "unreadable"
-        return "cut off" if self.is_truncated and self._finding_counts[DAMAGE] == 1 else "damaged"
+            if self.is_intact:
+                return "intact"
+            return "unreadable"
+        if self.is_truncated and self._finding_counts[DAMAGE] == 1:
+            return "cut off"
+        return "damaged"
 
     def feed(self, chunk: bytes) -> None:
         *lines, remainder = chunk.split(b"\n")
@@ -131,11 +137,9 @@ class RecordingVerifier:
 
     def _describe_truncation(self, last_line: int) -> str:
         if not self.line_count:
-            return (
-                "cut off in the first line"
-                if last_line
-                else "empty: not even its first line was written"
-            )
+            if last_line:
+                return "cut off in the first line"
+            return "empty: not even its first line was written"
         message = f"cut off behind line {self.line_count}: the last checkpoint is missing"
         if self._is_chain_broken:
             return message
@@ -180,7 +184,9 @@ class RecordingVerifier:
             elif line.code:
                 self._check_event(line.code, line.fields)
         self._hash.update(b"\n" if self._is_too_long else raw + b"\n")
-        self._parts, self._size_bytes, self._is_too_long = [], 0, False
+        self._parts = []
+        self._size_bytes = 0
+        self._is_too_long = False
 
     # -- the chain ---------------------------------------------------------------------------------
 
@@ -231,7 +237,9 @@ class RecordingVerifier:
         else:
             self._unfinished_lines.setdefault(stream_code, self.line_count)
         if stream_code in "oeI" and self._running_child is None:
-            position = "behind the end of its child" if self._child_numbers else "before any child"
+            position = "before any child"
+            if self._child_numbers:
+                position = "behind the end of its child"
             self._add_finding_here(DAMAGE, "order", f"a record of {stream_code} {position}")
 
     def _check_event(self, event_code: str, fields: Mapping[str, Any]) -> None:
@@ -317,12 +325,12 @@ def verify_recording(read_chunk: Callable[[], bytes]) -> RecordingVerifier:
 
 
 def _is_text_list(value: object) -> bool:
-    return isinstance(value, list) and all(isinstance(item, str) for item in value)
+    if not isinstance(value, list):
+        return False
+    return all(isinstance(item, str) for item in value)
 
 
 def _format_line_range(first_line: int, last_line: int) -> str:
-    return (
-        f"line {first_line} is"
-        if first_line == last_line
-        else f"lines {first_line} to {last_line} are"
-    )
+    if first_line == last_line:
+        return f"line {first_line} is"
+    return f"lines {first_line} to {last_line} are"

@@ -20,7 +20,9 @@ MEDIA_TYPES: Mapping[str, tuple[str, ...]] = {
 }
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-PRIORITY_NOW, PRIORITY_LATER = "now", "later"  # priorities of a message
+# priorities of a message
+PRIORITY_NOW = "now"
+PRIORITY_LATER = "later"
 
 # what can be given beside text: "image", "document", and "url" for either by its address
 BlockKinds = frozenset[str]
@@ -49,9 +51,10 @@ class MessageBlock(NamedTuple):
 
     def is_accepted(self, accepted_kinds: BlockKinds) -> bool:
         """Whether a vendor that takes these kinds can be given it."""
-        return not self.problem and (
-            self.kind == "text"
-            or (self.kind in accepted_kinds and (not self.url or "url" in accepted_kinds))
+        if self.problem:
+            return False
+        return self.kind == "text" or (
+            self.kind in accepted_kinds and (not self.url or "url" in accepted_kinds)
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -92,20 +95,19 @@ class UserMessage(NamedTuple):
         it.
         """
         accepted_blocks = tuple(block for block in self.blocks if block.is_accepted(accepted_kinds))
-        return (
-            accepted_blocks
-            if any(block.kind != "text" for block in accepted_blocks)
-            else (MessageBlock("text", self.text),)
-        )
+        if any(block.kind != "text" for block in accepted_blocks):
+            return accepted_blocks
+        return (MessageBlock("text", self.text),)
 
     def replace_text(self, text: str) -> "UserMessage":
         """The message with another text; what stands around the old one gets parts of its own."""
         before, old_text, after = text.partition(self.text) if self.text else (text, "", "")
-        remaining_blocks = (
-            self.blocks
-            if old_text
-            else tuple(block for block in self.blocks if block.kind != "text" or block.problem)
-        )
+        if old_text:
+            remaining_blocks = self.blocks
+        else:
+            remaining_blocks = tuple(
+                block for block in self.blocks if block.kind != "text" or block.problem
+            )
         surrounding_blocks = [
             (MessageBlock("text", surrounding_text),) if surrounding_text else ()
             for surrounding_text in (before, after)
@@ -174,14 +176,16 @@ def parse_user_message(event: Mapping[str, Any], timestamp: str) -> UserMessage:
     message = event.get("message")
     role = as_dict(message).get("role")
     if not isinstance(message, dict) or role != "user":
-        role_text = (
-            "undefined" if role is None else escape_control_chars(str(role)[:MAX_ROLE_CHARS])
-        )
+        role_text = "undefined"
+        if role is not None:
+            role_text = escape_control_chars(str(role)[:MAX_ROLE_CHARS])
         raise ValueError(f"Expected message role 'user', got '{role_text}'")
-    uuid, priority = event.get("uuid"), event.get("priority")
+    uuid = event.get("uuid")
+    priority = event.get("priority")
     content = message.get("content")
     if isinstance(content, str):
-        text, blocks = content, list[MessageBlock]()
+        text = content
+        blocks = list[MessageBlock]()
     elif isinstance(content, list):
         blocks = [_parse_block(block) for block in content]
         text = "\n".join(
@@ -198,7 +202,9 @@ def parse_user_message(event: Mapping[str, Any], timestamp: str) -> UserMessage:
     if isinstance(origin, dict):
         user_message = user_message._replace(origin=origin)
     user_message = user_message._replace(needs_reply=event.get("shouldQuery") is not False)
-    return user_message._replace(priority=priority) if isinstance(priority, str) else user_message
+    if isinstance(priority, str):
+        return user_message._replace(priority=priority)
+    return user_message
 
 
 def _parse_block(value: object) -> MessageBlock:
@@ -208,12 +214,11 @@ def _parse_block(value: object) -> MessageBlock:
         return MessageBlock("unknown block", problem="it is no block")
     if kind not in MEDIA_TYPES:
         text = value.get("text")
-        return (
-            MessageBlock(kind, text)
-            if kind == "text" and isinstance(text, str)
-            else MessageBlock(kind, problem="it is not known")
-        )
-    source, title = value.get("source"), value.get("title")
+        if kind == "text" and isinstance(text, str):
+            return MessageBlock(kind, text)
+        return MessageBlock(kind, problem="it is not known")
+    source = value.get("source")
+    title = value.get("title")
     source = as_dict(source)
     data = source.get("data")
     if source.get("type") == "text" and kind == "document" and isinstance(data, str):
@@ -240,11 +245,9 @@ def _explain_invalid_data(data: str) -> str:
         size_bytes = len(a2b_base64(data, strict_mode=True))
     except ValueError as error:
         return f"its data is not base64 ({error})"
-    return (
-        f"it has {size_bytes:,} bytes, and can have {MAX_FILE_BYTES:,}"
-        if size_bytes > MAX_FILE_BYTES
-        else ""
-    )
+    if size_bytes > MAX_FILE_BYTES:
+        return f"it has {size_bytes:,} bytes, and can have {MAX_FILE_BYTES:,}"
+    return ""
 
 
 def parse_json_line(line: bytes) -> object:

@@ -135,14 +135,18 @@ class ClaudeEventNormalizer:
         ):
             return event
         valid_blocks = [block for block in normalized_blocks if block is not None]
-        return event | {"message": message | {"content": valid_blocks}} if valid_blocks else None
+        if valid_blocks:
+            return event | {"message": message | {"content": valid_blocks}}
+        return None
 
     def _normalize_system(self, event: Event) -> Event | None:
         subtype = event.get("subtype")
         if not isinstance(subtype, str):
             return None
         defaults = SYSTEM_DEFAULTS.get(subtype)
-        return event if defaults is None or event.keys() >= defaults.keys() else defaults | event
+        if defaults is None or event.keys() >= defaults.keys():
+            return event
+        return defaults | event
 
     def _normalize_result(self, event: Event) -> Event | None:
         is_error = event.get("is_error")
@@ -150,15 +154,15 @@ class ClaudeEventNormalizer:
         defaults["subtype"] = "error_during_execution" if is_error else "success"
         if is_error and event.get("subtype") != "success":
             defaults["errors"] = []
-        return (
-            event
-            if event.keys() >= _REQUIRED_RESULT_KEYS | ({"errors"} & defaults.keys())
-            else defaults | event
-        )
+        if event.keys() >= _REQUIRED_RESULT_KEYS | ({"errors"} & defaults.keys()):
+            return event
+        return defaults | event
 
     def _normalize_rate_limit(self, event: Event) -> Event | None:
         limit = event.get("rate_limit_info")
-        return event if isinstance(limit, dict) and isinstance(limit.get("status"), str) else None
+        if isinstance(limit, dict) and isinstance(limit.get("status"), str):
+            return event
+        return None
 
 
 _REQUIRED_RESULT_KEYS = {"subtype", "is_error", "duration_ms", "duration_api_ms", "num_turns"}

@@ -114,7 +114,8 @@ def parse_permission_updates(
 ) -> "Iterator[PermissionRuleChange | WorkingDirectoryChange]":
     """Return the changes of rules and folders in a decision (`updatedPermissions`, 6.3)."""
     for update in _list_updates(response):
-        update_type, outcome = str(update.get("type")), update.get("behavior")
+        update_type = str(update.get("type"))
+        outcome = update.get("behavior")
         operation = next(
             (
                 operation
@@ -144,17 +145,22 @@ def find_requested_permission_mode(response: Mapping[str, Any]) -> object:
     modes = [
         update.get("mode") for update in _list_updates(response) if update.get("type") == "setMode"
     ]
-    return modes[-1] if modes else None
+    if modes:
+        return modes[-1]
+    return None
 
 
 def _list_updates(response: Mapping[str, Any]) -> list[dict[str, Any]]:
     answer = as_dict(response.get("response"))
-    return list_dicts(answer.get("updatedPermissions")) if answer.get("behavior") == "allow" else []
+    if answer.get("behavior") == "allow":
+        return list_dicts(answer.get("updatedPermissions"))
+    return []
 
 
 def _format_rule(rule: Mapping[str, Any]) -> str:
     """Format a rule. Return "" if the rule cannot be read: without its content it would allow more."""
-    name, content = rule.get("toolName"), rule.get("ruleContent")
+    name = rule.get("toolName")
+    content = rule.get("ruleContent")
     if not isinstance(name, str) or not isinstance(content, str | None):
         return ""
     return name if content is None else f"{name}({content})"
@@ -179,12 +185,16 @@ def parse_permission_decision(response: Mapping[str, Any]) -> PermissionDecision
         # `null` is an error.
         updated_input = answer.get("updatedInput", {})
         if not isinstance(updated_input, dict):
-            type_text = "null" if updated_input is None else f"a {type(updated_input).__name__}"
+            type_text = "null"
+            if updated_input is not None:
+                type_text = f"a {type(updated_input).__name__}"
             return PermissionDecision(
                 False,
                 message=PROMPT_FAILED_TEXT.format(error=INVALID_INPUT_TEXT.format(found=type_text)),
             )
         return PermissionDecision(True, updated_input=updated_input or None)
     message = answer.get("message")
-    denial = message if isinstance(message, str) and message else DENIED_TEXT
+    denial = DENIED_TEXT
+    if isinstance(message, str) and message:
+        denial = message
     return PermissionDecision(False, message=denial, ends_turn=answer.get("interrupt") is True)

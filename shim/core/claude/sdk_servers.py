@@ -29,7 +29,8 @@ INITIALIZE_METHOD = "initialize"
 # an object there.
 JSON_PARSING_CLIENTS = frozenset(("gemini-cli-mcp-client",))
 # Error codes of JSON-RPC.
-INVALID_REQUEST_CODE, INTERNAL_ERROR_CODE = -32600, -32603
+INVALID_REQUEST_CODE = -32600
+INTERNAL_ERROR_CODE = -32603
 CLOSED_TEXT = "the program that has this MCP server does not answer any more"
 TOO_MANY_REQUESTS_TEXT = (
     f"more than {MAX_PENDING_REQUESTS} requests wait for the program that has this MCP server"
@@ -135,7 +136,8 @@ class SdkMcpServerRegistry:
 
     def take_control_request_lines(self) -> list[bytes]:
         """Remove and return the lines for the frontend."""
-        lines, self._lines = self._lines, []
+        lines = self._lines
+        self._lines = []
         return lines
 
     # -- requests of the shim ----------------------------------------------------------------------
@@ -186,7 +188,8 @@ class SdkMcpServerRegistry:
                 server.status = "connected"
 
     def _request_tools(self, server: SdkMcpServer) -> None:
-        server.tools, server.page_count = [], 0
+        server.tools = []
+        server.page_count = 0
         self._send_request(server, "tools/list")
 
     # -- messages of the vendor's clients ----------------------------------------------------------
@@ -221,11 +224,9 @@ class SdkMcpServerRegistry:
         """Return Claude's name and the arguments of the tool that a message calls, or None for
         another message.
         """
-        params = (
-            message.get("params")
-            if isinstance(message, dict) and message.get("method") == CALL_METHOD
-            else None
-        )
+        params = None
+        if isinstance(message, dict) and message.get("method") == CALL_METHOD:
+            params = message.get("params")
         if not isinstance(params, dict) or not isinstance(params.get("name"), str):
             return None
         tool_input = params.get("arguments")
@@ -282,11 +283,9 @@ class SdkMcpServerRegistry:
             and pending.client_request_id == params.get("requestId")
         )
         server_request_id = next((pending.server_request_id for pending in matches), None)
-        return (
-            message
-            if server_request_id is None
-            else {**message, "params": {**params, "requestId": server_request_id}}
-        )
+        if server_request_id is None:
+            return message
+        return {**message, "params": {**params, "requestId": server_request_id}}
 
     def _forward_request(
         self, connection: McpConnection | None, server_name: str, message: RpcMessage
@@ -354,7 +353,9 @@ class SdkMcpServerRegistry:
         if pending.connection is not None:
             outcome: RpcMessage = {
                 key: response[key] for key in ("result", "error") if key in response
-            } or {"result": {}}
+            }
+            if not outcome:
+                outcome = {"result": {}}
             if pending.method == CALL_METHOD and any(
                 connection is pending.connection for connection in self._json_parsing_connections
             ):
@@ -411,7 +412,8 @@ class SdkMcpServerRegistry:
     def close(self) -> None:
         """Fail all requests: the frontend answers nothing more."""
         self._is_closed = True
-        pending_requests, self._pending_requests = self._pending_requests, {}
+        pending_requests = self._pending_requests
+        self._pending_requests = {}
         for pending in pending_requests.values():
             self._deliver_response(
                 pending, {"error": {"code": INTERNAL_ERROR_CODE, "message": CLOSED_TEXT}}
@@ -440,7 +442,9 @@ def _parse_server_info(value: object) -> dict[str, str]:
 
 
 def _format_error(error: object) -> str:
-    return str(error.get("message") or "") if isinstance(error, dict) else "it gave no answer"
+    if isinstance(error, dict):
+        return str(error.get("message") or "")
+    return "it gave no answer"
 
 
 def add_text_as_structured_content(response: RpcMessage) -> RpcMessage:
@@ -467,4 +471,6 @@ def add_text_as_structured_content(response: RpcMessage) -> RpcMessage:
 def _parse_client_name(message: RpcMessage) -> str:
     """Return the client's name in an `initialize` request, or ""."""
     client = as_dict(as_dict(message.get("params")).get("clientInfo"))
-    return str(client.get("name")) if client else ""
+    if client:
+        return str(client.get("name"))
+    return ""

@@ -181,9 +181,9 @@ class SessionState:
     @property
     def asks_permissions(self) -> bool:
         """Whether the vendor asks about its calls in the mode that is in force."""
-        return self.vendor.asks_permissions and (
-            self.vendor.asks_in_bypass_mode or self.mode != BYPASS_MODE
-        )
+        if not self.vendor.asks_permissions:
+            return False
+        return self.vendor.asks_in_bypass_mode or self.mode != BYPASS_MODE
 
     def add_sdk_mcp_servers(self, names: Iterable[object]) -> None:
         """The frontend has MCP servers in its own process."""
@@ -198,11 +198,9 @@ class SessionState:
 
         Of a server outside of the frontend only the vendor knows whether it runs.
         """
-        unsupported_reason = (
-            ""
-            if self.vendor.accepts_mcp_servers
-            else f"{self.vendor.display_name} takes no MCP servers"
-        )
+        unsupported_reason = ""
+        if not self.vendor.accepts_mcp_servers:
+            unsupported_reason = f"{self.vendor.display_name} takes no MCP servers"
         external_names = [
             name for name in self.configured_servers if name not in self.sdk_servers.names
         ]
@@ -216,7 +214,9 @@ class SessionState:
 
         def add_failure(entries: list[dict[str, Any]], reason: str) -> list[dict[str, Any]]:
             failure_fields = {"status": "failed", **({"error": reason} if detailed else {})}
-            return [entry | failure_fields for entry in entries] if reason else entries
+            if reason:
+                return [entry | failure_fields for entry in entries]
+            return entries
 
         return add_failure(sdk_entries, self.sdk_servers_error or unsupported_reason) + add_failure(
             external_entries, unsupported_reason
@@ -224,11 +224,9 @@ class SessionState:
 
     def list_sdk_mcp_tools(self) -> list[str]:
         """The tools of servers in the frontend's process, where the vendor reaches them."""
-        return (
-            self.sdk_servers.tool_names
-            if self.vendor.accepts_mcp_servers and not self.sdk_servers_error
-            else []
-        )
+        if self.vendor.accepts_mcp_servers and not self.sdk_servers_error:
+            return self.sdk_servers.tool_names
+        return []
 
     def switch_vendor(self, vendor: VendorCapabilities) -> None:
         """Another vendor serves from now on. Of the models that were asked for, those in Claude's
@@ -248,7 +246,9 @@ class SessionState:
     @property
     def model(self) -> str | None:
         """The model that the vendor is told; None is its own default."""
-        return self.options.map_model(self.requested_model) if self.requested_model else None
+        if self.requested_model:
+            return self.options.map_model(self.requested_model)
+        return None
 
     def evaluate_tool_call(
         self, tool: str, tool_input: Mapping[str, Any], hook_decision: "HookDecision | None" = None
@@ -358,7 +358,8 @@ class SessionState:
         for explain_unenforceable in self.enforcement_checks:
             if reason := explain_unenforceable(stricter_policy):
                 raise ValueError(reason)
-        policy.deny, policy.ask = stricter_policy.deny, stricter_policy.ask
+        policy.deny = stricter_policy.deny
+        policy.ask = stricter_policy.ask
 
     def suggest_permission_updates(
         self, tool: str, tool_input: Mapping[str, Any]

@@ -63,16 +63,18 @@ def is_mcp_result(value: object) -> bool:
     content = value.get("content")
     if content is None:
         return _find_structured(value) is not None
-    return isinstance(content, list) and all(map(_is_block, content))
+    if not isinstance(content, list):
+        return False
+    return all(map(_is_block, content))
 
 
 def is_failed_mcp_result(value: object) -> bool:
     """Return whether a value is the complete result of an MCP call that failed."""
-    return (
-        isinstance(value, dict)
-        and is_mcp_result(value)
-        and any(value.get(key) is True for key in ERROR_KEYS)
-    )
+    if not isinstance(value, dict):
+        return False
+    if not is_mcp_result(value):
+        return False
+    return any(value.get(key) is True for key in ERROR_KEYS)
 
 
 def convert_mcp_result_to_claude(value: object, tool: str, *, is_error: bool = False) -> object:
@@ -87,10 +89,14 @@ def convert_mcp_result_to_claude(value: object, tool: str, *, is_error: bool = F
     if isinstance(value, dict) and is_mcp_result(value):
         is_mcp = True
         structured = _find_structured(value)
-        value = value.get("content") or []
+        value = value.get("content")
+        if not value:
+            value = []
     if isinstance(value, str):
         is_empty = is_mcp and not is_error and not value.strip()
-        return NO_OUTPUT_TEXT.format(tool=tool) if is_empty else value
+        if is_empty:
+            return NO_OUTPUT_TEXT.format(tool=tool)
+        return value
     if not isinstance(value, list) or not all(map(_is_block, value)) or not (value or is_mcp):
         return value
     if structured is not None and not is_error:
@@ -98,7 +104,9 @@ def convert_mcp_result_to_claude(value: object, tool: str, *, is_error: bool = F
             [block for block in value if block["type"] != "text"], tool
         )
         text = dump_json(structured).decode()
-        return [*blocks, _build_text_block(text)] if blocks else text
+        if blocks:
+            return [*blocks, _build_text_block(text)]
+        return text
     blocks = convert_mcp_blocks_to_claude(value, tool)
     if not is_mcp:
         return blocks
@@ -108,13 +116,19 @@ def convert_mcp_result_to_claude(value: object, tool: str, *, is_error: bool = F
             or NO_ERROR_TEXT
         )
     is_empty = all(block["type"] == "text" and not block["text"].strip() for block in blocks)
-    return NO_OUTPUT_TEXT.format(tool=tool) if is_empty else blocks
+    if is_empty:
+        return NO_OUTPUT_TEXT.format(tool=tool)
+    return blocks
 
 
 def convert_mcp_blocks_to_claude(blocks: list[Block], tool: str) -> list[Block]:
     """Return MCP blocks as blocks of Claude. A block of a type that Claude knows is not changed."""
-    server = tool[len(MCP_PREFIX) :].partition("__")[0] if tool.startswith(MCP_PREFIX) else ""
-    origin = f" from {server}" if server else ""
+    server = ""
+    if tool.startswith(MCP_PREFIX):
+        server = tool[len(MCP_PREFIX) :].partition("__")[0]
+    origin = ""
+    if server:
+        origin = f" from {server}"
     return [converted for block in blocks for converted in _convert_block(block, origin)]
 
 
@@ -139,9 +153,9 @@ def _convert_block(block: Block, origin: str) -> list[Block]:
     resource = block.get("resource")
     if kind == "resource" and isinstance(resource, dict):
         return _convert_resource(resource, origin)
-    return (
-        [block] if kind in CLAUDE_BLOCK_TYPES else [_build_text_block(convert_json_to_text(block))]
-    )
+    if kind in CLAUDE_BLOCK_TYPES:
+        return [block]
+    return [_build_text_block(convert_json_to_text(block))]
 
 
 def _convert_text(block: Block) -> Block:
@@ -160,7 +174,9 @@ def _convert_resource(resource: Mapping[str, Any], origin: str) -> list[Block]:
     if not isinstance(blob, str):
         return [_build_text_block(heading + convert_json_to_text(resource.get("text")))]
     block = _convert_binary(blob, _read_media_type(resource), heading, is_image=False)
-    return [_build_text_block(heading), block] if block["type"] == "image" else [block]
+    if block["type"] == "image":
+        return [_build_text_block(heading), block]
+    return [block]
 
 
 def _convert_binary(data: str, declared: str, heading: str, *, is_image: bool) -> Block:
@@ -178,9 +194,9 @@ def _convert_binary(data: str, declared: str, heading: str, *, is_image: bool) -
         )
     if is_image and not content:
         return _build_text_block(EMPTY_IMAGE_TEXT)
-    media_type = _recognize_image(content) or (
-        declared if declared in SHOWABLE_IMAGE_TYPES and content else ""
-    )
+    media_type = _recognize_image(content)
+    if not media_type:
+        media_type = declared if declared in SHOWABLE_IMAGE_TYPES and content else ""
     if media_type:
         return {
             "type": "image",
@@ -201,7 +217,9 @@ def _decode_base64(data: str) -> tuple[bytes | None, str]:
         return a2b_base64(data, strict_mode=True), data
     except ValueError:
         pass
-    encoded = data.partition(";base64,")[2] if data.startswith("data:") else data
+    encoded = data
+    if data.startswith("data:"):
+        encoded = data.partition(";base64,")[2]
     encoded = "".join(encoded.split()).replace("-", "+").replace("_", "/").rstrip("=")
     padding = "=" * (-len(encoded) % 4)
     try:
@@ -227,7 +245,9 @@ def _read_media_type(block: Mapping[str, Any]) -> str:
     """Return the declared media type of a block without its parameters, or ""."""
     declared = next((block[key] for key in MEDIA_TYPE_KEYS if isinstance(block.get(key), str)), "")
     media_type = str(declared).partition(";")[0].strip().lower()
-    return "image/jpeg" if media_type == "image/jpg" else media_type
+    if media_type == "image/jpg":
+        return "image/jpeg"
+    return media_type
 
 
 def _describe_link(block: Block) -> str:
@@ -236,7 +256,9 @@ def _describe_link(block: Block) -> str:
     name = convert_json_to_text(block.get("name") or block.get("title") or uri)
     text = f"[Resource link: {name}] {uri}"
     description = block.get("description")
-    return f"{text} ({description})" if isinstance(description, str) else text
+    if isinstance(description, str):
+        return f"{text} ({description})"
+    return text
 
 
 def _find_structured(result: Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -245,7 +267,9 @@ def _find_structured(result: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 
 def _is_block(value: object) -> bool:
-    return isinstance(value, dict) and isinstance(value.get("type"), str)
+    if not isinstance(value, dict):
+        return False
+    return isinstance(value.get("type"), str)
 
 
 def _build_text_block(text: str) -> Block:

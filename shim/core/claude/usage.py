@@ -44,14 +44,15 @@ def create_usage(
         <= input_tokens | cache_read_tokens | cache_creation_tokens | output_tokens
         < MAX_COUNT
     ):
-        input_tokens, cache_read_tokens, cache_creation_tokens, output_tokens = (
-            parse_count_or_zero(input_tokens),
-            parse_count_or_zero(cache_read_tokens),
-            parse_count_or_zero(cache_creation_tokens),
-            parse_count_or_zero(output_tokens),
-        )
+        input_tokens = parse_count_or_zero(input_tokens)
+        cache_read_tokens = parse_count_or_zero(cache_read_tokens)
+        cache_creation_tokens = parse_count_or_zero(cache_creation_tokens)
+        output_tokens = parse_count_or_zero(output_tokens)
     if input_includes_cached:
-        input_tokens = input_tokens - cache_read_tokens if input_tokens > cache_read_tokens else 0
+        if input_tokens > cache_read_tokens:
+            input_tokens = input_tokens - cache_read_tokens
+        else:
+            input_tokens = 0
     # Keys are set one by one. Keyword arguments would take half as long again for every reply.
     result = Usage()
     result["input_tokens"] = input_tokens
@@ -65,13 +66,17 @@ def parse_count_or_zero(value: Any) -> int:
     """Return a count of tokens or milliseconds, or 0 for any other value."""
     if value.__class__ is int and 0 <= value < MAX_COUNT:
         return int(value)
-    return int(value) if value.__class__ is float and 0 < value < MAX_COUNT else 0
+    if value.__class__ is float and 0 < value < MAX_COUNT:
+        return int(value)
+    return 0
 
 
 def parse_dollars(value: Any) -> float:
     """Return a price in dollars, or 0 for any other value."""
     is_number = value.__class__ is float or value.__class__ is int
-    return float(value) if is_number and 0 < value < MAX_COUNT else 0.0
+    if is_number and 0 < value < MAX_COUNT:
+        return float(value)
+    return 0.0
 
 
 def parse_usage(value: Any) -> Usage:

@@ -295,7 +295,9 @@ class StreamJsonWriter(OutputWriter):
         if not text_json.isascii():
             text_json = escape_line_separators(text_json)
         block_head, block_end, _, _ = BLOCK_PIECES[block_kind]
-        line_ends, tail, index = self._line_ends, self._line_tail, self._block_index
+        line_ends = self._line_ends
+        tail = self._line_tail
+        index = self._block_index
         self._block_index = index + 1
         if not self.writes_partial_messages:
             self._lines.append(
@@ -328,22 +330,24 @@ class StreamJsonWriter(OutputWriter):
 
         Return other arguments if they had to be shortened.
         """
-        id_json, encoded_name, input_json = (
-            dump_json(call_id),
-            encode_name_as_json(name),
-            dump_json(tool_input),
-        )
+        id_json = dump_json(call_id)
+        encoded_name = encode_name_as_json(name)
+        input_json = dump_json(tool_input)
         self._last_call = call_id, id_json
         shortened_input: Mapping[str, Any] | None = None
         size_bytes = TOOL_USE_BYTES + len(id_json) + len(encoded_name) + len(input_json)
         if size_bytes > self.max_bytes // 2:  # its input as a fragment is dumped twice
             fitted = shorten_strings(tool_input, self.max_bytes // 2)
-            shortened_input = fitted if isinstance(fitted, dict) else {"raw": fitted}
+            shortened_input = fitted
+            if not isinstance(fitted, dict):
+                shortened_input = {"raw": fitted}
             size_bytes -= len(input_json)
             input_json = dump_json(shortened_input)
             size_bytes += len(input_json)
         self.last_call_bytes = size_bytes
-        line_ends, tail, index = self._line_ends, self._line_tail, self._block_index
+        line_ends = self._line_ends
+        tail = self._line_tail
+        index = self._block_index
         self._block_index = index + 1
         if not self.writes_partial_messages:
             line = (
@@ -378,8 +382,11 @@ class StreamJsonWriter(OutputWriter):
         """End the reply. A line is written only with partial messages."""
         if not self.writes_partial_messages:
             return
-        line_ends, tail = self._line_ends, self._line_tail
-        usage_json = NO_USAGE_JSON if usage is NO_USAGE else dump_json(usage)
+        line_ends = self._line_ends
+        tail = self._line_tail
+        usage_json = NO_USAGE_JSON
+        if usage is not NO_USAGE:
+            usage_json = dump_json(usage)
         pieces = (
             MESSAGE_DELTA_EVENT, encode_name_as_json(stop_reason), DELTA_USAGE_MEMBER, usage_json, b"}",
             MAIN_AGENT_MEMBER, tail, next(line_ends),

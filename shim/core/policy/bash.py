@@ -58,7 +58,9 @@ class ShellCommand(NamedTuple):
     def name(self) -> str | None:
         """The name without its folder; None if only the shell knows it."""
         first_word = self.words[0] if self.words else ""
-        return None if first_word is None else first_word.rpartition("/")[2]
+        if first_word is None:
+            return None
+        return first_word.rpartition("/")[2]
 
     @property
     def row(self) -> CommandRow:
@@ -108,7 +110,10 @@ def _parse_line(line: str, script_depth: int = 0) -> ShellLine:
     root = _load_parser().parse(data).root_node
     parts: list[ShellCommand | ShellRedirect] = []
     hidden_words: list[str | None] = []  # words with a quoted substitution
-    is_complete, is_plain, end_offset, has_arithmetic = not root.has_error, True, 0, False
+    is_complete = not root.has_error
+    is_plain = True
+    end_offset = 0
+    has_arithmetic = False
     for node_count, (node, depth) in enumerate(_walk_nodes(root)):
         if node_count > MAX_NODES or depth > MAX_DEPTH:
             return ShellLine(tuple(parts), is_complete=False, is_plain=False)
@@ -152,14 +157,18 @@ def _can_be_misread(node: "Node", data: bytes) -> bool:
     # The grammar takes the end of the first pattern for the end of the surrounding node.
     if node.type == "command":
         words = [_decode_text(child) for child in node.named_children]
-        return words[:1] in _COMPOUND_PREFIXES and "case" in words
+        if words[:1] not in _COMPOUND_PREFIXES:
+            return False
+        return "case" in words
     return False
 
 
 def _is_plain_node(node: "Node") -> bool:
     if node.type in ("&", "|&", "&>", "&>>", "((", "{"):
         return False
-    return not node.is_named or (node.type in _PLAIN_NODE_TYPES and _is_without_effect(node))
+    if not node.is_named:
+        return True
+    return node.type in _PLAIN_NODE_TYPES and _is_without_effect(node)
 
 
 def _uses_arithmetic(node: "Node") -> bool:
@@ -187,7 +196,9 @@ def _can_start_comment(data: bytes, offset: int) -> bool:
     """Return whether a comment may begin at an offset: at the start, or after a blank or the end of
     a command.
     """
-    return offset == 0 or data[offset - 1] in b" \t\n;&|()"
+    if offset == 0:
+        return True
+    return data[offset - 1] in b" \t\n;&|()"
 
 
 def _is_without_effect(node: "Node") -> bool:
@@ -196,10 +207,12 @@ def _is_without_effect(node: "Node") -> bool:
     """
     if node.type == "for_statement":
         variable, *words = (_decode_text(child) for child in node.named_children)
-        return variable in _LOOP_VARIABLES and not any(
-            "[" in word or "$" in word for word in words[:-1]
-        )
-    return node.type != "test_command" or _decode_text(node).startswith("[ ")
+        if variable not in _LOOP_VARIABLES:
+            return False
+        return not any("[" in word or "$" in word for word in words[:-1])
+    if node.type != "test_command":
+        return True
+    return _decode_text(node).startswith("[ ")
 
 
 @cache
@@ -253,10 +266,12 @@ def _convert_node(node: "Node") -> ShellCommand | ShellRedirect | None:
 
 def _build_command(node: "Node") -> ShellCommand:
     words: list[str | None] = []
-    start_offset, has_assignments = node.start_byte, False
+    start_offset = node.start_byte
+    has_assignments = False
     for child in node.named_children:
         if child.type == "variable_assignment" and not words:
-            has_assignments, start_offset = True, child.end_byte
+            has_assignments = True
+            start_offset = child.end_byte
         elif child.type == "command_name":
             words.append(
                 _resolve_word(child.named_children[0])
@@ -294,7 +309,9 @@ def _resolve_word(node: "Node") -> str | None:
         return _unescape(text[1:-1], is_quoted=True)
     if node.type in ("concatenation", "command_name"):
         parts = [_resolve_word(child) for child in node.children]
-        return None if None in parts else "".join(part for part in parts if part is not None)
+        if None in parts:
+            return None
+        return "".join(part for part in parts if part is not None)
     return None
 
 

@@ -113,7 +113,11 @@ def _is_stream_edit(command: ShellCommand) -> bool:
 def _can_read_stdin_script(words: Sequence[str | None]) -> bool:
     """Return whether a shell with these arguments may read its script from stdin."""
     operands = [word for word in words if word and not word.startswith(("-", "+"))]
-    return not operands or "-s" in words or operands[0].startswith(("/dev/", "/proc/"))
+    if not operands:
+        return True
+    if "-s" in words:
+        return True
+    return operands[0].startswith(("/dev/", "/proc/"))
 
 
 def uses_other_working_directory(command: ShellCommand) -> bool:
@@ -121,7 +125,9 @@ def uses_other_working_directory(command: ShellCommand) -> bool:
     row = command.row
     if row.changes_root:
         return True
-    return (row.runs_arguments or row.takes_directory) and any(
+    if not (row.runs_arguments or row.takes_directory):
+        return False
+    return any(
         word is None or word.startswith(("-C", "-D", "--chdir", "--wd"))
         for word in command.words[1:]
     )
@@ -160,7 +166,9 @@ def changes_named_files(command: ShellCommand) -> bool:
     is_in_place_edit = command.row.edits_in_place and any(
         word and word.startswith(("-i", "--in-place")) for word in command.words
     )
-    return command.row.changes_files or is_in_place_edit
+    if command.row.changes_files:
+        return True
+    return is_in_place_edit
 
 
 def is_read_only(command: ShellCommand) -> bool:
@@ -177,7 +185,9 @@ def _has_safe_arguments(command: ShellCommand, safe_arguments: SafeArguments | N
     if safe_arguments is None or command.has_assignments or command.name != command.words[0]:
         return False
     arguments = [word for word in command.words[1:] if word is not None]
-    return None not in command.words and safe_arguments.match(arguments)
+    if None in command.words:
+        return False
+    return safe_arguments.match(arguments)
 
 
 def strip_command_wrappers(command: ShellCommand) -> ShellCommand | None:
@@ -185,7 +195,8 @@ def strip_command_wrappers(command: ShellCommand) -> ShellCommand | None:
 
     Return None if only the shell knows a word. Then only a rule about all of the tool allows it.
     """
-    words, text = command.words, command.text
+    words = command.words
+    text = command.text
     if command.has_assignments or None in words or "\\" in text or "\n" in text:
         return None
     while words:
@@ -196,5 +207,8 @@ def strip_command_wrappers(command: ShellCommand) -> ShellCommand | None:
         if any(word and word.startswith("-") for word in words[: skip_count + 1]):
             return None
         words = words[skip_count:]
-        text = text.split(None, skip_count)[-1] if words else ""
+        if words:
+            text = text.split(None, skip_count)[-1]
+        else:
+            text = ""
     return ShellCommand(text, words)

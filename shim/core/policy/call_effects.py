@@ -83,11 +83,9 @@ def analyze_tool_call(
 
 
 def _resolve_path(path: object, workspace: Workspace) -> str | None:
-    return (
-        workspace.resolve_file_path(path)
-        if isinstance(path, str) and path and "\0" not in path
-        else None
-    )
+    if isinstance(path, str) and path and "\0" not in path:
+        return workspace.resolve_file_path(path)
+    return None
 
 
 def _analyze_shell_call(tool_input: Mapping[str, Any], workspace: Workspace) -> ToolCallEffects:
@@ -143,11 +141,15 @@ def _list_folders(
         return set()
     for _ in moves:
         for move in moves:
-            target = move.words[1] if len(move.words) == 2 and move.words[0] == "cd" else None
+            target = None
+            if len(move.words) == 2 and move.words[0] == "cd":
+                target = move.words[1]
             if target is None or target.startswith("-") or len(folders) > MAX_FOLDERS:
                 return set()
             folders |= {workspace.make_path_absolute(target, folder) for folder in folders}
-    return folders if len(folders) <= MAX_FOLDERS else set()
+    if len(folders) <= MAX_FOLDERS:
+        return folders
+    return set()
 
 
 def _build_accesses(

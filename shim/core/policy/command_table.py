@@ -34,7 +34,9 @@ class SafeArguments(NamedTuple):
         """Return whether a word is an option, or single letters and a number after them."""
         letters = word[1:].rstrip("0123456789,.")
         is_combination = not word.startswith("--") and self.options.issuperset(letters)
-        return is_combination or word.lstrip("-") in self.options
+        if is_combination:
+            return True
+        return word.lstrip("-") in self.options
 
 
 class CommandRow(NamedTuple):
@@ -172,4 +174,6 @@ _ROWS = _parse_table()
 
 def get_command_row(name: str | None) -> CommandRow:
     """Return what the command of this name does. None is a name that only the shell knows."""
-    return _UNKNOWN_ROW if name is None else _ROWS.get(name, _NO_ROW)
+    if name is None:
+        return _UNKNOWN_ROW
+    return _ROWS.get(name, _NO_ROW)

@@ -164,7 +164,9 @@ class PolicyEvaluator:
     def is_rule_violation(self, tool: str, tool_input: Mapping[str, Any]) -> bool:
         """Return whether a call breaks a rule and no prompt precedes it. It then stops the turn."""
         restriction = self.find_restricting_decision(tool, tool_input)
-        return restriction is not None and (restriction.outcome == "deny" or not self._can_ask)
+        if restriction is None:
+            return False
+        return restriction.outcome == "deny" or not self._can_ask
 
     def is_denial_enforced_by_vendor(self, tool: str) -> bool:
         """Return whether the vendor answers a denied call itself and does not run it."""
@@ -174,7 +176,8 @@ class PolicyEvaluator:
             or (MCP_PREFIX in self._prompted_tools and tool.startswith(MCP_PREFIX))
         ):
             return True
-        tool, allowed_tools = TOOL_ALIASES.get(tool, tool), self.policy.only_tools
+        tool = TOOL_ALIASES.get(tool, tool)
+        allowed_tools = self.policy.only_tools
         if (
             allowed_tools is not None
             and tool not in allowed_tools
@@ -212,9 +215,9 @@ class PolicyEvaluator:
     def _matches_access(self, rule: PermissionRule, access: FileAccess) -> bool:
         if access.path is None or matches_restricted_path(rule, access.path, self._workspace):
             return True
-        return access.includes_content and can_match_inside_folder(
-            rule, access.path, self._workspace
-        )
+        if not access.includes_content:
+            return False
+        return can_match_inside_folder(rule, access.path, self._workspace)
 
     def _find_allow_rule(
         self,
@@ -241,9 +244,9 @@ class PolicyEvaluator:
             if rule.content is None:
                 is_allowed = rule.matches_tool(tool)
             elif tool == BASH_TOOL:
-                is_same_command = rule.content == tool_input.get("command") and not tool_input.get(
-                    "directory"
-                )
+                is_same_command = False
+                if rule.content == tool_input.get("command"):
+                    is_same_command = not tool_input.get("directory")
                 is_allowed = rule.matches_tool(tool) and is_same_command
             elif (rule.tool == "Edit" and tool in CHANGE_TOOLS) or (
                 rule.tool == "Read" and tool in READ_TOOLS
@@ -262,7 +265,9 @@ class PolicyEvaluator:
         """Return whether a call only reads, so that the mode plan may run it."""
         if effects.line is not None:
             return self._is_line_allowed(effects, PLAN_MODE)
-        return tool not in CHANGE_TOOLS and not tool.startswith(MCP_PREFIX)
+        if tool in CHANGE_TOOLS:
+            return False
+        return not tool.startswith(MCP_PREFIX)
 
     def _decide_by_mode(self, tool: str, effects: ToolCallEffects, mode: str) -> "DecisionOutcome":
         tool = TOOL_ALIASES.get(tool, tool)
@@ -271,7 +276,9 @@ class PolicyEvaluator:
         if effects.line is not None:
             if self._is_line_allowed(effects, mode):
                 return "allow"
-            return "deny" if mode == PLAN_MODE else "ask"
+            if mode == PLAN_MODE:
+                return "deny"
+            return "ask"
         uses_files = tool in READ_TOOLS or (tool in CHANGE_TOOLS and mode == EDIT_MODE)
         if uses_files and all(map(self._needs_no_prompt, effects.file_accesses)):
             return "allow"
@@ -279,11 +286,11 @@ class PolicyEvaluator:
 
     def _needs_no_prompt(self, access: FileAccess) -> bool:
         """Return whether a file is inside the workspace, and is not protected if it changes."""
-        return (
-            access.path is not None
-            and self._workspace.is_path_inside(access.path)
-            and not (access.is_change and self._workspace.is_protected_path(access.path))
-        )
+        if access.path is None:
+            return False
+        if not self._workspace.is_path_inside(access.path):
+            return False
+        return not (access.is_change and self._workspace.is_protected_path(access.path))
 
     def _is_line_allowed(
         self, effects: ToolCallEffects, mode: str, allow_rules: tuple[PermissionRule, ...] = ()
@@ -320,7 +327,9 @@ class PolicyEvaluator:
         reads_only = is_read_only(command)
         if not (reads_only or (accepts_edits and is_safe_edit_command(command))):
             return False
-        return command.row.prints_arguments or all(
+        if command.row.prints_arguments:
+            return True
+        return all(
             operand is not None
             and self._needs_no_prompt(
                 FileAccess(not reads_only, self._workspace.resolve_file_path(operand))
@@ -349,13 +358,17 @@ class PolicyEvaluator:
 def _is_about_tool(rule: PermissionRule, tool: str, *, is_restriction: bool = True) -> bool:
     """Return whether a rule that restricts is about a tool. A rule about Bash is about all shells."""
     is_shell_rule = rule.tool == BASH_TOOL and tool in SHELL_TOOLS
-    return is_shell_rule or rule.matches_tool(tool, is_restriction=is_restriction)
+    if is_shell_rule:
+        return True
+    return rule.matches_tool(tool, is_restriction=is_restriction)
 
 
 def _matches_shell_line(
     rule: PermissionRule, tool_input: Mapping[str, Any], effects: ToolCallEffects
 ) -> bool:
-    content = rule.content or ""
+    content = rule.content
+    if not content:
+        content = ""
     return _matches_text(content, str(tool_input.get("command"))) or any(
         _matches_command(content, command) for command in effects.commands
     )
@@ -373,9 +386,11 @@ def _matches_command(content: str, command: ShellCommand) -> bool:
     if len(literal_words) == len(words):
         return False
     literal_prefix = content.removesuffix(":*").partition("*")[0]
-    return (
-        literal_prefix.startswith(text + " ") or (text + " ").startswith(literal_prefix) or not text
-    )
+    if literal_prefix.startswith(text + " "):
+        return True
+    if (text + " ").startswith(literal_prefix):
+        return True
+    return not text
 
 
 def _matches_text(content: str, text: str) -> bool:
@@ -383,9 +398,13 @@ def _matches_text(content: str, text: str) -> bool:
     (`git push:*`), or a pattern with stars.
     """
     if content.endswith(":*"):
-        return text == content[:-2] or text.startswith(content[:-2] + " ")
+        if text == content[:-2]:
+            return True
+        return text.startswith(content[:-2] + " ")
     if content.endswith(" *") and "*" not in content[:-2]:
-        return text == content[:-2] or text.startswith(content[:-1])
+        if text == content[:-2]:
+            return True
+        return text.startswith(content[:-1])
     if "*" in content:
         return fnmatchcase(text, content.replace("[", "[[]").replace("?", "[?]"))
     return text == content
@@ -395,32 +414,41 @@ def _matches_argument(rule: PermissionRule, tool_input: Mapping[str, Any]) -> bo
     """Return whether a rule that restricts matches the URL or another argument of a call, or may
     match it.
     """
-    content = rule.content or ""
+    content = rule.content
+    if not content:
+        content = ""
     if content.startswith(DOMAIN_PREFIX):
         host = parse_url_host(tool_input.get("url"))
         domain = content[len(DOMAIN_PREFIX) :].lower()
-        return (
-            host is None
-            or host == domain
-            or (domain.startswith("*.") and host.endswith(domain[1:]))
-        )
+        if host is None:
+            return True
+        if host == domain:
+            return True
+        return domain.startswith("*.") and host.endswith(domain[1:])
     texts = [value for value in tool_input.values() if isinstance(value, str)]
-    return not texts or any(_matches_text(content, value) for value in texts)
+    if not texts:
+        return True
+    return any(_matches_text(content, value) for value in texts)
 
 
 def _allows_url(rule: PermissionRule, tool_input: Mapping[str, Any]) -> bool:
     """Return whether a rule allows the URL of a call."""
-    content = rule.content or ""
-    return (
-        content.startswith(DOMAIN_PREFIX)
-        and parse_url_host(tool_input.get("url")) == content[len(DOMAIN_PREFIX) :].lower()
-    )
+    content = rule.content
+    if not content:
+        content = ""
+    if not content.startswith(DOMAIN_PREFIX):
+        return False
+    return parse_url_host(tool_input.get("url")) == content[len(DOMAIN_PREFIX) :].lower()
 
 
 def parse_url_host(url: object) -> str | None:
     """Return the host of a URL, or None if two programs may read the URL differently."""
     import re
 
-    lower_url = url.lower() if isinstance(url, str) else ""
+    lower_url = ""
+    if isinstance(url, str):
+        lower_url = url.lower()
     match = re.match(r"https?://([a-z0-9.-]+)(:[0-9]+)?([/?#]|$)", lower_url, re.ASCII)
-    return match[1].rstrip(".") if match else None
+    if match:
+        return match[1].rstrip(".")
+    return None

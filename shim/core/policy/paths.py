@@ -24,7 +24,9 @@ def matches_restricted_path(rule: PermissionRule, path: str, workspace: Workspac
     """
     root, pattern = _split_pattern(rule, workspace)
     spec = _compile_pattern(pattern)
-    return spec is None or any(
+    if spec is None:
+        return True
+    return any(
         _matches_spec(spec, pattern, spelling, root_spelling)
         for root_spelling in workspace.list_equivalent_paths(root or "/")
         for spelling in workspace.list_equivalent_paths(path)
@@ -77,18 +79,25 @@ def _split_pattern(rule: PermissionRule, workspace: Workspace) -> tuple[str, str
     """
     content = (rule.content or "").strip()
     if content.startswith("//"):
-        root, pattern = "/", "/" + content.lstrip("/")
+        root = "/"
+        pattern = "/" + content.lstrip("/")
     elif content == "~" or content.startswith("~/"):
-        root, pattern = workspace.user_home, content[1:] or "/"
+        root = workspace.user_home
+        pattern = content[1:] or "/"
     elif content.startswith("/"):
-        root, pattern = rule.base or workspace.cwd, content
+        root = rule.base or workspace.cwd
+        pattern = content
     else:
-        root, pattern = workspace.cwd, content.removeprefix("./")
+        root = workspace.cwd
+        pattern = content.removeprefix("./")
         if pattern.startswith("../"):
-            root, pattern = "/", posixpath.join(workspace.cwd, pattern)
+            root = "/"
+            pattern = posixpath.join(workspace.cwd, pattern)
     literal_text, star, suffix = pattern.partition("*")
     if "//" in literal_text or "./" in literal_text:
-        tail = "/" if literal_text.endswith("/") else ""
+        tail = ""
+        if literal_text.endswith("/"):
+            tail = "/"
         pattern = posixpath.normpath(literal_text) + tail + star + suffix
     # As in the real claude, "secret/**" also matches the folder itself, in any folder below the
     # root.
@@ -105,12 +114,15 @@ def resolve_rule_path(rule: PermissionRule, folder: str) -> PermissionRule:
         or content == "~"
     ):
         return rule
-    root, pattern = folder, content.removeprefix("./")
+    root = folder
+    pattern = content.removeprefix("./")
     if content.startswith("/"):
-        root, pattern = rule.base or folder, content[1:]
+        root = rule.base or folder
+        pattern = content[1:]
     elif pattern.startswith("../"):
         while pattern.startswith("../"):
-            root, pattern = posixpath.dirname(root), pattern[3:]
+            root = posixpath.dirname(root)
+            pattern = pattern[3:]
     elif "/" not in pattern.removesuffix("/**").rstrip("/"):
         pattern = f"**/{pattern}"  # a pattern without a slash matches in any folder below
     escaped = "".join(f"\\{letter}" if letter in "*?[\\" else letter for letter in root.rstrip("/"))

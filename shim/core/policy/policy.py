@@ -66,7 +66,9 @@ class PermissionRule(NamedTuple):
     source: str = ""
 
     def __str__(self) -> str:
-        return self.tool if self.content is None else f"{self.tool}({self.content})"
+        if self.content is None:
+            return self.tool
+        return f"{self.tool}({self.content})"
 
     def matches_tool(self, tool: str, *, is_restriction: bool = False) -> bool:
         """Return whether the rule is about a tool, whatever its content. If it `is_restriction`, a
@@ -76,7 +78,8 @@ class PermissionRule(NamedTuple):
         match such a rule with no tool, but it is safer to apply a rule that forbids. A rule that
         allows is not applied.
         """
-        tool, rule_tool = normalize_tool_name(TOOL_ALIASES.get(tool, tool)), self.tool
+        tool = normalize_tool_name(TOOL_ALIASES.get(tool, tool))
+        rule_tool = self.tool
         if rule_tool == ANY_TOOL:
             return is_restriction
         if is_restriction and rule_tool.startswith(MCP_PREFIX):
@@ -165,11 +168,9 @@ class Workspace(NamedTuple):
         if ".." not in path.split("/"):
             return absolute_path
         real_path = posixpath.normpath(self.resolve_links(self._join_path(path, cwd)))
-        return (
-            absolute_path
-            if real_path == posixpath.normpath(self.resolve_links(absolute_path))
-            else None
-        )
+        if real_path == posixpath.normpath(self.resolve_links(absolute_path)):
+            return absolute_path
+        return None
 
     def list_equivalent_paths(self, path: str) -> tuple[str, ...]:
         """Return a path, and the target of its links if that is another path."""
@@ -199,7 +200,9 @@ class Workspace(NamedTuple):
 
 
 def is_path_below(path: str, folder: str) -> bool:
-    return path == folder or path.startswith(folder.rstrip("/") + "/")
+    if path == folder:
+        return True
+    return path.startswith(folder.rstrip("/") + "/")
 
 
 BYPASS_MODE = "bypassPermissions"
@@ -223,7 +226,9 @@ def resolve_permission_mode(requested_mode: str | None, *, skips_permissions: bo
     """
     if skips_permissions:
         return BYPASS_MODE
-    return "default" if requested_mode in (None, "", "manual") else str(requested_mode)
+    if requested_mode in (None, "", "manual"):
+        return "default"
+    return str(requested_mode)
 
 
 class PolicyDecision(NamedTuple):
@@ -257,11 +262,10 @@ class Policy:
         hooks: "Iterable[SettingsHook]" = (),
     ) -> None:
         self.workspace = workspace
-        self.only_tools = (
-            None
-            if only_tools is None
-            else frozenset(TOOL_ALIASES.get(name, name) for name in only_tools)
-        )
+        if only_tools is None:
+            self.only_tools = None
+        else:
+            self.only_tools = frozenset(TOOL_ALIASES.get(name, name) for name in only_tools)
         self.deny = tuple(deny)
         self.ask = tuple(ask)
         self.allow = tuple(allow)
@@ -269,7 +273,9 @@ class Policy:
         self.hooks = tuple(hooks)
 
     def __bool__(self) -> bool:
-        return self.has_restrictions or bool(self.hidden_tools)
+        if self.has_restrictions:
+            return True
+        return bool(self.hidden_tools)
 
     @property
     def has_restrictions(self) -> bool:
@@ -279,7 +285,9 @@ class Policy:
     @property
     def has_rules(self) -> bool:
         """Return whether there is any rule."""
-        return self.has_restrictions or bool(self.allow)
+        if self.has_restrictions:
+            return True
+        return bool(self.allow)
 
     @property
     def mcp_server_names_in_rules(self) -> list[str]:
@@ -326,7 +334,9 @@ class Policy:
         self, kind: "DecisionOutcome", rules: Iterable[PermissionRule] | None = None
     ) -> None:
         """Remove rules that a person's answers added: these, or all of a kind."""
-        removed = None if rules is None else {(rule.tool, rule.content) for rule in rules}
+        removed = None
+        if rules is not None:
+            removed = {(rule.tool, rule.content) for rule in rules}
 
         def filter_rules(rules: tuple[PermissionRule, ...]) -> tuple[PermissionRule, ...]:
             return tuple(

@@ -31,11 +31,11 @@ class PolicyContext(NamedTuple):
 def serialize_policy(policy: Policy, context: PolicyContext) -> str:
     """Return the text of a policy and its context."""
     workspace = policy.workspace
-    tool_names = None if policy.only_tools is None else sorted(policy.only_tools)
-    rules, hooks = (
-        _to_tuples(policy.deny, policy.ask, policy.allow),
-        [tuple(hook) for hook in policy.hooks],
-    )
+    tool_names = None
+    if policy.only_tools is not None:
+        tool_names = sorted(policy.only_tools)
+    rules = _to_tuples(policy.deny, policy.ask, policy.allow)
+    hooks = [tuple(hook) for hook in policy.hooks]
     return ascii(
         (
             tuple(context),

@@ -179,14 +179,18 @@ def _is_requested(key: str, value: object) -> bool:
     allow nothing.
     """
     if isinstance(value, dict):
-        return bool(value) and value.get("enabled") is not False
-    return bool(value) or (value == [] and key.startswith("allowed"))
+        if not value:
+            return False
+        return value.get("enabled") is not False
+    if bool(value):
+        return True
+    return value == [] and key.startswith("allowed")
 
 
 def _as_texts(value: object) -> list[str]:
-    values = [value] if isinstance(value, str) else value
-    return (
-        [text for text in values if isinstance(text, str) and text]
-        if isinstance(values, list)
-        else []
-    )
+    values = value
+    if isinstance(value, str):
+        values = [value]
+    if isinstance(values, list):
+        return [text for text in values if isinstance(text, str) and text]
+    return []

@@ -36,7 +36,9 @@ def parse_settings_hooks(groups: object, source: str, *, is_trusted: bool) -> li
     parsed_hooks = []
     for group in as_list(groups):
         hooks = as_dict(group).get("hooks")
-        matcher = group.get("matcher") if hooks else None
+        matcher = None
+        if hooks:
+            matcher = group.get("matcher")
         for raw_hook in as_list(hooks):
             if isinstance(raw_hook, dict) and not (
                 raw_hook.get("async") or raw_hook.get("asyncRewake")

@@ -25,7 +25,8 @@ INTERACTIVE_TOOLS = ("AskUserQuestion", "ExitPlanMode")
 # of the second word of a command: `git push`, `npm run`
 SUBCOMMAND_PATTERN = r"[a-z][a-z0-9]*(-[a-z0-9]+)*"
 # Longer rules would not be readable for a person.
-MAX_COMMANDS, MAX_RULE_CHARS = 5, 500
+MAX_COMMANDS = 5
+MAX_RULE_CHARS = 500
 
 
 def suggest_rule_updates(

@@ -30,7 +30,9 @@ class Diagnostics:
     @property
     def has_unreadable_output(self) -> bool:
         """Return whether the vendor printed something that is not an event, or an unknown event."""
-        return bool(self.unknown_events) or not NON_EVENT_REPAIRS.isdisjoint(self.repairs)
+        if bool(self.unknown_events):
+            return True
+        return not NON_EVENT_REPAIRS.isdisjoint(self.repairs)
 
     def record(self, kind: str, sample: object = "", count: int = 1) -> None:
         """Count repairs of a kind. The first `sample` (text or bytes) is kept."""
@@ -57,7 +59,10 @@ class Diagnostics:
             sample = self.line or sample
         if not isinstance(sample, str | bytes):
             try:
-                sample = str(sample) if sample else ""
+                if sample:
+                    sample = str(sample)
+                else:
+                    sample = ""
             except (RecursionError, ValueError):
                 return ""
         return escape_control_chars(sample[: 4 * MAX_SAMPLE_CHARS])[:MAX_SAMPLE_CHARS]
@@ -69,7 +74,9 @@ class Diagnostics:
 
     def build_report(self) -> dict[str, object]:
         """Return a JSON-ready object: kind → count and first sample."""
-        redactions = {"redacted": dict(self.redactions)} if self.redactions else {}
+        redactions = {}
+        if self.redactions:
+            redactions = {"redacted": dict(self.redactions)}
         return redactions | {
             "repairs": {
                 kind: self._build_entry(kind, count) for kind, count in self.repairs.items()
@@ -81,7 +88,9 @@ class Diagnostics:
 
     def _build_entry(self, kind: str, count: int) -> dict[str, object]:
         sample = self.samples.get(kind)
-        return {"count": count} if sample is None else {"count": count, "first": sample}
+        if sample is None:
+            return {"count": count}
+        return {"count": count, "first": sample}
 
 
 # The escapes of characters that control a terminal, a log or a web page: C0 except newline and tab,

@@ -11,7 +11,9 @@ def shorten_middle(text: str, max_chars: int, separator: str) -> str:
     gap.
     """
     half = max_chars // 2
-    return text if len(text) <= max_chars else text[:half] + separator + text[-half:]
+    if len(text) <= max_chars:
+        return text
+    return text[:half] + separator + text[-half:]
 
 
 class HeadTailBuffer:
@@ -35,7 +37,7 @@ class HeadTailBuffer:
 
     def to_text(self) -> str:
         """Return the kept bytes as text, with a line that counts the bytes between them."""
-        omission_note = (
-            f"\n[{self.omitted_bytes} bytes left out]\n".encode() if self.omitted_bytes else b""
-        )
+        omission_note = b""
+        if self.omitted_bytes:
+            omission_note = f"\n[{self.omitted_bytes} bytes left out]\n".encode()
         return (self._head + omission_note + self._tail).decode("utf-8", "replace")

@@ -28,7 +28,8 @@ MAX_NOISE_CHARS = 2000
 BOM = b"\xef\xbb\xbf"
 PADDING = b" \t\r\x00"
 # integers of 64 bits: the range of orjson and most readers
-MAX_INTEGER, MIN_INTEGER = 2**64 - 1, -(2**63)
+MAX_INTEGER = 2**64 - 1
+MIN_INTEGER = -(2**63)
 MAX_INTEGER_DIGITS = 20  # no 64-bit integer has more
 
 # the first byte of a JSON value, also of one that needs a repair
@@ -152,11 +153,9 @@ class JsonRepairer:
             if value and isinstance(value, dict):
                 # Its quotes are not escaped, so it is not a piece of a string with raw newlines.
                 self._discard_object()
-                return (
-                    [(self._parse_value(stripped_line), True)]
-                    if end in (None, len(stripped_line))
-                    else self._parse_torn_line(stripped_line)
-                )
+                if end in (None, len(stripped_line)):
+                    return [(self._parse_value(stripped_line), True)]
+                return self._parse_torn_line(stripped_line)
         piece = b"\n" + line
         end = self._scanner.feed(piece)
         self._unfinished_parts.append(piece if end is None else piece[:end])
@@ -227,7 +226,9 @@ def _parse_leniently(data: bytes, kinds: list[str]) -> Any:
     import json
 
     has_many_brackets = _count_brackets(data) > MAX_BRACKETS
-    flattened = data if has_many_brackets else flatten_deeply_nested_json(data)
+    flattened = data
+    if not has_many_brackets:
+        flattened = flatten_deeply_nested_json(data)
     text = decode_json_bytes(flattened, kinds)
     try:
         value = json.loads(text, strict=False, parse_int=_parse_integer)

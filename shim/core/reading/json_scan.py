@@ -13,7 +13,8 @@ MAX_VALUE_DEPTH = MAX_WRITTEN_DEPTH - 10
 # string of any length from using memory.
 _TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(")?|[{}\[\]]', re.DOTALL)
 _STRING_TAIL = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
-_OPENING, _CLOSING = b"{[", b"}]"
+_OPENING = b"{["
+_CLOSING = b"}]"
 
 
 class JsonObjectScanner:
@@ -31,10 +32,13 @@ class JsonObjectScanner:
         """
         if self._is_inside_string:
             match = _STRING_TAIL.match(piece, start)
-            start = match.end() if match else start
+            start = start
+            if match:
+                start = match.end()
             if piece[start : start + 1] != b'"':
                 return None
-            start, self._is_inside_string = start + 1, False
+            start = start + 1
+            self._is_inside_string = False
         for token in _TOKEN.finditer(piece, start):
             character = piece[token.start()]
             if character in _OPENING:

@@ -40,12 +40,15 @@ def dump_json(value: object) -> bytes:
         json_bytes = orjson.dumps(value)
     except TypeError:
         json_bytes = orjson.dumps(_sanitize(value, MAX_WRITTEN_DEPTH))
-    return json_bytes if json_bytes.isascii() else escape_line_separators(json_bytes)
+    if json_bytes.isascii():
+        return json_bytes
+    return escape_line_separators(json_bytes)
 
 
 def measure_depth_and_precision_loss(value: object) -> tuple[int, bool]:
     """Return the depth of a value, and whether an integer in it may have lost digits."""
-    max_depth, may_have_lost_digits = 0, False
+    max_depth = 0
+    may_have_lost_digits = False
     stack = [(value, 1)]
     while stack:
         item, depth = stack.pop()
@@ -72,11 +75,9 @@ def find_long_integer_digits_by_float(line: bytes) -> dict[float, str]:
 
 def restore_long_integers(value: Any, digits_by_float: Mapping[float, str]) -> Any:
     """Return `value` with the long integers of its line as strings of their digits."""
-    return (
-        map_json_leaves(value, float, lambda number: digits_by_float.get(number, number))
-        if digits_by_float
-        else value
-    )
+    if digits_by_float:
+        return map_json_leaves(value, float, lambda number: digits_by_float.get(number, number))
+    return value
 
 
 def map_json_leaves(value: Any, leaf_type: type[Leaf], convert: Callable[[Leaf], Any]) -> Any:
@@ -85,7 +86,9 @@ def map_json_leaves(value: Any, leaf_type: type[Leaf], convert: Callable[[Leaf],
         return {key: map_json_leaves(item, leaf_type, convert) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [map_json_leaves(item, leaf_type, convert) for item in value]
-    return convert(value) if isinstance(value, leaf_type) else value
+    if isinstance(value, leaf_type):
+        return convert(value)
+    return value
 
 
 def parse_json_object(data: bytes | str) -> dict[str, Any]:
@@ -147,7 +150,9 @@ def convert_json_to_text(value: object) -> str:
     """Return a value that should be a text as a text: "" for None, JSON for other values."""
     if isinstance(value, str):
         return value
-    return "" if value is None else dump_json(value).decode()
+    if value is None:
+        return ""
+    return dump_json(value).decode()
 
 
 def convert_to_tool_result_content(value: object) -> object:

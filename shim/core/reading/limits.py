@@ -24,7 +24,8 @@ StoreText = Callable[[str], str | None]  # stores a complete text, returns its p
 
 def split_text(text: str, max_bytes: int) -> Iterator[str]:
     """Split `text` into pieces of at most `max_bytes` bytes each."""
-    start, max_chars = 0, max(max_bytes - 2, 1)
+    start = 0
+    max_chars = max(max_bytes - 2, 1)
     while start < len(text):
         piece = _find_fitting_part(text[start : start + max_chars], max_bytes)
         yield piece
@@ -35,10 +36,14 @@ def _find_fitting_part(text: str, max_bytes: int, *, from_end: bool = False) -> 
     """Return the beginning or the end of a text that fits `max_bytes` bytes; at least one
     character.
     """
-    part, count = text, len(text)
+    part = text
+    count = len(text)
     while (size_bytes := len(dump_json(part))) > max_bytes and count > 1:
         count = max(1, min(count - 1, count * max_bytes // size_bytes - 8))
-        part = text[-count:] if from_end else text[:count]
+        if from_end:
+            part = text[-count:]
+        else:
+            part = text[:count]
     return part
 
 
@@ -48,7 +53,9 @@ def omit_middle(text: str, max_bytes: int, store_text: StoreText | None = None) 
         len(text) <= max_bytes and len(dump_json(text)) <= max_bytes
     ):
         return text
-    path = store_text(text) if store_text is not None else None
+    path = None
+    if store_text is not None:
+        path = store_text(text)
     half = max((max_bytes - MAX_NOTE_BYTES) // 2, 1)
     head = next(split_text(text[: half + 1], half))
     tail = _find_fitting_part(text[-half:], half, from_end=True)
@@ -89,17 +96,22 @@ def omit_large_images(content: Any, max_bytes: int) -> Any:
         return content
     fitted: list[Any] = []
     for block in content:
-        size_bytes = (
-            len(dump_json(block)) if isinstance(block, dict) and block.get("type") == "image" else 0
-        )
+        size_bytes = 0
+        if isinstance(block, dict) and block.get("type") == "image":
+            size_bytes = len(dump_json(block))
         is_fitting = size_bytes <= max_bytes
         fitted.append(
             block
             if is_fitting
             else {"type": "text", "text": OMITTED_IMAGE_TEXT.format(size=size_bytes)}
         )
-        max_bytes -= size_bytes if is_fitting else 0
-    return content if fitted == content else fitted
+        if is_fitting:
+            max_bytes -= size_bytes
+        else:
+            max_bytes -= 0
+    if fitted == content:
+        return content
+    return fitted
 
 
 def shorten_line_to_fit(line: Mapping[str, Any], max_bytes: int) -> Any:
@@ -107,7 +119,9 @@ def shorten_line_to_fit(line: Mapping[str, Any], max_bytes: int) -> Any:
     long lists.
     """
     fitted = shorten_strings(line, max_bytes)
-    return fitted if isinstance(fitted, dict) else drop_excess_members(line, max_bytes)
+    if isinstance(fitted, dict):
+        return fitted
+    return drop_excess_members(line, max_bytes)
 
 
 def drop_excess_members(value: Any, max_bytes: int) -> Any:
@@ -118,12 +132,16 @@ def drop_excess_members(value: Any, max_bytes: int) -> Any:
     try:
         return _shorten_recursively(value, max_bytes)
     except RecursionError:
-        return type(value)() if isinstance(value, dict | list) else None
+        if isinstance(value, dict | list):
+            return type(value)()
+        return None
 
 
 def _shorten_recursively(value: Any, max_bytes: int) -> Any:
     if isinstance(value, str):
-        return next(split_text(value, max_bytes), "") if max_bytes > 2 else ""
+        if max_bytes > 2:
+            return next(split_text(value, max_bytes), "")
+        return ""
     if isinstance(value, dict):
         return _shorten_members(value, max_bytes - 2)
     if isinstance(value, list | tuple):
@@ -149,10 +167,8 @@ def _shorten_members(members: dict[str, Any], budget_bytes: int) -> dict[str, An
     sizes = {
         name: len(dump_json(name)) + len(dump_json(item)) + 2 for name, item in members.items()
     }
-    share_bytes, shortened = (
-        max(_compute_share(sorted(sizes.values()), budget_bytes), MIN_CUT_BYTES),
-        {},
-    )
+    share_bytes = max(_compute_share(sorted(sizes.values()), budget_bytes), MIN_CUT_BYTES)
+    shortened = {}
     for name, item in members.items():
         size_bytes = sizes[name]
         if size_bytes > share_bytes:

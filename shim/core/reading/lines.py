@@ -81,10 +81,13 @@ class LineSplitter:
 
     def close(self) -> list[bytes]:
         """Return the last line if it has no LF."""
-        line = b"" if self._is_skipping else self._join_parts()
+        line = b""
+        if not self._is_skipping:
+            line = self._join_parts()
         self.skipped_lines += self._is_skipping
         self._clear_parts()
-        self._unfinished_bytes, self._is_skipping = 0, False
+        self._unfinished_bytes = 0
+        self._is_skipping = False
         return [line] if line else []
 
     def _skip_if_too_long(self, line: bytes) -> bool:
@@ -122,7 +125,9 @@ class LineSplitter:
                 self._spill_file = open_spill_file()
             self._parts = [b"".join(self._parts)]  # a child may write byte by byte
             while self._parts:
-                written_bytes = self._spill_file.write(self._parts[0]) or 0
+                written_bytes = self._spill_file.write(self._parts[0])
+                if not written_bytes:
+                    written_bytes = 0
                 self._spilled_bytes += written_bytes
                 self._parts[:1] = (
                     [remainder] if (remainder := self._parts[0][written_bytes:]) else []
@@ -135,7 +140,9 @@ class LineSplitter:
             return b"".join(self._parts)
         try:
             self._spill_file.seek(0)
-            spilled = self._spill_file.read(self._spilled_bytes) or b""
+            spilled = self._spill_file.read(self._spilled_bytes)
+            if not spilled:
+                spilled = b""
         except OSError:
             spilled = b""
         if len(spilled) == self._spilled_bytes:
@@ -149,4 +156,5 @@ class LineSplitter:
         if self._spill_file is not None:
             self._spill_file.close()
             self._spill_file = None
-        self._spilled_bytes, self._spilled_head = 0, b""
+        self._spilled_bytes = 0
+        self._spilled_head = b""

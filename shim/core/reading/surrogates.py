@@ -51,7 +51,9 @@ def has_lone_surrogates(text: str) -> bool:
 def count_incomplete_trailing_chars(text: str) -> int:
     """Return how many characters at the end of `text` are a half that the next text may complete."""
     match = re.search(_UNFINISHED_END, text[-MAX_HALF_CHARS:])
-    return len(match[0]) if match else 0
+    if match:
+        return len(match[0])
+    return 0
 
 
 def join_split_chars(text: str) -> str:

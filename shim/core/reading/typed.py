@@ -61,7 +61,9 @@ else:
                 return super().__new__(cls, name, bases, namespace)
             # Python 3.14 has a function that returns the annotations.
             annotate = namespace.get("__annotate_func__", lambda annotation_format: {})
-            annotations = namespace.get("__annotations__") or annotate(1)
+            annotations = namespace.get("__annotations__")
+            if not annotations:
+                annotations = annotate(1)
             fields = tuple(annotations)
             getters = {field: _tuplegetter(index, None) for index, field in enumerate(fields)}
             tuple_class = type(name, (tuple,), dict(vars(_TupleMethods)) | namespace | getters)

@@ -5,12 +5,16 @@ from shim.core.reading.typed import Any
 
 def as_dict(value: object) -> dict[str, Any]:
     """Return `value` if it is a dict, otherwise an empty dict."""
-    return value if isinstance(value, dict) else {}
+    if isinstance(value, dict):
+        return value
+    return {}
 
 
 def as_list(value: object) -> list[Any]:
     """Return `value` if it is a list, otherwise an empty list."""
-    return value if isinstance(value, list) else []
+    if isinstance(value, list):
+        return value
+    return []
 
 
 def list_dicts(value: object) -> list[dict[str, Any]]:
@@ -20,7 +24,9 @@ def list_dicts(value: object) -> list[dict[str, Any]]:
 
 def as_str(value: object) -> str:
     """Return `value` if it is a string, otherwise an empty string."""
-    return value if isinstance(value, str) else ""
+    if isinstance(value, str):
+        return value
+    return ""
 
 
 _UUID_GROUP_LENGTHS = (8, 4, 4, 4, 12)
@@ -43,7 +49,9 @@ def canonicalize_uuid(text: str) -> str | None:
 
 def validate_uuid(text: str) -> str | None:
     """Return `text` unchanged if it is a UUID in upper or lower case, or None."""
-    return text if canonicalize_uuid(text) is not None else None
+    if canonicalize_uuid(text) is not None:
+        return text
+    return None
 
 
 def shorten_session_id(session_id: str) -> str:
@@ -53,7 +61,9 @@ def shorten_session_id(session_id: str) -> str:
 
 def is_short_session_id(text: str) -> bool:
     """Return whether a text may be the short id of a session."""
-    return len(text) == _SHORT_ID_CHARS and _HEX_DIGITS.issuperset(text)
+    if len(text) != _SHORT_ID_CHARS:
+        return False
+    return _HEX_DIGITS.issuperset(text)
 
 
 _VENDOR_ID_FIRST_CHARS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789")
@@ -67,17 +77,17 @@ def validate_vendor_session_id(value: object) -> str | None:
     """
     if not isinstance(value, str) or not 0 < len(value) <= MAX_VENDOR_ID_CHARS:
         return None
-    return (
-        value if value[0] in _VENDOR_ID_FIRST_CHARS and _VENDOR_ID_CHARS.issuperset(value) else None
-    )
+    if value[0] in _VENDOR_ID_FIRST_CHARS and _VENDOR_ID_CHARS.issuperset(value):
+        return value
+    return None
 
 
 def is_valid_vendor_name(text: str) -> bool:
     """Return whether `text` may be a vendor's name (`^[a-z][a-z0-9-]{0,31}$`), which becomes part
     of a file name.
     """
-    return (
-        0 < len(text) <= 32
-        and "a" <= text[0] <= "z"
-        and frozenset("abcdefghijklmnopqrstuvwxyz0123456789-").issuperset(text)
-    )
+    if not 0 < len(text) <= 32:
+        return False
+    if not "a" <= text[0] <= "z":
+        return False
+    return frozenset("abcdefghijklmnopqrstuvwxyz0123456789-").issuperset(text)

@@ -108,7 +108,9 @@ class ClaudeLineRedactor:
             fragment = "".join(self._input_fragments)
             self._input_fragments.clear()
         redacted_text = self._stream_redactor.feed(fragment)
-        return delta | {key: redacted_text} if redacted_text or not fragment else {}
+        if redacted_text or not fragment:
+            return delta | {key: redacted_text}
+        return {}
 
     def _redact_input(self) -> str:
         """Return a call's input as redacted JSON. Input that is not JSON is redacted as a text."""

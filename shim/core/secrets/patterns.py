@@ -36,7 +36,9 @@ def build_char_class_pattern_part(
     """Return a part of `min_chars` to `max_chars` characters of one set. Without `max_chars` it has
     exactly `min_chars`.
     """
-    max_prefix_chars = min_chars - 1 if max_chars in (0, min_chars) else max_chars
+    max_prefix_chars = max_chars
+    if max_chars in (0, min_chars):
+        max_prefix_chars = min_chars - 1
     return SecretPatternPart(
         f"{characters}{{{min_chars},{max_chars or min_chars}}}",
         f"{characters}{{0,{max_prefix_chars}}}\\Z",
@@ -62,7 +64,9 @@ def build_truncated_text_regex_source(
     branches = []
     for character, suffixes in rests_by_character.items():
         nonempty_suffixes = [suffix for suffix in suffixes if suffix]
-        endings = ["\\Z"] if nonempty_suffixes else []
+        endings = []
+        if nonempty_suffixes:
+            endings = ["\\Z"]
         if nonempty_suffixes and (
             matches_full_texts or any(len(suffix) > 1 for suffix in nonempty_suffixes)
         ):
@@ -78,7 +82,9 @@ def build_truncated_text_regex_source(
             )
         if matches_full_texts or endings:
             branches.append(re.escape(character) + (f"(?:{'|'.join(endings)})" if endings else ""))
-    return f"(?:{'|'.join(branches)})" if branches else "(?!)"
+    if branches:
+        return f"(?:{'|'.join(branches)})"
+    return "(?!)"
 
 
 class SecretPattern:
@@ -124,13 +130,16 @@ class SecretPattern:
         """Return the expression for the end of a text that may become a secret, or another secret,
         when the text continues.
         """
-        expression = "(?!)" if self.tail_chars or self.body_chars else "\\Z"
+        expression = "\\Z"
+        if self.tail_chars or self.body_chars:
+            expression = "(?!)"
         for index, part in reversed(list(enumerate(self.parts))):
             if not part.prefix_expression:
                 continue
-            prefix_expression = (
-                part.prefix_expression if index == 0 else f"\\Z|{part.prefix_expression}"
-            )
+            if index == 0:
+                prefix_expression = part.prefix_expression
+            else:
+                prefix_expression = f"\\Z|{part.prefix_expression}"
             expression = f"(?:{prefix_expression}|{part.full_expression}{expression})"
         return re.compile(expression)
 
@@ -140,12 +149,10 @@ class SecretPattern:
         return re.compile(f"{self.tail_chars or self.body_chars}*+")
 
 
-ALNUM_CHARS, ID_CHARS, URL_CHARS, HEX_CHARS = (
-    "[A-Za-z0-9]",
-    "[A-Za-z0-9_-]",
-    "[A-Za-z0-9._~+/=-]",
-    "[0-9a-f]",
-)
+ALNUM_CHARS = "[A-Za-z0-9]"
+ID_CHARS = "[A-Za-z0-9_-]"
+URL_CHARS = "[A-Za-z0-9._~+/=-]"
+HEX_CHARS = "[0-9a-f]"
 
 
 def _require_mixed(characters: str, min_chars: int) -> SecretPatternPart:
@@ -168,10 +175,8 @@ def _build_token_pattern(
     return SecretPattern(kind, [prefix.lower() for prefix in stems], parts, tail_chars=characters)
 
 
-_SLACK_STEMS, _DISCORD_STEMS = (
-    ["hooks.slack.com/services/"],
-    ["discord.com/api/webhooks/", "discordapp.com/api/webhooks/"],
-)
+_SLACK_STEMS = ["hooks.slack.com/services/"]
+_DISCORD_STEMS = ["discord.com/api/webhooks/", "discordapp.com/api/webhooks/"]
 _SIGNATURE_STEMS = ["x-amz-signature="]
 
 # fmt: off
@@ -302,11 +307,9 @@ _OPENING_QUOTE = (
     build_char_class_pattern_part("[\"'`]", 1),
 )
 _CLOSING_QUOTE = build_lookahead_part("(?=\\\\?[\"'`])", prefix_expression="\\\\?\\Z")
-_PLAIN_CHARS, _QUOTED_CHARS, _ENV_CHARS = (
-    "[A-Za-z0-9_+/=~!@#$%^*?-]",
-    "[^\\s\"'`<>\\\\]",
-    "[^\\s\"'`<>(){}\\[\\],;&|\\\\]",
-)
+_PLAIN_CHARS = "[A-Za-z0-9_+/=~!@#$%^*?-]"
+_QUOTED_CHARS = "[^\\s\"'`<>\\\\]"
+_ENV_CHARS = "[^\\s\"'`<>(){}\\[\\],;&|\\\\]"
 # a value of this length without a separator is a secret, whatever follows
 _LONG_VALUE_CHARS = 128
 # These are not values: a variable, a path, a type, the name of a method.

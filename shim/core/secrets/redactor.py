@@ -61,7 +61,8 @@ def _group_by_root(patterns: Iterable[SecretPattern]) -> dict[str, list[StemEntr
 # These match where a secret may begin, and where a text ends with what may be the beginning of a
 # secret. Both expressions read lower case. A root of TOKEN_PATTERNS counts only after a character
 # that is neither a letter nor a digit; that character is matched too.
-_TOKEN_ENTRIES, _DASHED_ENTRIES = _group_by_root(TOKEN_PATTERNS), _group_by_root(DASHED_PATTERNS)
+_TOKEN_ENTRIES = _group_by_root(TOKEN_PATTERNS)
+_DASHED_ENTRIES = _group_by_root(DASHED_PATTERNS)
 _TOKEN_ROOT = re.compile(
     f"[^a-z0-9](?=[{''.join({root[0] for root in _TOKEN_ENTRIES})}])"
     f"{build_truncated_text_regex_source(_TOKEN_ENTRIES, matches_full_texts=True)}"
@@ -91,7 +92,9 @@ def is_secret_name(key: str) -> bool:
 
 def keep_if_unchanged(items: Sequence[Any], redacted_items: list[Any]) -> Sequence[Any]:
     """Return `items` itself if each item is still the same object, else `redacted_items`."""
-    return items if all(map(operator.is_, redacted_items, items)) else redacted_items
+    if all(map(operator.is_, redacted_items, items)):
+        return items
+    return redacted_items
 
 
 class Redactor:
@@ -101,7 +104,10 @@ class Redactor:
     """
 
     def __init__(self, counts: dict[str, int] | None = None, *, cut_chars: int = 0) -> None:
-        self.counts: dict[str, int] = {} if counts is None else counts
+        if counts is None:
+            self.counts: dict[str, int] = {}
+        else:
+            self.counts = counts
         self._cut_chars = cut_chars
         self._plain_keys: set[str] = set()
 
@@ -118,9 +124,13 @@ class Redactor:
         stream_redactor = StreamRedactor(self.counts)
         if len(text) == self._cut_chars:
             redacted = stream_redactor.feed(text)
-            return redacted + CUT_PLACEHOLDER if stream_redactor.has_buffered_text else redacted
+            if stream_redactor.has_buffered_text:
+                return redacted + CUT_PLACEHOLDER
+            return redacted
         redacted = stream_redactor.redact_full_text(text, sign_regex)
-        return text if redacted == text else redacted
+        if redacted == text:
+            return text
+        return redacted
 
     def redact_value(self, value: Any) -> Any:
         """Return a JSON value with all its strings redacted; the same object if there are no
@@ -146,7 +156,9 @@ class Redactor:
                 redacted_item = self.redact_named_value(key, item)
             is_unchanged = is_unchanged and redacted_key is key and redacted_item is item
             redacted[redacted_key] = redacted_item
-        return members if is_unchanged else redacted
+        if is_unchanged:
+            return members
+        return redacted
 
     def _redact_key(self, key: str) -> str:
         redacted = self.redact_text(key)
@@ -171,13 +183,17 @@ class Redactor:
 def has_no_secret_prefix(text: str) -> bool:
     """Return whether no secret can begin in a text, whatever precedes the text."""
     lower_text = f"{TEXT_START}{text}".lower()
-    return _SIGN.search(lower_text, 1) is None and _TOKEN_ROOT.search(lower_text) is None
+    if _SIGN.search(lower_text, 1) is not None:
+        return False
+    return _TOKEN_ROOT.search(lower_text) is None
 
 
 def _convert_to_lower(text: str) -> str:
     """Return the text in lower case, with each letter at the same index."""
     lower_text = text.lower()
-    return lower_text if len(lower_text) == len(text) else text.replace("\u0130", "I").lower()
+    if len(lower_text) == len(text):
+        return lower_text
+    return text.replace("\u0130", "I").lower()
 
 
 class StreamRedactor:
@@ -227,7 +243,10 @@ class StreamRedactor:
             return ""
         if not self.is_busy:
             passed_fragments = self._passed_fragments
-            previous_text = passed_fragments[-1] if passed_fragments else self._pending_text
+            if passed_fragments:
+                previous_text = passed_fragments[-1]
+            else:
+                previous_text = self._pending_text
             lower_text = (previous_text[-1] + fragment).lower()
             if _SIGN.search(lower_text, 1) is None and _TOKEN_ROOT.search(lower_text) is None:
                 self._pass_fragment(fragment)
@@ -283,10 +302,14 @@ class StreamRedactor:
         while True:
             if token_position < position:
                 match = _TOKEN_ROOT.search(lower_text, position - 1)
-                token_position = match.start() + 1 if match else size
+                token_position = size
+                if match:
+                    token_position = match.start() + 1
             if sign_position < position:
                 match = sign_regex.search(lower_text, position)
-                sign_position = match.start() if match else size
+                sign_position = size
+                if match:
+                    sign_position = match.start()
             position = min(token_position, sign_position)
             if position == size:
                 break
@@ -332,7 +355,9 @@ class StreamRedactor:
             end = self._find_key_block_end(text, pattern)
         else:
             match = pattern.secret_tail_regex.match(text)
-            end = match.end() if match else 0
+            end = 0
+            if match:
+                end = match.end()
             if end < len(text):
                 self._secret_pattern = None
         self._set_all_decided(self._pending_text + text[:end])
@@ -343,7 +368,9 @@ class StreamRedactor:
         text does not look like a block any more.
         """
         match = pattern.secret_tail_regex.match(text, 0, self._key_chars_left)
-        end = match.end() if match else 0
+        end = 0
+        if match:
+            end = match.end()
         body = self._key_end_text + text[:end]
         if key_end := _KEY_END.search(body):
             end = key_end.end() - len(self._key_end_text)
@@ -379,7 +406,9 @@ def _find_secret_name(lower_text: str, position: int) -> str:
     secret.
     """
     name = lower_text[max(position - NAME_CONTEXT_CHARS, 0) : position].rstrip(CLOSING_CHARS)
-    return name if name.endswith(SECRET_NAME_ENDINGS) else ""
+    if name.endswith(SECRET_NAME_ENDINGS):
+        return name
+    return ""
 
 
 def _iterate_candidates(
@@ -395,7 +424,9 @@ def _iterate_candidates(
         if name := _find_secret_name(lower_text, position):
             original_text = text[max(position - NAME_CONTEXT_CHARS, 0) : position]
             for pattern in ASSIGNED_PATTERNS:
-                name_text = original_text if pattern.is_uppercase else name
+                name_text = name
+                if pattern.is_uppercase:
+                    name_text = original_text
                 if name_text.endswith(pattern.preceding_names):
                     yield pattern
         return
@@ -472,7 +503,9 @@ def redact_argv(argv: Iterable[str]) -> list[str]:
             if open_flag != "--mcp-config":  # this option takes several values
                 open_flag = ""
             continue
-        open_flag = argument if argument in SECRET_FLAGS else ""
+        open_flag = ""
+        if argument in SECRET_FLAGS:
+            open_flag = argument
         if equals and name in SECRET_FLAGS:
             redacted.append(f"{name}={ARGUMENT_PLACEHOLDER}")
         elif argument.startswith("-H") and argument != "-H":

@@ -79,7 +79,10 @@ class AssistantMessage:
             self.was_aborted = False
             self.stop_reason = None
         elif self.stop_reason is None:
-            self.stop_reason = "tool_use" if self.ends_with_call else "end_turn"
+            if self.ends_with_call:
+                self.stop_reason = "tool_use"
+            else:
+                self.stop_reason = "end_turn"
         if self._partial:
             self._writer.end_message(self.stop_reason, self.end_usage)
         self.end_usage = self.start_usage = NO_USAGE
@@ -89,7 +92,9 @@ class AssistantMessage:
     @property
     def has_ended_with_tool_calls(self) -> bool:
         """Return whether the reply ended with calls, and no other reply followed."""
-        return self.ends_with_call or self.stop_reason == "tool_use"
+        if self.ends_with_call:
+            return True
+        return self.stop_reason == "tool_use"
 
     def shorten_text_to_line_limit(self, text: str) -> str:
         """Shorten an answer so that it fits a line."""
@@ -256,7 +261,10 @@ class CutMessageTextTracker:
 
     def add_block_text(self, block_kind: TurnState, text: str) -> None:
         """Store the text of a block. A text that is too long is not stored."""
-        texts = self._texts if block_kind is TEXT else self._thinking_texts
+        if block_kind is TEXT:
+            texts = self._texts
+        else:
+            texts = self._thinking_texts
         texts.append(text)
         self.char_count += len(text)
         if self.char_count > MAX_MESSAGE_CHARS or len(texts) > MAX_MESSAGE_BLOCKS:

@@ -67,11 +67,9 @@ class ConversationState:
 
     def get_vendor_session_usage(self, vendor_session_id: str) -> Usage:
         """Return the usage of a session of the vendor, if it is the known session."""
-        return (
-            self.vendor_session_usage[1]
-            if self.vendor_session_usage[0] == vendor_session_id
-            else NO_USAGE
-        )
+        if self.vendor_session_usage[0] == vendor_session_id:
+            return self.vendor_session_usage[1]
+        return NO_USAGE
 
     def add_turn_usage(
         self,
@@ -104,7 +102,8 @@ class ConversationState:
         """Return the id for a call in our stream: its own id, or a new one if its id was used
         before.
         """
-        used_ids, size = self.used_ids, len(self.used_ids)
+        used_ids = self.used_ids
+        size = len(self.used_ids)
         used_ids.add(call_id)
         if len(used_ids) == size or call_id in self.older_ids:
             diagnostics.record("reused_tool_id", call_id)
@@ -129,7 +128,9 @@ class ConversationState:
                 return new_id
 
     def has_used_call_id(self, call_id: str) -> bool:
-        return call_id in self.used_ids or call_id in self.older_ids
+        if call_id in self.used_ids:
+            return True
+        return call_id in self.older_ids
 
 
 class VendorDataReader(Protocol):

@@ -32,8 +32,14 @@ class TurnState(StrEnum):
 
 
 # Reading a member of an enumeration class is slow.
-NEW, READY, MESSAGE, TEXT = TurnState.NEW, TurnState.READY, TurnState.MESSAGE, TurnState.TEXT
-THINKING, ECHO, DONE, CLOSED = TurnState.THINKING, TurnState.ECHO, TurnState.DONE, TurnState.CLOSED
+NEW = TurnState.NEW
+READY = TurnState.READY
+MESSAGE = TurnState.MESSAGE
+TEXT = TurnState.TEXT
+THINKING = TurnState.THINKING
+ECHO = TurnState.ECHO
+DONE = TurnState.DONE
+CLOSED = TurnState.CLOSED
 
 # fmt: off
 TRANSITIONS: dict[TurnState, dict[TurnState, str]] = {
@@ -128,7 +134,9 @@ class TurnStateMachine:
     @property
     def is_over(self) -> bool:
         """Return whether the vendor has reported the end of the turn. Later events do not count."""
-        return self.state is DONE or self.state is CLOSED
+        if self.state is DONE:
+            return True
+        return self.state is CLOSED
 
     def record_late_event(self) -> None:
         """Count an event that came too late."""

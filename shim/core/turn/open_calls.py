@@ -99,7 +99,11 @@ class OpenToolCalls(Generic[Entry]):
 
     def has_call_id(self, call_id: str) -> bool:
         """Return whether a call with this id is open or hidden."""
-        return call_id in self.calls or call_id in self.hidden_keys or call_id in self._later_keys
+        if call_id in self.calls:
+            return True
+        if call_id in self.hidden_keys:
+            return True
+        return call_id in self._later_keys
 
     def list_keys_of_call_id(self, call_id: str) -> list[str]:
         """Return the keys of the open and hidden calls with an id, the oldest first.
@@ -175,7 +179,9 @@ class OpenToolCalls(Generic[Entry]):
     def is_call_announced_by_source(self, call_key: str, source: str) -> bool:
         """Return whether this source has announced the call."""
         announcement = self._announcements.get(call_key)
-        return announcement is not None and source in announcement.inputs_by_source
+        if announcement is None:
+            return False
+        return source in announcement.inputs_by_source
 
     def record_repeated_call(self, call_key: str, source: str, tool_input: object) -> bool:
         """Remember another announcement of a call. Return whether its arguments are new."""
@@ -192,7 +198,9 @@ class OpenToolCalls(Generic[Entry]):
     def is_call_forbidden(self, call_key: str) -> bool:
         """Return whether a call must not run because of the arguments that it got later."""
         announcement = self._announcements.get(call_key)
-        return announcement is not None and announcement.is_forbidden
+        if announcement is None:
+            return False
+        return announcement.is_forbidden
 
     def add(self, announcement: ToolCallAnnouncement, spare_key: str, entry: Entry | None) -> str:
         """Add a call and return its key. A call without `entry` is hidden.
@@ -200,7 +208,9 @@ class OpenToolCalls(Generic[Entry]):
         `spare_key` becomes the key if the id is empty or taken.
         """
         call_id = announcement.call_id
-        key = call_id or spare_key
+        key = call_id
+        if not key:
+            key = spare_key
         if not call_id or key in self.calls or key in self.hidden_keys:
             while key in self.calls or key in self.hidden_keys or key == call_id:
                 key = spare_key = f"{spare_key}~"
@@ -247,16 +257,16 @@ class OpenToolCalls(Generic[Entry]):
         if len(keys) > 1:
             most_sources = max(map(self._count_sources, keys))
             keys = [key for key in keys if self._count_sources(key) == most_sources]
-        return keys[0] if keys else None
+        if keys:
+            return keys[0]
+        return None
 
     def _count_sources(self, key: str) -> int:
         """Return how many kinds of events have announced a call, without permission requests."""
         announcement = self._announcements.get(key)
-        return (
-            0
-            if announcement is None
-            else len(announcement.inputs_by_source.keys() - {PERMISSION_REQUEST})
-        )
+        if announcement is None:
+            return 0
+        return len(announcement.inputs_by_source.keys() - {PERMISSION_REQUEST})
 
     def record_ended_call(self, call_id: str, name: str, tool_input: object) -> None:
         """Remember the name and the arguments that the result of a call named."""
@@ -267,18 +277,20 @@ class OpenToolCalls(Generic[Entry]):
     def differs_from_ended_call(self, call_id: str, name: str | None, tool_input: object) -> bool:
         """Return whether a result names another call than the ended call with the same id."""
         ended_call = self._ended_calls.get(call_id)
-        return (
-            ended_call is not None
-            and name is not None
-            and ended_call != (name, compute_input_fingerprint(tool_input))
-        )
+        if ended_call is None:
+            return False
+        if name is None:
+            return False
+        return ended_call != (name, compute_input_fingerprint(tool_input))
 
     def remove(self, key: str) -> None:
         """Remove a call. The next call with the same id gets its key."""
         self.calls.pop(key, None)
         self.hidden_keys.pop(key, None)
         announcement = self._announcements.pop(key, None)
-        call_id = key if announcement is None else announcement.call_id
+        call_id = key
+        if announcement is not None:
+            call_id = announcement.call_id
         later_keys = self._later_keys.get(call_id)
         if later_keys is None:
             return
@@ -300,7 +312,9 @@ class OpenToolCalls(Generic[Entry]):
 
     def _get_id(self, key: str) -> str:
         announcement = self._announcements.get(key)
-        return key if announcement is None else announcement.call_id
+        if announcement is None:
+            return key
+        return announcement.call_id
 
     def _rename_key(self, old_key: str, new_key: str) -> None:
         """Give a call another key, and keep its position among the open calls."""

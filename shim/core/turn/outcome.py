@@ -43,7 +43,9 @@ class ChildExit(NamedTuple):
     signal: str | None = None
 
     def __str__(self) -> str:
-        return f"was ended by {self.signal}" if self.signal else f"exited with code {self.code}"
+        if self.signal:
+            return f"was ended by {self.signal}"
+        return f"exited with code {self.code}"
 
 
 class TurnOutcome(NamedTuple):
@@ -182,12 +184,16 @@ class TurnOutcomeTracker:
     @property
     def is_interrupted(self) -> bool:
         """Return whether the turn was interrupted."""
-        return self.outcome is not None and self.outcome.kind == "interrupted"
+        if self.outcome is None:
+            return False
+        return self.outcome.kind == "interrupted"
 
     @property
     def has_failed(self) -> bool:
         """Return whether the turn failed or was interrupted."""
-        return self.outcome is not None and self.outcome.kind != "ended"
+        if self.outcome is None:
+            return False
+        return self.outcome.kind != "ended"
 
     def _is_too_late(self) -> bool:
         """Return whether the vendor has reported the end already. The first report counts."""
@@ -217,7 +223,8 @@ def decide_outcome(
     snapshot: TurnSnapshot, child_exit: ChildExit | None, stderr: str
 ) -> TurnOutcome:
     """Decide the outcome when the child has exited. `child_exit` is None if we ended the child."""
-    outcome, config = snapshot.outcome, snapshot.config
+    outcome = snapshot.outcome
+    config = snapshot.config
     vendor = config.vendor.name
     if outcome is not None and outcome.kind != "ended":
         return outcome
@@ -234,7 +241,9 @@ def decide_outcome(
         hint = f"\nhint: set trust = true under [vendors.{vendor}] in config.toml, if you trust this folder"
         return TurnOutcome("failed", message=_clean_stderr(stderr) + hint, cause="refused")
     failure = classify_api_error(stderr)
-    exit_text = "was ended" if child_exit is None else str(child_exit)
+    exit_text = "was ended"
+    if child_exit is not None:
+        exit_text = str(child_exit)
     cause: TurnEndCause = "truncated"
     if child_exit is not None and child_exit.signal:
         cause = "signal"
@@ -283,7 +292,9 @@ def find_failed_attempt(
     if outcome.kind != "failed":
         return None
     failed_to_start = snapshot.state is NEW and child_exit is not None and snapshot.outcome is None
-    allows_fallback = any_cause or outcome.cause in FALLBACK_CAUSES
+    allows_fallback = any_cause
+    if not allows_fallback:
+        allows_fallback = outcome.cause in FALLBACK_CAUSES
     if not allows_fallback and not (failed_to_start and outcome.cause in START_FAILURE_CAUSES):
         return None
     return create_failed_vendor_attempt(snapshot.config.vendor.name, outcome.cause, outcome.message)
@@ -309,7 +320,11 @@ def can_retry_turn(snapshot: TurnSnapshot, child_exit: ChildExit | None, stderr:
         and child_exit is not None
         and snapshot.state is not NEW
     )
-    return is_cut or outcome.failure.kind == "connection" or is_disconnect_message(outcome.message)
+    if is_cut:
+        return True
+    if outcome.failure.kind == "connection":
+        return True
+    return is_disconnect_message(outcome.message)
 
 
 def is_disconnect_message(message: str) -> bool:
@@ -346,4 +361,6 @@ def _clean_stderr(stderr: str) -> str:
 
 def _format_reason(stderr: str) -> str:
     text = _clean_stderr(stderr)
-    return f": {text}" if text else ""
+    if text:
+        return f": {text}"
+    return ""

@@ -50,7 +50,8 @@ class PermissionRequests:
         answer. `announced_call` is the name and the arguments with which the vendor announced the
         call, if the request has others. `is_unique`: no other open call has this id.
         """
-        call_id, name = normalize_call_id(call_id), normalize_tool_name(name)
+        call_id = normalize_call_id(call_id)
+        name = normalize_tool_name(name)
         if len(self.pending) > MAX_PERMISSION_REQUESTS:
             self._diagnostics.record("question_left_out", call_id)
             return
@@ -62,11 +63,10 @@ class PermissionRequests:
                 normalize_tool_name(announced_call[0]),
                 self._sanitizer.clean(announced_call[1]),
             )
-        key = (
-            next(iter(table.list_keys_of_call_id(call_id)), None)
-            if is_unique
-            else table.find_repeated_call_key(call_id, *lookup_call, PERMISSION_REQUEST)
-        )
+        if is_unique:
+            key = next(iter(table.list_keys_of_call_id(call_id)), None)
+        else:
+            key = table.find_repeated_call_key(call_id, *lookup_call, PERMISSION_REQUEST)
         refusal = self._find_refusal(request_id, key, name)
         if not refusal and is_deferred:
             self.defer_call(call_id, name)
@@ -82,9 +82,9 @@ class PermissionRequests:
                 )
             if self._machine.state is CLOSED or key not in self._tool_calls.open_calls:
                 refusal = TURN_OVER_TEXT
-        written_id = (
-            self._tool_calls.open_calls[key][0] if key in self._tool_calls.open_calls else call_id
-        )
+        written_id = call_id
+        if key in self._tool_calls.open_calls:
+            written_id = self._tool_calls.open_calls[key][0]
         if not refusal:
             self._request_ids.add(request_id)
         self.pending.append(
@@ -93,7 +93,8 @@ class PermissionRequests:
 
     def take_pending(self) -> list[PermissionRequest]:
         """Remove and return the requests since the last call."""
-        pending, self.pending = self.pending, []
+        pending = self.pending
+        self.pending = []
         return pending
 
     def defer_call(self, call_id: str, name: str) -> None:

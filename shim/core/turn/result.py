@@ -69,7 +69,9 @@ class TurnResult(NamedTuple):
 
 def build_turn_result(turn_end: FinishedTurn) -> TurnResult:
     """Build the result, and the line of an API failure if there was one."""
-    outcome, failure, text = turn_end.outcome, turn_end.outcome.failure, turn_end.outcome.message
+    outcome = turn_end.outcome
+    failure = turn_end.outcome.failure
+    text = turn_end.outcome.message
     is_error = outcome.kind != "ended"
     api_error = None
     if is_error and outcome.is_api_error:
@@ -139,18 +141,19 @@ def build_minimal_error_result(
 
 def _format_failed_attempts(turn_end: FinishedTurn) -> str:
     """Format why the vendors that were asked before did not answer either."""
-    return (
-        ""
-        if turn_end.has_output or turn_end.outcome.kind == "interrupted"
-        else format_failed_attempts(turn_end.config.failed_attempts)
-    )
+    if turn_end.has_output or turn_end.outcome.kind == "interrupted":
+        return ""
+    return format_failed_attempts(turn_end.config.failed_attempts)
 
 
 def _format_api_error(turn_end: FinishedTurn) -> str:
-    config, outcome = turn_end.config, turn_end.outcome
+    config = turn_end.config
+    outcome = turn_end.outcome
     if config.vendor.has_claude_errors:
         return outcome.message
-    model = config.model or turn_end.model
+    model = config.model
+    if not model:
+        model = turn_end.model
     return format_api_error(
         outcome.failure,
         outcome.message,
@@ -196,7 +199,9 @@ def _count_turns(turn_end: FinishedTurn) -> int:
 
 def _choose_stop_reason(turn_end: FinishedTurn, is_error: bool) -> str | None:
     if turn_end.outcome.is_api_error:
-        return "refusal" if turn_end.outcome.failure.kind == "filtered" else "stop_sequence"
+        if turn_end.outcome.failure.kind == "filtered":
+            return "refusal"
+        return "stop_sequence"
     if is_error or turn_end.outcome.fields.get("unsent"):
         return turn_end.stop_reason
     return turn_end.stop_reason or "end_turn"
@@ -228,11 +233,9 @@ def _choose_terminal_reason(turn_end: FinishedTurn) -> str:
     if outcome.kind == "ended":
         return "completed"
     if outcome.is_api_error:
-        return (
-            outcome.failure.terminal_reason
-            if outcome.failure.is_recognized_api_failure
-            else "api_error"
-        )
+        if outcome.failure.is_recognized_api_failure:
+            return outcome.failure.terminal_reason
+        return "api_error"
     if outcome.subtype == "error_max_turns":
         return "max_turns"
     if outcome.kind == "interrupted" and turn_end.has_interrupted_call:
@@ -242,7 +245,8 @@ def _choose_terminal_reason(turn_end: FinishedTurn) -> str:
 
 def _build_shim_member(turn_end: FinishedTurn) -> dict[str, Any]:
     """Build our own member: the vendor, why the turn ended, and the repairs."""
-    diagnostics, child_exit = turn_end.diagnostics, turn_end.child_exit
+    diagnostics = turn_end.diagnostics
+    child_exit = turn_end.child_exit
     member: dict[str, Any] = {"vendor": turn_end.config.vendor.name}
     if turn_end.vendor_version:
         member["vendor_version"] = turn_end.vendor_version

@@ -116,11 +116,12 @@ class Subagent:
         if key is not None:
             self._check_call(call_id, tracker.open_calls[key].call_id, name, clean_input)
             return
-        written_id = (
-            tracker.context.conversation.reserve_call_id(call_id, tracker.context.diagnostics)
-            if call_id
-            else tracker.context.writer.create_uuid()
-        )
+        if call_id:
+            written_id = tracker.context.conversation.reserve_call_id(
+                call_id, tracker.context.diagnostics
+            )
+        else:
+            written_id = tracker.context.writer.create_uuid()
         tracker.tool_calls.denials.record_call_id_in_output(call_id, written_id, name, clean_input)
         announcement = ToolCallAnnouncement(
             call_id, name, compute_input_fingerprint(clean_input), STREAM
@@ -148,9 +149,9 @@ class Subagent:
             tracker.machine.record_late_event()
             return
         call_id = normalize_call_id(call_id)
-        key = tracker.table.find_call_key_for_result(
-            call_id, accepts_key=self._is_agent_call
-        ) or tracker.table.find_call_key_for_result(call_id)
+        key = tracker.table.find_call_key_for_result(call_id, accepts_key=self._is_agent_call)
+        if not key:
+            key = tracker.table.find_call_key_for_result(call_id)
         if key is None:
             tracker.context.diagnostics.record("orphan_tool_result", call_id)
             return
@@ -212,10 +213,9 @@ class Subagent:
         if tracker.machine.state in (NEW, DONE, CLOSED) and not tracker.machine.move_to(READY):
             return
         redact = tracker.context.redact
-        is_prompt = (
-            tracker.context.uses_call_line_as_permission_prompt
-            and message["content"][0]["type"] == "tool_use"
-        )
+        is_prompt = False
+        if tracker.context.uses_call_line_as_permission_prompt:
+            is_prompt = message["content"][0]["type"] == "tool_use"
         if redact is not None and not is_prompt:
             message = redact(message)
         tracker.context.writer.write_subagent_message(parent_call_id, role, message)

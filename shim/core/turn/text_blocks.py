@@ -123,7 +123,10 @@ class TextBlocks:
             message.written_text.add_block_text(state, full_text)
         if state is TEXT:
             message.ends_with_call = False
-            message.last_text = self._prefix + full_text if self._prefix else full_text
+            if self._prefix:
+                message.last_text = self._prefix + full_text
+            else:
+                message.last_text = full_text
             self._prefix = ""
 
     def update_block_text(self, block_kind: TurnState, full_text: str, block_key: object) -> None:
@@ -155,10 +158,8 @@ class TextBlocks:
         if self._machine.state is block_kind and block_key == self.block_key:
             written_text += "".join(self.fragments)
         if not full_text.startswith(written_text):
-            written_text, full_text = (
-                replace_lone_surrogates(written_text),
-                replace_lone_surrogates(full_text),
-            )
+            written_text = replace_lone_surrogates(written_text)
+            full_text = replace_lone_surrogates(full_text)
         return written_text, full_text
 
     def end_block(self) -> None:
@@ -171,7 +172,8 @@ class TextBlocks:
         """Handle a reply that was cut and will be repeated: drop its unwritten text, and do not
         write the repeated part.
         """
-        machine, message = self._machine, self._assistant_message
+        machine = self._machine
+        message = self._assistant_message
         if machine.is_over:
             machine.record_late_event()
             return
@@ -192,7 +194,8 @@ class TextBlocks:
 
     def clear_passthrough_fragments(self) -> None:
         """Clear the fragments, because a passthrough line has started a block."""
-        self.fragments, self._size = [], 0
+        self.fragments = []
+        self._size = 0
 
     def record_passthrough_text_fragment(self, fragment: str) -> None:
         """Store a fragment of a passthrough line. A block that is longer than a line is not stored
@@ -214,12 +217,18 @@ class TextBlocks:
 
     def write_open_block(self) -> None:
         """Write the end of the open block: its last delta, its line, its stop."""
-        kind, parts, writer = self._machine.state, self.fragments, self._writer
+        kind = self._machine.state
+        parts = self.fragments
+        writer = self._writer
         if self.half_character:
-            half, self.half_character = self.half_character, ""
+            half = self.half_character
+            self.half_character = ""
             if self._partial:
                 writer.write_block_delta(dump_json(half))
-        text = parts[0] if len(parts) == 1 else "".join(parts)
+        if len(parts) == 1:
+            text = parts[0]
+        else:
+            text = "".join(parts)
         self.fragments = []
         try:
             text_json = orjson.dumps(text)
@@ -262,7 +271,8 @@ class TextBlocks:
         ):
             return
         if self.half_character:
-            fragment, self.half_character = join_split_chars(self.half_character + fragment), ""
+            fragment = join_split_chars(self.half_character + fragment)
+            self.half_character = ""
             self.fragments.pop()
         self.fragments.append(fragment)
         if self._partial:
@@ -327,12 +337,15 @@ class TextBlocks:
 
         Two halves of a character stay together.
         """
-        was_splitting, self.is_splitting = self.is_splitting, True
-        half, self.half_character = self.half_character, ""
+        was_splitting = self.is_splitting
+        self.is_splitting = True
+        half = self.half_character
+        self.half_character = ""
         if half:
             self.fragments.pop()
         elif half_length := count_incomplete_trailing_chars(fragment):
-            half, fragment = fragment[-half_length:], fragment[:-half_length]
+            half = fragment[-half_length:]
+            fragment = fragment[:-half_length]
         self.fragments.pop()
         if self.fragments and (half_length := count_incomplete_trailing_chars(self.fragments[-1])):
             fragment = self.fragments[-1][-half_length:] + fragment
@@ -375,8 +388,10 @@ class TextBlocks:
         """Skip the part of a fragment that repeats the cut reply. Return the new part, and leave
         ECHO for it.
         """
-        message, diagnostics = self._assistant_message, self._diagnostics
-        blocks, written_text = message.written_blocks, message.written_text
+        message = self._assistant_message
+        diagnostics = self._diagnostics
+        blocks = message.written_blocks
+        written_text = message.written_text
         expected_text, position = written_text.get_cut_text_and_repeated_chars(kind)
         if expected_text.startswith(fragment, position):
             written_text.set_repeated_char_count(kind, position + len(fragment))
@@ -385,15 +400,15 @@ class TextBlocks:
             diagnostics.record("repeated_reply")
             return ""
         if position < len(expected_text) and not fragment.startswith(expected_text[position:]):
-            new_text, repeated_text = expected_text[:position] + fragment, ""
+            new_text = expected_text[:position] + fragment
+            repeated_text = ""
             blocks.remove(kind, block_key)
             diagnostics.record("contradicted_reply")
         else:
-            new_text, repeated_text = fragment[len(expected_text) - position :], expected_text
-        texts_by_block, repeated_texts = (
-            blocks.copy_texts(),
-            written_text.get_repeated_text_by_block_kind() | {kind: repeated_text},
-        )
+            new_text = fragment[len(expected_text) - position :]
+            repeated_text = expected_text
+        texts_by_block = blocks.copy_texts()
+        repeated_texts = written_text.get_repeated_text_by_block_kind() | {kind: repeated_text}
         self._machine.move_to(MESSAGE)
         blocks.restore_texts(texts_by_block)
         if block_key is not None and repeated_text:

@@ -77,7 +77,8 @@ class PermissionDenials:
         call_id = normalize_call_id(call_id)
         if call_id in self.entries:
             return
-        name, clean_input = normalize_tool_name(name), self._sanitizer.clean(tool_input)
+        name = normalize_tool_name(name)
+        clean_input = self._sanitizer.clean(tool_input)
         entry = {
             "tool_name": name[:MAX_NAME_CHARS],
             "tool_use_id": call_id,
@@ -101,13 +102,16 @@ class PermissionDenials:
         entry = self.entries.get(call_id)
         if entry is None or entry["tool_name"] != name:
             return False
-        return call_id in self._truncated_ids or bool(entry["tool_input"] == tool_input)
+        if call_id in self._truncated_ids:
+            return True
+        return bool(entry["tool_input"] == tool_input)
 
     def resolve_call_id_in_output(
         self, vendor_call_id: str, name: str, tool_input: Mapping[str, Any]
     ) -> str:
         """Return the id with which a call of the vendor was written in this turn."""
-        vendor_call_id, name = normalize_call_id(vendor_call_id), normalize_tool_name(name)
+        vendor_call_id = normalize_call_id(vendor_call_id)
+        name = normalize_tool_name(name)
         renamed_calls = self._renamed_ids.get(vendor_call_id)
         if renamed_calls is None:
             return vendor_call_id
@@ -231,7 +235,8 @@ class ToolCalls:
         """Return the hook events since the last call."""
         if not self.hook_events:
             return ()
-        events, self.hook_events = tuple(self.hook_events), []
+        events = tuple(self.hook_events)
+        self.hook_events = []
         return events
 
     # -- calls and results from the translators ----------------------------------------------------
@@ -270,7 +275,8 @@ class ToolCalls:
             key = self.table.find_repeated_call_key(call_id, name, tool_input, source)
             if key is not None and not self._remove_hidden_call(key, name, tool_input):
                 return self._note_repetition(key, name, tool_input, source)
-        is_denied, evaluator = False, self._config.evaluator
+        is_denied = False
+        evaluator = self._config.evaluator
         if is_hidden or evaluator is not None:
             # it never ran, so there is nothing to stop
             was_refused = self._has_denial(call_id, name, tool_input)
@@ -286,18 +292,18 @@ class ToolCalls:
         if self._machine.state is not MESSAGE and not self._machine.move_to(MESSAGE):
             return None
         # a hook's answer may hand them back to the vendor, so it is asked about these
-        vendor_tool, vendor_input = name, tool_input
+        vendor_tool = name
+        vendor_input = tool_input
         vendor_id = call_id  # a result and another announcement have it as it is
         redact = self._context.redact
         if redact is not None and not self._context.uses_call_line_as_permission_prompt:
             vendor_id = redact(vendor_id)
             name = redact(name)
             tool_input = redact(tool_input)
-        written_id = (
-            self._conversation.reserve_call_id(vendor_id, self._diagnostics)
-            if vendor_id
-            else self._writer.create_uuid()
-        )
+        if vendor_id:
+            written_id = self._conversation.reserve_call_id(vendor_id, self._diagnostics)
+        else:
+            written_id = self._writer.create_uuid()
         self.denials.record_call_id_in_output(vendor_id, written_id, name, tool_input)
         self._assistant_message.ends_with_call = True
         cut_input = self._writer.write_tool_call(written_id, name, tool_input)
@@ -342,7 +348,8 @@ class ToolCalls:
 
     def replace_call_input(self, call_id: str, name: str, tool_input: Mapping[str, Any]) -> None:
         """Replace the arguments of an open call."""
-        name, tool_input = normalize_tool_name(name), self._sanitizer.clean(tool_input)
+        name = normalize_tool_name(name)
+        tool_input = self._sanitizer.clean(tool_input)
         key = self.table.find_call_key_for_result(normalize_call_id(call_id))
         if key is not None and self._remove_hidden_call(key, name, tool_input):
             self.add_tool_call(call_id, name, tool_input, source=UPDATE)
@@ -500,9 +507,14 @@ class ToolCalls:
         """Return the open call that a result with this id, name and arguments would belong to, or
         None.
         """
-        name = normalize_tool_name(name) if isinstance(name, str) else None
+        if isinstance(name, str):
+            name = normalize_tool_name(name)
+        else:
+            name = None
         key = self._find_open_key(normalize_call_id(call_id), name, tool_input)
-        return None if key is None else self.open_calls[key]
+        if key is None:
+            return None
+        return self.open_calls[key]
 
     @property
     def has_tool_activity(self) -> bool:
@@ -587,7 +599,9 @@ class ToolCalls:
             and self._remove_hidden_call(key, name, tool_input or {})
         ):
             key = self.add_tool_call(call_id, name, tool_input or {})
-            return key if key in self.open_calls else None
+            if key in self.open_calls:
+                return key
+            return None
         if key is not None:  # the call is hidden
             self.table.remove(key)
         elif (
@@ -598,7 +612,9 @@ class ToolCalls:
             self._diagnostics.record("second_tool_result", call_id)
         elif name is not None:
             key = self.add_tool_call(call_id, name, tool_input or {})
-            return key if key in self.open_calls else None
+            if key in self.open_calls:
+                return key
+            return None
         elif call_id and self._early_results.can_add_result:
             self._early_results.add_result(call_id, self._fit_content(content), is_error)
         else:  # without an id it would be taken for the result of a later call
@@ -611,7 +627,9 @@ class ToolCalls:
         if key is None and call_id and not self._conversation.has_used_call_id(call_id):
             # a call that was announced without its id
             key = next(iter(self.table.list_keys_of_call_id("")), None)
-        return key if key in self.open_calls else None
+        if key in self.open_calls:
+            return key
+        return None
 
     def _has_run_forbidden(
         self, evaluator: "PolicyEvaluator", call: OpenCall, name: str | None, tool_input: object
@@ -686,10 +704,9 @@ class ToolCalls:
         ):
             return  # with room for many calls before they are measured again
         for written_id, size in sizes.items():
-            has_few = (
-                len(self.open_calls) <= MAX_OPEN_CALLS // 2
-                and self._open_call_bytes <= MAX_OPEN_CALL_BYTES // 2
-            )
+            has_few = False
+            if len(self.open_calls) <= MAX_OPEN_CALLS // 2:
+                has_few = self._open_call_bytes <= MAX_OPEN_CALL_BYTES // 2
             if has_few or written_id == newest_id or self._machine.state is CLOSED:
                 return
             self._open_call_bytes -= size

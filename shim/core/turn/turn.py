@@ -154,17 +154,23 @@ class Turn:
     @property
     def is_error(self) -> bool:
         """Return whether the result is an error. False before there is a result."""
-        return self.result is not None and self.result.is_error
+        if self.result is None:
+            return False
+        return self.result.is_error
 
     @property
     def end_cause(self) -> TurnEndCause | Literal[""]:
         """Return why the turn ended, or "" before it has ended."""
-        return "" if self.result is None else self.result.cause
+        if self.result is None:
+            return ""
+        return self.result.cause
 
     @property
     def final_text(self) -> str:
         """Return the answer or the error text, or "" before there is a result."""
-        return "" if self.result is None else self.result.final_text
+        if self.result is None:
+            return ""
+        return self.result.final_text
 
     # -- the session -------------------------------------------------------------------------------
 
@@ -205,7 +211,9 @@ class Turn:
 
     def _write_init(self) -> None:
         """Write the first line, and then the user's message if it is replayed."""
-        config, conversation, message = self.config, self.conversation, self.assistant_message
+        config = self.config
+        conversation = self.conversation
+        message = self.assistant_message
         if conversation.session_id is None:
             conversation.session_id = (
                 config.session.requested_id
@@ -215,7 +223,10 @@ class Turn:
         model = message.model or self.vendor_info.get("model")
         model = (model or config.model or config.default_model or "unknown")[:MAX_NAME_CHARS]
         redact = self.context.redact
-        message.model = model if redact is None else redact(model)
+        if redact is None:
+            message.model = model
+        else:
+            message.model = redact(model)
         fields = build_init_fields(config, self.vendor_info, model, redact)
         self.writer.write_init_message(conversation.session_id, fields)
         self.user_messages.write_message()
@@ -412,11 +423,9 @@ class Turn:
 
     def close(self, child_exit: ChildExit | None, stderr: str) -> None:
         """End the turn: the child's stdout has ended. `child_exit` is None if we ended the child."""
-        machine, outcome_tracker, read_answer = (
-            self.machine,
-            self.outcome_tracker,
-            self.config.read_answer,
-        )
+        machine = self.machine
+        outcome_tracker = self.outcome_tracker
+        read_answer = self.config.read_answer
         if machine.state is CLOSED:
             return
         if machine.state is DONE:
@@ -459,7 +468,8 @@ class Turn:
         again.
         """
         self.machine.move_to(CLOSED, True)
-        config, text = self.config, f"the shim failed: {reason}"
+        config = self.config
+        text = f"the shim failed: {reason}"
         self.result = TurnResult(
             build_minimal_error_result(config.vendor.name, text), True, "internal", text
         )
@@ -511,15 +521,16 @@ class Turn:
 
     def _write_result(self) -> None:
         """Write the result. A real claude's result passes unchanged if nothing contradicts it."""
-        outcome_tracker, message, outcome = (
-            self.outcome_tracker,
-            self.assistant_message,
-            self.outcome_tracker.outcome,
-        )
+        outcome_tracker = self.outcome_tracker
+        message = self.assistant_message
+        outcome = self.outcome_tracker.outcome
         assert outcome is not None
         vendor_line, vendor_outcome = outcome_tracker.vendor_result
         if vendor_line and outcome is vendor_outcome:
-            text = message.last_text if outcome.kind == "ended" else outcome.message
+            if outcome.kind == "ended":
+                text = message.last_text
+            else:
+                text = outcome.message
             self.result = TurnResult({}, outcome.kind != "ended", outcome.cause, text)
             self.writer.write_vendor_result_line(vendor_line)
             self.is_terminated = False
@@ -558,14 +569,18 @@ class Turn:
         max_budget_usd = self.config.limits.max_budget_usd
         if max_budget_usd is None:
             return False
-        spent_usd = parse_dollars(outcome.fields.get("cost")) or self.assistant_message.cost_usd
+        spent_usd = parse_dollars(outcome.fields.get("cost"))
+        if not spent_usd:
+            spent_usd = self.assistant_message.cost_usd
         return self.conversation.cost_usd + spent_usd > max_budget_usd
 
     # -- helpers -----------------------------------------------------------------------------------
 
     def _take_snapshot(self) -> TurnSnapshot:
         """Return the facts that decide how the turn ended."""
-        calls, message, diagnostics = self.tool_calls, self.assistant_message, self.diagnostics
+        calls = self.tool_calls
+        message = self.assistant_message
+        diagnostics = self.diagnostics
         has_effects = (
             calls.result_count
             or calls.open_calls

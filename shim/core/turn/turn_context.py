@@ -52,4 +52,6 @@ class TurnContext:
         """Return whether the line of a call is the permission prompt. Its input is not redacted
         then, because the frontend decides about what it sees.
         """
-        return self.config.asks_by_line is not None and self.config.asks_by_line()
+        if self.config.asks_by_line is None:
+            return False
+        return self.config.asks_by_line()

@@ -102,7 +102,9 @@ def parse_yume_argv(argv: Sequence[str]) -> YumeInvocation:
     value.
     """
     args = list(argv)
-    command = args.pop(0) if args and args[0] in COMMANDS else ""
+    command = ""
+    if args and args[0] in COMMANDS:
+        command = args.pop(0)
     fields: dict[str, str] = {}
     operands: list[str] = []
     warnings: list[str] = []
@@ -153,7 +155,8 @@ def _build_invocation(
         command = "version"
     elif switches & {"--help", "-h"}:
         command = "help"
-    command = command or "start"
+    if not command:
+        command = "start"
     if command == "start":
         if operands and not fields.get("prompt"):
             fields["prompt"] = " ".join(operands)

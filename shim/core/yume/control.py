@@ -46,7 +46,9 @@ def _parse_approval(frame: Mapping[str, Any]) -> PermissionDecision:
     """Return the decision of a frame. Only `true` approves."""
     if frame.get("approved") is True:
         return PermissionDecision(True)
-    reason = frame.get("reason") or frame.get("message")
+    reason = frame.get("reason")
+    if not reason:
+        reason = frame.get("message")
     return PermissionDecision(False, message=reason if isinstance(reason, str) else DENIED_TEXT)
 
 
@@ -95,9 +97,9 @@ class YumeControlSession(ControlSession):
         elif kind == "user":
             self._accept_user_frame(frame, len(line))
         elif kind == "interrupt":
-            return (
-                [*self._refuse_open_requests(""), InterruptRequested()] if self.is_running else []
-            )
+            if self.is_running:
+                return [*self._refuse_open_requests(""), InterruptRequested()]
+            return []
         elif kind == "set_permission_mode":
             return self._apply_requested_mode(frame.get("mode"))
         elif kind == "tool_approval":

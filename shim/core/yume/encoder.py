@@ -141,7 +141,8 @@ class YumeEncoder(OutputWriter):
     def write_session_id_change(self, session_id: str) -> None:
         """Write the new id with which the conversation can be resumed (R12)."""
         if session_id != self._session_id:
-            self._session_id, self._frontend_session_id = session_id, ""
+            self._session_id = session_id
+            self._frontend_session_id = ""
             self._write_line({"type": "system", "subtype": "session_id", "session_id": session_id})
 
     def write_system_message(self, subtype: str, fields: Mapping[str, Any]) -> None:
@@ -203,7 +204,9 @@ class YumeEncoder(OutputWriter):
 
     def _write_failure(self, result_fields: Mapping[str, Any], cause: str) -> dict[str, Any]:
         """Write the error. Return the fields of the result that repeat it."""
-        errors = result_fields.get("errors") or [result_fields.get("result") or cause]
+        errors = result_fields.get("errors")
+        if not errors:
+            errors = [result_fields.get("result") or cause]
         error_name, status = self._error_and_status
         code = choose_yume_error_code(error_name, cause, str(errors[0]))
         error_fields: dict[str, Any] = {"message": errors[0], "code": code}
@@ -237,7 +240,9 @@ class YumeEncoder(OutputWriter):
         usage = parse_usage(reported_usage)
         if any(usage.values()):
             return {name: usage[name] for name in USAGE_KEYS}
-        input_chars = self._input_chars if self._has_response else 0
+        input_chars = 0
+        if self._has_response:
+            input_chars = self._input_chars
         estimate = dict.fromkeys(USAGE_KEYS, 0) | {
             "input_tokens": -(-input_chars // CHARS_PER_TOKEN),
             "output_tokens": -(-self._output_chars // CHARS_PER_TOKEN),
@@ -293,7 +298,9 @@ class YumeEncoder(OutputWriter):
         self.last_call_bytes = len(line)
         self._ordered_output.add_tool_call_line("", call_id, line)
         self._transcript.write_tool_call(call_id, name, written_input)
-        return None if written_input is tool_input else written_input
+        if written_input is tool_input:
+            return None
+        return written_input
 
     def write_tool_result(
         self,
@@ -403,7 +410,9 @@ class YumeEncoder(OutputWriter):
     def _encode_result(
         self, call_id: str, parent_call_id: str | None, text: str, is_error: bool
     ) -> bytes:
-        is_error_json = b"true" if is_error else b"false"
+        is_error_json = b"false"
+        if is_error:
+            is_error_json = b"true"
         members = (
             dump_json(call_id),
             dump_json(omit_middle(text, self.max_bytes)),
@@ -414,9 +423,9 @@ class YumeEncoder(OutputWriter):
 
     def _encode_parent(self, parent_call_id: str | None) -> bytes:
         """Return the last member of a subagent's line, or b"" for the main agent."""
-        return (
-            b"" if parent_call_id == "" else b',"parent_tool_use_id":%b' % dump_json(parent_call_id)
-        )
+        if parent_call_id == "":
+            return b""
+        return b',"parent_tool_use_id":%b' % dump_json(parent_call_id)
 
     def _shorten_input(self, tool_input: Mapping[str, Any]) -> tuple[bytes, Mapping[str, Any]]:
         """Return a call's input as JSON, and as a value; shortened if it is too long for a line."""
@@ -424,9 +433,8 @@ class YumeEncoder(OutputWriter):
         if len(input_json) <= self.max_bytes:
             return input_json, tool_input
         shortened_input = shorten_strings(tool_input, self.max_bytes)
-        shortened_input = (
-            shortened_input if isinstance(shortened_input, dict) else {"raw": shortened_input}
-        )
+        if not isinstance(shortened_input, dict):
+            shortened_input = {"raw": shortened_input}
         return dump_json(shortened_input), shortened_input
 
     def _write_line(self, line: Mapping[str, Any]) -> None:

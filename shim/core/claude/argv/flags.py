@@ -134,7 +134,8 @@ def parse_argv(argv: Sequence[str], *, dialect: str = "claude") -> Invocation:
     fields = parser.fields | lists
     if set(fields.get("tools", ())) == {"default"}:
         del fields["tools"]
-    requested_id, resume = fields.get("session_id"), fields.get("resume")
+    requested_id = fields.get("session_id")
+    resume = fields.get("resume")
     fields["session_id"] = (
         requested_id if fields.get("background") else validate_uuid(requested_id or "")
     )
@@ -177,10 +178,15 @@ def split_tool_rules(text: str) -> list[str]:
     # Parentheses nest where they are paired; where they are not, the first `)` ends a rule, so that
     # a stray `(` costs one rule and not every denied tool after it.
     is_balanced = text.count("(") == text.count(")")
-    entries, start, depth = [], 0, 0
+    entries = []
+    start = 0
+    depth = 0
     for position, character in enumerate(text):
         if character == "(":
-            depth = depth + 1 if is_balanced else 1
+            if is_balanced:
+                depth = depth + 1
+            else:
+                depth = 1
         elif character == ")":
             depth = max(depth - 1, 0)
         elif depth == 0 and (character == "," or character.isspace()):
@@ -265,7 +271,8 @@ class _ArgvParser:
                     return
                 else:
                     self.operands.append((argument, unknown_index))
-                    has_no_operand, unknown_index = False, None
+                    has_no_operand = False
+                    unknown_index = None
                 continue
             name, flag, value = self._resolve_flag(argument)
             list_flag = unknown_index = None
@@ -288,7 +295,9 @@ class _ArgvParser:
             elif name.startswith(SHIM_FLAG_PREFIX):
                 self.errors.append(_build_unknown_option_error(name))
             else:
-                unknown_index = len(self.list_fields["unknown_flags"]) if value is None else None
+                unknown_index = None
+                if value is None:
+                    unknown_index = len(self.list_fields["unknown_flags"])
                 self.list_fields["unknown_flags"].append((name, value))
 
     def select_prompt(self) -> str | None:
@@ -318,7 +327,9 @@ class _ArgvParser:
             return name, None if flag and flag.arity == _SWITCH else flag, value if equals else None
         # `-pc` is two switches, `-rU` a flag and its value; a list that begins with a dash is
         # neither.
-        position = len(argument) if _has_space(argument) else 1
+        position = 1
+        if _has_space(argument):
+            position = len(argument)
         while flag := FLAG_BY_NAME.get("-" + argument[position : position + 1]):
             if flag.arity != _SWITCH or position == len(argument) - 1:
                 return flag.name, flag, argument[position + 1 :] or None
@@ -342,22 +353,29 @@ class _ArgvParser:
         elif flag.arity == _SWITCH:
             self.fields[flag.field] = True
         elif flag.arity == _MANY:
-            values = (
-                split_tool_rules(value or "") if flag.field.endswith("tools") else [value or ""]
-            )
+            if flag.field.endswith("tools"):
+                values = split_tool_rules(value or "")
+            else:
+                values = [value or ""]
             self.list_fields.setdefault(flag.field, []).extend(values)
         else:
             self.fields[flag.field] = _convert_value(flag, value or "")
 
     def _is_subcommand(self, argument: str, remaining: list[str], *, is_first: bool) -> bool:
         if argument == CONFIG_SUBCOMMAND:
-            return is_first and bool(remaining) and remaining[-1] in CONFIG_ACTIONS
-        return (is_first and argument in FIRST_ARG_SUBCOMMANDS) or (
-            argument in SUBCOMMANDS and not self.fields.get("print_mode")
-        )
+            if not is_first:
+                return False
+            if not remaining:
+                return False
+            return remaining[-1] in CONFIG_ACTIONS
+        if is_first and argument in FIRST_ARG_SUBCOMMANDS:
+            return True
+        return argument in SUBCOMMANDS and not self.fields.get("print_mode")
 
     def _store_subcommand(self, name: str, args: list[str]) -> None:
-        options = args[: args.index("--")] if "--" in args else args
+        options = args
+        if "--" in args:
+            options = args[: args.index("--")]
         asks_for_version = "-v" in options or "--version" in options
         self.fields |= {
             "subcommand": name,
@@ -368,7 +386,9 @@ class _ArgvParser:
 
 def _is_flag_like(argument: str) -> bool:
     """Whether Claude's parser sees a flag in it; a lone `-` is a word."""
-    return len(argument) > 1 and argument[0] == "-"
+    if len(argument) <= 1:
+        return False
+    return argument[0] == "-"
 
 
 def _build_unknown_option_error(name: str) -> FrontendError:
@@ -393,9 +413,9 @@ def _convert_value(flag: Flag, value: str) -> object:
         and value not in FLAG_CHOICES[field]
         and (field, value) != ("permission_mode", "default")
     ):
-        extra_hint = (
-            " `default` is allowed too: the vendor's own mode" if field == "permission_mode" else ""
-        )
+        extra_hint = ""
+        if field == "permission_mode":
+            extra_hint = " `default` is allowed too: the vendor's own mode"
         hint = (format_spelling_suggestion(value, FLAG_CHOICES[field], "") + extra_hint).strip()
         raise _build_invalid_value_error(
             flag, value, f"Allowed choices are {', '.join(FLAG_CHOICES[field])}.", hint
@@ -410,7 +430,9 @@ def _convert_value(flag: Flag, value: str) -> object:
         raise _build_invalid_value_error(
             flag, value, "--max-budget-usd must be a positive number greater than 0"
         )
-    return _parse_amount(value) if field == "max_budget_usd" else value
+    if field == "max_budget_usd":
+        return _parse_amount(value)
+    return value
 
 
 def _build_invalid_value_error(
@@ -427,10 +449,14 @@ def _build_invalid_value_error(
 def _parse_amount(text: str) -> float:
     """A positive, finite amount; anything else is 0.0."""
     try:
-        amount = 0.0 if "_" in text else float(text)
+        amount = 0.0
+        if "_" not in text:
+            amount = float(text)
     except ValueError:
         return 0.0
-    return amount if 0 < amount < float("inf") else 0.0
+    if 0 < amount < float("inf"):
+        return amount
+    return 0.0
 
 
 # The real one's, which says it before its help too (background page, B7).
@@ -446,7 +472,9 @@ def _check_flag_combinations(invocation: Invocation, requested_id: str | None) -
     """
     if invocation.background:  # it has an id, and streams, of its own
         return
-    resumes_session = invocation.resume is not None or invocation.continue_last
+    resumes_session = invocation.resume is not None
+    if not resumes_session:
+        resumes_session = invocation.continue_last
     has_stream_input = invocation.input_format == "stream-json"
     has_stream_output = invocation.output_format == "stream-json"
     if requested_id is not None and resumes_session and not invocation.fork_session:

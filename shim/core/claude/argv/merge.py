@@ -55,7 +55,8 @@ RESTRICTING_FLAGS = (
 )
 RESTRICTIVE_MODES = ("plan", "dontAsk", "default", "manual")
 # Keys of settings.
-FORBID_BYPASS_KEY, DISABLE_HOOKS_KEY = "disableBypassPermissionsMode", "disableAllHooks"
+FORBID_BYPASS_KEY = "disableBypassPermissionsMode"
+DISABLE_HOOKS_KEY = "disableAllHooks"
 ALLOWING_KEYS = ("allow", "additionalDirectories")
 LIST_KEYS = ("deny", "ask", *ALLOWING_KEYS)
 
@@ -123,9 +124,12 @@ def extract_restricting_flags(original: Invocation) -> Invocation:
 
 def _merge_settings(original_json: str | None, current_json: str | None) -> str | None:
     """Return the original settings with the current ones over them. Rules and hooks are joined."""
-    original, current = _parse_settings_object(original_json), _parse_settings_object(current_json)
+    original = _parse_settings_object(original_json)
+    current = _parse_settings_object(current_json)
     if original_json == current_json or original is None or current is None:
-        return current_json or original_json
+        if current_json:
+            return current_json
+        return original_json
     original_hooks, current_hooks = (
         as_dict(settings.get("hooks")) for settings in (original, current)
     )
@@ -170,10 +174,15 @@ def _extract_restricting_settings(settings_json: str | None) -> str | None:
         for key, value in settings.items()
         if key not in (DISABLE_HOOKS_KEY, "permissions")
     }
-    restricting |= {"permissions": permissions} if permissions else {}
+    if permissions:
+        restricting |= {"permissions": permissions}
+    else:
+        restricting |= {}
     if restricting == settings:
         return settings_json
-    return dump_json(restricting).decode() if restricting else None
+    if restricting:
+        return dump_json(restricting).decode()
+    return None
 
 
 def _parse_settings_object(settings_json: str | None) -> dict[str, Any] | None:
@@ -181,7 +190,9 @@ def _parse_settings_object(settings_json: str | None) -> dict[str, Any] | None:
         settings = orjson.loads(settings_json or "")
     except orjson.JSONDecodeError:
         return None
-    return settings if isinstance(settings, dict) else None
+    if isinstance(settings, dict):
+        return settings
+    return None
 
 
 def _join_unique(*values: object) -> list[Any]:

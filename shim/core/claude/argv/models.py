@@ -22,7 +22,9 @@ CLAUDE_EFFORT_LEVELS = ("low", "medium", "high", "xhigh", "max")
 def is_claude_model(name: str) -> bool:
     """Whether a model's name is one of Claude's."""
     base_name = _strip_context_size(name)
-    return base_name in SHORT_MODEL_NAMES or base_name.startswith(LONG_MODEL_PREFIX)
+    if base_name in SHORT_MODEL_NAMES:
+        return True
+    return base_name.startswith(LONG_MODEL_PREFIX)
 
 
 def map_model_name(name: str | None, name_maps: Iterable[Mapping[str, str]]) -> str | None:
@@ -58,8 +60,12 @@ def map_model_names(names: str | None, map_name: Callable[[str], str | None]) ->
 
 def parse_effort_level(value: object) -> str | None:
     """A level as it is written; None for any other word, which the real claude ignores too."""
-    level_name = value.lower() if isinstance(value, str) else ""
-    return level_name if level_name in CLAUDE_EFFORT_LEVELS else None
+    level_name = ""
+    if isinstance(value, str):
+        level_name = value.lower()
+    if level_name in CLAUDE_EFFORT_LEVELS:
+        return level_name
+    return None
 
 
 def choose_supported_effort(effort: str, supported_efforts: Collection[object]) -> str | None:
@@ -138,11 +144,11 @@ def resolve_model_name(model: str, vendor: str, vendors: Collection[str]) -> str
 
 def can_pass_model_name_as_argument(name: str) -> bool:
     """Whether a name may become an argument: it cannot be taken for a flag or a path."""
-    return (
-        len(name) <= MAX_MODEL_NAME_CHARS
-        and name[:1].isalnum()
-        and _MODEL_NAME_CHARS.issuperset(name)
-    )
+    if len(name) > MAX_MODEL_NAME_CHARS:
+        return False
+    if not name[:1].isalnum():
+        return False
+    return _MODEL_NAME_CHARS.issuperset(name)
 
 
 def check_model_name(name: str) -> None:

@@ -71,15 +71,21 @@ class _PathResolver(NamedTuple):
     folder: str
 
     def resolve_path(self, path: str) -> str:
-        return posixpath.join(self.folder, path) if path else path
+        if path:
+            return posixpath.join(self.folder, path)
+        return path
 
     def resolve_directory(self, path: str) -> str:
-        return path if path[:1] in ("~", "-") else self.resolve_path(path)
+        if path[:1] in ("~", "-"):
+            return path
+        return self.resolve_path(path)
 
     def resolve_rule(self, text: str) -> str:
         rule = parse_permission_rule(text)
         resolved = resolve_rule_path(rule, self.folder)
-        return text if resolved == rule else str(resolved)
+        if resolved == rule:
+            return text
+        return str(resolved)
 
     def resolve_flag_value(self, name: str, value: str) -> str:
         if name in PATH_FLAGS:
@@ -107,11 +113,15 @@ class _PathResolver(NamedTuple):
             "additionalDirectories": self.resolve_directory,
             **dict.fromkeys(("allow", "ask", "deny"), self.resolve_rule),
         }.get(key)
-        entries = [value] if isinstance(value, str) else value
+        entries = value
+        if isinstance(value, str):
+            entries = [value]
         if resolve is None or not isinstance(entries, list):
             return value
         resolved = [resolve(entry) if isinstance(entry, str) else entry for entry in entries]
-        return value if resolved == entries else resolved
+        if resolved == entries:
+            return value
+        return resolved
 
 
 def is_json(text: str) -> bool:

@@ -97,7 +97,9 @@ def find_similar_permission_flag(name: str, value: str | None = None) -> str | N
         ),
         default=None,
     )
-    return most_similar or _find_synonym(name, value)
+    if most_similar:
+        return most_similar
+    return _find_synonym(name, value)
 
 
 def _find_synonym(name: str, value: str | None) -> str | None:
@@ -143,10 +145,9 @@ def _is_similar(name: str, flag: str) -> bool:
     name_tokens = _split_name(name)
     if len(name_tokens) > 1 and name_tokens <= _split_name(flag):
         return True
-    return (
-        len(typed_letters) >= MIN_SIMILAR_CHARS
-        and _measure_similarity(typed_letters, flag_letters) >= MIN_SIMILARITY
-    )
+    if len(typed_letters) < MIN_SIMILAR_CHARS:
+        return False
+    return _measure_similarity(typed_letters, flag_letters) >= MIN_SIMILARITY
 
 
 def _is_one_edit_away(first: str, second: str) -> bool:
@@ -158,11 +159,12 @@ def _is_one_edit_away(first: str, second: str) -> bool:
     if len(short) < len(long):
         return short[start:] == long[start + 1 :]
     is_replaced = short[start + 1 :] == long[start + 1 :]
-    is_swapped = (
-        short[start : start + 2] == long[start : start + 2][::-1]
-        and short[start + 2 :] == long[start + 2 :]
-    )
-    return is_replaced or is_swapped
+    is_swapped = False
+    if short[start : start + 2] == long[start : start + 2][::-1]:
+        is_swapped = short[start + 2 :] == long[start + 2 :]
+    if is_replaced:
+        return True
+    return is_swapped
 
 
 def _measure_similarity(first: str, second: str) -> float:

@@ -68,7 +68,8 @@ def _initialize_session(
         "analytics_disabled": True,
         "fast_mode_state": "off",
     }
-    sdk_server_names, server_configs = request.get("sdkMcpServers"), request.get("mcpServers")
+    sdk_server_names = request.get("sdkMcpServers")
+    server_configs = request.get("mcpServers")
     if isinstance(sdk_server_names, list) and sdk_server_names:
         state.add_sdk_mcp_servers(sdk_server_names)
     if server_configs:
@@ -95,11 +96,14 @@ def _parse_system_prompt(value: object) -> str | None:
     """Return a system prompt, which is a text or a list of texts."""
     if isinstance(value, list):
         value = "\n\n".join(part for part in value if isinstance(part, str))
-    return value if isinstance(value, str) and value else None
+    if isinstance(value, str) and value:
+        return value
+    return None
 
 
 def _set_model(frontend: FrontendConversationState, request: ControlRequest) -> ResponseBody:
-    state, model = frontend.session_state, request.get("model")
+    state = frontend.session_state
+    model = request.get("model")
     if model is not None and not isinstance(model, str):
         raise ControlRequestError("Cannot set model: must be a string or null")
     if not model:
@@ -115,8 +119,10 @@ def _set_model(frontend: FrontendConversationState, request: ControlRequest) -> 
 def _set_permission_mode(
     frontend: FrontendConversationState, request: ControlRequest
 ) -> ResponseBody:
-    state, mode = frontend.session_state, request.get("mode")
-    mode = "default" if mode == "manual" else mode
+    state = frontend.session_state
+    mode = request.get("mode")
+    if mode == "manual":
+        mode = "default"
     if mode not in MODE_NAMES:
         mode_list = ", ".join(MODE_NAMES)
         raise ControlRequestError(
@@ -163,9 +169,12 @@ def _apply_settings(frontend: FrontendConversationState, request: ControlRequest
             raise ControlRequestError(f"Cannot apply settings: {error}") from None
     if isinstance(settings, dict) and "effortLevel" in settings:
         effort = settings["effortLevel"]
-        frontend.session_state.effort = (
-            None if effort is None else parse_effort_level(effort) or frontend.session_state.effort
-        )
+        if effort is None:
+            frontend.session_state.effort = None
+        else:
+            frontend.session_state.effort = (
+                parse_effort_level(effort) or frontend.session_state.effort
+            )
     return None
 
 
@@ -230,11 +239,9 @@ def _cancel_message(frontend: FrontendConversationState, request: ControlRequest
     ]
     for message in matching_messages:
         frontend.queued_messages.remove(message)
-    return (
-        {"cancelled": True, "message_uuid": request.get("message_uuid")}
-        if matching_messages
-        else {"cancelled": False}
-    )
+    if matching_messages:
+        return {"cancelled": True, "message_uuid": request.get("message_uuid")}
+    return {"cancelled": False}
 
 
 def _describe_cost(frontend: FrontendConversationState, request: ControlRequest) -> ResponseBody:

@@ -97,7 +97,9 @@ class PermissionGate:
             )
         if answers_prompts and prompt_error:
             return PermissionDecision(False, message=prompt_error)
-        can_show_input = self._abilities.shows_changed_input or tool_input == request.tool_input
+        can_show_input = self._abilities.shows_changed_input
+        if not can_show_input:
+            can_show_input = tool_input == request.tool_input
         if answers_prompts and can_show_input and self._session_state.mode != "dontAsk":
             return FrontendDecisionRequired(tool_input)
         if hook_decision.requires_prompt or (hook_decision.reason and not can_show_input):
@@ -140,7 +142,9 @@ def _find_changed_input(
     request: PermissionRequest, tool_input: Mapping[str, Any]
 ) -> Mapping[str, Any] | None:
     """Return the arguments if they differ from the requested ones, or None."""
-    return None if tool_input == request.tool_input else tool_input
+    if tool_input == request.tool_input:
+        return None
+    return tool_input
 
 
 def _deny(reason: str) -> PermissionDecision:

@@ -112,7 +112,10 @@ class ControlSession(ControlOutputWriter):
         event = parse_json_line(line)
         kind = as_dict(event).get("type")
         if not isinstance(event, dict) or (event and not isinstance(kind, str)):
-            kind = "unknown" if event is None else escape_control_chars(str(kind)[:MAX_TYPE_CHARS])
+            if event is None:
+                kind = "unknown"
+            else:
+                kind = escape_control_chars(str(kind)[:MAX_TYPE_CHARS])
             self._report_bad_line(
                 f"Error parsing streaming input line (type={kind}, {len(line)} chars)"
             )
@@ -201,19 +204,20 @@ class ControlSession(ControlOutputWriter):
             )
 
     def _answer_request(self, event: Mapping[str, Any]) -> list[FrontendAction]:
-        request, request_id = event.get("request"), event.get("request_id")
+        request = event.get("request")
+        request_id = event.get("request_id")
         if not isinstance(request, dict):
             self._report_bad_line("Error: Missing request on control_request")
             return []
         subtype = request.get("subtype")
         if subtype == "interrupt":
             return self._interrupt_turn(request_id)
-        old_effort, old_rules, old_servers = (
-            self.session_state.effort,
-            self._restricting_rules,
-            self.session_state.sdk_servers.names,
-        )
-        handler = REQUEST_HANDLERS.get(subtype) if isinstance(subtype, str) else None
+        old_effort = self.session_state.effort
+        old_rules = self._restricting_rules
+        old_servers = self.session_state.sdk_servers.names
+        handler = None
+        if isinstance(subtype, str):
+            handler = REQUEST_HANDLERS.get(subtype)
         try:
             if handler is None:
                 raise ControlRequestError(
@@ -224,9 +228,9 @@ class ControlSession(ControlOutputWriter):
             self._write_error_response(request_id, refusal)
             return []
         self._write_response(request_id, body)
-        actions: list[FrontendAction] = (
-            [] if self._restricting_rules == old_rules else [SettingChanged("rules", None)]
-        )
+        actions: list[FrontendAction] = []
+        if self._restricting_rules != old_rules:
+            actions = [SettingChanged("rules", None)]
         if self.has_started and self.session_state.sdk_servers.names != old_servers:
             # A frontend that has joined the session has registered other servers.
             actions.append(SettingChanged("servers", None))
@@ -244,22 +248,24 @@ class ControlSession(ControlOutputWriter):
     @property
     def _restricting_rules(self) -> object:
         """Return the rules that keep a call from running without a prompt."""
-        return (
-            None
-            if self.session_state.policy is None
-            else self.session_state.policy.restricting_rules
-        )
+        if self.session_state.policy is None:
+            return None
+        return self.session_state.policy.restricting_rules
 
     def _interrupt_turn(self, request_id: object) -> list[FrontendAction]:
         has_open_prompts = bool(self._list_open_prompts())
-        actions = self._refuse_open_requests("") if self.is_running else []
+        actions = []
+        if self.is_running:
+            actions = self._refuse_open_requests("")
         self._write_response(
             request_id,
             {"still_queued": [message.uuid for message in self.queued_messages if message.uuid]},
         )
         if has_open_prompts:
             self.write_session_state("running")
-        return [*actions, InterruptRequested()] if self.is_running else []
+        if self.is_running:
+            return [*actions, InterruptRequested()]
+        return []
 
     def _accept_control_response(self, event: Mapping[str, Any]) -> list[FrontendAction]:
         response = event.get("response")
@@ -290,7 +296,8 @@ class ControlSession(ControlOutputWriter):
         """Close the prompt that the frontend has answered. Return None if it is not open."""
         for pending in self._list_open_prompts():
             if pending.prompt_id == prompt_id:
-                request, hook_decision = pending.request, self._merge_hook_decisions(pending)
+                request = pending.request
+                hook_decision = self._merge_hook_decisions(pending)
                 del self._pending[request.request_id]
                 self._write_running_state()
                 decision = self._gate.check_answer(request, answer, hook_decision)
@@ -400,7 +407,9 @@ class ControlSession(ControlOutputWriter):
         """Return why the frontend cannot be asked at this moment, or ""."""
         if self._is_input_closed:
             return STREAM_CLOSED_TEXT
-        return TOO_MANY_PROMPTS_TEXT if len(self._list_open_prompts()) >= MAX_OPEN_PROMPTS else ""
+        if len(self._list_open_prompts()) >= MAX_OPEN_PROMPTS:
+            return TOO_MANY_PROMPTS_TEXT
+        return ""
 
     def _write_prompt(
         self, pending: PendingPermission, tool_input: Mapping[str, Any]
@@ -494,7 +503,11 @@ class ControlSession(ControlOutputWriter):
         """Return whether a request waits for a hook about its call."""
         # The vendor may use the id of a request again in a later turn.
         pending = self._pending.get(request.request_id)
-        return pending is not None and pending.request is request and pending.prompt_id is None
+        if pending is None:
+            return False
+        if pending.request is not request:
+            return False
+        return pending.prompt_id is None
 
     def ask_permission_without_hooks(self, request: PermissionRequest) -> PermissionDecision | None:
         """Decide about a request without the hooks that have not answered in time."""
@@ -537,11 +550,9 @@ class ControlSession(ControlOutputWriter):
             not self.session_state.asks_permissions or event.call_id in self._executed_calls
         )
         is_blocked = merged_decision.allow is False or merged_decision.requires_prompt
-        return (
-            [ToolCallBlocked(event.call_id, merged_decision.reason)]
-            if is_blocked and runs_without_asking
-            else []
-        )
+        if is_blocked and runs_without_asking:
+            return [ToolCallBlocked(event.call_id, merged_decision.reason)]
+        return []
 
     def apply_hook_decision(
         self, request: PermissionRequest, decision: HookDecision

@@ -34,9 +34,9 @@ class ControlOutputWriter:
     def write_session_state(self, state: str) -> None:
         """Write the state of the session, if the frontend has asked for states (contract 5.13)."""
         if self.session_state.options.state_events and (self.is_running or state == "idle"):
-            visibility = (
-                {"sdk_host_only": True} if self.session_state.options.state_events == "host" else {}
-            )
+            visibility = {}
+            if self.session_state.options.state_events == "host":
+                visibility = {"sdk_host_only": True}
             self.write_system_message("session_state_changed", state=state, **visibility)
 
     def write_system_message(self, subtype: str, **fields: object) -> None:

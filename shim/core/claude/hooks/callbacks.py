@@ -48,7 +48,10 @@ class HookDecision(NamedTuple):
 
     def merge(self, other: "HookDecision") -> "HookDecision":
         """Return the stricter of two decisions: a denial, then a required prompt, then an approval."""
-        updated_input = self.updated_input if other.updated_input is None else other.updated_input
+        if other.updated_input is None:
+            updated_input = self.updated_input
+        else:
+            updated_input = other.updated_input
         strictest = min(
             self,
             other,
@@ -93,7 +96,9 @@ class PromptHookRejection(NamedTuple):
 
     def build_rejection_notice(self) -> dict[str, Any]:
         """Return the fields of the `informational` line that reports the refusal to the frontend."""
-        kind = "stopped_by_hook" if self.stays_in_context else "blocked_by_hook"
+        kind = "blocked_by_hook"
+        if self.stays_in_context:
+            kind = "stopped_by_hook"
         outcome = {"kind": kind, "prompt_kept": self.stays_in_context}
         if self.reason:
             outcome["reason"] = self.reason
@@ -113,7 +118,9 @@ def parse_prompt_hook_rejection(answer: object, prompt: str) -> PromptHookReject
         return None
     if answer.get("continue") is False:
         reason = as_str(answer.get("stopReason"))
-        text = f"Operation stopped by hook: {reason}" if reason else "Operation stopped by hook"
+        text = "Operation stopped by hook"
+        if reason:
+            text = f"Operation stopped by hook: {reason}"
         return PromptHookRejection(text, reason, stays_in_context=True)
     if answer.get("decision") != "block":
         return None
@@ -222,16 +229,14 @@ def parse_hook_output(output: object) -> HookDecision:
         return HookDecision()
     specific_output = output.get("hookSpecificOutput")
     specific_output = as_dict(specific_output)
-    permission_decision, legacy_decision = (
-        specific_output.get("permissionDecision"),
-        output.get("decision"),
-    )
+    permission_decision = specific_output.get("permissionDecision")
+    legacy_decision = output.get("decision")
     updated_input = specific_output.get("updatedInput")
-    reason = (
-        specific_output.get("permissionDecisionReason")
-        or output.get("reason")
-        or output.get("stopReason")
-    )
+    reason = specific_output.get("permissionDecisionReason")
+    if not reason:
+        reason = output.get("reason")
+    if not reason:
+        reason = output.get("stopReason")
     reason_text = str(reason or "")
     if (
         permission_decision in ("deny", "defer")

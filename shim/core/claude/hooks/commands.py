@@ -52,12 +52,16 @@ class HookCommandResult(NamedTuple):
 
 def is_hook_for_tool(hook: SettingsHook, tool: str) -> bool:
     """Return whether a hook applies to a tool."""
-    return hook.matcher in MATCH_ALL or matches_tool_name(hook.matcher, tool)
+    if hook.matcher in MATCH_ALL:
+        return True
+    return matches_tool_name(hook.matcher, tool)
 
 
 def is_tool_name_list(matcher: str) -> bool:
     """Return whether a matcher is a list of tool names, not a pattern or a wildcard."""
-    return matcher not in MATCH_ALL and re.fullmatch(TOOL_NAMES, matcher) is not None
+    if matcher in MATCH_ALL:
+        return False
+    return re.fullmatch(TOOL_NAMES, matcher) is not None
 
 
 def select_hooks(
