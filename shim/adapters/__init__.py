@@ -64,7 +64,9 @@ def get_adapter(name: str, *, without_passthrough: bool = False) -> Adapter:
             f"unknown vendor {name[:40]!r}; known are: {', '.join(VENDORS)}{suggestion}",
             hint="`shim vendors` shows which of them are on this machine",
         )
-    source = (without_passthrough and FLAT_ADAPTERS.get(name)) or VENDORS[name]
+    source = without_passthrough and FLAT_ADAPTERS.get(name)
+    if not source:
+        source = VENDORS[name]
     if source.endswith(PROFILE_SUFFIX):
         return profile_loaders[-1](name, source)
     module, _, attribute = source.partition(":")

@@ -80,18 +80,24 @@ class ClaudeAdapter(Adapter):
         stdin.
         """
         invocation = request.invocation
-        arguments = ["-p"] if invocation.print_mode or not request.persistent else []
+        arguments = []
+        if invocation.print_mode or not request.persistent:
+            arguments = ["-p"]
         arguments += ["--output-format", "stream-json", "--verbose"]
         if request.persistent:
             arguments += ["--input-format", "stream-json"]
-            arguments += ["--replay-user-messages"] if invocation.replay_user_messages else []
+            if invocation.replay_user_messages:
+                arguments += ["--replay-user-messages"]
         for field, flag in FLAG_BY_FIELD.items():
             if field not in _REBUILT_FLAGS and not field.startswith("shim_"):
                 arguments += _format_flag(flag.names[-1], getattr(invocation, field))
         denied_rules = dict.fromkeys((*invocation.disallowed_tools, *request.removed_tools))
         arguments += [f"--disallowedTools={rule}" for rule in denied_rules]
         for name, value in invocation.other_flags:
-            arguments += [name] if value is None else [f"{name}={value}"]
+            if value is None:
+                arguments += [name]
+            else:
+                arguments += [f"{name}={value}"]
         return LaunchSpec(
             tuple(arguments), b"" if request.persistent else encode_prompt_stdin(request.prompt)
         )

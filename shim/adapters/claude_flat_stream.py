@@ -46,7 +46,9 @@ class FlatClaudeTranslator(ClaudeProtocolTranslator):
                 vendor_version=event.get("claude_code_version"),
             )
         elif subtype == "compact_boundary":
-            metadata = event.get("compact_metadata") or {}
+            metadata = event.get("compact_metadata")
+            if not metadata:
+                metadata = {}
             self.turn.write_compaction(
                 str(metadata.get("trigger")), parse_count_or_zero(metadata.get("pre_tokens"))
             )
@@ -102,7 +104,8 @@ class FlatClaudeTranslator(ClaudeProtocolTranslator):
     ) = Translator.ignore_event
 
     def on_result(self, event: Event) -> None:
-        turn, errors = self.turn, event.get("errors")
+        turn = self.turn
+        errors = event.get("errors")
         for denial in event.get("permission_denials") or ():
             turn.add_denial(
                 str(denial.get("tool_use_id")),

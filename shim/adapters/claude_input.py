@@ -35,7 +35,9 @@ class ClaudeInput(ChildInput):
 
     def encode_model_change(self, name: str | None) -> bytes | None:
         """Set the model from the next request on. Claude's default model has no name."""
-        return None if name is None else self._encode_request(subtype="set_model", model=name)
+        if name is None:
+            return None
+        return self._encode_request(subtype="set_model", model=name)
 
     def encode_effort_change(self, level: str | None) -> bytes | None:
         return self._encode_request(subtype="apply_flag_settings", settings={"effortLevel": level})
@@ -48,11 +50,10 @@ class ClaudeInput(ChildInput):
     ) -> bytes:
         """Encode a decision. An allowed call is sent with its input, as the SDKs do."""
         if decision.allow:
-            tool_input = (
-                permission.vendor_input
-                if decision.updated_input is None
-                else decision.updated_input
-            )
+            if decision.updated_input is None:
+                tool_input = permission.vendor_input
+            else:
+                tool_input = decision.updated_input
             answer: dict[str, Any] = {"behavior": "allow", "updatedInput": tool_input}
         else:
             answer = {

@@ -47,11 +47,10 @@ class PassthroughTurn:
         self._tool_calls = turn.tool_calls
         self._nested_agents = turn.subagents
         self._turn_end = turn.outcome_tracker
-        self._hidden_tools = (
-            frozenset[str]()
-            if turn.config.evaluator is None
-            else turn.config.evaluator.policy.hidden_tools
-        )
+        if turn.config.evaluator is None:
+            self._hidden_tools = frozenset[str]()
+        else:
+            self._hidden_tools = turn.config.evaluator.policy.hidden_tools
         # the index of the open block of a hidden call
         self._hidden_block_index: int | None = None
         # results of background work that may follow the first result; each has its own `init`
@@ -125,7 +124,9 @@ class PassthroughTurn:
             else:
                 self._machine.record_late_event()
             return False
-        return self._machine.state is not NEW or self._machine.move_to(READY)
+        if self._machine.state is not NEW:
+            return True
+        return self._machine.move_to(READY)
 
     def _apply_init(self, raw: bytes, event: ClaudeLine) -> None:
         if self._machine.state is not NEW:
@@ -189,7 +190,8 @@ class PassthroughTurn:
 
     def _track_assistant(self, event: ClaudeLine) -> bool:
         """Update the turn from an assistant line. Return whether the line may be written."""
-        parent, content = event.get("parent_tool_use_id"), event["message"]["content"]
+        parent = event.get("parent_tool_use_id")
+        content = event["message"]["content"]
         hidden_blocks = [block for block in content if self._is_hidden_call(block)]
         if hidden_blocks or parent in self._tool_calls.table.hidden_keys:
             return False
@@ -295,7 +297,9 @@ def _track_call(table: OpenToolCalls[Any], block: ClaudeLine, entry: Any) -> Non
     """Remember an open call. Two calls may have the same id; their lines are written with the id
     that the real claude gave them.
     """
-    call_id, name, tool_input = normalize_call_id(block["id"]), block["name"], block.get("input")
+    call_id = normalize_call_id(block["id"])
+    name = block["name"]
+    tool_input = block.get("input")
     if table.find_repeated_call_key(call_id, name, tool_input) is None:
         table.add(
             ToolCallAnnouncement(call_id, name, compute_input_fingerprint(tool_input), STREAM),

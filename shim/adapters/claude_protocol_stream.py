@@ -77,7 +77,10 @@ class ClaudeProtocolTranslator(Translator):
         for position, (streamed_kind, key) in enumerate(self._streamed_blocks):
             if streamed_kind == kind:
                 del self._streamed_blocks[position]
-                update = self.turn.update_text if kind == "text" else self.turn.update_thinking
+                if kind == "text":
+                    update = self.turn.update_text
+                else:
+                    update = self.turn.update_thinking
                 update(full_text, key)
                 self.turn.end_block()
                 return
@@ -102,14 +105,18 @@ class ClaudeProtocolTranslator(Translator):
 
     def on_control_request(self, event: Event) -> None:
         """Ask the frontend for permission. Refuse any other request."""
-        request, request_id = event["request"], str(event["request_id"])
-        call_id, tool = request.get("tool_use_id"), request.get("tool_name")
+        request = event["request"]
+        request_id = str(event["request_id"])
+        call_id = request.get("tool_use_id")
+        tool = request.get("tool_name")
         if (
             request.get("subtype") == "can_use_tool"
             and isinstance(call_id, str | int)
             and isinstance(tool, str)
         ):
-            vendor_input = request.get("input") or {}
+            vendor_input = request.get("input")
+            if not vendor_input:
+                vendor_input = {}
             name, arguments = self.translate_tool_use({"name": tool, "input": vendor_input})
             self.turn.request_permission(
                 request_id, normalize_call_id(call_id), name, arguments, (tool, vendor_input)

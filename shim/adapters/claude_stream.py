@@ -55,11 +55,15 @@ class ClaudeTranslator(Translator):
         is encoded again, because some frontends read a CR as the end of a line.
         """
         stripped = raw.rstrip(b"\r")
-        self._raw_line = None if b"\r" in stripped else stripped
+        if b"\r" in stripped:
+            self._raw_line = None
+        else:
+            self._raw_line = stripped
         return raw
 
     def feed(self, event: Event) -> None:
-        raw, self._raw_line = self._raw_line, None
+        raw = self._raw_line
+        self._raw_line = None
         if not isinstance(event.get("type"), str):
             self.turn.record_unknown_event(event.get("type"), event)
             return
@@ -75,11 +79,11 @@ class ClaudeTranslator(Translator):
         if kind == "system" and event.get("subtype") == "init":
             self.start_next_turn()
         turn = self.turn
-        session_id = (
-            turn.conversation.session_id
-            or turn.config.session.requested_id
-            or turn.config.session.new_id
-        )
+        session_id = turn.conversation.session_id
+        if not session_id:
+            session_id = turn.config.session.requested_id
+        if not session_id:
+            session_id = turn.config.session.new_id
         complete_event = self._normalizer.normalize_event(
             event, session_id, turn.assistant_message.model or "unknown"
         )
@@ -102,7 +106,8 @@ class ClaudeTranslator(Translator):
         """
         self.turn.diagnostics.record("question_too_large")
         if len(self.outbox) < MAX_PENDING_REQUESTS:
-            request, request_id = event.get("request"), str(event.get("request_id"))
+            request = event.get("request")
+            request_id = str(event.get("request_id"))
             text = TOO_LARGE_MESSAGE.format(size=size)
             response: dict[str, object] = {
                 "subtype": "error",
@@ -131,7 +136,8 @@ class ClaudeTranslator(Translator):
         """Join a character that was split between two deltas. It is written with the second delta."""
         for name in ("text", "thinking"):
             if isinstance(delta.get(name), str):
-                split_delta, self._split_delta = self._split_delta, None
+                split_delta = self._split_delta
+                self._split_delta = None
                 text = join_split_chars(
                     (split_delta[2] if split_delta and split_delta[1] == name else "") + delta[name]
                 )

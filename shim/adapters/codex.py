@@ -60,7 +60,8 @@ class CodexTranslator(ProfileTranslator):
             self.untyped = True  # type: ignore[misc]
 
     def on_event(self, event: Event) -> bool:
-        item, kind = event.get("item"), event.get("type")
+        item = event.get("item")
+        kind = event.get("type")
         item_type = as_dict(item).get("type")
         is_repeated = isinstance(item, dict) and self._is_repeated(item, str(kind))
         if isinstance(item, dict) and item_type == "todo_list" and not is_repeated:
@@ -68,7 +69,9 @@ class CodexTranslator(ProfileTranslator):
             return True
         data_dir = self.turn.config.data_dir
         if data_dir is None:
-            return is_repeated or self._translate_server_line(event)
+            if is_repeated:
+                return True
+            return self._translate_server_line(event)
         if item_type not in CHECKPOINT_ITEMS and kind not in TURN_END_EVENTS:
             return is_repeated
         self._state.rollout = self._state.rollout or CodexRollout(
@@ -116,11 +119,9 @@ class CodexTranslator(ProfileTranslator):
         self._write_pending_changes()
 
     def choose_translator_for_unknown_event(self, event: Event) -> Translator:
-        return (
-            self
-            if self.turn.config.data_dir is None and self._translate_server_line(event)
-            else super().choose_translator_for_unknown_event(event)
-        )
+        if self.turn.config.data_dir is None and self._translate_server_line(event):
+            return self
+        return super().choose_translator_for_unknown_event(event)
 
     def _translate_server_line(self, event: Event) -> bool:
         """Translate a line of a recorded app-server, which has no type. Return False for any other
@@ -141,7 +142,8 @@ class CodexTranslator(ProfileTranslator):
 
         Return False if the rules have to translate the item.
         """
-        item_id, changes = str(item.get("id")), _parse_changes(item)
+        item_id = str(item.get("id"))
+        changes = _parse_changes(item)
         if changes is None:
             return False
         if event["type"] == "item.started":
@@ -152,11 +154,9 @@ class CodexTranslator(ProfileTranslator):
             self._state.pending_changes[item_id] = event
             return True
         self._state.pending_changes.pop(item_id, None)
-        recorded = (
-            rollout.take_recorded_file_change({path for path, _ in changes})
-            if event["type"] == "item.completed"
-            else None
-        )
+        recorded = None
+        if event["type"] == "item.completed":
+            recorded = rollout.take_recorded_file_change({path for path, _ in changes})
         if recorded is None:
             return False
         failed = item.get("status") == "failed"
@@ -167,7 +167,9 @@ class CodexTranslator(ProfileTranslator):
         for index, (path, _) in enumerate(changes):
             change = recorded["changes"][path]
             new_path = change.get("move_path")
-            text = f"{output}\n{path} is now {new_path}" if new_path and not failed else output
+            text = output
+            if new_path and not failed:
+                text = f"{output}\n{path} is now {new_path}"
             texts |= dict.fromkeys(
                 self._write_calls(f"{item_id}:{index}", build_file_change_tool_calls(path, change)),
                 text,
@@ -211,7 +213,9 @@ class CodexTranslator(ProfileTranslator):
         the turn is stopped.
         """
         evaluator = self.turn.config.evaluator
-        return evaluator is None or not any(
+        if evaluator is None:
+            return True
+        return not any(
             evaluator.is_rule_violation(CHANGE_TOOL_NAMES.get(kind, "Edit"), {"file_path": path})
             for path, kind in changes
         )
@@ -223,8 +227,6 @@ def _parse_changes(item: Event) -> list[tuple[str, str]] | None:
     if not isinstance(changes, list) or not all(isinstance(change, dict) for change in changes):
         return None
     pairs = [(change.get("path"), change.get("kind")) for change in changes]
-    return (
-        pairs
-        if all(isinstance(path, str) and isinstance(kind, str) for path, kind in pairs)
-        else None
-    )
+    if all(isinstance(path, str) and isinstance(kind, str) for path, kind in pairs):
+        return pairs
+    return None

@@ -79,17 +79,21 @@ def format_hook_output(reason: str, event: object) -> str:
 def find_patch_in_command(command: str) -> str | None:
     """Return the patch that a command applies, or None for any other command."""
     match = PATCH_COMMAND.fullmatch(command)
-    body = "" if match is None else match[3] or ""
-    return None if match is None or match[2] in body.split("\n") else body
+    body = ""
+    if match is not None:
+        body = match[3] or ""
+    if match is None or match[2] in body.split("\n"):
+        return None
+    return body
 
 
 def _build_command_call(command: str, folder: str, workspace: Workspace) -> list[ClaudeCall]:
     patch = find_patch_in_command(command)
     if patch is not None:
         return parse_patch_as_tool_calls(patch, folder)
-    directory_argument = (
-        {} if folder in workspace.list_equivalent_paths(workspace.cwd) else {"directory": folder}
-    )
+    directory_argument = {}
+    if folder not in workspace.list_equivalent_paths(workspace.cwd):
+        directory_argument = {"directory": folder}
     return [("Bash", {"command": command, **directory_argument})]
 
 
@@ -124,7 +128,8 @@ def parse_patch_as_tool_calls(patch: str, folder: str) -> list[ClaudeCall]:
 def _add_patch_line(calls: list[ClaudeCall], line: str) -> None:
     """Add a line of a patch to the call that it belongs to."""
     name, arguments = calls[-1]
-    prefix, text = line[:1], line[1:] + "\n"
+    prefix = line[:1]
+    text = line[1:] + "\n"
     if name == "Write" and prefix == "+":
         arguments["content"] = arguments.get("content", "") + text
     elif name == "Edit" and prefix == "@" and "old_string" in arguments:

@@ -54,7 +54,9 @@ class CodexThreadAdapter(ProfileAdapter):
         tools = [
             tool for tool in self.listed_tools if has_web_search or tool != codex_rules.WEB_TOOL
         ]
-        return (*tools, QUESTION_TOOL) if can_ask else tuple(tools)
+        if can_ask:
+            return (*tools, QUESTION_TOOL)
+        return tuple(tools)
 
     def list_prompted_tools(self, request: LaunchRequest) -> frozenset[str]:
         return PROMPTED_TOOLS

@@ -73,7 +73,9 @@ def build_command_tool_call(
 
     The command runs in `folder`. `working_dirs` are equivalent paths of the working directory.
     """
-    command_text = unwrap_shell_command(command_line) if isinstance(command_line, str) else ""
+    command_text = ""
+    if isinstance(command_line, str):
+        command_text = unwrap_shell_command(command_line)
     arguments = {"command": command_text.removeprefix(NOOP_PREFIX)}
     if isinstance(folder, str) and folder not in working_dirs:
         arguments["directory"] = folder
@@ -84,9 +86,12 @@ def build_patch_tool_calls(item: Mapping[str, Any]) -> list[ClaudeCall]:
     """Return a call for each file of a patch, and another call for the new path of a moved file."""
     calls: list[ClaudeCall] = []
     for change in item["changes"]:
-        path, kind = change["path"], change["kind"]
+        path = change["path"]
+        kind = change["kind"]
         new_path = kind.get("move_path")
-        key = "content" if kind["type"] == "add" else "unified_diff"
+        key = "unified_diff"
+        if kind["type"] == "add":
+            key = "content"
         calls.append(
             _merge_edits(
                 build_file_change_tool_calls(path, {"type": kind["type"], key: change.get("diff")})
@@ -132,10 +137,13 @@ def list_item_tool_calls(
 
 def read_item_tool_result(item: Mapping[str, Any]) -> tuple[object, bool]:
     """Return the output of a call, and whether it failed."""
-    kind, status = item.get("type"), item.get("status")
+    kind = item.get("type")
+    status = item.get("status")
     failed = status not in (COMPLETED, None)
     if kind == "commandExecution":
-        output = item.get("aggregatedOutput") or ("declined" if status == "declined" else "")
+        output = item.get("aggregatedOutput")
+        if not output:
+            output = "declined" if status == "declined" else ""
         # A command without an exit code has succeeded only if its status is `completed`.
         succeeded = item.get("exitCode") == 0 or (
             item.get("exitCode") is None and status == COMPLETED

@@ -81,7 +81,8 @@ class CodexRollout:
 
     def __init__(self, data_dir: VendorDataReader, thread_id: str) -> None:
         self.model = ""
-        self._data_dir, self._thread_id = data_dir, thread_id
+        self._data_dir = data_dir
+        self._thread_id = thread_id
         self._path: str | None = None
         self._search_count = 0
         self._read_offset = 0
@@ -100,7 +101,8 @@ class CodexRollout:
     def take_unstreamed_tool_calls(self) -> list[UnstreamedToolCall]:
         """Return the calls that the stream lacks, since the previous call of this method."""
         self._read_new_lines()
-        missing_calls, self._missing_calls = self._missing_calls, []
+        missing_calls = self._missing_calls
+        self._missing_calls = []
         return missing_calls
 
     def _read_new_lines(self) -> None:
@@ -156,7 +158,9 @@ class CodexRollout:
                 self._calls[payload["call_id"]] = payload
         elif kind in ("function_call_output", "custom_tool_call_output"):
             call = self._calls.pop(payload["call_id"], None)
-            missing_call = None if call is None else _find_missing_call(call, payload["output"])
+            missing_call = None
+            if call is not None:
+                missing_call = _find_missing_call(call, payload["output"])
             if missing_call is not None:
                 self._missing_calls.append(missing_call)
                 del self._missing_calls[:-MAX_PENDING_ENTRIES]
@@ -166,27 +170,27 @@ def _find_missing_call(call: Mapping[str, Any], output: object) -> UnstreamedToo
     """Return a call that certainly has no item: it was refused, or its command has ended. Return
     None for any other call.
     """
-    name, text = _format_tool_name(call), as_str(output)
+    name = _format_tool_name(call)
+    text = as_str(output)
     is_refused = text.startswith(REFUSAL_PREFIXES)
     head, _, output_body = text.partition("Output:\n")
-    exit_match = re.search(EXIT_CODE_REGEX, head) if name == SHELL_TOOL else None
+    exit_match = None
+    if name == SHELL_TOOL:
+        exit_match = re.search(EXIT_CODE_REGEX, head)
     if not (is_refused or exit_match):
         return None
     arguments = _parse_arguments(call)
     input_text = str(arguments.get("cmd" if name == SHELL_TOOL else "input") or "")
-    calls = (
-        parse_patch_as_tool_calls(input_text)
-        if text.startswith((*HOOK_BLOCKED, *PATCH_ERRORS))
-        else []
-    )
+    calls = []
+    if text.startswith((*HOOK_BLOCKED, *PATCH_ERRORS)):
+        calls = parse_patch_as_tool_calls(input_text)
     if not calls and name == "view_image":
         calls = [("Read", {"file_path": str(arguments.get("path") or "")})]
     if not calls:
-        calls = (
-            [("Bash", {"command": input_text})]
-            if name == SHELL_TOOL and input_text
-            else [(name, arguments)]
-        )
+        if name == SHELL_TOOL and input_text:
+            calls = [("Bash", {"command": input_text})]
+        else:
+            calls = [(name, arguments)]
     is_error = is_refused or (exit_match is not None and exit_match[1] != "0")
     return UnstreamedToolCall(
         str(call["call_id"]),
@@ -201,9 +205,12 @@ def _format_tool_name(call: Mapping[str, Any]) -> str:
     """Return the name of the tool that the model called. The name of an MCP tool includes its
     server.
     """
-    name, namespace = str(call["name"]), call.get("namespace")
+    name = str(call["name"])
+    namespace = call.get("namespace")
     is_server_tool = isinstance(namespace, str) and namespace.startswith(MCP_PREFIX)
-    return f"{namespace}__{name}" if is_server_tool else name
+    if is_server_tool:
+        return f"{namespace}__{name}"
+    return name
 
 
 def _parse_arguments(call: Mapping[str, Any]) -> dict[str, Any]:
@@ -216,15 +223,20 @@ def _parse_arguments(call: Mapping[str, Any]) -> dict[str, Any]:
         arguments = orjson.loads(call["arguments"])
     except orjson.JSONDecodeError:
         arguments = None
-    return arguments if isinstance(arguments, dict) else {"raw": call["arguments"]}
+    if isinstance(arguments, dict):
+        return arguments
+    return {"raw": call["arguments"]}
 
 
 def build_file_change_tool_calls(path: str, change: Mapping[str, Any]) -> list[ClaudeCall]:
     """Return Claude's calls for a recorded change of one file. The list is never empty."""
-    file_argument, kind = {"file_path": path}, change.get("type")
+    file_argument = {"file_path": path}
+    kind = change.get("type")
     if kind == "add" and isinstance(change.get("content"), str):
         return [("Write", file_argument | {"content": change["content"]})]
-    diff = change.get("unified_diff") if kind == "update" else None
+    diff = None
+    if kind == "update":
+        diff = change.get("unified_diff")
     return _build_edit_calls(file_argument, as_str(diff)) or [
         (CHANGE_TOOL_NAMES.get(str(kind), "Edit"), file_argument)
     ]
@@ -267,7 +279,8 @@ def split_diff_hunks(diff: str) -> Iterator[tuple[str, str]]:
         if prefix == "@":
             if old or new:
                 yield "".join(old), "".join(new)
-            old, new = [], []
+            old = []
+            new = []
         elif prefix in (" ", "-", "+"):
             last_sides = [
                 side

@@ -43,10 +43,13 @@ EMITS_CALL_BEFORE_HOOK = False  # codex reports a call when it runs the call
 
 def build_arguments(request: LaunchRequest) -> list[str]:
     """Return the arguments that apply the rules of a request to `codex exec`."""
-    policy, mode = request.policy, request.permission_mode
+    policy = request.policy
+    mode = request.permission_mode
     if policy is None:
         return []
-    args = [] if can_search_web_unprompted(request) else _format_setting("web_search", '"disabled"')
+    args = []
+    if not can_search_web_unprompted(request):
+        args = _format_setting("web_search", '"disabled"')
     if not needs_policy_hook(request):
         return args
     args += _build_untrusted_projects(policy)
@@ -69,7 +72,9 @@ def build_app_server_arguments(request: LaunchRequest) -> list[str]:
     """
     policy = request.policy
     assert policy is not None, "a turn has a policy"
-    args = [] if can_search_web_unprompted(request) else _format_setting("web_search", '"disabled"')
+    args = []
+    if not can_search_web_unprompted(request):
+        args = _format_setting("web_search", '"disabled"')
     args += [
         *_format_setting("features.unified_exec_tty", "false"),
         *_format_setting("features.hooks", "true"),
@@ -88,7 +93,8 @@ def build_sandbox_arguments(request: LaunchRequest) -> list[str]:
     """Return the sandbox settings of a mode. The sandbox is off if a person can be asked, because a
     command that the person allowed must run.
     """
-    policy, mode = request.policy, request.permission_mode
+    policy = request.policy
+    mode = request.permission_mode
     assert policy is not None, "a turn has a policy"
     if mode == BYPASS_MODE or (
         can_ask_frontend_for_permission(request) and mode not in PROMPTLESS_MODES
@@ -128,11 +134,11 @@ def can_hook_apply_allow_rule(rule: PermissionRule) -> bool:
 def can_search_web_unprompted(request: LaunchRequest) -> bool:
     """Return whether codex may search the web. No permission is requested for a search."""
     policy = request.policy
-    return (
-        policy is not None
-        and can_tool_run_unprompted(policy, WEB_TOOL, request.permission_mode)
-        and not _has_hook_for(policy, WEB_TOOL)
-    )
+    if policy is None:
+        return False
+    if not can_tool_run_unprompted(policy, WEB_TOOL, request.permission_mode):
+        return False
+    return not _has_hook_for(policy, WEB_TOOL)
 
 
 def can_tool_run_unprompted(policy: Policy, tool: str, mode: str) -> bool:
@@ -143,7 +149,9 @@ def can_tool_run_unprompted(policy: Policy, tool: str, mode: str) -> bool:
         rule.matches_tool(tool, is_restriction=True) for rule in policy.ask
     ):
         return False
-    return mode == BYPASS_MODE or any(rule.matches_tool(tool) for rule in policy.allow)
+    if mode == BYPASS_MODE:
+        return True
+    return any(rule.matches_tool(tool) for rule in policy.allow)
 
 
 def _has_hook_for(policy: Policy, tool: str) -> bool:
@@ -188,7 +196,9 @@ def _build_untrusted_projects(policy: Policy) -> list[str]:
     for folder in policy.workspace.list_equivalent_paths(policy.workspace.cwd):
         while folder not in projects:
             projects[folder] = None
-            folder = folder.rpartition("/")[0] or "/"
+            folder = folder.rpartition("/")[0]
+            if not folder:
+                folder = "/"
     return _format_setting(
         "projects",
         "{"

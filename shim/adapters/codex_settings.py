@@ -88,7 +88,8 @@ def build_disabled_hook_states(
         if not isinstance(hooks, list):
             raise ValueError(UNKNOWN_HOOKS_MESSAGE)
         for hook in map(as_dict, hooks):
-            key, is_deciding = hook.get("key"), hook.get("eventName") in DECIDING_EVENTS
+            key = hook.get("key")
+            is_deciding = hook.get("eventName") in DECIDING_EVENTS
             if not isinstance(key, str):
                 raise ValueError(UNKNOWN_HOOKS_MESSAGE)
             if is_deciding and has_shim_hook and hook.get("isManaged"):

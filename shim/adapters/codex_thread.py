@@ -21,7 +21,10 @@ from shim.profiles.rpc.session import RpcResponse, RpcSession
 
 MAX_MCP_SERVERS = 100  # MCP servers that are configured to ask
 GREETING, CONFIG, HOOKS, THREAD, TURN = "greeting", "config", "hooks", "thread", "turn"
-STOPPING, STEERING, REASON, CLEANING = "stopping", "steering", "reason", "cleaning"
+STOPPING = "stopping"
+STEERING = "steering"
+REASON = "reason"
+CLEANING = "cleaning"
 ACCEPTED_KINDS: BlockKinds = frozenset(("image", "url"))
 SUPPORTED_EFFORTS = ("low", "medium", "high", "xhigh")
 # codex asks before each command and each patch, in every sandbox.
@@ -89,11 +92,15 @@ class CodexThread(RpcSession):
     # -- what the driver encodes -------------------------------------------------------------------
 
     def encode_prompt(self, message: UserMessage) -> bytes:
-        self.turn_id, self._is_stopped, self.undelivered_count = "", False, 0
+        self.turn_id = ""
+        self._is_stopped = False
+        self.undelivered_count = 0
         return super().encode_prompt(message)
 
     def _encode_ready_prompt(self, message: UserMessage) -> bytes:
-        options: dict[str, object] = {} if self._next_model is None else {"model": self._next_model}
+        options: dict[str, object] = {}
+        if self._next_model is not None:
+            options = {"model": self._next_model}
         if self._effort is not None:
             options["effort"] = self._effort
         self._next_model = None
@@ -130,7 +137,8 @@ class CodexThread(RpcSession):
         """Interrupt the turn and drop the waiting message. A turn without an id is interrupted as
         soon as codex sends its id.
         """
-        self._waiting_message, self._is_stopped = None, True
+        self._waiting_message = None
+        self._is_stopped = True
         if not self.turn_id:
             return b""
         return self.encode_request(
@@ -142,8 +150,13 @@ class CodexThread(RpcSession):
         self._model = name
         if not self.session_id:
             return b""
-        self._next_model = self._default_model if name is None else name
-        return None if self._next_model is None else b""
+        if name is None:
+            self._next_model = self._default_model
+        else:
+            self._next_model = name
+        if self._next_model is None:
+            return None
+        return b""
 
     def encode_effort_change(self, level: str | None) -> bytes | None:
         """Use the effort from the next turn on. codex's default effort is unknown."""
@@ -165,7 +178,9 @@ class CodexThread(RpcSession):
         self._mode_request = request._replace(permission_mode=name)
         old_arguments = codex_rules.build_app_server_arguments(request)
         new_arguments = codex_rules.build_app_server_arguments(self._mode_request)
-        return b"" if new_arguments == old_arguments else None
+        if new_arguments == old_arguments:
+            return b""
+        return None
 
     @property
     def model(self) -> str | None:
@@ -274,7 +289,9 @@ class CodexThread(RpcSession):
         self, request_id: object, kind: str, *, stop: bool = False
     ) -> bytes:
         """Decline a request of this kind. With `stop`, also end the turn."""
-        action = "cancel" if stop else "decline"
+        action = "decline"
+        if stop:
+            action = "cancel"
         result: dict[str, Any] = {"decision": action}
         if kind == USER_INPUT:
             result = {"answers": {}}
@@ -286,7 +303,9 @@ class CodexThread(RpcSession):
 
     def _infer_request_label(self, response: Mapping[str, Any]) -> str | None:
         thread = as_dict(response.get("result")).get("thread")
-        return THREAD if isinstance(thread, dict) else CONFIG
+        if isinstance(thread, dict):
+            return THREAD
+        return CONFIG
 
     def _apply_response(self, response: RpcResponse, message: Mapping[str, Any]) -> RpcResponse:
         label, result, error = response
@@ -319,7 +338,8 @@ class CodexThread(RpcSession):
 
     def _open_thread(self, response: RpcResponse) -> RpcResponse:
         """Open the thread. Fail if a hook that codex lists cannot be disabled."""
-        request, configured_servers = self._launch_request, self._configured_servers
+        request = self._launch_request
+        configured_servers = self._configured_servers
         assert request is not None
         added_servers = {
             normalize_mcp_name(name): codex_settings.convert_mcp_server_config(server)
@@ -361,7 +381,9 @@ class CodexThread(RpcSession):
             fields["developerInstructions"] = "\n\n".join(instructions)
         if request.resume_id is None:
             return self.encode_request(THREAD, "thread/start", **fields)
-        operation = "fork" if request.resume_id and invocation.fork_session else "resume"
+        operation = "resume"
+        if request.resume_id and invocation.fork_session:
+            operation = "fork"
         return self.encode_request(
             THREAD, f"thread/{operation}", threadId=request.resume_id, excludeTurns=True, **fields
         )

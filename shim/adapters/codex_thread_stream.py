@@ -145,10 +145,13 @@ class CodexThreadTranslator(RpcTranslator):
     def accepts_line_between_turns(cls, line: bytes) -> bool:
         """Return whether a line is a request or a response."""
         head = line.partition(b'"params"')[0]
-        return b'"id"' in head or b'"method"' not in head
+        if b'"id"' in head:
+            return True
+        return b'"method"' not in head
 
     def _translate_message(self, event: Event) -> None:
-        method, params = event.get("method"), event.get("params")
+        method = event.get("method")
+        params = event.get("params")
         if method is None and "id" in event:
             self._read_response(event)
         elif "id" in event:
@@ -163,9 +166,9 @@ class CodexThreadTranslator(RpcTranslator):
         not trusted.
         """
         params = event.get("params")
-        is_main_thread = (
-            isinstance(params, dict) and params.get("threadId") == self.session.session_id
-        )
+        is_main_thread = False
+        if isinstance(params, dict):
+            is_main_thread = params.get("threadId") == self.session.session_id
         if (
             self.session.is_initialized
             and "method" in event
@@ -183,7 +186,9 @@ class CodexThreadTranslator(RpcTranslator):
     # -- items -------------------------------------------------------------------------------------
 
     def _is_main_thread(self, params: Event) -> bool:
-        return params.get("threadId") == self.session.session_id or not self.session.session_id
+        if params.get("threadId") == self.session.session_id:
+            return True
+        return not self.session.session_id
 
     def _write_missing_calls(self, params: Event) -> None:
         """Write new calls of codex's record that have no item in the stream."""
@@ -222,7 +227,8 @@ class CodexThreadTranslator(RpcTranslator):
 
     def _complete_item(self, params: Event) -> None:
         item = params["item"]
-        kind, item_id = item["type"], normalize_call_id(item.get("id"))
+        kind = item["type"]
+        item_id = normalize_call_id(item.get("id"))
         if kind == "agentMessage":
             self._write_full_text(params, item["text"], item_id)
         elif kind == "reasoning":
@@ -327,7 +333,8 @@ class CodexThreadTranslator(RpcTranslator):
             or not isinstance(steps, list)
         ):
             return
-        self._plan_steps, self._plan_count = steps, self._plan_count + 1
+        self._plan_steps = steps
+        self._plan_count = self._plan_count + 1
         todos = [
             {
                 "content": step["step"],
@@ -397,7 +404,9 @@ class CodexThreadTranslator(RpcTranslator):
 
     def _ask_server(self, request_id: object, params: Event) -> None:
         """Ask the frontend about a call of an MCP tool, or show a form of the server."""
-        meta = params.get("_meta") or {}
+        meta = params.get("_meta")
+        if not meta:
+            meta = {}
         if "codex_approval_kind" not in meta:
             key = f"form-{request_id}"
             fields = self.session.forms.open_form(key, request_id, key, params)
@@ -492,8 +501,12 @@ class CodexThreadTranslator(RpcTranslator):
         if not (self._is_main_thread(params) and params.get("willRetry")):
             return
         message = str(params["error"].get("message"))
-        match, details = RETRY_MESSAGE.match(message), params["error"].get("additionalDetails")
-        counts = (int(match[1]), int(match[2])) if match else (1, 1)
+        match = RETRY_MESSAGE.match(message)
+        details = params["error"].get("additionalDetails")
+        if match:
+            counts = (int(match[1]), int(match[2]))
+        else:
+            counts = (1, 1)
         self.turn.write_retry(*counts, 0, str(details or message))
         self.turn.retract_message()
 

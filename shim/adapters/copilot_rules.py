@@ -34,24 +34,24 @@ EMITS_CALL_BEFORE_HOOK = True  # copilot prints a reply together with its calls
 
 def build_arguments(request: LaunchRequest) -> list[str]:
     """Return the arguments that apply the rules of a request to copilot."""
-    return ["--plugin-dir", PLUGIN_FOLDER] if _needs_hook(request) else []
+    if _needs_hook(request):
+        return ["--plugin-dir", PLUGIN_FOLDER]
+    return []
 
 
 def build_environment(request: LaunchRequest) -> dict[str, str]:
     """Return the environment variables of the hook."""
     prompted_tools = PROMPTED_TOOLS if request.persistent else ()
-    return (
-        {HOOK_VARIABLE: build_hook_command(request, "copilot", HOOK_MODULE, prompted_tools)}
-        if _needs_hook(request)
-        else {}
-    )
+    if _needs_hook(request):
+        return {HOOK_VARIABLE: build_hook_command(request, "copilot", HOOK_MODULE, prompted_tools)}
+    return {}
 
 
 def _needs_hook(request: LaunchRequest) -> bool:
     policy = request.policy
-    return policy is not None and (
-        policy.has_restrictions if request.persistent else needs_policy_hook(request)
-    )
+    if policy is None:
+        return False
+    return policy.has_restrictions if request.persistent else needs_policy_hook(request)
 
 
 def can_hook_apply_allow_rule(rule: PermissionRule) -> bool:

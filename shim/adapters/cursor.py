@@ -46,7 +46,8 @@ class CursorAdapter(Adapter):
 
     def build_launch(self, request: LaunchRequest) -> LaunchSpec:
         """Pass the frontend's session id as cursor's own with `--resume`."""
-        invocation, prompt = request.invocation, request.build_full_prompt()
+        invocation = request.invocation
+        prompt = request.build_full_prompt()
         arguments = ["-p", "--output-format", "stream-json"]
         if invocation.partial:
             arguments.append("--stream-partial-output")
@@ -68,7 +69,9 @@ class CursorAdapter(Adapter):
         return LaunchSpec(tuple(arguments), encode_prompt_stdin(prompt))
 
     def list_available_tools(self, request: LaunchRequest) -> tuple[str, ...]:
-        return PLAN_TOOLS if request.permission_mode == "plan" else LISTED_TOOLS
+        if request.permission_mode == "plan":
+            return PLAN_TOOLS
+        return LISTED_TOOLS
 
 
 ADAPTER = CursorAdapter()

@@ -50,7 +50,8 @@ class CursorTranslator(Translator):
 
     def feed(self, event: Event) -> None:
         if self._buffered_text is not None:
-            text, self._buffered_text = self._buffered_text, None
+            text = self._buffered_text
+            self._buffered_text = None
             if event.get("type") in FLUSH_EVENTS:
                 self._clear_pending()
             else:
@@ -82,11 +83,10 @@ class CursorTranslator(Translator):
 
     def on_assistant(self, event: Event) -> None:
         content = event["message"]["content"]
-        text = (
-            content[0]["text"]
-            if len(content) == 1
-            else "".join(part.get("text", "") for part in content)
-        )
+        if len(content) == 1:
+            text = content[0]["text"]
+        else:
+            text = "".join(part.get("text", "") for part in content)
         if "timestamp_ms" in event and "model_call_id" not in event:
             if (
                 self._pending_length == len(text)
@@ -157,7 +157,9 @@ class CursorTranslator(Translator):
             if key.endswith("ToolCall") or key == "function":
                 kind = key
                 break
-        body = call[kind] or {}
+        body = call[kind]
+        if not body:
+            body = {}
         call_id = str(event.get("call_id") or call.get("toolCallId") or "").replace("\n", "_")
         name, arguments = self._resolve_call(kind, call, body, event.get("call_id"))
         if event.get("subtype") == "started":
@@ -181,10 +183,8 @@ class CursorTranslator(Translator):
         if kind == "updateTodosToolCall" and isinstance(arguments, dict):
             arguments = self._merge_todos(arguments)
         if kind == "function":
-            kind, arguments = (
-                str(body.get("name")),
-                _parse_arguments(body.get("arguments"), self.turn.diagnostics),
-            )
+            kind = str(body.get("name"))
+            arguments = _parse_arguments(body.get("arguments"), self.turn.diagnostics)
         name, claude_arguments = translate_tool_call(TOOLS, kind, arguments)
         if kind not in TOOLS and kind.endswith("ToolCall"):
             name = kind[: -len("ToolCall")]
@@ -240,7 +240,9 @@ class CursorTranslator(Translator):
                 plan.get("toolCallId"), "", name="ExitPlanMode", tool_input=tool_input
             )
         text = event.get("result")
-        failed = event.get("is_error") or event.get("subtype") != "success"
+        failed = event.get("is_error")
+        if not failed:
+            failed = event.get("subtype") != "success"
         if isinstance(text, str) and not self._written_chars and not failed:
             self.turn.add_block(text)
         fields: dict[str, Any] = {
@@ -262,7 +264,9 @@ def _parse_arguments(arguments: object, diagnostics: Diagnostics) -> object:
     if not isinstance(arguments, str):
         return arguments
     value = parse_json_text(arguments, diagnostics)
-    return {"raw": value} if isinstance(value, str) else value
+    if isinstance(value, str):
+        return {"raw": value}
+    return value
 
 
 def convert_usage(raw_usage: object) -> Usage | None:

@@ -58,10 +58,16 @@ def _reshape_question(arguments: Arguments) -> tuple[str, Arguments]:
 
 
 def _reshape_mcp(arguments: Arguments) -> tuple[str, Arguments]:
-    server = (
-        arguments.get("providerIdentifier") or arguments.get("provider_identifier") or "unknown"
-    )
-    tool = arguments.get("toolName") or arguments.get("tool_name") or arguments.get("name")
+    server = arguments.get("providerIdentifier")
+    if not server:
+        server = arguments.get("provider_identifier")
+    if not server:
+        server = "unknown"
+    tool = arguments.get("toolName")
+    if not tool:
+        tool = arguments.get("tool_name")
+    if not tool:
+        tool = arguments.get("name")
     tool_input = arguments.get("args")
     return f"mcp__{server}__{tool}", as_dict(tool_input)
 
@@ -188,10 +194,12 @@ def parse_tool_result(name: str, result: dict[str, Any]) -> tuple[object, bool, 
     """Return a call's result: its text or MCP blocks, whether it failed, and whether it was
     refused.
     """
-    key, body = "success", result.get("success") or {}
+    key = "success"
+    body = result.get("success") or {}
     for outcome_key, outcome_body in result.items():
         if isinstance(outcome_body, dict):
-            key, body = outcome_key, outcome_body
+            key = outcome_key
+            body = outcome_body
             break
     is_denied = key in ("rejected", "permissionDenied")
     if key in _SUCCESS_KEYS:
@@ -216,7 +224,9 @@ def _read_shell_output(body: dict[str, Any]) -> str:
     text = body.get("interleavedOutput")
     if not isinstance(text, str) or not text:
         text = str(body.get("stdout", "")) + str(body.get("stderr", ""))
-    return text or (f"Exit code {body['exitCode']}" if body.get("exitCode") else "")
+    if text:
+        return text
+    return f"Exit code {body['exitCode']}" if body.get("exitCode") else ""
 
 
 def _read_content(name: str, body: dict[str, Any]) -> object:
@@ -271,7 +281,9 @@ def _read_text(name: str, body: dict[str, Any]) -> str:
         return "\n".join(
             f"[{item['status']}] {item['content']}" for item in convert_to_claude_todos(items)
         )
-    return _dump_json(body) if body else ""
+    if body:
+        return _dump_json(body)
+    return ""
 
 
 def _format_matches(workspaces: dict[str, Any]) -> str:
@@ -280,7 +292,9 @@ def _format_matches(workspaces: dict[str, Any]) -> str:
     for workspace in workspaces.values():
         for file in (workspace.get("content") or {}).get("matches", ()):
             for match in file.get("matches", ()):
-                separator = "-" if match.get("isContextLine") else ":"
+                separator = ":"
+                if match.get("isContextLine"):
+                    separator = "-"
                 lines.append(
                     f"{file.get('file')}{separator}{match.get('lineNumber')}{separator}{match.get('content')}"
                 )

@@ -30,7 +30,9 @@ class DemoAdapter(Adapter):
 
     def build_launch(self, request: LaunchRequest) -> LaunchSpec:
         """Send the prompt through stdin, and the session id as an argument."""
-        session_id = request.resume_id or request.invocation.session_id
+        session_id = request.resume_id
+        if not session_id:
+            session_id = request.invocation.session_id
         return LaunchSpec((session_id,) if session_id else (), encode_prompt_stdin(request.prompt))
 
 

@@ -65,7 +65,9 @@ def uses_permission_extension(request: LaunchRequest) -> bool:
     """
     policy = request.policy
     is_needed = request.permission_mode != BYPASS_MODE or (policy is not None and policy.has_rules)
-    return request.persistent and (is_needed or not request.policy_bypass)
+    if not request.persistent:
+        return False
+    return is_needed or not request.policy_bypass
 
 
 def build_extension_settings_json(request: LaunchRequest) -> str:
@@ -110,26 +112,25 @@ def choose_enabled_tools(request: LaunchRequest) -> tuple[list[str], bool]:
     rules about some calls of a tool.
     """
     invocation = request.invocation
-    names = request.mode_arguments[1].split(",") if request.mode_arguments else list(BUILT_IN_TOOLS)
+    if request.mode_arguments:
+        names = request.mode_arguments[1].split(",")
+    else:
+        names = list(BUILT_IN_TOOLS)
     if request.mode_arguments and request.permission_mode != "plan":
         names += [
             name
             for name in list_vendor_tool_names(TOOLS, invocation.allowed_tools)
             if name not in names
         ]
-    allowed_names, is_limited = (
-        tuple(names) if request.mode_arguments else ALL_TOOLS,
-        bool(request.mode_arguments),
-    )
+    allowed_names = tuple(names) if request.mode_arguments else ALL_TOOLS
+    is_limited = bool(request.mode_arguments)
     if invocation.tools is not None:
-        names, is_limited = (
-            [
-                name
-                for name in list_vendor_tool_names(TOOLS, invocation.tools)
-                if name in allowed_names
-            ],
-            True,
-        )
+        names = [
+            name
+            for name in list_vendor_tool_names(TOOLS, invocation.tools)
+            if name in allowed_names
+        ]
+        is_limited = True
     removed = list_vendor_tool_names(TOOLS, request.removed_tools)
     is_limited = is_limited or any(name in names for name in removed)
     return [name for name in names if name not in removed], is_limited
@@ -143,7 +144,8 @@ def build_tool_selection_arguments(request: LaunchRequest) -> list[str]:
         if request.has_flag("--no-mcp"):
             arguments = ["--no-mcp"]
         else:
-            names, is_limited = [*names, NO_MCP_TOOL], True
+            names = [*names, NO_MCP_TOOL]
+            is_limited = True
     if is_limited and names:
         return [*arguments, "--tools", ",".join(names)]
     if is_limited:
@@ -175,7 +177,11 @@ def needs_built_in_tool_restore(request: LaunchRequest) -> bool:
     in other cases the user may have disabled a tool in pi's settings.
     """
     may_run = request.persistent or request.permission_mode == BYPASS_MODE
-    return may_run and bool(request.resume_id) and request.has_flag("+name")
+    if not may_run:
+        return False
+    if not request.resume_id:
+        return False
+    return request.has_flag("+name")
 
 
 # The shim's extension. It asks about each call, or, in one-shot mode, it restricts pi's tools to the
@@ -242,7 +248,8 @@ class PiAdapter(Adapter):
             ("--append-system-prompt", invocation.append_system_prompt),
         ):
             # pi also accepts the path of a file
-            arguments += [name, request.store_oversized_argument(text) or text] if text else []
+            if text:
+                arguments += [name, request.store_oversized_argument(text) or text]
         arguments += build_tool_selection_arguments(request)
         enforced_environment: dict[str, str] = {}
         if uses_permission_extension(request) or (

@@ -9,7 +9,8 @@ ANSWER_FIELD = "answer"  # the only field of the form
 
 def build_dialog_form(dialog: Mapping[str, Any]) -> dict[str, Any]:
     """Return the form of a dialog in the format of the Agent Client Protocol."""
-    method, texts = dialog.get("method"), [dialog.get("title"), dialog.get("message")]
+    method = dialog.get("method")
+    texts = [dialog.get("title"), dialog.get("message")]
     field: dict[str, Any] = {"type": "boolean" if method == "confirm" else "string"}
     if method == "select":
         field["enum"] = dialog.get("options")
@@ -27,4 +28,6 @@ def build_dialog_answer(form_answer: Mapping[str, Any]) -> dict[str, Any]:
     if form_answer.get("action") != "accept":
         return {"cancelled": True}
     value = form_answer["content"][ANSWER_FIELD]
-    return {"confirmed": value} if isinstance(value, bool) else {"value": value}
+    if isinstance(value, bool):
+        return {"confirmed": value}
+    return {"value": value}

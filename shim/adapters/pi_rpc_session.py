@@ -23,7 +23,9 @@ from shim.profiles.rpc.session import RpcResponse, RpcSession
 
 IMAGE_KINDS: BlockKinds = frozenset(("image",))
 # The labels of our requests. A prompt waits for the responses to the requests of the first line.
-STATE, COMMANDS, SETTING = "state", "commands", "setting"
+STATE = "state"
+COMMANDS = "commands"
+SETTING = "setting"
 PROMPT, STEER, ABORT, IDLE_CHECK, CLEAR = "prompt", "steer", "abort", "rest", "clear"
 # The command in a response → the label of its request, for a recording.
 LABELS_BY_COMMAND = {
@@ -104,7 +106,8 @@ class PiRpcSession(RpcSession):
 
         Unread steering messages are withdrawn, because 0.73 would keep them for the next message.
         """
-        self._waiting_message, self.is_stopping = None, True
+        self._waiting_message = None
+        self.is_stopping = True
         return (
             self.encode_request(CLEAR, "clear_queue") if self._has_steered else b""
         ) + self.encode_request(ABORT, "abort")
@@ -129,7 +132,9 @@ class PiRpcSession(RpcSession):
         if level is None:
             return None
         supported_level = choose_supported_effort(level, SUPPORTED_EFFORTS)
-        return None if supported_level is None else self._encode_thinking_level(supported_level)
+        if supported_level is None:
+            return None
+        return self._encode_thinking_level(supported_level)
 
     def _encode_thinking_level(self, level: str) -> bytes:
         return self.encode_request(SETTING, "set_thinking_level", level=level)
@@ -138,11 +143,14 @@ class PiRpcSession(RpcSession):
         """Return no line while the shim's extension asks about each call. Only plan mode has
         different tools.
         """
-        old_mode, self._mode = self._mode, name
+        old_mode = self._mode
+        self._mode = name
         is_unchanged = name == old_mode or (
             self._uses_extension and PLAN_MODE not in (name, old_mode)
         )
-        return b"" if is_unchanged and (self._uses_extension or name == BYPASS_MODE) else None
+        if is_unchanged and (self._uses_extension or name == BYPASS_MODE):
+            return b""
+        return None
 
     def encode_idle_state_request(self) -> bytes:
         """Ask whether pi is running. A message that an extension has answered starts no run."""
@@ -203,7 +211,10 @@ class PiRpcSession(RpcSession):
         if self._chooses_model:
             self._default_model = f"{model.get('provider')}/{self.model}"
         accepts_images = "image" in (model.get("input") or ())
-        self.accepted_block_kinds = IMAGE_KINDS if accepts_images else TEXT_ONLY_KINDS
+        if accepts_images:
+            self.accepted_block_kinds = IMAGE_KINDS
+        else:
+            self.accepted_block_kinds = TEXT_ONLY_KINDS
 
     def _record_commands(self, data: Mapping[str, Any]) -> None:
         """Store the commands that are prompts. A name that is also a program of an extension is
@@ -277,7 +288,9 @@ class PiRpcSession(RpcSession):
             for part in message.select_blocks(self.accepted_block_kinds)
             if part.kind == "image"
         ]
-        options = {"images": images} if images else {}
+        options = {}
+        if images:
+            options = {"images": images}
         return self.encode_request(
             label,
             "prompt",
@@ -291,11 +304,9 @@ class PiRpcSession(RpcSession):
         permission prompt.
         """
         name = text[1:].split(maxsplit=1)[:1]
-        return (
-            f"\\{text}"
-            if text.startswith("/") and not set(name) & set(self.text_commands)
-            else text
-        )
+        if text.startswith("/") and not set(name) & set(self.text_commands):
+            return f"\\{text}"
+        return text
 
 
 def _convert_changed_input(

@@ -63,7 +63,9 @@ class PiRpcTranslator(RpcTranslator, PiTranslator):
         if self.session.session_id:
             commands = list(self.session.text_commands) or None
             # a requested model takes precedence
-            default_model = None if self.turn.config.model else self.session.model or None
+            default_model = None
+            if not self.turn.config.model:
+                default_model = self.session.model or None
             self.turn.record_vendor_session_info(
                 session_id=self.session.session_id, model=default_model, slash_commands=commands
             )
@@ -71,7 +73,9 @@ class PiRpcTranslator(RpcTranslator, PiTranslator):
     @classmethod
     def accepts_line_between_turns(cls, line: bytes) -> bool:
         """Return whether a line is a dialog or a response."""
-        return DIALOG_TYPE.encode() in line or b'"response"' in line
+        if DIALOG_TYPE.encode() in line:
+            return True
+        return b'"response"' in line
 
     def feed_event_from_broken_line(self, event: Event) -> None:
         """Translate an event of a repaired line. Dialogs and responses are not trusted, because the
@@ -90,7 +94,8 @@ class PiRpcTranslator(RpcTranslator, PiTranslator):
     def on_agent_start(self, event: Event) -> None:
         if not self.session.is_initialized:
             self.start_next_turn()
-        self.session.is_running, self._has_run_ended = True, False
+        self.session.is_running = True
+        self._has_run_ended = False
         if self.session.is_stopping:  # pi was idle when it was interrupted
             self.outbox.append(self.session.encode_interrupt())
         super().on_agent_start(event)
@@ -105,7 +110,8 @@ class PiRpcTranslator(RpcTranslator, PiTranslator):
         self._has_run_ended = False  # set at the end of a run, cleared if the run continues
 
     def _end_run(self, *, is_newer_version: bool) -> None:
-        self._has_run_ended, self._is_older_version = True, not is_newer_version
+        self._has_run_ended = True
+        self._is_older_version = not is_newer_version
         if not self.session.has_pending_abort_or_steering:
             if self._is_older_version and self._is_complete():
                 self._finish_turn()
@@ -127,9 +133,9 @@ class PiRpcTranslator(RpcTranslator, PiTranslator):
 
     def _is_complete(self) -> bool:
         """Return whether the run is complete. A compaction may follow its last reply."""
-        return super()._is_complete() or (
-            self._has_run_ended and self._last_message is None and not self._has_open_reply
-        )
+        if super()._is_complete():
+            return True
+        return self._has_run_ended and self._last_message is None and not self._has_open_reply
 
     def feed_eof(self, child_exit: ChildExit | None, stderr: str) -> None:
         """End the turn at the exit of pi, or after a silence if pi reports no other end."""
@@ -151,7 +157,8 @@ class PiRpcTranslator(RpcTranslator, PiTranslator):
         elif response.request_label == PROMPT:
             self._record_prompt_response(response.result.get("disposition"))
         elif response.request_label == STEER:
-            self.outbox += [self.session.encode_idle_state_request()] if self._has_run_ended else []
+            if self._has_run_ended:
+                self.outbox += [self.session.encode_idle_state_request()]
         elif response.request_label == IDLE_CHECK:
             if not (
                 response.result.get("isStreaming")
@@ -197,7 +204,8 @@ class PiRpcTranslator(RpcTranslator, PiTranslator):
     # -- dialogs -----------------------------------------------------------------------------------
 
     def on_extension_ui_request(self, event: Event) -> None:
-        request_id, method = event.get("id"), event.get("method")
+        request_id = event.get("id")
+        method = event.get("method")
         if method == "setStatus" and event.get("statusKey") == EXTENSION_NAME:
             self.session.is_extension_loaded = True
         elif method == "input" and event.get("title") == EXTENSION_NAME:
@@ -226,11 +234,9 @@ class PiRpcTranslator(RpcTranslator, PiTranslator):
         """Request permission for a call on behalf of the shim's extension."""
         try:
             call_fields = orjson.loads(event["placeholder"])
-            call_id, vendor_tool, tool_input = (
-                normalize_call_id(call_fields["call"]),
-                str(call_fields["tool"]),
-                call_fields["input"],
-            )
+            call_id = normalize_call_id(call_fields["call"])
+            vendor_tool = str(call_fields["tool"])
+            tool_input = call_fields["input"]
             name, arguments = translate_tool_call(TOOLS, vendor_tool, tool_input)
             if vendor_tool in TOOLS:
                 arguments = resolve_argument_paths(arguments, self._cwd)
@@ -267,7 +273,9 @@ class PiRpcTranslator(RpcTranslator, PiTranslator):
         if replaced is not True and (vendor_tool in TOOLS or not vendor_tool[:1].isupper()):
             return False
         evaluator = self.turn.config.evaluator
-        return evaluator is None or evaluator.find_restricting_decision(name, arguments) is None
+        if evaluator is None:
+            return True
+        return evaluator.find_restricting_decision(name, arguments) is None
 
     def _refuse_request(self, request_id: Any) -> None:
         if self.session.is_initialized and len(self.outbox) < MAX_OPEN_REQUESTS:

@@ -138,7 +138,8 @@ class PiTranslator(Translator):
         """Translate the stored updates of a reply whose end never came, or that is too long to
         store.
         """
-        updates, self._updates = self._updates, []
+        updates = self._updates
+        self._updates = []
         diagnostics = self.turn.diagnostics
         decoder = JsonRepairer(diagnostics)
         for raw in updates:
@@ -221,7 +222,8 @@ class PiTranslator(Translator):
         if role != "assistant":
             return
         reason = message.get("stopReason")
-        self._last_message, self._has_open_reply = message, False
+        self._last_message = message
+        self._has_open_reply = False
         if reason in FAILED_REASONS:
             self._failed_message = message
             return
@@ -237,7 +239,9 @@ class PiTranslator(Translator):
     def _write_message(self, message: dict[str, Any], reply_usage: Usage) -> None:
         turn = self.turn
         turn.update_message(message.get("model"), reply_usage)
-        content = message.get("content") or []
+        content = message.get("content")
+        if not content:
+            content = []
         if isinstance(content, str):
             content = [{"type": "text", "text": content}]
         for index, block in enumerate(content if isinstance(content, list) else [content]):
@@ -262,7 +266,8 @@ class PiTranslator(Translator):
     def _write_failed_message(self) -> None:
         """Write a reply that was cut off. No retry followed, so it is the last reply."""
         if self._failed_message is not None:
-            message, self._failed_message = self._failed_message, None
+            message = self._failed_message
+            self._failed_message = None
             self._read_updates()
             self._clear_updates()
             reply_usage = convert_usage(message.get("usage"))
@@ -282,11 +287,9 @@ class PiTranslator(Translator):
     def on_auto_retry_start(self, event: Event) -> None:
         self.turn.cancel_vendor_completion()
         self._retract_failed_message()
-        attempt, limit, delay = (
-            event.get("attempt", 1),
-            event.get("maxAttempts", 1),
-            event.get("delayMs", 0),
-        )
+        attempt = event.get("attempt", 1)
+        limit = event.get("maxAttempts", 1)
+        delay = event.get("delayMs", 0)
         self.turn.write_retry(attempt, limit, delay, str(event.get("errorMessage") or ""))
 
     def on_auto_retry_end(self, event: Event) -> None:
@@ -346,9 +349,12 @@ class PiTranslator(Translator):
             self._write_result(message)
 
     def _write_result(self, result: dict[str, Any]) -> None:
-        turn, call_id = self.turn, normalize_call_id(result.get("toolCallId"))
+        turn = self.turn
+        call_id = normalize_call_id(result.get("toolCallId"))
         tool = result.get("toolName")
-        name = translate_tool_call(TOOLS, tool, {})[0] if isinstance(tool, str) else None
+        name = None
+        if isinstance(tool, str):
+            name = translate_tool_call(TOOLS, tool, {})[0]
         blocks = convert_tool_result_content(result.get("content"))
         is_error = bool(result.get("isError"))
         if turn.find_call(call_id, name) is not None:
@@ -367,11 +373,16 @@ class PiTranslator(Translator):
     def on_compaction_end(self, event: Event) -> None:
         self._is_compacting = False
         result = event.get("result")
-        self._compaction_error = "" if result else str(event.get("errorMessage") or "")
+        if result:
+            self._compaction_error = ""
+        else:
+            self._compaction_error = str(event.get("errorMessage") or "")
         if not result:
             return
         self._last_message = None
-        trigger = "manual" if event.get("reason") == "manual" else "auto"
+        trigger = "auto"
+        if event.get("reason") == "manual":
+            trigger = "manual"
         self.turn.write_compaction(trigger, parse_count_or_zero(result.get("tokensBefore")))
         # The tokens of a compaction belong to no reply, so only the cost is added.
         self.turn.add_usage(NO_USAGE, read_message_cost(result.get("usage")))
@@ -387,7 +398,9 @@ class PiTranslator(Translator):
 
     def _conclude_turn(self) -> None:
         """Record how the turn ended, according to the last reply and an open compaction."""
-        last_message = self._last_message or {}
+        last_message = self._last_message
+        if not last_message:
+            last_message = {}
         if last_message.get("stopReason") in FAILED_REASONS:
             self.turn.record_failure(
                 str(last_message.get("errorMessage") or last_message["stopReason"])
@@ -413,17 +426,19 @@ class PiTranslator(Translator):
                 self.turn.outcome_tracker.is_finalized
                 or self._last_message.get("stopReason") in FINAL_REASONS
             )
-        return (
-            self._last_message is None
-            and not self._has_open_reply
-            and (self._is_answered_by_extension or self.turn.outcome_tracker.is_finalized)
-        )
+        if self._last_message is not None:
+            return False
+        if self._has_open_reply:
+            return False
+        return self._is_answered_by_extension or self.turn.outcome_tracker.is_finalized
 
 
 def read_message_cost(raw_usage: object) -> float:
     """Return the cost of a reply in dollars, as pi calculates it."""
     costs = as_dict(raw_usage).get("cost")
-    return parse_dollars(costs.get("total")) if isinstance(costs, dict) else 0.0
+    if isinstance(costs, dict):
+        return parse_dollars(costs.get("total"))
+    return 0.0
 
 
 def convert_usage(raw_usage: object) -> Usage:

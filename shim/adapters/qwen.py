@@ -95,7 +95,9 @@ def strip_tool_name_hash(name: str) -> str:
         and name[-8:-6] in HASH_STARTS
         and _HASH_CHARS.issuperset(name[-6:])
     )
-    return name[:-8] if has_hash else name
+    if has_hash:
+        return name[:-8]
+    return name
 
 
 def translate_qwen_tool_call(name: str, arguments: object) -> tuple[str, Arguments]:
@@ -112,7 +114,8 @@ SYSTEM_PROMPT_VARIABLE = "QWEN_SYSTEM_MD"  # path of a file that replaces --syst
 # administrator's file is used as the defaults, so that its denials still apply.
 SETTINGS_VARIABLE = "QWEN_CODE_SYSTEM_SETTINGS_PATH"
 ADMINISTRATOR_DEFAULTS = {"QWEN_CODE_SYSTEM_DEFAULTS_PATH": "/etc/qwen-code/settings.json"}
-ASK_ALL_SETTINGS, ASK_CHANGES_SETTINGS = "qwen_asks_all.json", "qwen_asks_changes.json"
+ASK_ALL_SETTINGS = "qwen_asks_all.json"
+ASK_CHANGES_SETTINGS = "qwen_asks_changes.json"
 
 
 NO_LOGIN_REGEX = r'(No auth type is selected|Missing API key)[^"]*'
@@ -138,16 +141,16 @@ def build_permission_mode_arguments(request: LaunchRequest) -> tuple[str, ...]:
     bypassPermissions without rules mean the same as in Claude.
     """
     uses_vendor_mode = request.permission_mode in ("plan", "auto") or _allows_everything(request)
-    return (
-        ASKING_ARGUMENTS if request.persistent and not uses_vendor_mode else request.mode_arguments
-    )
+    if request.persistent and not uses_vendor_mode:
+        return ASKING_ARGUMENTS
+    return request.mode_arguments
 
 
 def _allows_everything(request: LaunchRequest) -> bool:
     """Return whether the mode is bypassPermissions without rules."""
-    return request.permission_mode == BYPASS_MODE and not (
-        request.policy is not None and request.policy.has_rules
-    )
+    if request.permission_mode != BYPASS_MODE:
+        return False
+    return not (request.policy is not None and request.policy.has_rules)
 
 
 def uses_bundled_qwen_settings(request: LaunchRequest) -> bool:
@@ -257,7 +260,9 @@ class QwenAdapter(Adapter):
         prompt_path = request.store_oversized_argument(invocation.system_prompt)
         environment = ENVIRONMENT | ({SYSTEM_PROMPT_VARIABLE: prompt_path} if prompt_path else {})
         if uses_bundled_qwen_settings(request):
-            settings_file = ASK_ALL_SETTINGS if request.persistent else ASK_CHANGES_SETTINGS
+            settings_file = ASK_CHANGES_SETTINGS
+            if request.persistent:
+                settings_file = ASK_ALL_SETTINGS
             environment |= {
                 SETTINGS_VARIABLE: f"{__file__.rpartition('/')[0]}/{settings_file}",
                 **ADMINISTRATOR_DEFAULTS,
@@ -276,16 +281,16 @@ class QwenAdapter(Adapter):
         # The tool of --json-schema cannot be selected and is always available, because the model
         # answers with it.
         all_tools = [name for name in TOOLS if name != "structured_output"]
-        excluded_tools = (
-            all_tools
-            if invocation.tools is not None and not selected_tools
-            else self._list_excluded_tools(request)
-        )
+        excluded_tools = all_tools
+        if not (invocation.tools is not None and not selected_tools):
+            excluded_tools = self._list_excluded_tools(request)
         arguments += [f"--exclude-tools={name}" for name in excluded_tools]
         for directory in invocation.add_dirs:
             arguments += ["--add-dir", directory]
         # a persistent child receives these configurations through its stdin
-        private_configs = [] if request.persistent else request.write_private_mcp_config_files()
+        private_configs = []
+        if not request.persistent:
+            private_configs = request.write_private_mcp_config_files()
         arguments += [
             f"--mcp-config={config}"
             for config in (*request.list_mcp_configs_without_sdk_servers(), *private_configs)
@@ -302,11 +307,9 @@ class QwenAdapter(Adapter):
     def list_prompted_tools(self, request: LaunchRequest) -> frozenset[str]:
         if request.persistent and uses_bundled_qwen_settings(request):
             return PROMPTED_WITH_SETTINGS
-        return (
-            PROMPTED_TOOLS
-            if request.persistent and build_permission_mode_arguments(request) == ASKING_ARGUMENTS
-            else frozenset()
-        )
+        if request.persistent and build_permission_mode_arguments(request) == ASKING_ARGUMENTS:
+            return PROMPTED_TOOLS
+        return frozenset()
 
     def can_enforce_rule(self, rule: PermissionRule, request: LaunchRequest) -> bool:
         """Return whether qwen enforces a rule about MCP: it asks about each call, or the tools of
@@ -314,9 +317,9 @@ class QwenAdapter(Adapter):
         """
         if not rule.tool.startswith(MCP_PREFIX):
             return False
-        return MCP_PREFIX in self.list_prompted_tools(request) or (
-            rule.tool in request.removed_tools and "*" not in rule.tool[:-1]
-        )
+        if MCP_PREFIX in self.list_prompted_tools(request):
+            return True
+        return rule.tool in request.removed_tools and "*" not in rule.tool[:-1]
 
     def _list_excluded_tools(self, request: LaunchRequest) -> list[str]:
         """Return qwen's names of the tools that must be excluded.
@@ -340,7 +343,9 @@ class QwenAdapter(Adapter):
         ]
 
     def accepts_rule(self, rule: PermissionRule) -> bool:
-        return rule.tool == SUBAGENT_TOOL and rule.content is None
+        if rule.tool != SUBAGENT_TOOL:
+            return False
+        return rule.content is None
 
     def escape_prompt(self, prompt: str) -> str:
         return prompt.replace("@", "\\@")

@@ -47,9 +47,10 @@ class QwenInput(ClaudeInput):
     def encode_handshake(self, request: LaunchRequest) -> bytes:
         """Enable the control protocol, and send the MCP servers that are not on the command line."""
         self._store_attachment = request.files.store_attachment
-        self.accepted_block_kinds = (
-            TEXT_ONLY_KINDS if request.files.store_attachment is None else frozenset(("image",))
-        )
+        if request.files.store_attachment is None:
+            self.accepted_block_kinds = TEXT_ONLY_KINDS
+        else:
+            self.accepted_block_kinds = frozenset(("image",))
         options: dict[str, Any] = {"hooks": None, "timeout": {"canUseTool": PERMISSION_TIMEOUT_MS}}
         if request.mcp_servers.private_servers:
             options["mcpServers"] = request.mcp_servers.private_servers
@@ -73,11 +74,15 @@ class QwenInput(ClaudeInput):
         if part.kind == "text" or self._store_attachment is None:
             return part.text
         path = self._store_attachment(part.data, part.media_type.rpartition("/")[2])
-        return NO_FILE_MESSAGE if path is None else "@" + re.sub(SPECIAL_CHARS, r"\\\g<0>", path)
+        if path is None:
+            return NO_FILE_MESSAGE
+        return "@" + re.sub(SPECIAL_CHARS, r"\\\g<0>", path)
 
     def encode_effort_change(self, level: str | None) -> bytes | None:
         """Return None for the default effort, because qwen has no name for it."""
-        return None if level is None else self._encode_request(subtype="set_effort", effort=level)
+        if level is None:
+            return None
+        return self._encode_request(subtype="set_effort", effort=level)
 
     def encode_permission_mode_change(self, name: str) -> bytes | None:
         return super().encode_permission_mode_change(VENDOR_MODES[name])

@@ -68,10 +68,12 @@ def parse_slash_command(text: str) -> dict[str, Any] | None:
         or not command_name.replace("-", "").replace("_", "").replace(":", "").isalnum()
     ):
         return None
-    path, arguments = [command_name], remainder.strip()
+    path = [command_name]
+    arguments = remainder.strip()
     subcommand, _, subcommand_arguments = arguments.partition(" ")
     if subcommand in COMMAND_GROUPS.get(command_name, ()):
-        path, arguments = [command_name, subcommand], subcommand_arguments.strip()
+        path = [command_name, subcommand]
+        arguments = subcommand_arguments.strip()
     return {"kind": "slash", "path": path, "args": arguments}
 
 
@@ -132,7 +134,8 @@ class QwenRfcInput(ChildInput):
         contains the session id.
         """
         self._prompt_number += 1
-        session_id, prompt_id = NEW_SESSION, None
+        session_id = NEW_SESSION
+        prompt_id = None
         if self._session_id:
             session_id = self._session_id
             prompt_id = f"{session_id}{PROMPT_ID_SEPARATOR}{self._prompt_number}"
@@ -155,7 +158,9 @@ class QwenRfcInput(ChildInput):
         be set at the start.
         """
         self._model = name
-        return None if name is None else b""
+        if name is None:
+            return None
+        return b""
 
     def encode_effort_change(self, level: str | None) -> bytes | None:
         """Return no line: the RFC has no request for it."""
@@ -176,7 +181,9 @@ class QwenRfcInput(ChildInput):
         field for it.
         """
         if not decision.allow:
-            message = decision.message or "Interrupted by the user."
+            message = decision.message
+            if not message:
+                message = "Interrupted by the user."
             return _encode_line(build_permission_response(permission.request_id, "deny", message))
         if decision.updated_input is not None:
             vendor_arguments = build_vendor_arguments(
@@ -192,7 +199,9 @@ class QwenRfcInput(ChildInput):
         return _encode_line(build_permission_response(permission.request_id, "approve"))
 
     def _session_fields(self) -> dict[str, str]:
-        return {"session_id": self._session_id} if self._session_id else {}
+        if self._session_id:
+            return {"session_id": self._session_id}
+        return {}
 
 
 def _encode_line(message: object) -> bytes:
@@ -232,7 +241,9 @@ class QwenRfcAdapter(Adapter):
                 "qwen-rfc cannot fork a session",
                 hint="resume it without --fork-session, or start a new one",
             )
-        output_format = "stream-chunk-json" if invocation.partial else "stream-json"
+        output_format = "stream-json"
+        if invocation.partial:
+            output_format = "stream-chunk-json"
         arguments = [
             "--input-format",
             "stream-json",
@@ -242,7 +253,9 @@ class QwenRfcAdapter(Adapter):
         ]
         if request.persistent:
             return LaunchSpec((*arguments, *request.format_flag("--model", invocation.model)))
-        session_id = request.resume_id or NEW_SESSION
+        session_id = request.resume_id
+        if not session_id:
+            session_id = NEW_SESSION
         message = build_user_message(
             request.build_full_prompt(),
             session_id=session_id,

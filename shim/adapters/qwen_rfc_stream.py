@@ -30,7 +30,8 @@ MAX_PENDING_REQUESTS = 1000  # control requests; a child that sends more does no
 MAX_NOTICE_CHARS = 2000  # of the last logged text, which may be the reason of a failure
 MAX_CONTROL_ERRORS = 20  # per line
 PROTOCOL_VERSION = 1  # the only version that the documents define
-COMPLETION_OBJECT, CHUNK_OBJECT = "chat.completion", "chat.completion.chunk"
+COMPLETION_OBJECT = "chat.completion"
+CHUNK_OBJECT = "chat.completion.chunk"
 THOUGHT_TYPE = "x-qwen-thought"
 STOP_REASONS = {
     "stop": "end_turn",
@@ -146,7 +147,8 @@ class QwenRfcTranslator(Translator):
 
     def feed(self, event: Event) -> None:
         """Translate an event by its `object`, its `type` or its `error`, in this order."""
-        kind, event_type = as_str(event.get("object")), event.get("type")
+        kind = as_str(event.get("object"))
+        event_type = event.get("type")
         metadata = read_event_metadata(event)
         is_chat = kind.startswith(COMPLETION_OBJECT)
         is_reply = is_chat or "choices" in event
@@ -194,7 +196,9 @@ class QwenRfcTranslator(Translator):
 
     def _follow_prompt(self, event: Event, metadata: dict[str, Any]) -> None:
         """Start the next turn if the turn has ended and the event belongs to another prompt."""
-        prompt_id = metadata.get("prompt_id") or event.get("prompt_id")
+        prompt_id = metadata.get("prompt_id")
+        if not prompt_id:
+            prompt_id = event.get("prompt_id")
         if not isinstance(prompt_id, str) or prompt_id == self._prompt_id:
             return
         if self._prompt_id and self.turn.machine.state is DONE:
@@ -217,10 +221,17 @@ class QwenRfcTranslator(Translator):
         for choice in event.get("choices") or ():
             if choice.get("index"):
                 continue
-            message = choice.get("message") or choice.get("delta") or {}
-            role, reason = message.get("role"), read_stop_reason(choice) or "stop"
+            message = choice.get("message")
+            if not message:
+                message = choice.get("delta")
+            if not message:
+                message = {}
+            role = message.get("role")
+            reason = read_stop_reason(choice) or "stop"
             if reason == "error":
-                error = metadata.get("error") or join_message_text(message.get("content"))
+                error = metadata.get("error")
+                if not error:
+                    error = join_message_text(message.get("content"))
                 self._fail_turn(format_vendor_error(error or "error"))
             elif role == "tool":
                 self._write_tool_message(message)
@@ -239,7 +250,8 @@ class QwenRfcTranslator(Translator):
     ) -> None:
         turn = self.turn
         text = join_message_text(message.get("content"))
-        reasoning, calls = message.get("reasoning_content") or "", message.get("tool_calls") or []
+        reasoning = message.get("reasoning_content") or ""
+        calls = message.get("tool_calls") or []
         self._write_thoughts(message, model)
         if text or calls or reasoning or self._has_open_reply:
             self._open_reply(model)
@@ -247,7 +259,9 @@ class QwenRfcTranslator(Translator):
             turn.add_thinking_block(reasoning)
             turn.add_block(text)
             for call in calls:
-                function = call.get("function") or {}
+                function = call.get("function")
+                if not function:
+                    function = {}
                 self._write_call(call.get("id"), function.get("name"), function.get("arguments"))
             self._close_reply("tool_calls" if calls and reason == "stop" else reason, usage)
         elif usage is not None:  # a summary without anything new
@@ -261,7 +275,9 @@ class QwenRfcTranslator(Translator):
         """Translate a chunk. The usage of a reply is in its last chunk, or in a later chunk without
         choices.
         """
-        choices = event.get("choices") or ()
+        choices = event.get("choices")
+        if not choices:
+            choices = ()
         usage = convert_usage(event.get("usage") or metadata.get("usage"))
         if self._pending_stop_reason is not None and usage is not None:
             self._end_reply(usage)
@@ -275,7 +291,11 @@ class QwenRfcTranslator(Translator):
                     self._fail_turn(format_vendor_error(metadata.get("error") or "error"))
 
     def _write_delta(self, choice: dict[str, Any], usage: Usage | None, model: Any) -> None:
-        delta = choice.get("delta") or choice.get("message") or {}
+        delta = choice.get("delta")
+        if not delta:
+            delta = choice.get("message")
+        if not delta:
+            delta = {}
         reason = read_stop_reason(choice)
         if self._pending_stop_reason is not None and (
             delta.keys() - {"role"} or reason != self._pending_stop_reason
@@ -310,7 +330,8 @@ class QwenRfcTranslator(Translator):
 
     def _end_reply(self, usage: Usage | None) -> None:
         """End a chunked reply that has finished. `usage` is None if no usage was sent."""
-        reason, self._pending_stop_reason = self._pending_stop_reason, None
+        reason = self._pending_stop_reason
+        self._pending_stop_reason = None
         if reason is not None:
             self._close_reply(reason, usage)
 
@@ -320,7 +341,8 @@ class QwenRfcTranslator(Translator):
         """Start a reply. All calls of earlier replies have ended by now."""
         if self._has_open_reply:
             return
-        self._has_open_reply, self._stop_reason = True, None
+        self._has_open_reply = True
+        self._stop_reason = None
         turn = self.turn
         turn.cancel_vendor_completion()
         if turn.open_calls:
@@ -335,7 +357,8 @@ class QwenRfcTranslator(Translator):
         turn.update_message(model)
 
     def _close_reply(self, reason: str, usage: Usage | None) -> None:
-        self._has_open_reply, self._stop_reason = False, reason
+        self._has_open_reply = False
+        self._stop_reason = reason
         self._usage = usage or self._usage
         if reason not in STOP_REASONS:
             self.turn.record_unknown_event(f"finish_reason/{reason}")
@@ -374,7 +397,8 @@ class QwenRfcTranslator(Translator):
                 self._write_thought(annotation, model)
 
     def _write_thought(self, event: Event, model: Any = None) -> None:
-        subject, description = event.get("subject"), event.get("description")
+        subject = event.get("subject")
+        description = event.get("description")
         self._open_reply(model)
         self.turn.add_thinking_block(
             " ".join(part for part in (f"**{subject}**" if subject else "", description) if part)
@@ -400,7 +424,9 @@ class QwenRfcTranslator(Translator):
     def _add_call_fragments(self, deltas: list[dict[str, Any]]) -> None:
         """Add the `tool_calls` of one delta."""
         for position, delta in enumerate(deltas):
-            function = delta.get("function") or {}
+            function = delta.get("function")
+            if not function:
+                function = {}
             self._partial_calls.add_fragment(
                 self._choose_call_key(delta, position, is_only=len(deltas) == 1),
                 normalize_call_id(delta.get("id")),
@@ -412,16 +438,21 @@ class QwenRfcTranslator(Translator):
         """Return the key of the call that a fragment belongs to. A fragment may name its call by
         index or id. Otherwise it belongs to the last call, or to the call at its position.
         """
-        index, call_id = delta.get("index"), normalize_call_id(delta.get("id"))
+        index = delta.get("index")
+        call_id = normalize_call_id(delta.get("id"))
         if index.__class__ is int:
             return index
         keys = self._partial_calls.list_keys()
         if call_id:
             key = self._partial_calls.find_key(call_id)
-            return call_id if key is None else key
+            if key is None:
+                return call_id
+            return key
         if is_only and keys:
             return self._partial_calls.last_key
-        return keys[position] if position < len(keys) else position
+        if position < len(keys):
+            return keys[position]
+        return position
 
     def _write_partial_calls(self, *, is_cut: bool = False) -> None:
         """Write the calls of the open reply, whose arguments are now complete. If the reply was cut
@@ -440,7 +471,8 @@ class QwenRfcTranslator(Translator):
 
     def _resolve_call_id(self, raw_id: Any) -> str:
         """Return the id under which a call was announced. The id in a display may have a prefix."""
-        turn, call_id = self.turn, normalize_call_id(raw_id)
+        turn = self.turn
+        call_id = normalize_call_id(raw_id)
         spellings = (call_id, call_id.removeprefix(CALL_ID_PREFIX), CALL_ID_PREFIX + call_id)
         for spelling in spellings:
             if spelling in turn.open_calls or self._is_partial_call(spelling):
@@ -453,15 +485,20 @@ class QwenRfcTranslator(Translator):
     def _write_tool_message(self, message: dict[str, Any]) -> None:
         """Write a result. Ignore the message if a display has shown the same result."""
         turn = self.turn
-        call_id, name = self._resolve_call_id(message.get("tool_call_id")), message.get("name")
+        call_id = self._resolve_call_id(message.get("tool_call_id"))
+        name = message.get("name")
         # This message repeats a displayed result. Another open call may have its id.
         if self._displayed_counts.get(call_id):
             self._displayed_counts[call_id] -= 1
         elif call_id in turn.open_calls or not turn.conversation.has_used_call_id(call_id):
             self._resume_turn()
-            failed = self._take_unreported_result(call_id) or bool(message.get("is_error"))
+            failed = self._take_unreported_result(call_id)
+            if not failed:
+                failed = bool(message.get("is_error"))
             content = join_message_text(message.get("content"))
-            claude_name = translate_tool_call(TOOLS, name, {})[0] if isinstance(name, str) else None
+            claude_name = None
+            if isinstance(name, str):
+                claude_name = translate_tool_call(TOOLS, name, {})[0]
             turn.add_tool_result(call_id, content, failed, claude_name)
             self._pause_after_result()
 
@@ -470,7 +507,9 @@ class QwenRfcTranslator(Translator):
         content.
         """
         failures = self._unreported_results.get(call_id)
-        return failures.pop(0) if failures else default
+        if failures:
+            return failures.pop(0)
+        return default
 
     # -- displays ----------------------------------------------------------------------------------
 
@@ -478,7 +517,8 @@ class QwenRfcTranslator(Translator):
         """Translate the display of a call. It may be the first line about the call, or its
         result.
         """
-        call_id, turn = self._resolve_call_id(event.get("tool_call_id")), self.turn
+        call_id = self._resolve_call_id(event.get("tool_call_id"))
+        turn = self.turn
         status = str(event.get("status") or "").lower()
         if status in WAITING_STATUSES or event.get("pending"):
             return
@@ -518,7 +558,8 @@ class QwenRfcTranslator(Translator):
             call = as_dict(call)
             if not call.get("callId"):
                 continue
-            nested_id, subagent = normalize_call_id(call["callId"]), turn.get_subagent(call_id)
+            nested_id = normalize_call_id(call["callId"])
+            subagent = turn.get_subagent(call_id)
             if not turn.conversation.has_used_call_id(nested_id):
                 translated = translate_chat_tool_call(
                     call.get("name"), call.get("args"), turn.diagnostics
@@ -535,7 +576,8 @@ class QwenRfcTranslator(Translator):
     def _translate_session_event(self, event: Event) -> None:
         """Translate an event of the session. The RFC's documents have two spellings of the names."""
         name = str(event.get("event") or "")
-        key, text = name.replace("_", "").lower(), str(event.get("message") or name)
+        key = name.replace("_", "").lower()
+        text = str(event.get("message") or name)
         if key in SESSION_FAILURES:
             self._fail_turn(text, **SESSION_FAILURES[key])
         elif key == "finished":
@@ -625,8 +667,11 @@ class QwenRfcTranslator(Translator):
         nested.
         """
         nested = event.get("request")
-        request = nested if isinstance(nested, dict) else event
-        request_id, subtype = str(event["request_id"]), request.get("subtype")
+        request = event
+        if isinstance(nested, dict):
+            request = nested
+        request_id = str(event["request_id"])
+        subtype = request.get("subtype")
         if subtype == "can_use_tool":
             self._ask_permission(request_id, request)
         elif subtype in CONFIRMATION_SUBTYPES:
@@ -647,12 +692,15 @@ class QwenRfcTranslator(Translator):
         diagnostics = self.turn.diagnostics
         claude_call = translate_chat_tool_call(name, raw_arguments, diagnostics)
         vendor_call = name, parse_call_arguments(raw_arguments, diagnostics) or {}
-        raw_id = request.get("tool_call_id") or request.get("tool_use_id") or tool.get("id")
-        call_id = (
-            self._resolve_call_id(raw_id)
-            if raw_id
-            else self._find_requested_call(*claude_call) or request_id
-        )
+        raw_id = request.get("tool_call_id")
+        if not raw_id:
+            raw_id = request.get("tool_use_id")
+        if not raw_id:
+            raw_id = tool.get("id")
+        if raw_id:
+            call_id = self._resolve_call_id(raw_id)
+        else:
+            call_id = self._find_requested_call(*claude_call) or request_id
         if len(self._prompted_calls) < MAX_PENDING_REQUESTS:
             self._prompted_calls.add(call_id)
         self._write_partial_calls()
@@ -695,7 +743,8 @@ class QwenRfcTranslator(Translator):
         self.turn.record_vendor_completion()
 
     def _record_spent_usage(self) -> None:
-        usage, self._usage = self._usage, None
+        usage = self._usage
+        self._usage = None
         if usage is not None and self.turn.machine.state is not DONE:
             self.turn.add_usage(usage, 0.0)
 
@@ -711,7 +760,9 @@ class QwenRfcTranslator(Translator):
         has_failed = child_exit is not None and bool(child_exit.code)
         has_exited_cleanly = child_exit is None or child_exit.code == 0
         if self._exit_code and has_exited_cleanly:
-            reason = f": {self._notice}" if self._notice else ""
+            reason = ""
+            if self._notice:
+                reason = f": {self._notice}"
             message = f"qwen ended its work with exit code {self._exit_code}{reason}"
             self._fail_turn(message, kind="vendor_error")
         elif self._is_complete():
@@ -735,7 +786,9 @@ def read_event_metadata(event: Event) -> dict[str, Any]:
 
 def read_session_fields(event: Event, metadata: dict[str, Any]) -> dict[str, Any]:
     tools = metadata.get("tools")
-    tool_names = list_claude_names(TOOLS, tools) if isinstance(tools, list) else None
+    tool_names = None
+    if isinstance(tools, list):
+        tool_names = list_claude_names(TOOLS, tools)
     return {"model": event.get("model"), "cwd": metadata.get("cwd"), "tools": tool_names}
 
 
@@ -746,7 +799,9 @@ def read_stop_reason(choice: dict[str, Any]) -> str:
 
 def list_annotations(message: dict[str, Any]) -> list[Event]:
     """Return the events that are nested in a message or a delta."""
-    annotations = message.get("annotations") or ()
+    annotations = message.get("annotations")
+    if not annotations:
+        annotations = ()
     return [annotation for annotation in annotations if isinstance(annotation, dict)]
 
 
@@ -758,7 +813,9 @@ def join_message_text(content: Any) -> str:
         return "".join(as_str(as_dict(part).get("text")) for part in content)
     if content is not None and not isinstance(content, str):
         raise TypeError("the content of a message is no text")
-    return content or ""
+    if content:
+        return content
+    return ""
 
 
 def convert_usage(raw_usage: object) -> Usage | None:
@@ -773,7 +830,9 @@ def convert_usage(raw_usage: object) -> Usage | None:
         counts.get("completion_tokens"),
         input_includes_cached=True,
     )
-    return usage if any(usage.values()) else None
+    if any(usage.values()):
+        return usage
+    return None
 
 
 def translate_chat_tool_call(
@@ -796,8 +855,12 @@ def parse_call_arguments(arguments: object, diagnostics: Diagnostics) -> Argumen
     if isinstance(arguments, str) and arguments.strip():
         value = parse_json_text(arguments, diagnostics)
     else:
-        value = arguments or {}
-    return value if isinstance(value, dict) else None
+        value = arguments
+        if not value:
+            value = {}
+    if isinstance(value, dict):
+        return value
+    return None
 
 
 def is_complete_json(text: str) -> bool:
@@ -815,9 +878,12 @@ def infer_displayed_call(event: Event, diagnostics: Diagnostics) -> tuple[str, A
 
     Return ("", {}) if the display has no such fields yet.
     """
-    display, name = event.get("result_display"), event.get("tool_name") or event.get("name")
+    display = event.get("result_display")
+    name = event.get("tool_name") or event.get("name")
     if isinstance(name, str) and name:
-        arguments = event.get("arguments") or event.get("args")
+        arguments = event.get("arguments")
+        if not arguments:
+            arguments = event.get("args")
         return translate_chat_tool_call(name, arguments, diagnostics)
     if isinstance(display, str):
         return "unknown", {}
@@ -840,7 +906,11 @@ def read_display_text(event: Event) -> str:
     if isinstance(display, str):
         return display
     if not isinstance(display, dict):
-        error = event.get("error") or event.get("message") or ""
+        error = event.get("error")
+        if not error:
+            error = event.get("message")
+        if not error:
+            error = ""
         return format_vendor_error(error)
     kind = str(display.get("kind"))
     if kind == "todo_list":
@@ -859,7 +929,8 @@ def format_vendor_error(error: object) -> str:
     """
     if not isinstance(error, dict):
         return str(error)
-    code, message = error.get("code") or error.get("type"), error.get("message")
+    code = error.get("code") or error.get("type")
+    message = error.get("message")
     return ": ".join(str(part) for part in (code, message) if part) or dump_json(error).decode()
 
 
@@ -874,7 +945,9 @@ def _format_todo(item: object) -> str:
 
 
 def _has_deltas(choices: Any) -> bool:
-    return isinstance(choices, list) and all("delta" in as_dict(choice) for choice in choices)
+    if not isinstance(choices, list):
+        return False
+    return all("delta" in as_dict(choice) for choice in choices)
 
 
 def _read_command(request: dict[str, Any]) -> str:

@@ -81,7 +81,9 @@ class QwenTranslator(ClaudeProtocolTranslator):
 
     def on_system(self, event: Event) -> None:
         subtype = event.get("subtype")
-        data = event.get("data") or {}
+        data = event.get("data")
+        if not data:
+            data = {}
         if subtype == "init":
             self._start_session(data | event)
         elif subtype == "retry":
@@ -129,11 +131,13 @@ class QwenTranslator(ClaudeProtocolTranslator):
         """Return Claude's name and arguments of a call. `tool_call` wraps the call of a deferred
         tool.
         """
-        name, arguments = block["name"], block.get("input")
+        name = block["name"]
+        arguments = block.get("input")
         if name == "tool_call":
             wrapped_call = as_dict(arguments)
             if isinstance(wrapped_call.get("name"), str):
-                name, arguments = wrapped_call["name"], wrapped_call.get("arguments")
+                name = wrapped_call["name"]
+                arguments = wrapped_call.get("arguments")
         return translate_qwen_tool_call(name, arguments)
 
     # -- replies -----------------------------------------------------------------------------------
@@ -147,7 +151,8 @@ class QwenTranslator(ClaudeProtocolTranslator):
             self._error_text += fragment
             if len(self._error_text) <= MAX_ERROR_CHARS:
                 return
-            fragment, self._error_text = self._error_text, ""
+            fragment = self._error_text
+            self._error_text = ""
         super()._write_fragment(kind, fragment)
 
     def on_assistant(self, event: Event) -> None:
@@ -182,7 +187,9 @@ class QwenTranslator(ClaudeProtocolTranslator):
             )
 
     def _write_text(self, text: str) -> None:
-        match = re.search(API_ERROR_AT_END, text) if API_ERROR_PREFIX in text else None
+        match = None
+        if API_ERROR_PREFIX in text:
+            match = re.search(API_ERROR_AT_END, text)
         if match:
             self._error_text = match[0]
             text = text[: match.start()]
@@ -193,7 +200,9 @@ class QwenTranslator(ClaudeProtocolTranslator):
     def on_user(self, event: Event) -> None:
         content = event["message"]["content"]
         parent = event.get("parent_tool_use_id")
-        blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
+        blocks = content
+        if isinstance(content, str):
+            blocks = [{"type": "text", "text": content}]
         for block in blocks:
             if block["type"] == "tool_result":
                 self._write_result(block, None if parent == block.get("tool_use_id") else parent)
@@ -203,7 +212,8 @@ class QwenTranslator(ClaudeProtocolTranslator):
                 self.turn.record_unknown_event(f"user/{block['type']}", block)
 
     def _write_result(self, block: dict[str, Any], parent: str | None) -> None:
-        call_id, content = block.get("tool_use_id"), block.get("content", "")
+        call_id = block.get("tool_use_id")
+        content = block.get("content", "")
         failed = bool(block.get("is_error"))
         if parent:
             self.turn.get_subagent(parent).add_tool_result(call_id, content, failed)
@@ -230,9 +240,15 @@ class QwenTranslator(ClaudeProtocolTranslator):
                 str(denial.get("tool_name", "")), denial.get("tool_input")
             )
             self.turn.add_denial(str(denial.get("tool_use_id")), name, arguments)
-        error = event.get("error") or {}
-        message = error if isinstance(error, str) else error.get("message") or ""
-        text = event.get("result") or ""
+        error = event.get("error")
+        if not error:
+            error = {}
+        message = error
+        if not isinstance(error, str):
+            message = error.get("message") or ""
+        text = event.get("result")
+        if not text:
+            text = ""
         if event.get("is_error") or text.startswith(API_ERROR_PREFIX):
             self._fail_turn(str(message or text or event.get("subtype")), fields)
         else:
@@ -282,12 +298,15 @@ def is_chat_completion_protocol_event(event: Event) -> bool:
     """Return whether an event belongs to the RFC's dialect: it has an OpenAI object or a type of
     the RFC, or it is a bare error.
     """
-    kind, name = event.get("type"), event.get("object")
+    kind = event.get("type")
+    name = event.get("object")
     if isinstance(name, str) and name.startswith("chat.completion"):
         return True
     if isinstance(kind, str):
         return kind.startswith(("x-qwen-", "result/", "control/"))
-    return kind is None and isinstance(event.get("error"), dict | str)
+    if kind is not None:
+        return False
+    return isinstance(event.get("error"), dict | str)
 
 
 def convert_usage(raw_usage: object) -> Usage | None:
@@ -296,13 +315,12 @@ def convert_usage(raw_usage: object) -> Usage | None:
     """
     if not isinstance(raw_usage, dict):
         return None
-    input_tokens, output_tokens = raw_usage.get("input_tokens"), raw_usage.get("output_tokens")
+    input_tokens = raw_usage.get("input_tokens")
+    output_tokens = raw_usage.get("output_tokens")
     if not input_tokens and not output_tokens:
         return None
-    cached_tokens, written_tokens = (
-        raw_usage.get("cache_read_input_tokens", 0),
-        raw_usage.get("cache_creation_input_tokens", 0),
-    )
+    cached_tokens = raw_usage.get("cache_read_input_tokens", 0)
+    written_tokens = raw_usage.get("cache_creation_input_tokens", 0)
     return create_usage(
         input_tokens, cached_tokens, written_tokens, output_tokens, input_includes_cached=True
     )
