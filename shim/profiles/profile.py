@@ -108,7 +108,8 @@ class ProfileTranslator(ProfileRuleEngine):
         ]
         for line in lines:
             self._apply_stderr_rule(line[:MAX_SEARCHED_CHARS])
-        turn, is_cut = self.turn, bool(self.partial_calls)
+        turn = self.turn
+        is_cut = bool(self.partial_calls)
         self.finish_partial_calls(is_complete=False)
         self.write_open_subagent_blocks()
         self.add_unreported_usage_to_turn()
@@ -120,7 +121,9 @@ class ProfileTranslator(ProfileRuleEngine):
             return
         if turn.config.vendor.trust_prompt and turn.config.vendor.trust_prompt in stderr:
             return  # the hint that goes with a trust gate says more than an exit code
-        code = child_exit.code or 0
+        code = child_exit.code
+        if not code:
+            code = 0
         if self.synthesizes and code in self.ok_exits and not is_cut and self._is_answer_complete():
             turn.record_turn_end()
             return
@@ -134,7 +137,9 @@ class ProfileTranslator(ProfileRuleEngine):
         elif cause == "interrupted":
             turn.record_interrupt()
         else:
-            text = reason or f"{turn.config.vendor.name} exited with code {code}"
+            text = reason
+            if not text:
+                text = f"{turn.config.vendor.name} exited with code {code}"
             turn.record_failure(text, api=False, kind=cause)
 
     def _apply_stderr_rule(self, line: str) -> None:
@@ -148,7 +153,10 @@ class ProfileTranslator(ProfileRuleEngine):
             elif self.turn.outcome_tracker.outcome is None and not line.startswith(
                 self.ignored_stderr_prefixes
             ):
-                error_text = match["error"] if "error" in match.re.groupindex else match[0]
+                if "error" in match.re.groupindex:
+                    error_text = match["error"]
+                else:
+                    error_text = match[0]
                 self.turn.record_failure(strip_ansi_colors(error_text), kind=rule.cause)
             return
 
@@ -156,19 +164,18 @@ class ProfileTranslator(ProfileRuleEngine):
         """Whether what was said is a whole answer: the last reply ended, and did not ask for tools."""
         turn = self.turn
         if self.counts_replies:
+            if turn.machine.state != "ready":
+                return False
+            if turn.assistant_message.has_ended_with_tool_calls:
+                return False
             return (
-                turn.machine.state == "ready"
-                and not turn.assistant_message.has_ended_with_tool_calls
-                and (
-                    turn.assistant_message.number > 0
-                    or turn.assistant_message.stop_reason is not None
-                )
+                turn.assistant_message.number > 0 or turn.assistant_message.stop_reason is not None
             )
-        return (
-            turn.assistant_message.number > 0
-            and not turn.open_calls
-            and not turn.assistant_message.has_ended_with_tool_calls
-        )
+        if turn.assistant_message.number <= 0:
+            return False
+        if turn.open_calls:
+            return False
+        return not turn.assistant_message.has_ended_with_tool_calls
 
 
 class UntypedEventTranslator(ProfileTranslator):
@@ -229,11 +236,9 @@ def build_translator_class(
     """
     base_class: type[ProfileTranslator] = AdapterThenRulesTranslator
     if adapter_class is None:
-        base_class = (
-            ProfileTranslator
-            if all(rule.types for rule in stream.rules)
-            else UntypedEventTranslator
-        )
+        base_class = UntypedEventTranslator
+        if all(rule.types for rule in stream.rules):
+            base_class = ProfileTranslator
         bases: tuple[type, ...] = (base_class,)
     elif issubclass(adapter_class, ProfileTranslator):
         bases = (adapter_class, base_class)

@@ -11,7 +11,9 @@ from shim.core.reading.values import as_dict
 
 COMMAND_START = re.compile(r"[\s\ufeff]*[/$]")  # what JavaScript's trim leaves of a text begins so
 # how a document is said: embedded, as an image is, or not at all
-AS_FILE, AS_IMAGE, LEFT_OUT = "file", "image", "none"
+AS_FILE = "file"
+AS_IMAGE = "image"
+LEFT_OUT = "none"
 # What an agent says that it can be given beside text → what that is in a message.
 KIND_BY_CAPABILITY = {"image": "image", "embeddedContext": "document"}
 
@@ -50,7 +52,10 @@ def _build_block(part: MessageBlock, number: int, document_format: str) -> dict[
     and ask nobody.
     """
     if part.kind == "text":
-        text = f"\\{part.text}" if COMMAND_START.match(part.text) else part.text
+        if COMMAND_START.match(part.text):
+            text = f"\\{part.text}"
+        else:
+            text = part.text
         return {"type": "text", "text": text}
     if AS_IMAGE in (part.kind, document_format):
         return {"type": "image", "mimeType": part.media_type, "data": part.data}

@@ -69,7 +69,10 @@ class OpenAcpToolCalls:
             matches = [call for call in calls if not call.is_running]
         elif not matches and status in STARTED_STATES:
             matches = [call for call in calls if call.is_running]
-        call = matches[0] if matches else calls[0]
+        if matches:
+            call = matches[0]
+        else:
+            call = calls[0]
         call.is_running = call.is_running or status in STARTED_STATES
         return call
 
@@ -85,10 +88,8 @@ class OpenAcpToolCalls:
         While the request for a call is undecided, a request with another input is about another
         call. After the decision it is about the same call, described again.
         """
-        agent_id, raw_input = (
-            normalize_call_id(request_call.get("toolCallId")),
-            request_call.get("rawInput"),
-        )
+        agent_id = normalize_call_id(request_call.get("toolCallId"))
+        raw_input = request_call.get("rawInput")
         self._ended_ids.pop(agent_id, None)
         calls = self.list_calls(agent_id)
         if not calls:
@@ -110,8 +111,12 @@ class OpenAcpToolCalls:
                 for call in candidates
                 if call.title and call.title == request_call.get("title")
             ]
-            return matches[0] if len(matches) == 1 else None
-        return matches[0] if matches else candidates[0]
+            if len(matches) == 1:
+                return matches[0]
+            return None
+        if matches:
+            return matches[0]
+        return candidates[0]
 
     def end_call(self, call: AcpToolCall) -> None:
         """Remove a call that has ended, and remember its id."""
@@ -151,7 +156,9 @@ def is_update_for_another_call(
     An agent may announce a call again with more details. After a call was written with its input,
     another input belongs to another call.
     """
-    kind, raw_input, title = update.get("kind"), update.get("rawInput"), update.get("title")
+    kind = update.get("kind")
+    raw_input = update.get("rawInput")
+    title = update.get("title")
     if kind in TOOL_BY_KIND and call.kind in TOOL_BY_KIND and kind != call.kind:
         return True
     if not call.agent_id and call.start_count:
@@ -161,9 +168,15 @@ def is_update_for_another_call(
     if call_format.input_in_content and call.has_input:
         return parse_json_if_complete(join_content_text(update.get("content"))) != call.input
     if _has_input(raw_input) and call.has_input:
-        return call.is_written and raw_input != call.input
+        if not call.is_written:
+            return False
+        return raw_input != call.input
     is_renamed = isinstance(title, str) and bool(call.title) and title != call.title
-    return is_renamed and (call.is_written or call.has_input) and not _has_input(raw_input)
+    if not is_renamed:
+        return False
+    if not (call.is_written or call.has_input):
+        return False
+    return not _has_input(raw_input)
 
 
 def _is_other_input(previous_input: Mapping[str, Any] | None, raw_input: object) -> bool:
@@ -180,4 +193,6 @@ def _is_other_input(previous_input: Mapping[str, Any] | None, raw_input: object)
 
 
 def _has_input(raw_input: object) -> bool:
-    return isinstance(raw_input, dict) and bool(raw_input)
+    if not isinstance(raw_input, dict):
+        return False
+    return bool(raw_input)

@@ -110,7 +110,9 @@ class AcpToolCall:
         """More of the call: what is said last counts, and what was said before where nothing new
         is.
         """
-        title, kind, raw_input = update.get("title"), update.get("kind"), update.get("rawInput")
+        title = update.get("title")
+        kind = update.get("kind")
+        raw_input = update.get("rawInput")
         if isinstance(title, str):
             self.title = title
         self.start_count += update.get("sessionUpdate") == "tool_call"
@@ -118,7 +120,8 @@ class AcpToolCall:
             self.kind = kind
         content = update.get("content")
         if self._format.input_in_content and update.get("status") == "in_progress":
-            raw_input, content = parse_json_if_complete(join_content_text(content)), None
+            raw_input = parse_json_if_complete(join_content_text(content))
+            content = None
         if isinstance(raw_input, dict) and not NEUTRAL_INPUT_KEYS.issuperset(raw_input):
             self.input = raw_input
         if isinstance(content, list):
@@ -141,7 +144,8 @@ class AcpToolCall:
             return self.title.partition(": ")[0]
         if self._format.name_source == "id":
             return self.call_id.rpartition("__")[0]
-        signatures, input_keys = self._format.signatures.items(), self.input.keys()
+        signatures = self._format.signatures.items()
+        input_keys = self.input.keys()
         matches = (
             vendor_tool
             for vendor_tool, signature in signatures
@@ -149,7 +153,9 @@ class AcpToolCall:
             and self.title.startswith(signature.title_start)
             and input_keys >= {*signature.keys}
         )
-        return next(matches, "") if self.has_input else ""
+        if self.has_input:
+            return next(matches, "")
+        return ""
 
     def build_call_from_permission_request(self, request_call: Mapping[str, Any]) -> "AcpToolCall":
         """The call as a question shows it: what it says of the call counts, and no more than it has
@@ -164,10 +170,8 @@ class AcpToolCall:
         elif request_call.get("kind") in TOOL_BY_KIND and requested.kind != self.kind:
             return requested  # it is about something else than the call said that it would do
         else:
-            requested.vendor_tool, requested.kind = (
-                self.vendor_tool or requested.vendor_tool,
-                self.kind or requested.kind,
-            )
+            requested.vendor_tool = self.vendor_tool or requested.vendor_tool
+            requested.kind = self.kind or requested.kind
         requested.title = requested.title or self.title
         if self.has_input:
             if PATH_KEY in self._format.question_keys.get(str(request_call.get("kind")), ()):
@@ -175,10 +179,8 @@ class AcpToolCall:
             requested.input = self.input | {
                 key: value for key, value in requested.input.items() if key in self.input
             }
-        requested.content, requested.paths = (
-            requested.content or self.content,
-            requested.paths or self.paths,
-        )
+        requested.content = requested.content or self.content
+        requested.paths = requested.paths or self.paths
         return requested
 
     def _is_tool_certain(self, requested: "AcpToolCall") -> bool:
@@ -188,9 +190,9 @@ class AcpToolCall:
         its call is said.
         """
         keys = self._format.question_keys.get(requested.kind)
-        return self._format.name_source != "kind" or (
-            self.start_count > 0 and keys is not None and requested.input.keys() >= {*keys}
-        )
+        if self._format.name_source != "kind":
+            return True
+        return self.start_count > 0 and keys is not None and requested.input.keys() >= {*keys}
 
     @property
     def has_input(self) -> bool:
@@ -205,7 +207,8 @@ class AcpToolCall:
         or mode.
         """
         name, tool_input = self._translate_input(tools)
-        path, requested_path = tool_input.get(PATH_KEY), self._requested_path
+        path = tool_input.get(PATH_KEY)
+        requested_path = self._requested_path
         if path is None and PATH_KEY in self.input:  # it has another name in Claude's words
             return name, tool_input
         if (
@@ -227,16 +230,12 @@ class AcpToolCall:
                 if key not in NEUTRAL_INPUT_KEYS or self.kind != "execute"
             }
             if tool is not None or self.kind not in TOOL_BY_KIND:
-                title = (
-                    {}
-                    if self.vendor_tool or self._format.name_source != "kind"
-                    else {"title": self.title}
-                )
+                title = {}
+                if not (self.vendor_tool or self._format.name_source != "kind"):
+                    title = {"title": self.title}
                 translated = translate_tool_call(tools, self._fallback_name, title | vendor_input)
-                command, is_repeated = (
-                    vendor_input.get("command"),
-                    isinstance(translated[1].get("command"), list),
-                )
+                command = vendor_input.get("command")
+                is_repeated = isinstance(translated[1].get("command"), list)
                 if (
                     self.kind != "execute"
                     or is_repeated
@@ -245,7 +244,10 @@ class AcpToolCall:
                     # otherwise its name says another tool than the one that runs the command
                     return translated
             return TOOL_BY_KIND[self.kind], self._build_kind_input(vendor_input)
-        name = TOOL_BY_KIND.get(self.kind, self._fallback_name) if tool is None else tool.name
+        if tool is None:
+            name = TOOL_BY_KIND.get(self.kind, self._fallback_name)
+        else:
+            name = tool.name
         if self.kind == "edit" and (edit_call := self._build_edit_call()):
             return edit_call
         return name, self._build_kind_input({})
@@ -262,7 +264,8 @@ class AcpToolCall:
         )
 
     def _build_kind_input(self, vendor_input: Mapping[str, Any]) -> dict[str, Any]:
-        kind, path = self.kind, self.paths[0] if len(self.paths) == 1 else None
+        kind = self.kind
+        path = self.paths[0] if len(self.paths) == 1 else None
         if kind == "execute":
             command = vendor_input.get("command", self.title)
             tool_input = {
@@ -270,8 +273,13 @@ class AcpToolCall:
             }
             notes = join_content_text(self.content)
             if match := COMMAND_NOTES.fullmatch(notes.replace(BACKGROUND_SUFFIX, "", 1)):
-                tool_input |= {"directory": match[2]} if match[1] == "in" else {}
-                notes = match[3] or ""
+                if match[1] == "in":
+                    tool_input |= {"directory": match[2]}
+                else:
+                    tool_input |= {}
+                notes = match[3]
+                if not notes:
+                    notes = ""
             elif notes.startswith(FOLDER_NOTE_START):
                 # a folder, but not which one: a path that is none of the turn's
                 tool_input["directory"] = f"/{notes}"
@@ -289,7 +297,9 @@ class AcpToolCall:
         match = self._format.error_path.search(
             join_content_text(self.content)[:MAX_SEARCHED_ERROR_CHARS]
         )
-        return None if match is None else match[1]
+        if match is None:
+            return None
+        return match[1]
 
     def _build_edit_call(self) -> tuple[str, dict[str, Any]] | None:
         """Write for a new file, Edit for a changed one, MultiEdit for changes of one file; several
@@ -313,19 +323,15 @@ class AcpToolCall:
                     change[key] for change in changes for key in PATH_KEYS if change.get(key)
                 )
             )
-            patch = (
-                {"patch": first_diff["patch"]["text"]}
-                if isinstance(first_diff.get("patch"), dict)
-                else {}
-            )
+            patch = {}
+            if isinstance(first_diff.get("patch"), dict):
+                patch = {"patch": first_diff["patch"]["text"]}
             return "Edit", (
                 {"file_path": files[0]} if len(files) == 1 else {"files": files}
             ) | patch
-        path, old, new = (
-            first_diff.get("path"),
-            first_diff.get("oldText"),
-            first_diff.get("newText"),
-        )
+        path = first_diff.get("path")
+        old = first_diff.get("oldText")
+        new = first_diff.get("newText")
         if len({diff.get("path") for diff in diffs}) > 1:
             return "Edit", {"files": [diff.get("path") for diff in diffs]}
         if len(diffs) > 1:
@@ -341,15 +347,17 @@ class AcpToolCall:
 
 def format_content_block(block: Mapping[str, Any]) -> str | None:
     """A block of a message as text: a link as Markdown has one. None for a picture or a sound."""
-    kind, resource = block.get("type"), block.get("resource")
+    kind = block.get("type")
+    resource = block.get("resource")
     if kind == "resource_link":
         return f"[{block.get('title') or block.get('name')}]({block.get('uri')})"
-    text = (
-        resource.get("text")
-        if kind == "resource" and isinstance(resource, dict)
-        else block.get("text")
-    )
-    return text if kind in ("text", "resource") and isinstance(text, str) else None
+    if kind == "resource" and isinstance(resource, dict):
+        text = resource.get("text")
+    else:
+        text = block.get("text")
+    if kind in ("text", "resource") and isinstance(text, str):
+        return text
+    return None
 
 
 def list_content_blocks(content: Iterable[Any]) -> list[dict[str, Any]]:
@@ -370,7 +378,9 @@ def list_raw_output_blocks(raw_output: Any) -> list[dict[str, Any]]:
     copilot sends the texts of a tool's result as content, and an image only here. Kimi Code sends a
     list, and as content its JSON.
     """
-    contents = raw_output.get("contents") if isinstance(raw_output, dict) else raw_output
+    contents = raw_output
+    if isinstance(raw_output, dict):
+        contents = raw_output.get("contents")
     items = as_list(contents)
     blocks = [
         _convert_to_mcp(item)
@@ -378,18 +388,20 @@ def list_raw_output_blocks(raw_output: Any) -> list[dict[str, Any]]:
         if isinstance(item, dict) and isinstance(item.get("type"), str)
     ]
     complete_blocks = [block for block in blocks if is_valid_content_block(block)]
-    return (
-        complete_blocks
-        if isinstance(raw_output, list) or any(block["type"] != "text" for block in complete_blocks)
-        else []
-    )
+    if isinstance(raw_output, list) or any(block["type"] != "text" for block in complete_blocks):
+        return complete_blocks
+    return []
 
 
 def _convert_to_mcp(block: dict[str, Any]) -> dict[str, Any]:
     """Return a block as MCP has it: an image that is a data URL has its type and its data apart."""
     image_url = block.get("imageUrl")
-    match = DATA_URL.fullmatch(str(image_url.get("url"))) if isinstance(image_url, dict) else None
-    return block if match is None else {"type": "image", "mimeType": match[1], "data": match[2]}
+    match = None
+    if isinstance(image_url, dict):
+        match = DATA_URL.fullmatch(str(image_url.get("url")))
+    if match is None:
+        return block
+    return {"type": "image", "mimeType": match[1], "data": match[2]}
 
 
 def is_valid_content_block(block: Mapping[str, Any]) -> bool:
@@ -439,7 +451,9 @@ def join_content_text(content: object) -> str:
 def parse_json_if_complete(text: str) -> object:
     """Return the JSON value of a text, or None while the text is not complete."""
     try:
-        return orjson.loads(text) if text.endswith("}") else None
+        if text.endswith("}"):
+            return orjson.loads(text)
+        return None
     except orjson.JSONDecodeError:
         return None
 
@@ -451,13 +465,11 @@ def format_raw_output(raw_output: Any) -> str:
             (raw_output[key] for key in OUTPUT_KEYS if isinstance(raw_output.get(key), str)),
             raw_output,
         )
-    return (
-        raw_output
-        if isinstance(raw_output, str)
-        else ""
-        if raw_output is None
-        else dump_json(raw_output).decode()
-    )
+    if isinstance(raw_output, str):
+        return raw_output
+    if raw_output is None:
+        return ""
+    return dump_json(raw_output).decode()
 
 
 def build_todos(plan_entries: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -473,10 +485,18 @@ def find_exit_code(raw_output: Any) -> object:
     is none.
     """
     fields = as_dict(raw_output)
-    metadata, contents = fields.get("metadata"), fields.get("contents")
-    items = (
-        [item for item in contents if isinstance(item, dict)] if isinstance(contents, list) else []
-    )
+    metadata = fields.get("metadata")
+    contents = fields.get("contents")
+    items = []
+    if isinstance(contents, list):
+        items = [item for item in contents if isinstance(item, dict)]
     codes = [item.get("exitCode") for item in items if item.get("type") == "shell_exit"]
-    code = metadata.get("exit") if isinstance(metadata, dict) else codes[-1] if codes else None
-    return 0 if code is None else code
+    if isinstance(metadata, dict):
+        code = metadata.get("exit")
+    elif codes:
+        code = codes[-1]
+    else:
+        code = None
+    if code is None:
+        return 0
+    return code

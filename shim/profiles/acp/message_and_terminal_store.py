@@ -56,7 +56,9 @@ class AcpMessageAndTerminalStore:
     def apply_terminal_update(self, update: Mapping[str, Any]) -> None:
         """The state of a terminal: its bytes so far, and how its program ended."""
         terminal_id = str(update["terminalId"])
-        previous_output = b"" if "output" in update else self._terminals.get(terminal_id, b"")
+        previous_output = b""
+        if "output" not in update:
+            previous_output = self._terminals.get(terminal_id, b"")
         self._store_output(terminal_id, previous_output, as_dict(update.get("output")).get("data"))
         if isinstance(exit_status := update.get("exitStatus"), dict):
             self._exits[terminal_id] = exit_status.get("signal") or exit_status.get("exitCode")
@@ -70,7 +72,9 @@ class AcpMessageAndTerminalStore:
         if terminal_id not in self._terminals and len(self._terminals) >= MAX_TERMINALS:
             self._exits.pop(oldest_id := next(iter(self._terminals)), None)
             self._terminals.pop(oldest_id)
-        decoded = binascii.a2b_base64(data) if isinstance(data, str) else b""
+        decoded = b""
+        if isinstance(data, str):
+            decoded = binascii.a2b_base64(data)
         self._terminals[terminal_id] = (previous_output + decoded)[-MAX_TERMINAL_BYTES:]
 
     def list_output_content_blocks(self, tool_call: AcpToolCall) -> list[dict[str, Any]]:
@@ -84,10 +88,14 @@ class AcpMessageAndTerminalStore:
             output = self._terminals.get(str(item.get("terminalId")), b"").decode(
                 "utf-8", "replace"
             )
-            return [{"type": "text", "text": output}] if output else []
+            if output:
+                return [{"type": "text", "text": output}]
+            return []
         patch = as_dict(item.get("patch")).get("text")
         if item.get("type") == "diff" and isinstance(patch, str):
-            return [{"type": "text", "text": patch}] if patch else []
+            if patch:
+                return [{"type": "text", "text": patch}]
+            return []
         return list_content_blocks([item])
 
     def has_failed_terminal(self, call: AcpToolCall) -> bool:
@@ -103,11 +111,11 @@ class AcpMessageAndTerminalStore:
 def clear_null_fields(call: AcpToolCall, update: Mapping[str, Any]) -> None:
     """Take away of a call what an update says null of."""
     null_keys = {key for key in NULLABLE_KEYS if key in update and update[key] is None}
-    call.title, call.kind = (
-        "" if "title" in null_keys else call.title,
-        "" if "kind" in null_keys else call.kind,
-    )
-    call.input = {} if "rawInput" in null_keys else call.input
+    call.title = "" if "title" in null_keys else call.title
+    call.kind = "" if "kind" in null_keys else call.kind
+    if "rawInput" in null_keys:
+        call.input = {}
     if "content" in null_keys:
         call.content = call.output = []
-    call.paths = [] if "locations" in null_keys else call.paths
+    if "locations" in null_keys:
+        call.paths = []

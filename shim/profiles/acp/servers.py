@@ -57,7 +57,9 @@ def _list_candidate_names(template: str, names: Iterable[str], vendor_tool: str)
 
 def _build_server(name: str, config: Mapping[str, Any]) -> Mapping[str, Any]:
     if isinstance(url := config.get("url"), str):
-        kind = "sse" if config.get("type") == "sse" else "http"
+        kind = "http"
+        if config.get("type") == "sse":
+            kind = "sse"
         return {
             "type": kind,
             "name": name,
@@ -74,8 +76,6 @@ def _build_server(name: str, config: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _build_pairs(fields: object) -> list[dict[str, str]]:
-    return (
-        [{"name": str(key), "value": str(value)} for key, value in fields.items()]
-        if isinstance(fields, dict)
-        else []
-    )
+    if isinstance(fields, dict):
+        return [{"name": str(key), "value": str(value)} for key, value in fields.items()]
+    return []

@@ -43,9 +43,11 @@ STEP_INITIALIZE, STEP_SESSION, STEP_REPLAY, STEP_SETTING, STEP_PROMPT = (
     "prompt",
 )
 # The effort is optional: the turn continues if the agent refuses it.
-STEP_EFFORT, EFFORT_CATEGORY = "effort", "thought_level"
+STEP_EFFORT = "effort"
+EFFORT_CATEGORY = "thought_level"
 # What the response to a prompt means in version 2.
-PROMPT_ACCEPTED, TURN_MAY_END = "taken", "may end"
+PROMPT_ACCEPTED = "taken"
+TURN_MAY_END = "may end"
 WRONG_VERSION_TEXT = "the agent speaks version {} of its protocol, not 1 or 2"
 CHANGED_INPUT_REFUSAL = (
     "Not run: this agent runs a call as it is or not at all, "
@@ -173,7 +175,8 @@ class AcpSession(RpcSession):
         """Set the agent's mode, if it differs. Most modes are the same for the agent, because it
         asks about each call in every mode.
         """
-        previous_mode, self._mode = self._map_mode(self._mode), name
+        previous_mode = self._map_mode(self._mode)
+        self._mode = name
         agent_mode = self._map_mode(name)
         if agent_mode == previous_mode:
             return b""
@@ -189,13 +192,18 @@ class AcpSession(RpcSession):
         self._settings[category] = value
         if not self.session_id:
             return b""
-        value = self.find_initial_setting(category) if value is None else value
-        return None if value is None else self._encode_setting(category, value)
+        if value is None:
+            value = self.find_initial_setting(category)
+        if value is None:
+            return None
+        return self._encode_setting(category, value)
 
     def encode_effort_change(self, level: str | None) -> bytes:
         """Set the effort (None: the initial one)."""
         self._effort = level
-        return b"".join(self._encode_effort()) if self.session_id else b""
+        if self.session_id:
+            return b"".join(self._encode_effort())
+        return b""
 
     @property
     def _is_ready(self) -> bool:
@@ -263,7 +271,8 @@ class AcpSession(RpcSession):
         if self.is_initialized:
             self._advance_steps(step, result)
         elif step == STEP_SESSION:
-            self.session_id, self._session_result = str(result.get("sessionId") or ""), result
+            self.session_id = str(result.get("sessionId") or "")
+            self._session_result = result
         return response
 
     def _negotiate_version(self, agent_info: Mapping[str, Any]) -> bool:
@@ -349,7 +358,9 @@ class AcpSession(RpcSession):
 
     def _is_open_request(self, request_key: str) -> bool:
         """Return whether the frontend is asked something under this key."""
-        return request_key in self._open_requests or request_key in self.forms.requests
+        if request_key in self._open_requests:
+            return True
+        return request_key in self.forms.requests
 
     def discard_allowed_call(self, call_id: str) -> None:
         """Forget that a call was allowed, because another call may have the same id."""
@@ -444,18 +455,22 @@ class AcpSession(RpcSession):
 
     def _encode_settings(self) -> list[bytes]:
         """Set the model, the mode and the effort if the session started with other ones."""
-        model, mode = self._settings["model"], self._settings["mode"]
+        model = self._settings["model"]
+        mode = self._settings["mode"]
         requests = []
         if model not in (None, self.find_initial_setting("model")):
             requests.append(self._encode_setting("model", model))
         # an agent without modes has no initial mode
         if mode is not None and self.find_initial_setting("mode") not in (None, mode):
             requests.append(self._encode_setting("mode", mode))
-        return requests if self._effort is None else [*requests, *self._encode_effort()]
+        if self._effort is None:
+            return requests
+        return [*requests, *self._encode_effort()]
 
     def _encode_effort(self) -> list[bytes]:
         """Set the effort, or the next lower level, if the agent has an option for it."""
-        option, level = self._find_option(EFFORT_CATEGORY), self._effort
+        option = self._find_option(EFFORT_CATEGORY)
+        level = self._effort
         if option is None:
             return []
         values = [
@@ -463,10 +478,13 @@ class AcpSession(RpcSession):
             for choice in as_list(option.get("options"))
             if isinstance(choice, dict)
         ]
-        value = (
-            option.get("currentValue") if level is None else choose_supported_effort(level, values)
-        )
-        return [] if value is None else [self._encode_option(STEP_EFFORT, option, value)]
+        if level is None:
+            value = option.get("currentValue")
+        else:
+            value = choose_supported_effort(level, values)
+        if value is None:
+            return []
+        return [self._encode_option(STEP_EFFORT, option, value)]
 
     def _encode_setting(self, category: str, value: str | None) -> bytes:
         option = self._find_option(category)
@@ -503,8 +521,12 @@ class AcpSession(RpcSession):
         mode_id = as_dict(self._session_result.get(f"{category}s")).get(
             f"current{category.capitalize()}Id"
         )
-        value = mode_id if option is None else option.get("currentValue")
-        return value if isinstance(value, str) else None
+        value = mode_id
+        if option is not None:
+            value = option.get("currentValue")
+        if isinstance(value, str):
+            return value
+        return None
 
     def _encode_line(self, **message: object) -> bytes:
         return super()._encode_line(**{"jsonrpc": "2.0", **message})

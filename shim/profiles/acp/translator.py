@@ -145,14 +145,16 @@ class AcpTranslator(RpcTranslator):
         self._retry_count = 0
         self.session.prompt_progress.reset()
         self._pending_end = None
-        self._usage.cost_usd, self._last_plan = 0.0, None
+        self._usage.cost_usd = 0.0
+        self._last_plan = None
         if self.session.session_id:
             turn.record_vendor_session_info(
                 session_id=self.session.session_id, mcp_servers=self._list_unreachable_servers()
             )
 
     def take_withdrawn_permission_requests(self) -> list[str]:
-        requests, self.session.withdrawn_requests = self.session.withdrawn_requests, []
+        requests = self.session.withdrawn_requests
+        self.session.withdrawn_requests = []
         return requests
 
     @classmethod
@@ -160,7 +162,9 @@ class AcpTranslator(RpcTranslator):
         """Return whether a line is a request or a response. Updates are only accepted in a batch
         with them.
         """
-        return b'"sessionUpdate"' not in line or line.startswith(b"[")
+        if b'"sessionUpdate"' not in line:
+            return True
+        return line.startswith(b"[")
 
     def feed(self, event: Event | list[Event]) -> None:
         """Translate a message, or several messages in one line (JSON-RPC 2.0)."""
@@ -278,7 +282,8 @@ class AcpTranslator(RpcTranslator):
         if "content" not in update:
             return
         self._end_denied_calls()
-        message_id, blocks = str(update["messageId"]), update["content"] or ()
+        message_id = str(update["messageId"])
+        blocks = update["content"] or ()
         new_text = self._upserts.update_message_and_get_new_text(
             message_id,
             "".join(text for block in blocks if (text := format_content_block(block)) is not None),
@@ -308,10 +313,8 @@ class AcpTranslator(RpcTranslator):
 
     def _apply_turn_step(self, response: RpcResponse) -> None:
         """End the turn, or pause it until the agent continues or stays silent."""
-        was_paused, self._pending_end = (
-            self._pending_end is not None,
-            response.result if response.request_label == TURN_MAY_END else None,
-        )
+        was_paused = self._pending_end is not None
+        self._pending_end = response.result if response.request_label == TURN_MAY_END else None
         if response.request_label == STEP_PROMPT:
             self._end_turn(response.result)
         elif self._pending_end is not None:
@@ -366,11 +369,9 @@ class AcpTranslator(RpcTranslator):
 
     def _create_call_id(self, agent_id: str) -> str:
         """Return a new id for a call whose own id is taken or empty."""
-        return (
-            self.turn.conversation.create_unused_call_id(agent_id)
-            if agent_id
-            else self.turn.writer.create_uuid()
-        )
+        if agent_id:
+            return self.turn.conversation.create_unused_call_id(agent_id)
+        return self.turn.writer.create_uuid()
 
     def _add_call_content(self, update: Event) -> None:
         """Add content to a call."""
@@ -394,17 +395,17 @@ class AcpTranslator(RpcTranslator):
         if call.has_input or name not in self.turn.config.session.list_servers()[1]:
             return False
         evaluator = self.turn.config.evaluator
-        return evaluator is None or not (
-            evaluator.is_rule_violation(name, {}) or evaluator.is_hidden_tool(name)
-        )
+        if evaluator is None:
+            return True
+        return not (evaluator.is_rule_violation(name, {}) or evaluator.is_hidden_tool(name))
 
     def _translate_tool(self, call: AcpToolCall) -> tuple[str, dict[str, Any]]:
         """Return the tool and its arguments as Claude has them. A tool of an MCP server that we
         passed on gets Claude's name.
         """
-        claude_name = (
-            "" if call.vendor_tool in self.tools else self._resolve_server_tool(call.vendor_tool)
-        )
+        claude_name = ""
+        if call.vendor_tool not in self.tools:
+            claude_name = self._resolve_server_tool(call.vendor_tool)
         return call.translate_to_claude_tool(
             {call.vendor_tool: ToolMapping(claude_name)} if claude_name else self.tools
         )
@@ -435,11 +436,9 @@ class AcpTranslator(RpcTranslator):
         if len(blocks) > 1 or blocks[0]["type"] != "text":
             return blocks
         text = str(blocks[0]["text"])
-        return (
-            raw_text
-            if len(raw_text) > len(text) and raw_text.startswith(text) and self.trailer is None
-            else text
-        )
+        if len(raw_text) > len(text) and raw_text.startswith(text) and self.trailer is None:
+            return raw_text
+        return text
 
     def _list_result_blocks(self, call: AcpToolCall) -> list[dict[str, Any]]:
         """Return the content blocks of a call that can be written, and count the others as unknown."""
@@ -467,7 +466,8 @@ class AcpTranslator(RpcTranslator):
         entries = update["entries"]
         if entries == self._last_plan:
             return
-        self._last_plan, self._plan_count = entries, self._plan_count + 1
+        self._last_plan = entries
+        self._plan_count = self._plan_count + 1
         call_id = f"plan_{self.turn.writer.create_uuid()[-6:]}_{self._plan_count}"
         self.turn.add_tool_call(call_id, "TodoWrite", {"todos": build_todos(entries)})
         self.turn.add_tool_result(call_id, "The plan was noted.")
@@ -475,7 +475,8 @@ class AcpTranslator(RpcTranslator):
     # -- what it asks ------------------------------------------------------------------------------
 
     def _answer_request(self, event: Event) -> None:
-        request_id, params = event["id"], event.get("params")
+        request_id = event["id"]
+        params = event.get("params")
         method = event["method"]
         if self._failure_text:
             self._write_failure_text()
@@ -579,7 +580,8 @@ class AcpTranslator(RpcTranslator):
 
     def _end_turn(self, result: Mapping[str, Any]) -> None:
         self.session.discard_allowed_calls()
-        turn, reason = self.turn, result.get("stopReason")
+        turn = self.turn
+        reason = result.get("stopReason")
         if turn.machine.state is CLOSED:  # we ended it before the agent did
             return
         usage = self._usage.compute_turn_usage(result)
@@ -620,15 +622,16 @@ class AcpTranslator(RpcTranslator):
             self._fail_turn(response.error or {})
 
     def _fail_turn(self, error: Mapping[str, Any]) -> None:
-        code, text = error.get("code"), format_rpc_error(error)
+        code = error.get("code")
+        text = format_rpc_error(error)
         if code == LOGIN_REQUIRED_CODE:
-            login_hint = (
-                f" (its ways to log in: {', '.join(self.session.login_methods)})"
-                if self.session.login_methods
-                else ""
-            )
+            login_hint = ""
+            if self.session.login_methods:
+                login_hint = f" (its ways to log in: {', '.join(self.session.login_methods)})"
             self.turn.record_failure(text + login_hint, api=True, kind="auth")
         else:
-            status = code if isinstance(code, int) and 400 <= code < 600 else None
+            status = None
+            if isinstance(code, int) and 400 <= code < 600:
+                status = code
             self.turn.record_failure(text, status=status, api=True if status else None)
         self.turn.record_vendor_completion()

@@ -28,16 +28,15 @@ class AcpUsageTracker:
         paid before.
         """
         cost = update.get("cost")
-        amount = (
-            parse_dollars(cost.get("amount"))
-            if isinstance(cost, dict) and cost.get("currency") == "USD"
-            else 0.0
-        )
-        previous_cost = (
-            self._session_cost_usd
-            if self._session_cost_usd is not None
-            else (amount if is_resumed else 0.0)
-        )
+        amount = 0.0
+        if isinstance(cost, dict) and cost.get("currency") == "USD":
+            amount = parse_dollars(cost.get("amount"))
+        if self._session_cost_usd is not None:
+            previous_cost = self._session_cost_usd
+        elif is_resumed:
+            previous_cost = amount
+        else:
+            previous_cost = 0.0
         self.cost_usd += max(0.0, amount - previous_cost)
         self._session_cost_usd, self.context_tokens = amount, update.get("used", 0)
 
@@ -48,11 +47,9 @@ class AcpUsageTracker:
         counts = result.get("usage")
         if not isinstance(counts, dict):
             return self._parse_quota(result.get("_meta"))
-        input_tokens, output_tokens, total_tokens = (
-            counts.get("inputTokens"),
-            counts.get("outputTokens"),
-            counts.get("totalTokens"),
-        )
+        input_tokens = counts.get("inputTokens")
+        output_tokens = counts.get("outputTokens")
+        total_tokens = counts.get("totalTokens")
         includes_cached = (
             isinstance(input_tokens, int)
             and isinstance(output_tokens, int)
@@ -66,7 +63,8 @@ class AcpUsageTracker:
             input_includes_cached=includes_cached,
         )
         if self._is_session_total:
-            previous, self._session_usage = self._session_usage, reported
+            previous = self._session_usage
+            self._session_usage = reported
             return create_usage(*(max(0, reported[key] - previous[key]) for key in USAGE_KEYS))
         return reported
 
@@ -74,8 +72,6 @@ class AcpUsageTracker:
         """gemini's own place for it."""
         quota = as_dict(meta).get("quota")
         counts = as_dict(quota).get("token_count")
-        return (
-            create_usage(counts.get("input_tokens"), 0, 0, counts.get("output_tokens"))
-            if isinstance(counts, dict)
-            else None
-        )
+        if isinstance(counts, dict):
+            return create_usage(counts.get("input_tokens"), 0, 0, counts.get("output_tokens"))
+        return None

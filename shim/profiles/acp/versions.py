@@ -57,7 +57,9 @@ class AcpVersion:
         if is_fork:
             return "fork"
         sessions = as_dict(as_dict(agent_info.get("agentCapabilities")).get("sessionCapabilities"))
-        return "resume" if "resume" in sessions else "load"
+        if "resume" in sessions:
+            return "resume"
+        return "load"
 
     def convert_server(
         self, server: Mapping[str, Any], agent_info: Mapping[str, Any]
@@ -88,18 +90,23 @@ class AcpDraftVersion(AcpVersion):
     value_fields = MappingProxyType({"type": "id"})
 
     def choose_method(self, agent_info: Mapping[str, Any], is_fork: bool) -> str:
-        return "fork" if is_fork else "resume"
+        if is_fork:
+            return "fork"
+        return "resume"
 
     def convert_server(
         self, server: Mapping[str, Any], agent_info: Mapping[str, Any]
     ) -> Mapping[str, Any] | None:
-        return None if server.get("type") == "sse" else {"type": "stdio", **server}
+        if server.get("type") == "sse":
+            return None
+        return {"type": "stdio", **server}
 
     def parse_subject(
         self, request: Mapping[str, Any], request_id: object
     ) -> PermissionRequestToolCall | None:
         """Return a call, a command, or the title of a request without a subject."""
-        subject, title = request.get("subject"), request.get("title")
+        subject = request.get("subject")
+        title = request.get("title")
         if subject is None and isinstance(title, str):
             raw_input = {"description": request.get("description")}
             return PermissionRequestToolCall(
@@ -109,7 +116,8 @@ class AcpDraftVersion(AcpVersion):
         subject = as_dict(subject)
         if subject.get("type") == "tool_call":
             return super().parse_subject(subject, request_id)
-        command, folder = subject.get("command"), subject.get("cwd")
+        command = subject.get("command")
+        folder = subject.get("cwd")
         if subject.get("type") != "command" or not isinstance(command, str):
             return None
         call = {
@@ -122,7 +130,8 @@ class AcpDraftVersion(AcpVersion):
         )
 
 
-VERSION_1, VERSION_2 = AcpVersion(), AcpDraftVersion()
+VERSION_1 = AcpVersion()
+VERSION_2 = AcpDraftVersion()
 VERSIONS = {version.number: version for version in (VERSION_1, VERSION_2)}
 
 
@@ -145,11 +154,9 @@ class AcpTurnEndDetector:
     def record_sent_prompt(self, prompt_number: int) -> None:
         """Record a prompt, which may be the first one of a turn."""
         if not self._first_prompt:
-            self._first_prompt, self._is_placed, self._has_worked = (
-                prompt_number,
-                False,
-                self._state in WORKING_STATES,
-            )
+            self._first_prompt = prompt_number
+            self._is_placed = False
+            self._has_worked = self._state in WORKING_STATES
             self._is_answered = False
 
     def record_prompt_and_detect_turn_end(self, prompt_number: int, *, is_answered: bool) -> bool:
@@ -158,18 +165,20 @@ class AcpTurnEndDetector:
         """
         self._is_placed = self._is_placed or 0 < self._first_prompt <= prompt_number
         self._is_answered = self._is_answered or (is_answered and self._is_placed)
-        return (
-            self._is_placed
-            and bool(self._first_prompt)
-            and self._has_worked
-            and self._state not in WORKING_STATES
-        )
+        if not self._is_placed:
+            return False
+        if not self._first_prompt:
+            return False
+        if not self._has_worked:
+            return False
+        return self._state not in WORKING_STATES
 
     def detect_turn_end(self, state: object, has_open_prompt: bool) -> bool | None:
         """Return whether a state ends the turn, or None if it may. `has_open_prompt`: the response
         to another prompt is missing.
         """
-        previous_state, self._state = self._state, state
+        previous_state = self._state
+        self._state = state
         self._has_worked = self._has_worked or state in WORKING_STATES
         if (
             state != "idle"

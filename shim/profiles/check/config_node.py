@@ -93,9 +93,11 @@ class ConfigNode:
         """The error to raise. `value` is the wrong value, where that is not the whole one;
         `description` are words for it.
         """
-        value_text = description or escape_control_chars(
-            format_as_toml(self.value if value is None else value)
-        )
+        value_text = description
+        if not value_text:
+            value_text = escape_control_chars(
+                format_as_toml(self.value if value is None else value)
+            )
         if len(value_text) > MAX_EXCERPT_CHARS:
             value_text = value_text[: MAX_EXCERPT_CHARS - 1] + "…"
         return FrontendError(
@@ -107,18 +109,18 @@ class ConfigNode:
         suggestion = format_spelling_suggestion(str(self.keys[-1]), allowed_keys)
         allowed_text = f"the keys here are: {', '.join(allowed_keys)}"
         text = f"unknown key `{format_key_path(self.keys)}` in {self.source.path} line {self._line}"
-        return (
-            FrontendError(text + suggestion, allowed_text)
-            if suggestion
-            else FrontendError(f"{text}; {allowed_text}")
-        )
+        if suggestion:
+            return FrontendError(text + suggestion, allowed_text)
+        return FrontendError(f"{text}; {allowed_text}")
 
     def build_choice_error(self, choices: Collection[str], value: object = None) -> FrontendError:
         """The error about a word that is none of `choices`."""
-        choice = self.value if value is None else value
-        suggestion = (
-            format_spelling_suggestion(choice, choices, "; ") if isinstance(choice, str) else ""
-        )
+        choice = value
+        if value is None:
+            choice = self.value
+        suggestion = ""
+        if isinstance(choice, str):
+            suggestion = format_spelling_suggestion(choice, choices, "; ")
         return self.build_error(f"one of {', '.join(choices)}{suggestion}", value)
 
     @property
@@ -161,14 +163,18 @@ class ConfigNode:
 
     def read_optional_keys(self, keys: ConfigTable) -> dict[str, Any] | None:
         """Return the value of each key in `keys`, None if there is no table."""
-        return self.read_keys(keys) if self else None
+        if self:
+            return self.read_keys(keys)
+        return None
 
     def read_items(self, max_items: int) -> list["ConfigNode"]:
         """The spots of a list of at most so many; [] when nothing stands here."""
         if self.value is None:
             return []
         if not isinstance(self.value, list) or len(self.value) > max_items:
-            description = f"a list of {len(self.value)}" if isinstance(self.value, list) else ""
+            description = ""
+            if isinstance(self.value, list):
+                description = f"a list of {len(self.value)}"
             raise self.build_error(f"a list of at most {max_items}", description=description)
         return [self.get_child(index) for index in range(len(self.value))]
 
@@ -257,7 +263,9 @@ def format_as_toml(value: object) -> str:
     import json
 
     if isinstance(value, bool):
-        return "true" if value else "false"
+        if value:
+            return "true"
+        return "false"
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False)
     if isinstance(value, list | tuple):
@@ -309,7 +317,9 @@ def find_key_line(text: str, keys: ConfigKeys) -> int:
 
     indexes: dict[ConfigKeys, int] = {}
     lines = text.splitlines()
-    best_length, start, end = -1, 0, len(lines)
+    best_length = -1
+    start = 0
+    end = len(lines)
     for number, line in enumerate(lines):
         if not (match := re.match(_HEADER_PATTERN, line)):
             continue
@@ -317,7 +327,9 @@ def find_key_line(text: str, keys: ConfigKeys) -> int:
             end = number
         header = _parse_header(match[1] == "[[", match[2], indexes)
         if header == keys[: len(header)] and len(header) > best_length:
-            best_length, start, end = len(header), number, len(lines)
+            best_length = len(header)
+            start = number
+            end = len(lines)
     remaining_keys = [key for key in keys[max(best_length, 0) :] if isinstance(key, str)]
     for key in remaining_keys:
         key_pattern = re.compile(rf"(?:^|[\s{{,.])[\"']?{re.escape(key)}[\"']?\s*[=.]")

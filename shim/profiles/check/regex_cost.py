@@ -54,15 +54,17 @@ def explain_slow_regex(pattern: str) -> str:
     try:
         tree = _parser.parse(pattern)
         is_anchored = bool(tree) and str(tree[0][1]) in ("AT_BEGINNING", "AT_BEGINNING_STRING")
-        start_exponent = 0 if is_anchored and not tree.state.flags & re.MULTILINE else 1
-        return (
-            OVERLAPPING_REPEATS
-            if _analyze_sequence(
+        start_exponent = 1
+        if is_anchored and not tree.state.flags & re.MULTILINE:
+            start_exponent = 0
+        if (
+            _analyze_sequence(
                 tree, _MatchCost(start_exponent, frozenset()), tree.state.flags
             ).exponent
             > 1
-            else ""
-        )
+        ):
+            return OVERLAPPING_REPEATS
+        return ""
     except _AmbiguousGroupError:
         return AMBIGUOUS_GROUP
     except (re.error, RecursionError, OverflowError):
@@ -73,7 +75,10 @@ def _analyze_sequence(parts: Any, previous: _MatchCost, flags: int) -> _MatchCos
     """Parts behind each other; `previous` is what is known in front of them."""
     cost = previous._replace(characters=frozenset(), has_variable_length=False)
     for operator, value in parts:
-        name, min_count, max_count, repeated_parts = str(operator), 1, 1, [(operator, value)]
+        name = str(operator)
+        min_count = 1
+        max_count = 1
+        repeated_parts = [(operator, value)]
         if name in _REPEAT_OPERATORS:
             min_count, max_count, repeated_parts = value
         if name != "AT":
@@ -154,7 +159,10 @@ def _list_matching_characters(operator: Any, value: Any, flags: int) -> Characte
     """Which of the samples one part matches; of a literal the literal itself."""
     if str(operator) == "GROUPREF":
         return frozenset(SAMPLE_CHARACTERS)
-    characters = {chr(value)} if str(operator) == "LITERAL" else set[str]()
+    if str(operator) == "LITERAL":
+        characters = {chr(value)}
+    else:
+        characters = set[str]()
     pattern = _parser.SubPattern(_parser.State(), [(operator, value)])
     characters.update(
         _compiler.compile(pattern, flags & re.IGNORECASE | re.DOTALL).findall(SAMPLE_CHARACTERS)

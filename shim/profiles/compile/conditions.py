@@ -61,7 +61,9 @@ def parse_match_conditions(
     conditions: list[EventMatchCondition] = []
     for key in table:
         if key != skipped_key:
-            path_text = key if not is_inside_foreach or key.startswith("$") else f"$.{key}"
+            path_text = key
+            if not (not is_inside_foreach or key.startswith("$")):
+                path_text = f"$.{key}"
             path_node = ConfigNode(node.source, path_text, (*node.keys, key))
             conditions += _parse_condition(node.get_child(key), path_node)
     return conditions
@@ -89,11 +91,10 @@ def _parse_condition(node: ConfigNode, path_node: ConfigNode) -> list[EventMatch
     literals = read_literals(
         node if isinstance(node.value, list) else ConfigNode(node.source, [node.value], node.keys)
     )
-    texts = (
-        frozenset(literals)
-        if all(literal.__class__ is str for literal in literals)
-        else frozenset()
-    )
+    if all(literal.__class__ is str for literal in literals):
+        texts = frozenset(literals)
+    else:
+        texts = frozenset()
     return [
         EventMatchCondition(
             path_node,
@@ -105,7 +106,9 @@ def _parse_condition(node: ConfigNode, path_node: ConfigNode) -> list[EventMatch
 
 def _compile_operator(node: ConfigNode, name: str) -> Callable[[str, FunctionBuilder], str]:
     if name == "exists":
-        comparison = "is not" if node.read_bool() else "is"
+        comparison = "is"
+        if node.read_bool():
+            comparison = "is not"
         return lambda value, builder: f"{value} {comparison} None"
     if name == "regex":
         node.compile_pattern()

@@ -90,11 +90,10 @@ class ProfileTranslationOptions:
         )
         self.reconciled_kinds = _find_reconciled_kinds(events, self.text_mode)
         self.parent_node = stream["parent"]
-        self.server_tool_format = (
-            node.get_child("acp").get_child("server_tool").read_text("")
-            if node.get_child("acp").value
-            else ""
-        )
+        if node.get_child("acp").value:
+            self.server_tool_format = node.get_child("acp").get_child("server_tool").read_text("")
+        else:
+            self.server_tool_format = ""
 
 
 def _find_reconciled_kinds(rules: list[ConfigNode], text_mode: str) -> frozenset[str]:
@@ -156,11 +155,9 @@ def _write_session(
         tools_binding, bound_name = builder.bind_expression_to_variable(
             compile_field_expression(node.get_child("tools"), builder)
         )
-        visible_tools = (
-            f"engine.remove_hidden_tools({bound_name})"
-            if options.hides_unknown_tools
-            else bound_name
-        )
+        visible_tools = bound_name
+        if options.hides_unknown_tools:
+            visible_tools = f"engine.remove_hidden_tools({bound_name})"
         arguments.append(
             f"tools=list_claude_names({builder.add_constant(options.tools)}, {visible_tools}) "
             f"if {tools_binding} is not None else None"
@@ -189,9 +186,10 @@ def _create_text_writer(
         text = compile_field_expression(node.get_child("text"), builder)
         block = compile_optional_field_expression(node.get_child("block"), builder)
         mode = node.get_child("mode").read_choice(TEXT_MODES, options.text_mode)
-        call_text = (
-            f"add_block({text})" if kind == "text" else f"add_block({text}, {format_literal(kind)})"
-        )
+        if kind == "text":
+            call_text = f"add_block({text})"
+        else:
+            call_text = f"add_block({text}, {format_literal(kind)})"
         if not node.get_child("block") and kind in options.reconciled_kinds:
             block = f"engine.block_keys[{format_literal(kind)}]"
         elif mode == "final" and not node.get_child("block"):
@@ -244,10 +242,8 @@ def _write_tool_use(
     call_id = _compile_id(
         compile_optional_field_expression(node.get_child("id"), builder), options, builder
     )
-    name, tool_input = (
-        compile_field_expression(node.get_child("name"), builder),
-        compile_optional_field_expression(node.get_child("input"), builder),
-    )
+    name = compile_field_expression(node.get_child("name"), builder)
+    tool_input = compile_optional_field_expression(node.get_child("input"), builder)
     source = _compile_source_argument(node)
     if options.has_split_calls or options.hides_unknown_tools:
         builder.add_line(f"engine.write_call({call_id}, {name}, {tool_input}{source})")
@@ -272,13 +268,16 @@ def _compile_source_argument(node: ConfigNode) -> str:
     kind = as_dict(match).get("type")
     if isinstance(kind, list):
         return ', source=event["type"]'
-    return f", source={format_literal(kind)}" if isinstance(kind, str) else ""
+    if isinstance(kind, str):
+        return f", source={format_literal(kind)}"
+    return ""
 
 
 def _write_tool_input(
     node: ConfigNode, options: ProfileTranslationOptions, builder: FunctionBuilder
 ) -> None:
-    id_variable, key_variable = builder.create_variable(), builder.create_variable()
+    id_variable = builder.create_variable()
+    key_variable = builder.create_variable()
     call_id = compile_optional_field_expression(node.get_child("id"), builder)
     builder.add_line(f"{id_variable} = {_compile_id(call_id, options, builder)}")
     if options.parent_node:
@@ -291,7 +290,9 @@ def _write_tool_input(
                 f"convert_integer_id_to_text({parent_name}), {id_variable})"
             )
     block_node = node.get_child("block")
-    block_key = compile_field_expression(block_node, builder) if block_node else call_id
+    block_key = call_id
+    if block_node:
+        block_key = compile_field_expression(block_node, builder)
     builder.add_line(f"{key_variable} = {block_key}")
     builder.add_line(
         f"engine.add_call_fragment({key_variable}, {id_variable}, "
@@ -321,10 +322,8 @@ def _write_tool_result(
         call_id = f"({_compile_id(bound_name, options, builder)} if {raw_id} else engine.oldest_open_call_id)"
     is_error = compile_boolean_field_expression(node.get_child("is_error"), builder)
     if node.get_child("name"):
-        name, tool_input = (
-            compile_field_expression(node.get_child("name"), builder),
-            compile_optional_field_expression(node.get_child("input"), builder),
-        )
+        name = compile_field_expression(node.get_child("name"), builder)
+        tool_input = compile_optional_field_expression(node.get_child("input"), builder)
         builder.add_line(
             f"engine.write_result_with_call({call_id}, {content}, {is_error}, {name}, {tool_input})"
         )
@@ -346,10 +345,8 @@ def _write_tool_result(
 def _write_denied(
     node: ConfigNode, options: ProfileTranslationOptions, builder: FunctionBuilder
 ) -> None:
-    call_id, name = (
-        _compile_id(compile_field_expression(node.get_child("id"), builder), options, builder),
-        compile_optional_field_expression(node.get_child("name"), builder),
-    )
+    call_id = _compile_id(compile_field_expression(node.get_child("id"), builder), options, builder)
+    name = compile_optional_field_expression(node.get_child("name"), builder)
     tool_input = compile_optional_field_expression(node.get_child("input"), builder)
     builder.add_line(f"engine.record_tool_call_denial({call_id}, {name}, {tool_input})")
 
@@ -360,17 +357,17 @@ def _write_denied(
 def _compile_usage_and_cost(node: ConfigNode, builder: FunctionBuilder) -> tuple[str, str]:
     """Usage and cost of a rule; None for a usage that is not there."""
     usage_node = node.get_child("usage")
-    counts = (
-        compile_field_expressions(usage_node, builder)
-        if usage_node.read_table(USAGE_FIELDS)
-        else {}
-    )
-    cost = (
-        counts.pop("cost_usd")
-        if "cost_usd" in counts
-        else compile_optional_field_expression(node.get_child("cost_usd"), builder)
-    )
-    cost = "0.0" if cost == "None" else f"parse_dollars({cost})"
+    counts = {}
+    if usage_node.read_table(USAGE_FIELDS):
+        counts = compile_field_expressions(usage_node, builder)
+    if "cost_usd" in counts:
+        cost = counts.pop("cost_usd")
+    else:
+        cost = compile_optional_field_expression(node.get_child("cost_usd"), builder)
+    if cost == "None":
+        cost = "0.0"
+    else:
+        cost = f"parse_dollars({cost})"
     return (
         f"build_usage({', '.join(counts.get(name, 'None') for name in USAGE_KEYS)})"
         if counts
@@ -412,11 +409,11 @@ def _write_result(
 def _write_error(
     node: ConfigNode, options: ProfileTranslationOptions, builder: FunctionBuilder
 ) -> None:
-    error_text, code = (
-        compile_field_expression(node.get_child("error"), builder),
-        compile_optional_field_expression(node.get_child("code"), builder),
-    )
-    cause = node.get_child("cause").read_choice(PROFILE_CAUSES) if node.get_child("cause") else None
+    error_text = compile_field_expression(node.get_child("error"), builder)
+    code = compile_optional_field_expression(node.get_child("code"), builder)
+    cause = None
+    if node.get_child("cause"):
+        cause = node.get_child("cause").read_choice(PROFILE_CAUSES)
     with builder.open_block(
         "if not engine.has_failed:" if node.get_child("first_wins").read_bool() else "if True:"
     ):
@@ -504,10 +501,8 @@ def _write_nested_call(
     call_id = _compile_id(
         compile_optional_field_expression(node.get_child("id"), builder), options, builder
     )
-    name, tool_input = (
-        compile_field_expression(node.get_child("name"), builder),
-        compile_optional_field_expression(node.get_child("input"), builder),
-    )
+    name = compile_field_expression(node.get_child("name"), builder)
+    tool_input = compile_optional_field_expression(node.get_child("input"), builder)
     builder.add_line(
         f"engine.subagent_events.write_call({parent}, {call_id}, {name}, {tool_input}{_compile_source_argument(node)})"
     )
@@ -519,10 +514,8 @@ def _write_nested_result(
     content_binding, bound_name = builder.bind_expression_to_variable(
         compile_optional_field_expression(node.get_child("content"), builder)
     )
-    call_id, is_error = (
-        _compile_id(compile_field_expression(node.get_child("id"), builder), options, builder),
-        compile_boolean_field_expression(node.get_child("is_error"), builder),
-    )
+    call_id = _compile_id(compile_field_expression(node.get_child("id"), builder), options, builder)
+    is_error = compile_boolean_field_expression(node.get_child("is_error"), builder)
     call_arguments = ""
     if node.get_child("name"):
         call_arguments = (
@@ -538,10 +531,8 @@ def _write_nested_result(
 def _write_nested_denied(
     node: ConfigNode, options: ProfileTranslationOptions, builder: FunctionBuilder, parent: str
 ) -> None:
-    call_id, name = (
-        _compile_id(compile_field_expression(node.get_child("id"), builder), options, builder),
-        compile_optional_field_expression(node.get_child("name"), builder),
-    )
+    call_id = _compile_id(compile_field_expression(node.get_child("id"), builder), options, builder)
+    name = compile_optional_field_expression(node.get_child("name"), builder)
     call_input = compile_optional_field_expression(node.get_child("input"), builder)
     builder.add_line(
         f"engine.subagent_events.record_tool_call_denial({call_id}, {name}, {call_input})"

@@ -73,9 +73,12 @@ def _compile_separately(node: ConfigNode, builder: FunctionBuilder, depth: int) 
     other.
     """
     inner_builder = FunctionBuilder("engine, event, item, index")
-    inner_builder.item, inner_builder.index = builder.item and ITEM_ROOT, "index"
+    inner_builder.item = builder.item and ITEM_ROOT
+    inner_builder.index = "index"
     inner_builder.add_line(f"return {_compile_operator(node, inner_builder, depth)}")
-    item = builder.item.name if builder.item else "None"
+    item = "None"
+    if builder.item:
+        item = builder.item.name
     return (
         f"{builder.add_constant(inner_builder.compile_function('field', RULE_GLOBALS))}"
         f"(engine, event, {item}, {builder.index})"
@@ -119,7 +122,9 @@ def list_field_path_nodes(node: ConfigNode) -> Iterator[ConfigNode]:
 
 def compile_optional_field_expression(node: ConfigNode, builder: FunctionBuilder) -> str:
     """A field that a rule need not have."""
-    return compile_field_expression(node, builder) if node else "None"
+    if node:
+        return compile_field_expression(node, builder)
+    return "None"
 
 
 def compile_boolean_field_expression(node: ConfigNode, builder: FunctionBuilder) -> str:
@@ -128,7 +133,9 @@ def compile_boolean_field_expression(node: ConfigNode, builder: FunctionBuilder)
         return "False"
     value = compile_field_expression(node, builder)
     is_boolean = isinstance(node.value, dict) and not _BOOLEAN_OPERATORS.isdisjoint(node.value)
-    return value if is_boolean or value in ("True", "False") else f"bool({value})"
+    if is_boolean or value in ("True", "False"):
+        return value
+    return f"bool({value})"
 
 
 def read_literals(node: ConfigNode) -> list[Any]:
@@ -177,21 +184,26 @@ def find_literal_prefix(regex: str) -> str:
     seen at once.
     """
     has_choice = "|" in regex.replace("\\\\", "").replace("\\|", "")
-    prefix, letters = "", iter("" if has_choice else regex)
+    prefix = ""
+    letters = iter("" if has_choice else regex)
     for letter in letters:
         if letter == "\\":
             letter = next(letters, "a")
             if letter.isalnum():
                 break
         elif letter in _REGEX_SIGNS:
-            return prefix[:-1] if letter in "*?{" else prefix
+            if letter in "*?{":
+                return prefix[:-1]
+            return prefix
         prefix += letter
     return prefix
 
 
 def _compile_constant(value: Any, builder: FunctionBuilder) -> str:
     is_plain = value is None or value.__class__ in (str, int, bool)
-    return format_literal(value) if is_plain else builder.add_constant(value)
+    if is_plain:
+        return format_literal(value)
+    return builder.add_constant(value)
 
 
 # Keys of rules and fields under which no path of the event stands.
@@ -237,7 +249,9 @@ def _create_call_compiler(key: str, template: str, separator: str = ", ") -> Sta
 
 def _compile_join(node: ConfigNode, builder: FunctionBuilder, depth: int) -> str:
     join_node = node.get_child("join")
-    separator = node.get_child("sep").value if node.get_child("sep") else ""
+    separator = ""
+    if node.get_child("sep"):
+        separator = node.get_child("sep").value
     if not isinstance(separator, str):
         raise node.get_child("sep").build_error("a string")
     if not isinstance(join_node.value, list):
@@ -276,16 +290,14 @@ def _compile_foreach(node: ConfigNode, builder: FunctionBuilder, depth: int) -> 
     items_binding, items_name = builder.bind_expression_to_variable(
         compile_field_expression(node.get_child("foreach"), builder, depth)
     )
-    outer_item, builder.item = (
-        builder.item,
-        EventPathRootVariable(builder.create_variable(), can_preload=False),
-    )
-    item_node, item_name = node.get_child("item"), builder.item.name
-    item_value = (
-        _compile_object(item_node, builder, depth)
-        if isinstance(item_node.value, dict)
-        else compile_field_expression(item_node, builder, depth)
-    )
+    outer_item = builder.item
+    builder.item = EventPathRootVariable(builder.create_variable(), can_preload=False)
+    item_node = node.get_child("item")
+    item_name = builder.item.name
+    if isinstance(item_node.value, dict):
+        item_value = _compile_object(item_node, builder, depth)
+    else:
+        item_value = compile_field_expression(item_node, builder, depth)
     builder.item = outer_item
     return (
         f"([{item_value} for {item_name} in {items_name}[:{MAX_LIST_ITEMS}]] "

@@ -77,12 +77,14 @@ class LoopBlock(CodeBlock):
 
     def __enter__(self) -> None:
         super().__enter__()
-        self._builder.item, self._builder.index = ITEM_ROOT, "index"
+        self._builder.item = ITEM_ROOT
+        self._builder.index = "index"
 
     def __exit__(
         self, error_type: type | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._builder.item, self._builder.index = None, "0"
+        self._builder.item = None
+        self._builder.index = "0"
         super().__exit__(error_type, error, traceback)
 
 
@@ -133,11 +135,10 @@ class FunctionBuilder:
         block = self.current_block
         name = block.object_names.get((root.name, keys))
         if name is None:
-            value = (
-                f"{self.assign_object_at_block_start(root, keys[:-1])}.get({format_literal(keys[-1])})"
-                if keys
-                else root.name
-            )
+            if keys:
+                value = f"{self.assign_object_at_block_start(root, keys[:-1])}.get({format_literal(keys[-1])})"
+            else:
+                value = root.name
             name = block.object_names[root.name, keys] = self.create_variable()
             block.opening_lines += [
                 f"if ({name} := {value}).__class__ is not dict:",

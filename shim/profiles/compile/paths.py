@@ -59,7 +59,9 @@ def _compile_alternative(node: ConfigNode, text: str, builder: FunctionBuilder) 
     item_steps = parse_path_steps(node, text[1:], may_be_empty=True)
     if builder.item is None:
         return "None"
-    return _compile_walk(builder, builder.item, item_steps) if item_steps else builder.item.name
+    if item_steps:
+        return _compile_walk(builder, builder.item, item_steps)
+    return builder.item.name
 
 
 def _compile_walk(builder: FunctionBuilder, root: EventPathRootVariable, steps: list[Any]) -> str:
@@ -104,7 +106,9 @@ def parse_path_steps(node: ConfigNode, text: str, *, may_be_empty: bool = False)
     """The steps of a path: keys, places in a list, EVERY. `may_be_empty`: it stands behind a `$`."""
     if may_be_empty and text[:1] not in ("", ".", "["):
         raise node.build_error("$, $index, or a path behind it such as $.id", f"${text}")
-    path_text = text.removeprefix(".") if may_be_empty else text
+    path_text = text
+    if may_be_empty:
+        path_text = text.removeprefix(".")
     steps: list[Any] = []
     # this is enough for nearly all paths, and costs less than a pattern
     for part in path_text.split("."):
@@ -113,13 +117,17 @@ def parse_path_steps(node: ConfigNode, text: str, *, may_be_empty: bool = False)
             bracket and not (index == "*]" or (index[:-1].isdecimal() and len(index) < 6))
         ):
             break
-        steps += [key] if not bracket else [key, EVERY if index == "*]" else int(index[:-1])]
+        if not bracket:
+            steps += [key]
+        else:
+            steps += [key, EVERY if index == "*]" else int(index[:-1])]
         if bracket and index[-1] != "]":
             break
     else:
         return steps
     steps.clear()
-    pattern, position = re.compile(_STEP_PATTERN), 0
+    pattern = re.compile(_STEP_PATTERN)
+    position = 0
     while position < len(text):
         match = pattern.match(text, position)
         if match is None or (position == 0 and text[0] == "." and not may_be_empty):

@@ -70,7 +70,10 @@ class ProfileEventRule:
     def __init__(self, node: ConfigNode, trace: "ProfileRuleMatchObserver | None") -> None:
         self.node = node
         self.types = _parse_types(node.get_child("match"))
-        self.number = None if trace is None else trace.add_rule(node, self.types)
+        if trace is None:
+            self.number = None
+        else:
+            self.number = trace.add_rule(node, self.types)
 
     @property
     def emit(self) -> Any:
@@ -138,7 +141,8 @@ class ProfileEventRules:
         """The function of some rules: they are asked one after the other, or first sorted by a
         second key.
         """
-        builder, sort_node = FunctionBuilder("engine, event"), _find_sort_node(rules)
+        builder = FunctionBuilder("engine, event")
+        sort_node = _find_sort_node(rules)
         if sort_node is not None:
             self._write_dispatch(builder, rules, sort_node)
         else:
@@ -269,11 +273,9 @@ def _find_sort_node(rules: list[RuleConditions]) -> ConfigNode | None:
     ]
     texts = [node.value for node in path_nodes]
     sort_node = max(path_nodes, key=lambda node: texts.count(node.value), default=None)
-    return (
-        sort_node
-        if sort_node is not None and texts.count(sort_node.value) >= MIN_RULES_TO_SORT
-        else None
-    )
+    if sort_node is not None and texts.count(sort_node.value) >= MIN_RULES_TO_SORT:
+        return sort_node
+    return None
 
 
 def _select_rules(
@@ -320,7 +322,9 @@ def _parse_types(match: ConfigNode) -> frozenset[str] | None:
     if not match.value or "type" not in match.read_table():
         return None
     value = match.value["type"]
-    values = value if isinstance(value, list) else [value]
+    values = value
+    if not isinstance(value, list):
+        values = [value]
     if not values or len(values) > MAX_TYPES or not all(isinstance(item, str) for item in values):
         if isinstance(value, dict):
             return None

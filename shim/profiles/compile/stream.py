@@ -99,9 +99,10 @@ class StderrPatternRule:
             raise node.get_child("regex").build_error(
                 "a regular expression with a group (?P<session_id>…)"
             )
-        self.cause: Any = (
-            node.get_child("cause").read_choice(PROFILE_CAUSES) if node.get_child("cause") else None
-        )
+        if node.get_child("cause"):
+            self.cause: Any = node.get_child("cause").read_choice(PROFILE_CAUSES)
+        else:
+            self.cause = None
 
 
 class ParsedStreamRules:
@@ -127,10 +128,8 @@ class ParsedStreamRules:
         The rules of a bundled profile are not checked here: our tests do that.
         """
         stream = node.get_child("stream").read_keys(STREAM_KEYS)
-        event_nodes, codes_node = (
-            node.get_child("event").read_items(MAX_RULES),
-            node.get_child("exit_codes"),
-        )
+        event_nodes = node.get_child("event").read_items(MAX_RULES)
+        codes_node = node.get_child("exit_codes")
         self.options = ProfileTranslationOptions(node, stream, tools)
         self.rules = ProfileEventRules(event_nodes, self.options, trace)
         if not node.source.is_bundled:

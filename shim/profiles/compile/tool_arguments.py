@@ -47,7 +47,9 @@ def _write_conversion(node: ConfigNode, tool: ConfigNode, builder: FunctionBuild
     name = format_literal(node.get_child("name").read_text(tool.get_child("name").read_text()))
     keeps_others = node.get_child("keep").read_bool()
     extra = dict(node.get_child("add").read_table())
-    extra_code = f" | {builder.add_constant(extra)}" if extra else ""
+    extra_code = ""
+    if extra:
+        extra_code = f" | {builder.add_constant(extra)}"
     if not node.get_child("args"):
         builder.add_line(f"return {name}, event{extra_code}")
     elif keeps_others:

@@ -86,11 +86,9 @@ class ToolTable(Mapping[str, ToolMapping]):
 
             if match := re.fullmatch(self._regex, key):
                 return ToolMapping(match.expand(self._name))
-        return (
-            ToolMapping(f"{self._prefix}{key}")
-            if self._prefix and not key.startswith(MCP_PREFIX)
-            else default
-        )
+        if self._prefix and not key.startswith(MCP_PREFIX):
+            return ToolMapping(f"{self._prefix}{key}")
+        return default
 
     def __getitem__(self, key: str) -> ToolMapping:
         return self._table[key]
@@ -112,19 +110,16 @@ def parse_tools(
             f"a table of at most {MAX_TOOLS} tools", f"a table of {len(entries)}"
         )
     table = {name: _parse_tool(node.get_child(name)) for name in entries}
-    prefix = (
-        f"{MCP_PREFIX}{vendor}__"
-        if unknown_tools.read_choice(UNKNOWN_TOOL_POLICIES, UNKNOWN_TOOL_POLICIES[0])
-        == "mcp_prefix"
-        else ""
-    )
+    prefix = ""
+    if unknown_tools.read_choice(UNKNOWN_TOOL_POLICIES, UNKNOWN_TOOL_POLICIES[0]) == "mcp_prefix":
+        prefix = f"{MCP_PREFIX}{vendor}__"
     if not other_tools:
-        return ToolTable(table, "", "", prefix) if prefix else table
+        if prefix:
+            return ToolTable(table, "", "", prefix)
+        return table
     other_tools.read_table(("regex", "name"))
-    regex, name = (
-        other_tools.get_child("regex").read_text(),
-        other_tools.get_child("name").read_text(),
-    )
+    regex = other_tools.get_child("regex").read_text()
+    name = other_tools.get_child("name").read_text()
     if not other_tools.source.is_bundled:
         _check_groups(other_tools, name)
     return ToolTable(table, regex, name, prefix)
@@ -198,11 +193,9 @@ def _find_plain_renaming(
     renames: dict[str, str] = {}
     converters: dict[str, Callable[[Any], Any]] = {}
     for claude_name, value in table.items():
-        path = (
-            value.get("path")
-            if isinstance(value, dict) and set(value) == {"path", "times"}
-            else value
-        )
+        path = value
+        if isinstance(value, dict) and set(value) == {"path", "times"}:
+            path = value.get("path")
         if not isinstance(path, str) or not path.isidentifier() or path in renames:
             return None
         renames[path] = claude_name

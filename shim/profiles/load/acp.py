@@ -131,7 +131,8 @@ class AcpAdapter(ProfileAdapter):
 
     def __init__(self, base: ProfileAdapter) -> None:
         vars(self).update(vars(base))
-        source, table = self.node.source, self.node.value
+        source = self.node.source
+        table = self.node.value
         self._acp_node = acp_node = self.node.get_child("acp")
         acp = acp_node.read_keys(ACP_KEYS)
         launch_table = {
@@ -221,7 +222,9 @@ class AcpAdapter(ProfileAdapter):
             return True
         if rule.tool == ANY_TOOL:
             return ANY_TOOL in self._prompted_tools
-        return rule.tool.startswith(MCP_PREFIX) and MCP_PREFIX in self._prompted_tools
+        if not rule.tool.startswith(MCP_PREFIX):
+            return False
+        return MCP_PREFIX in self._prompted_tools
 
 
 class AcpOnlyAdapter(AcpAdapter):
@@ -243,21 +246,18 @@ def expand_acp_profile(node: ConfigNode) -> dict[str, Any]:
             raise node.get_child(key).build_error(
                 'left out of a profile with `protocol = "acp"`', description="there"
             )
-    table, acp_table = dict(node.read_table()), dict(node.get_child("acp").read_table(ACP_KEYS))
+    table = dict(node.read_table())
+    acp_table = dict(node.get_child("acp").read_table(ACP_KEYS))
     launch_table = {"argv": [], "prompt": {"via": "stdin"}, **node.get_child("launch").read_table()}
-    has_questions, has_modes = (
-        bool(acp_table.get("asks")),
-        "permission_args" in launch_table or "permission_args" in acp_table,
-    )
+    has_questions = bool(acp_table.get("asks"))
+    has_modes = "permission_args" in launch_table or "permission_args" in acp_table
     if not has_modes:  # a mode below the widest needs an agent that asks
-        supports_plan = (
-            has_questions and "plan" in node.get_child("acp").get_child("modes").read_table()
-        )
-        strict_modes = (
-            ("acceptEdits", "dontAsk", *(("plan",) if supports_plan else ()))
-            if has_questions
-            else ()
-        )
+        supports_plan = False
+        if has_questions:
+            supports_plan = "plan" in node.get_child("acp").get_child("modes").read_table()
+        strict_modes = ()
+        if has_questions:
+            strict_modes = ("acceptEdits", "dontAsk", *(("plan",) if supports_plan else ()))
         acp_table["permission_args"] = {
             mode: [] for mode in ("default", *strict_modes, BYPASS_MODE)
         }
@@ -293,4 +293,6 @@ def _parse_call_format(acp: dict[str, Any]) -> "AcpToolCallFormat":
 def _compile_pattern(text: str) -> "re.Pattern[str] | None":
     import re
 
-    return re.compile(text) if text else None
+    if text:
+        return re.compile(text)
+    return None

@@ -124,7 +124,10 @@ def _compile_arg(
     """One word: literal, or with placeholders; a word that has nothing to be filled with is left
     out.
     """
-    text = node.value if node.value == "" else node.read_text()
+    if node.value == "":
+        text = node.value
+    else:
+        text = node.read_text()
     pieces = _split_placeholders(text)
     names = pieces[1::2]
     if not names:
@@ -153,7 +156,9 @@ def _compile_arg(
         raise node.build_error(
             'a word such as "--prompt={prompt}", because prompt.dash_guard is equals'
         )
-    leading_args = ["--"] if has_prompt and delivery.dash_guard == "--" else []
+    leading_args = []
+    if has_prompt and delivery.dash_guard == "--":
+        leading_args = ["--"]
 
     def format_arg(values: PlaceholderValues) -> list[str]:
         if has_prompt and not values["prompt_argument"]:
@@ -201,4 +206,6 @@ def _escape_dash(arg: str, name: str) -> str:
 
 
 def _format_value(value: Any) -> str:
-    return value if isinstance(value, str) else ",".join(map(str, value))
+    if isinstance(value, str):
+        return value
+    return ",".join(map(str, value))

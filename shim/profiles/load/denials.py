@@ -110,7 +110,9 @@ class ToolDenialTemplates:
         tools: Tools,
         tools_by_mode: Mapping[str, tuple[str, ...]],
     ) -> None:
-        self._name, self._tools, self._tools_by_mode = name, tools, tools_by_mode
+        self._name = name
+        self._tools = tools
+        self._tools_by_mode = tools_by_mode
         self._config = node.read_keys(DENIAL_KEYS)
         self.binds_subagents = self._config["subagents"]
 
@@ -121,9 +123,9 @@ class ToolDenialTemplates:
         server, tool = _parse_server_rule(rule)
         if server:
             return bool(self._config["server_tool" if tool else "server"])
-        return rule.content is None and rule.tool in {
-            profile_tool.name for profile_tool in self._tools.values()
-        }
+        if rule.content is not None:
+            return False
+        return rule.tool in {profile_tool.name for profile_tool in self._tools.values()}
 
     def can_run_calls_allowed_by_rule(
         self, rule: PermissionRule, request: LaunchRequest, *, runs_allowed_calls_unprompted: bool
@@ -135,12 +137,13 @@ class ToolDenialTemplates:
         is_tool = rule.content is None and rule.tool in {tool.name for tool in self._tools.values()}
         if rule.tool == SUBAGENT_TOOL and not self.binds_subagents:
             return False
-        return (
-            is_tool
-            and mode in self._tools_by_mode
-            and mode != "plan"
-            and (runs_allowed_calls_unprompted or bool(self._config["allow"]))
-        )
+        if not is_tool:
+            return False
+        if mode not in self._tools_by_mode:
+            return False
+        if mode == "plan":
+            return False
+        return runs_allowed_calls_unprompted or bool(self._config["allow"])
 
     def build_tool_denial_config(self, request: LaunchRequest) -> ToolDenialConfig:
         """What the program is told under a request. PermissionModeError where the program might not
@@ -184,16 +187,13 @@ class ToolDenialTemplates:
 
     def _list_denials(self, request: LaunchRequest) -> list[str]:
         """What denies each thing that is denied, in the program's words."""
-        policy, mode = request.policy, request.permission_mode
-        removed_tools, chosen_tools = (
-            set(request.removed_tools),
-            None if policy is None else policy.only_tools,
-        )
-        allowed_tools: set[str] | None = (
-            set(self._tools_by_mode[mode])
-            if mode in self._tools_by_mode and not request.persistent
-            else None
-        )
+        policy = request.policy
+        mode = request.permission_mode
+        removed_tools = set(request.removed_tools)
+        chosen_tools = None if policy is None else policy.only_tools
+        allowed_tools: set[str] | None = None
+        if mode in self._tools_by_mode and not request.persistent:
+            allowed_tools = set(self._tools_by_mode[mode])
         if allowed_tools is not None and policy is not None and mode != "plan":
             allowed_tools |= {rule.tool for rule in policy.allow if rule.content is None}
         if allowed_tools is not None and not self.binds_subagents:
@@ -272,7 +272,9 @@ class ToolDenialTemplates:
 
 
 def _has_rules(request: LaunchRequest) -> bool:
-    return request.policy is not None and request.policy.has_rules
+    if request.policy is None:
+        return False
+    return request.policy.has_rules
 
 
 def _merge_json(base: Any, override: Any) -> Any:
@@ -298,10 +300,13 @@ def _parse_server_rule(rule: PermissionRule) -> tuple[str, str]:
     ):
         return "", ""
     server, _, tool = rule.tool[len(MCP_PREFIX) :].partition("__")
-    tool = "" if tool == "*" else tool
+    if tool == "*":
+        tool = ""
     is_plain = (
         bool(server)
         and _PLAIN_CHARACTERS.issuperset(server)
         and _PLAIN_CHARACTERS.issuperset(tool.replace("_", ""))
     )
-    return (server, tool) if is_plain and not tool.startswith("_") else ("", "")
+    if is_plain and not tool.startswith("_"):
+        return (server, tool)
+    return ("", "")

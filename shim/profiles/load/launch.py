@@ -96,7 +96,8 @@ FORBIDDEN_VARIABLES = frozenset(
     ("PATH", "HOME", "NODE_OPTIONS", "PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP")
 )
 # Our guard against starting ourselves for ever, and what every program needs.
-REQUIRED_PREFIX, REQUIRED_VARIABLES = "SHIM_", frozenset(("PATH", "HOME"))
+REQUIRED_PREFIX = "SHIM_"
+REQUIRED_VARIABLES = frozenset(("PATH", "HOME"))
 RESUME_PATTERN = "[A-Za-z0-9][A-Za-z0-9._:-]{0,127}"
 WIDEST_MODE = "bypassPermissions"
 RULE_MODULES = ("codex_rules", "copilot_rules")  # that tell a program the rules
@@ -388,11 +389,9 @@ def _compile_launch(
     leading_args = launch["command"][1:]
 
     def build_launch(request: LaunchRequest) -> LaunchSpec:
-        invocation, resume, effort = (
-            request.invocation,
-            request.resume_id,
-            request.invocation.effort,
-        )
+        invocation = request.invocation
+        resume = request.resume_id
+        effort = request.invocation.effort
         if resume:
             _check_resumed_session(resume, pattern, name, used_names, fork=invocation.fork_session)
         if (
@@ -457,8 +456,12 @@ def _compile_launch(
             raise FrontendError(
                 f"this {name} keeps no sessions, so none can go on", hint="start a new session"
             )
-        stdin = b"" if is_argument or prompt_path is not None else encode_prompt_stdin(text)
-        denial_config = None if denials is None else denials.build_tool_denial_config(request)
+        stdin = b""
+        if not (is_argument or prompt_path is not None):
+            stdin = encode_prompt_stdin(text)
+        denial_config = None
+        if denials is not None:
+            denial_config = denials.build_tool_denial_config(request)
         files = (
             *(() if prompt_path is None else (prompt_path,)),
             *(() if denial_config is None else denial_config.files),
@@ -539,7 +542,9 @@ def _parse_version_probe(node: ConfigNode) -> VersionProbe:
             'conditions with commas between them, such as ">=0.169,<0.170"',
             str(error) or probe["tested"],
         ) from None
-    args = probe["args"] or DEFAULT_VERSION_PROBE.args
+    args = probe["args"]
+    if not args:
+        args = DEFAULT_VERSION_PROBE.args
     return VersionProbe(args, probe["regex"], probe["tested"])
 
 
@@ -573,11 +578,10 @@ def _parse_programs(node: ConfigNode, launch: dict[str, Any]) -> tuple[str, ...]
         raise node.build_error("a table with `command`", description="a table without `command`")
     for index, program in enumerate(programs):
         if not _is_plain_name(program):
-            wrong_node = (
-                node.get_child("command").get_child(0)
-                if index == 0
-                else node.get_child("programs").get_child(index - 1)
-            )
+            if index == 0:
+                wrong_node = node.get_child("command").get_child(0)
+            else:
+                wrong_node = node.get_child("programs").get_child(index - 1)
             raise wrong_node.build_error(
                 "the name of a program on PATH; `[vendors.NAME] bin` in config.toml may be a path"
             )
@@ -587,12 +591,13 @@ def _parse_programs(node: ConfigNode, launch: dict[str, Any]) -> tuple[str, ...]
 def _is_plain_name(name: str) -> bool:
     """Whether a name is that of a program or a file, and no path."""
     letters = name.replace("-", "").replace("_", "").replace(".", "").replace("+", "")
-    return (
-        name[:1].isalnum()
-        and letters.isalnum()
-        and name.isascii()
-        and len(name) <= MAX_FILE_NAME_CHARS
-    )
+    if not name[:1].isalnum():
+        return False
+    if not letters.isalnum():
+        return False
+    if not name.isascii():
+        return False
+    return len(name) <= MAX_FILE_NAME_CHARS
 
 
 def _is_variant_name(name: str) -> bool:
@@ -689,11 +694,11 @@ def can_allow_rule_add_tool_to_mode(
     allow_rule: "PermissionRule", request: LaunchRequest, mode_tools: ModeTools
 ) -> bool:
     """Return whether an allow rule adds its tool to those of the permission mode."""
-    return (
-        allow_rule.content is None
-        and request.permission_mode in mode_tools
-        and request.permission_mode != "plan"
-    )
+    if allow_rule.content is not None:
+        return False
+    if request.permission_mode not in mode_tools:
+        return False
+    return request.permission_mode != "plan"
 
 
 def _list_chosen_tools(tools: Tools, request: LaunchRequest, name: str) -> list[str]:
@@ -701,12 +706,15 @@ def _list_chosen_tools(tools: Tools, request: LaunchRequest, name: str) -> list[
     FrontendError if it has none.
     """
     chosen = _get_chosen_tools(request)
-    return [] if chosen is None else _list_program_names(tools, chosen, name)
+    if chosen is None:
+        return []
+    return _list_program_names(tools, chosen, name)
 
 
 def _get_chosen_tools(request: LaunchRequest) -> set[str] | None:
     """Return Claude's names of the tools of `--tools`, None without the flag."""
-    chosen, policy = request.invocation.tools, request.policy
+    chosen = request.invocation.tools
+    policy = request.policy
     if chosen is None:
         return None
     return set(chosen if policy is None or policy.only_tools is None else policy.only_tools)
@@ -748,7 +756,11 @@ def _parse_environment(node: ConfigNode) -> dict[str, str]:
 
 
 def _is_variable_name(name: str) -> bool:
-    return name.isidentifier() and name.isascii() and len(name) <= MAX_VARIABLE_NAME_CHARS
+    if not name.isidentifier():
+        return False
+    if not name.isascii():
+        return False
+    return len(name) <= MAX_VARIABLE_NAME_CHARS
 
 
 def _parse_unset_variables(node: ConfigNode) -> tuple[str, ...]:

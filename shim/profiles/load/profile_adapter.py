@@ -62,18 +62,21 @@ class ProfileAdapter(Adapter):
         stream_node = node.get_child("stream")
         self._template = template
         self._mode_tools: ModeTools = template.mode_tools
-        self._load_hook_rules = template.load_rules if template.denials is None else None
-        launch, used_names = template.values, template.used_names
+        if template.denials is None:
+            self._load_hook_rules = template.load_rules
+        else:
+            self._load_hook_rules = None
+        launch = template.values
+        used_names = template.used_names
         events = [event for event in node.value.get("event", ()) if event]
         exit_codes = stream_node.get_child("end").get_child("ok_exit").read_items(20)
         self.programs = template.programs
         self.modes = _parse_modes(launch["permission_args"])
         self.tools = tools
-        self.listed_tools = (
-            profile["listed"]
-            if node.get_child("listed")
-            else tuple(sorted({tool.name for tool in tools.values()}))
-        )
+        if node.get_child("listed"):
+            self.listed_tools = profile["listed"]
+        else:
+            self.listed_tools = tuple(sorted({tool.name for tool in tools.values()}))
         self.unattended = profile["unattended"]
         self.login_hint = launch["login"]
         self.timeouts_s = {
@@ -96,7 +99,10 @@ class ProfileAdapter(Adapter):
             can_repeat_reply=any(event["emit"] == "retract" for event in events),
         )
         acp_node = node.get_child("acp")
-        self._two_way_ref = "shim.profiles.load.acp:AcpAdapter" if acp_node.value else ""
+        if acp_node.value:
+            self._two_way_ref = "shim.profiles.load.acp:AcpAdapter"
+        else:
+            self._two_way_ref = ""
         if module := profile["two_way"]:
             self._two_way_ref = TWO_WAY_ADAPTERS[module]
         acp_command: tuple[str, ...] = ()
@@ -151,7 +157,8 @@ class ProfileAdapter(Adapter):
 
     def list_available_tools(self, request: LaunchRequest) -> tuple[str, ...]:
         """The tools of the permission mode, and those that allow rules and hooks add to it."""
-        policy, mode = request.policy, request.permission_mode
+        policy = request.policy
+        mode = request.permission_mode
         remaining_tools = self._mode_tools.get(mode, self.listed_tools)
         if policy is None or not (policy.allow or policy.hooks):
             return remaining_tools
@@ -177,7 +184,9 @@ class ProfileAdapter(Adapter):
 
     def accepts_rule(self, rule: PermissionRule) -> bool:
         denials = self._template.denials
-        return denials is not None and denials.can_express_rule(rule)
+        if denials is None:
+            return False
+        return denials.can_express_rule(rule)
 
     def allows_unprompted(self, rule: PermissionRule, request: LaunchRequest) -> bool:
         template = self._template
@@ -190,13 +199,15 @@ class ProfileAdapter(Adapter):
             and self._runs_unasked
             and "allowed_tools" in template.used_names
         )
-        return lists_allowed_tools and can_allow_rule_add_tool_to_mode(
-            rule, request, template.mode_tools
-        )
+        if not lists_allowed_tools:
+            return False
+        return can_allow_rule_add_tool_to_mode(rule, request, template.mode_tools)
 
     def can_hook_apply_allow_rule(self, rule: PermissionRule) -> bool:
         load_rules = self._load_hook_rules
-        return load_rules is not None and bool(load_rules().can_hook_apply_allow_rule(rule))
+        if load_rules is None:
+            return False
+        return bool(load_rules().can_hook_apply_allow_rule(rule))
 
 
 def _matches_hook(hook: "SettingsHook", tool: str) -> bool:

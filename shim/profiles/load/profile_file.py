@@ -65,7 +65,9 @@ def load_bundled_profile(path: str) -> ProfileFile:
 
 
 def _read_bundled_data(path: str) -> bytes:
-    loader: Any = shim.__spec__.loader if shim.__spec__ else None
+    loader: Any = None
+    if shim.__spec__:
+        loader = shim.__spec__.loader
     data: bytes = loader.get_data(f"{BUNDLED_FOLDER}/{path}")
     return data
 
@@ -107,7 +109,8 @@ def _merge_base_profiles(
     node = ConfigNode(file.source, file.table)
     if not node.get_child("extends"):
         return node.read_table(), file
-    base, changes = node.get_child("extends").read_text(), dict(node.read_table())
+    base = node.get_child("extends").read_text()
+    changes = dict(node.read_table())
     if base not in bases:
         raise node.get_child("extends").build_error(f"a bundled profile: {', '.join(bases)}")
     del changes["extends"]
@@ -125,7 +128,9 @@ def _import_translator(
 
     from shim.core.adapter.translator import Translator
 
-    match = re.fullmatch(TRANSLATOR_PATTERN, class_path) if isinstance(class_path, str) else None
+    match = None
+    if isinstance(class_path, str):
+        match = re.fullmatch(TRANSLATOR_PATTERN, class_path)
     if match is None:
         raise node.build_error('"module:Class", a module beside the profile', class_path)
     try:

@@ -4,11 +4,9 @@ from shim.core.adapter.adapter import MAX_ARGUMENT_BYTES, LaunchRequest, can_pas
 from shim.core.errors import FrontendError
 from shim.profiles.check.config_node import ConfigKey, ConfigNode
 
-PROMPT_CHANNELS, DASH_GUARDS, LONG_PROMPT_CHANNELS = (
-    ("arg", "stdin", "file"),
-    ("--", "equals", "space", "word", "stdin"),
-    ("stdin", "file", "refuse"),
-)
+PROMPT_CHANNELS = ("arg", "stdin", "file")
+DASH_GUARDS = ("--", "equals", "space", "word", "stdin")
+LONG_PROMPT_CHANNELS = ("stdin", "file", "refuse")
 
 
 PROMPT_KEYS = {
@@ -63,10 +61,15 @@ def split_system_prompts_by_delivery(
     """The system prompt, the appended one, and those that stand before the prompt: without a flag,
     or too long.
     """
-    system = request.invocation.system_prompt or ""
-    appended_system = request.invocation.append_system_prompt or ""
+    system = request.invocation.system_prompt
+    if not system:
+        system = ""
+    appended_system = request.invocation.append_system_prompt
+    if not appended_system:
+        appended_system = ""
     if "append_system_prompt" not in used_placeholder_names:
-        system, appended_system = "\n\n".join(filter(None, (system, appended_system))), ""
+        system = "\n\n".join(filter(None, (system, appended_system)))
+        appended_system = ""
     prompt_prefixes = []
     if system and (
         "system_prompt" not in used_placeholder_names or _count_bytes(system) > MAX_ARGUMENT_BYTES
@@ -83,9 +86,9 @@ def needs_space_before_prompt_argument(dash_guard: str, prompt: str) -> bool:
     """Whether a prompt could be taken for a flag, a file or a subcommand without a space in front
     of it.
     """
-    return (dash_guard in ("space", "word") and prompt.startswith(("-", "@"))) or (
-        dash_guard == "word" and " " not in prompt
-    )
+    if dash_guard in ("space", "word") and prompt.startswith(("-", "@")):
+        return True
+    return dash_guard == "word" and " " not in prompt
 
 
 def _count_bytes(text: str) -> int:

@@ -18,7 +18,8 @@ MAX_FIELDS = 20  # of a form
 MAX_HEADER_CHARS = 12  # of a question's short name, as Claude has it
 OPTION_KEYS = ("oneOf", "anyOf", "enum")  # the keys with the values of a field
 BOOLEAN_CHOICES = {"Yes": True, "No": False}
-DECLINED_RESULT, DISMISSED_RESULT = {"action": "decline"}, {"action": "cancel"}
+DECLINED_RESULT = {"action": "decline"}
+DISMISSED_RESULT = {"action": "cancel"}
 
 
 class OpenElicitationForms:
@@ -52,7 +53,9 @@ class OpenElicitationForms:
         else:
             result = dict(DISMISSED_RESULT if decision.ends_turn else DECLINED_RESULT)
         is_error = result["action"] != "accept"
-        text = "" if is_error else format_ask_user_question_result(decision.updated_input)
+        text = ""
+        if not is_error:
+            text = format_ask_user_question_result(decision.updated_input)
         self.results.append((call_id, text, is_error))
         return result
 
@@ -91,16 +94,21 @@ def build_elicitation_result(
 
     A form without a required answer, or with an answer that it does not offer, is dismissed.
     """
-    answers, fields = as_dict((updated_input or {}).get("answers")), _list_fields(params)
+    answers = as_dict((updated_input or {}).get("answers"))
+    fields = _list_fields(params)
     content = {}
     required = as_dict(params.get("requestedSchema")).get("required")
     for (name, field), text in zip(fields.items(), _list_question_texts(params), strict=True):
-        value = _convert_answer(field, answers[text]) if text in answers else None
+        value = None
+        if text in answers:
+            value = _convert_answer(field, answers[text])
         if value is not None:
             content[name] = value
         elif text in answers or name in as_list(required):
             return dict(DISMISSED_RESULT)
-    return {"action": "accept", "content": content} if content else dict(DISMISSED_RESULT)
+    if content:
+        return {"action": "accept", "content": content}
+    return dict(DISMISSED_RESULT)
 
 
 def format_ask_user_question_result(updated_input: Mapping[str, Any] | None) -> str:
@@ -122,7 +130,9 @@ def _list_question_texts(params: Mapping[str, Any]) -> list[str]:
     texts: list[str] = []
     for name, field in _list_fields(params).items():
         title = str(field.get("title") or field.get("description") or name)
-        text = f"{params.get('message')}\n{title}" if not texts and params.get("message") else title
+        text = title
+        if not texts and params.get("message"):
+            text = f"{params.get('message')}\n{title}"
         texts.append(f"{text} ({name})" if text in texts else text)
     return texts
 
@@ -131,7 +141,9 @@ def _list_options(field: Mapping[str, Any]) -> list[tuple[str, object, Mapping[s
     """Return the label, the value and the description of each value of a field."""
     if field.get("type") == "boolean":
         return [(label, value, {}) for label, value in BOOLEAN_CHOICES.items()]
-    schema = as_dict(field.get("items")) if field.get("type") == "array" else field
+    schema = field
+    if field.get("type") == "array":
+        schema = as_dict(field.get("items"))
     values = next((schema[key] for key in OPTION_KEYS if isinstance(schema.get(key), list)), ())
     options = [option if isinstance(option, dict) else {"const": option} for option in values]
     return [
@@ -142,17 +154,25 @@ def _list_options(field: Mapping[str, Any]) -> list[tuple[str, object, Mapping[s
 
 def _convert_answer(field: Mapping[str, Any], answer: object) -> object:
     """Return the value of a field for an answer, or None if the field cannot have it."""
-    kind, options = field.get("type"), _list_options(field)
+    kind = field.get("type")
+    options = _list_options(field)
     if kind == "array":
-        labels = answer if isinstance(answer, list) else str(answer).split(", ")
+        if isinstance(answer, list):
+            labels = answer
+        else:
+            labels = str(answer).split(", ")
         chosen_values = [_find_option_value(options, label) for label in labels]
-        return None if None in chosen_values else chosen_values
+        if None in chosen_values:
+            return None
+        return chosen_values
     if options:
         return _find_option_value(options, answer)
     if kind not in ("number", "integer"):
         return str(answer)
     try:
-        return int(str(answer)) if kind == "integer" else float(str(answer))
+        if kind == "integer":
+            return int(str(answer))
+        return float(str(answer))
     except ValueError:
         return None
 

@@ -121,7 +121,8 @@ class RpcSession(ChildInput):
         """Return the response to an open request, or None if there is no such request. Continue to
         open the session.
         """
-        request_id, label = message.get("id"), None
+        request_id = message.get("id")
+        label = None
         if request_id.__class__ in (int, str):
             label = self._open_labels.pop(request_id, None)
         if label is None and not self.is_initialized:
@@ -141,7 +142,8 @@ class RpcSession(ChildInput):
         raise NotImplementedError
 
     def _parse_response(self, label: str, message: Mapping[str, Any]) -> RpcResponse:
-        result, error = message.get("result"), message.get("error")
+        result = message.get("result")
+        error = message.get("error")
         if error is not None and not isinstance(error, dict):
             error = {"message": str(error)}
         return RpcResponse(label, as_dict(result), error)
@@ -153,7 +155,8 @@ class RpcSession(ChildInput):
         raise NotImplementedError
 
     def take_outbox(self) -> list[bytes]:
-        lines, self.outbox = self.outbox, []
+        lines = self.outbox
+        self.outbox = []
         return lines
 
     def write_form_results(self, turn: "Turn") -> None:
@@ -200,8 +203,11 @@ class RpcSession(ChildInput):
 
 def format_rpc_error(error: Mapping[str, Any]) -> str:
     """Return the text of an error, with its details."""
-    data, text = error.get("data"), str(error.get("message") or "the agent failed")
-    detail = data.get("details", data.get("message")) if isinstance(data, dict) else data
+    data = error.get("data")
+    text = str(error.get("message") or "the agent failed")
+    detail = data
+    if isinstance(data, dict):
+        detail = data.get("details", data.get("message"))
     if isinstance(detail, str) and detail and detail not in text:
         return f"{text}: {detail}"
     return text

@@ -42,7 +42,10 @@ class ProfileRuleEngine(Translator):
 
     def __init__(self, turn: Turn, *, partial: bool = False) -> None:
         super().__init__(turn, partial=partial)
-        self.id_prefix = f"{turn.writer.create_uuid()[-6:]}_" if self.marks_ids else ""
+        if self.marks_ids:
+            self.id_prefix = f"{turn.writer.create_uuid()[-6:]}_"
+        else:
+            self.id_prefix = ""
         self.vendor_session: object = None
         self.last_notice = ""
         self.usage_counter = VendorUsageCounter(self.usage_means, turn.conversation)
@@ -70,7 +73,8 @@ class ProfileRuleEngine(Translator):
         self._value_hashes.clear()
         self.buffered_blocks.clear()
         self.partial_calls = self._nested = self._server_names = None
-        self.vendor_session, self.last_notice = None, ""
+        self.vendor_session = None
+        self.last_notice = ""
         self.usage_counter.start_turn()
 
     def is_first_occurrence_in_turn(self, values: tuple[Any, ...]) -> bool:
@@ -113,11 +117,9 @@ class ProfileRuleEngine(Translator):
 
     def remove_hidden_tools(self, tool_names: Any) -> Any:
         """The names of a list of tools whose calls are said."""
-        return (
-            [name for name in tool_names if not self.is_hidden_tool(name)]
-            if tool_names.__class__ is list
-            else tool_names
-        )
+        if tool_names.__class__ is list:
+            return [name for name in tool_names if not self.is_hidden_tool(name)]
+        return tool_names
 
     # -- blocks ------------------------------------------------------------------------------------
 
@@ -171,7 +173,11 @@ class ProfileRuleEngine(Translator):
 
     def is_hidden_tool(self, name: Any) -> bool:
         """Whether calls of a tool are left out of the stream."""
-        return self.hides and name.__class__ is str and self.tools.get(name) is None
+        if not self.hides:
+            return False
+        if name.__class__ is not str:
+            return False
+        return self.tools.get(name) is None
 
     @property
     def oldest_open_call_id(self) -> str:
@@ -219,7 +225,9 @@ class ProfileRuleEngine(Translator):
             self.partial_calls.discard_calls()
             return
         for call_id, name, text in self.partial_calls.take_calls(key):
-            arguments = parse_json_text(text, self.diagnostics) if text.strip() else {}
+            arguments = {}
+            if text.strip():
+                arguments = parse_json_text(text, self.diagnostics)
             self.write_call(call_id, name, arguments)
 
     def write_result_with_call(
@@ -257,7 +265,9 @@ class ProfileRuleEngine(Translator):
     def end_message(self, usage: Usage | None, stop_reason: Any, cost: float) -> None:
         """A reply is over; usage and cost as the vendor counts them."""
         self.finish_partial_calls()
-        reason = stop_reason if isinstance(stop_reason, str) else None
+        reason = None
+        if isinstance(stop_reason, str):
+            reason = stop_reason
         if self.usage_means == "request":
             self.turn.end_message(usage, reason, cost)
             return
@@ -296,11 +306,11 @@ class ProfileRuleEngine(Translator):
             # the reason was reported before
             self.turn.outcome_tracker.add_fields(fields)
         elif is_error:
-            kind: TurnEndCause | None = None if limit is None else "limit"
-            error_text, subtype = (
-                str(error or text or self.last_notice or "error"),
-                SUBTYPE_BY_LIMIT.get(str(limit)),
-            )
+            kind: TurnEndCause | None = "limit"
+            if limit is None:
+                kind = None
+            error_text = str(error or text or self.last_notice or "error")
+            subtype = SUBTYPE_BY_LIMIT.get(str(limit))
             self.turn.record_failure(
                 error_text, kind=kind, status=_as_status(code), subtype=subtype, **fields
             )
@@ -338,18 +348,20 @@ class ProfileRuleEngine(Translator):
     @property
     def has_failed(self) -> bool:
         outcome = self.turn.outcome_tracker.outcome
-        return outcome is not None and outcome.kind == "failed"
+        if outcome is None:
+            return False
+        return outcome.kind == "failed"
 
 
 def _shorten(value: Any) -> Any:
     if value.__class__ is str:
         return value[:MAX_COMPARED_CHARS], len(value)
-    return (
-        value
-        if value is None or isinstance(value, (int, float))
-        else str(value)[:MAX_COMPARED_CHARS]
-    )
+    if value is None or isinstance(value, (int, float)):
+        return value
+    return str(value)[:MAX_COMPARED_CHARS]
 
 
 def _as_status(code: Any) -> int | None:
-    return code if code.__class__ is int else None
+    if code.__class__ is int:
+        return code
+    return None

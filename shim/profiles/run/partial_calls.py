@@ -56,8 +56,10 @@ class PartialCalls:
         call = self._calls.get(key)
         if call is not None and is_start_of_new_tool_call(call, call_id, name, fragment):
             self._replace_key(key)
-            call_id = call_id or call.call_id
-            name = name or call.name
+            if not call_id:
+                call_id = call.call_id
+            if not name:
+                name = call.name
             call = None
         if call is None:
             if len(self._calls) >= MAX_PARTIAL_CALLS:
@@ -107,7 +109,9 @@ class PartialCalls:
             calls = list(self._calls.values())
             self._calls.clear()
         else:
-            calls = [self._calls.pop(key)] if key in self._calls else []
+            calls = []
+            if key in self._calls:
+                calls = [self._calls.pop(key)]
         if not self._calls:
             self._size = 0
         return [(call.call_id, call.name, "".join(call.fragments)) for call in calls]
@@ -129,9 +133,9 @@ def is_start_of_new_tool_call(current_call: Any, call_id: Any, name: Any, fragme
     """
     if not current_call.fragments or not current_call.fragments[-1].rstrip().endswith("}"):
         return False
-    is_other = bool(name) and (
-        name != current_call.name or bool(call_id and call_id != current_call.call_id)
-    )
+    is_other = False
+    if bool(name):
+        is_other = name != current_call.name or bool(call_id and call_id != current_call.call_id)
     if not is_other and not (fragment or "").lstrip().startswith("{"):
         return False
     try:

@@ -113,7 +113,9 @@ class SubagentEventWriter:
             del self._open_blocks[parent]
         else:
             self.write_open_blocks(parent)
-        written = "" if key is None else self._written_texts.get((parent, kind, key), "")
+        written = ""
+        if key is not None:
+            written = self._written_texts.get((parent, kind, key), "")
         if written and written.strip() == text.strip():
             return
         if not text.startswith(written):
@@ -186,7 +188,9 @@ class SubagentEventWriter:
         """Remove and return the parent of a call whose pieces are complete, or None for a call of
         the main agent.
         """
-        return self._parents.pop(call_id, None) if call_id.__class__ is str else None
+        if call_id.__class__ is str:
+            return self._parents.pop(call_id, None)
+        return None
 
     def write_result(
         self,
@@ -215,7 +219,9 @@ class SubagentEventWriter:
 
     def record_tool_call_denial(self, call_id: Any, name: Any, arguments: Any) -> None:
         """Record that a call of an agent was denied."""
-        call = self._calls.get(call_id) if call_id.__class__ is str else None
+        call = None
+        if call_id.__class__ is str:
+            call = self._calls.get(call_id)
         if call is None:
             self._engine.record_tool_call_denial(call_id, name, arguments)
         else:

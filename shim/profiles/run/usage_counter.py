@@ -35,16 +35,21 @@ class VendorUsageCounter:
     @property
     def has_unreported_usage(self) -> bool:
         """Whether there is a total that no end has named."""
-        return self._last_usage is not None or bool(self._last_cost)
+        if self._last_usage is not None:
+            return True
+        return bool(self._last_cost)
 
     def build_turn_usage_fields(self, reported_usage: Usage | None, cost: float) -> dict[str, Any]:
         """Usage and cost of the turn, now that it ends with these numbers."""
         if self.usage_meaning == "request":
             return {"usage": reported_usage} | ({"cost": cost} if cost else {})
-        total, cost = reported_usage or self._last_usage, cost or self._last_cost
-        self._last_usage, self._last_cost = None, 0.0
+        total = reported_usage or self._last_usage
+        cost = cost or self._last_cost
+        self._last_usage = None
+        self._last_cost = 0.0
         if self.usage_meaning == "thread_total":
-            cost = max(cost - self._conversation.cost_usd, 0.0) if self._is_resumed else cost
+            if self._is_resumed:
+                cost = max(cost - self._conversation.cost_usd, 0.0)
             total = total and self._subtract_previous(total)
         return {"usage": total} | ({"cost": cost} if cost else {})
 
@@ -53,10 +58,12 @@ class VendorUsageCounter:
         begins at nothing.
         """
         conversation = self._conversation
-        is_new_session = (
-            conversation.session_id is not None and conversation.vendor_session_id is None
-        )
-        return NO_VENDOR_SESSION_USAGE if is_new_session else conversation.vendor_session_usage
+        is_new_session = False
+        if conversation.session_id is not None:
+            is_new_session = conversation.vendor_session_id is None
+        if is_new_session:
+            return NO_VENDOR_SESSION_USAGE
+        return conversation.vendor_session_usage
 
     def _subtract_previous(self, total: Usage) -> Usage:
         """A thread's total without what it had when this turn began; the total is remembered for

@@ -37,7 +37,10 @@ def get_value_at_path(value: Any, path_steps: Sequence[Any]) -> Any:
             # none of them has it: as if it were not there
             return [item for item in values if item is not None] or None
         if step.__class__ is str:
-            value = value.get(step) if value.__class__ is dict else None
+            if value.__class__ is dict:
+                value = value.get(step)
+            else:
+                value = None
         elif value.__class__ is list and -len(value) <= step < len(value):
             value = value[step]
         else:
@@ -47,12 +50,16 @@ def get_value_at_path(value: Any, path_steps: Sequence[Any]) -> Any:
 
 def convert_integer_id_to_text(value: Any) -> Any:
     """An id as text; some vendors count."""
-    return str(value) if value.__class__ is int else value
+    if value.__class__ is int:
+        return str(value)
+    return value
 
 
 def is_equal_literal(value: Any, literal: Any) -> bool:
     """Whether a value is a literal: true is not 1."""
-    return bool(value == literal) and (value.__class__ is bool) is (literal.__class__ is bool)
+    if value != literal:
+        return False
+    return (value.__class__ is bool) is (literal.__class__ is bool)
 
 
 def is_one_of(value: Any, literals: Sequence[Any]) -> bool:
@@ -64,7 +71,9 @@ def find_boolean_or_integer_entry(value: Any, table: dict[str, Any]) -> Any:
     """The entry of a boolean or an integer."""
     if value.__class__ is bool:
         return table.get("true" if value else "false")
-    return table.get(str(value)) if value.__class__ is int else None
+    if value.__class__ is int:
+        return table.get(str(value))
+    return None
 
 
 # -- numbers ---------------------------------------------------------------------------------------
@@ -74,7 +83,9 @@ def to_number(value: Any) -> int | float:
     """A number, or the sum of a list of numbers; 0 for what is none."""
     if value.__class__ is list:
         return sum(to_number(item) for item in value if item.__class__ is not list)
-    return value if value.__class__ is int or value.__class__ is float else 0
+    if value.__class__ is int or value.__class__ is float:
+        return value
+    return 0
 
 
 def add_numbers(*values: Any) -> int | float:
@@ -94,7 +105,9 @@ def multiply_if_number(value: Any, factor: float) -> Any:
     if value.__class__ is not int and value.__class__ is not float:
         return value
     product = value * factor
-    return int(product) if product == product // 1 else product
+    if product == product // 1:
+        return int(product)
+    return product
 
 
 def build_usage(
@@ -128,8 +141,12 @@ def format_value(value: Any) -> str:
 
         return dump_json(value).decode()
     if value.__class__ is bool:
-        return "true" if value else "false"
-    return "" if value is None else str(value)
+        if value:
+            return "true"
+        return "false"
+    if value is None:
+        return ""
+    return str(value)
 
 
 def join_list(values: Any, separator: str) -> Any:
@@ -175,12 +192,11 @@ class LazyPattern:
         import re
 
         compiled = re.compile(self.text)
-        self.search, self.match, self.fullmatch = (
-            compiled.search,
-            compiled.match,
-            compiled.fullmatch,
-        )
-        self.sub, self.finditer = compiled.sub, compiled.finditer
+        self.search = compiled.search
+        self.match = compiled.match
+        self.fullmatch = compiled.fullmatch
+        self.sub = compiled.sub
+        self.finditer = compiled.finditer
         return getattr(compiled, name)
 
 
@@ -203,7 +219,9 @@ def strip_ends(text: Any, pattern: LazyPattern) -> Any:
     if len(text) <= MAX_SEARCHED_CHARS:
         if pattern.is_anchored:  # a search would go on to the end of the text
             match = pattern.match(text)
-            return text[match.end() :] if match else text
+            if match:
+                return text[match.end() :]
+            return text
         return pattern.sub("", text)
     # Where the first look ends is not the end of the text.
     spans = {
@@ -214,7 +232,8 @@ def strip_ends(text: Any, pattern: LazyPattern) -> Any:
     spans.update(
         span_match.span() for span_match in pattern.finditer(text, len(text) - MAX_SEARCHED_CHARS)
     )
-    remaining, end_of_last = [], 0
+    remaining = []
+    end_of_last = 0
     for start, end in sorted(spans):
         if start >= end_of_last:
             remaining.append(text[end_of_last:start])
@@ -236,7 +255,9 @@ def unwrap_shell_command(command: Any) -> Any:
         args = shlex.split(command)
     except ValueError:
         return command
-    return args[2] if len(args) == 3 and args[1] in _COMMAND_FLAGS else command
+    if len(args) == 3 and args[1] in _COMMAND_FLAGS:
+        return args[2]
+    return command
 
 
 # -- what compiled rules and tools know by name: nothing else is there for them --------------------

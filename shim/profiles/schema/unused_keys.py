@@ -56,7 +56,9 @@ def build_unused_key_warnings(profile: Mapping[str, Any], source: ConfigSource) 
         key_text = format_key_path(keys)
         if name.startswith("emit."):
             key_text = f"{key_text} = {format_as_toml(name.removeprefix('emit.'))}"
-        successor = f"; write {successors[name]} instead" if successors[name] else ""
+        successor = ""
+        if successors[name]:
+            successor = f"; write {successors[name]} instead"
         warnings[name] = (
             f"{source.path}:{find_key_line(text, keys)}: no bundled profile uses `{key_text}`, "
             f"and a later version may remove it{successor}"
@@ -67,7 +69,9 @@ def build_unused_key_warnings(profile: Mapping[str, Any], source: ConfigSource) 
 def list_profile_keys(profile: Mapping[str, Any]) -> Iterator[ProfileKey]:
     """Yield each key and operator of a profile that has a meaning of its own."""
     for table in _TABLES:
-        keys: ConfigKeys = tuple(table.split(".")) if table else ()
+        keys: ConfigKeys = ()
+        if table:
+            keys = tuple(table.split("."))
         for key in _get(profile, keys):
             yield ProfileKey(f"{table}.{key}".lstrip("."), (*keys, key))
     for table in ("launch", "acp"):
