@@ -57,16 +57,14 @@ class HostUnavailableError(FrontendError):
     """
 
     def __init__(self, session_id: str, reason: str = "", *, is_running: bool = False) -> None:
-        suffix = f" ({reason})" if reason else ""
-        problem, hint = (
-            "does not live on its own",
-            f"`claude respawn {shorten_session_id(session_id)}` begins it again",
-        )
+        suffix = ""
+        if reason:
+            suffix = f" ({reason})"
+        problem = "does not live on its own"
+        hint = f"`claude respawn {shorten_session_id(session_id)}` begins it again"
         if is_running:
-            problem, hint = (
-                "has a host that closed the connection",
-                "`claude agents --json` shows whether it goes on",
-            )
+            problem = "has a host that closed the connection"
+            hint = "`claude agents --json` shows whether it goes on"
         super().__init__(f"the session {session_id} {problem}{suffix}", hint=hint)
         self.reason = reason
 
@@ -78,16 +76,13 @@ class HostNotAnsweringError(SystemResourceError):
 
     def __init__(self, session_id: str, pid: int | None, reason: str = NOT_ANSWERING) -> None:
         stop_hint = f"`claude stop {shorten_session_id(session_id)}` ends the session"
-        wait_hint = (
-            f"`kill -CONT {pid}` lets a process go on that was halted"
-            if pid
-            else "it is being started"
-        )
-        hint = (
-            f"{wait_hint}, {stop_hint}"
-            if reason == NOT_ANSWERING
-            else f"try again once one of them has left; {stop_hint}"
-        )
+        wait_hint = "it is being started"
+        if pid:
+            wait_hint = f"`kill -CONT {pid}` lets a process go on that was halted"
+        if reason == NOT_ANSWERING:
+            hint = f"{wait_hint}, {stop_hint}"
+        else:
+            hint = f"try again once one of them has left; {stop_hint}"
         super().__init__(
             f"the session {session_id} has a host that {reason}" + (f" (pid {pid})" if pid else ""),
             hint=hint,
@@ -116,7 +111,9 @@ class HostConnection:
     @property
     def welcome_timeout_s(self) -> float:
         """The time to wait for a welcome."""
-        return WELCOME_TIMEOUT_S if self.pid is None else ANSWER_TIMEOUT_S
+        if self.pid is None:
+            return WELCOME_TIMEOUT_S
+        return ANSWER_TIMEOUT_S
 
     # -- asynchronous form -------------------------------------------------------------------------
 
@@ -210,17 +207,22 @@ class HostConnection:
         """Yield the frames that arrive within `timeout_s`, until the host closes the connection or
         `stop_descriptor` becomes readable.
         """
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        sources = [self.fileno()] if stop_descriptor is None else [self.fileno(), stop_descriptor]
+        deadline = None
+        if timeout_s is not None:
+            deadline = time.monotonic() + timeout_s
+        if stop_descriptor is None:
+            sources = [self.fileno()]
+        else:
+            sources = [self.fileno(), stop_descriptor]
         while True:
             while self._received_frames:
                 yield self._received_frames.popleft()
-            remaining_s = None if deadline is None else deadline - time.monotonic()
-            ready = (
-                []
-                if remaining_s is not None and remaining_s <= 0
-                else select.select(sources, [], [], remaining_s)[0]
-            )
+            remaining_s = None
+            if deadline is not None:
+                remaining_s = deadline - time.monotonic()
+            ready = []
+            if not (remaining_s is not None and remaining_s <= 0):
+                ready = select.select(sources, [], [], remaining_s)[0]
             if not ready or stop_descriptor in ready or not self._receive_chunk():
                 return
 
@@ -400,7 +402,9 @@ def _open_connection(
     Raise HostUnavailableError and HostNotAnsweringError as `connect_to_session` does.
     """
     session = registry.find_session(session_id, environment)
-    pid = None if session is None else session.metadata["pid"]
+    pid = None
+    if session is not None:
+        pid = session.metadata["pid"]
     try:
         host_socket = sockets.connect_to_host(registry.get_session_folder(session_id, environment))
     except BlockingIOError:  # the backlog is full, so the host does not accept connections
@@ -415,7 +419,9 @@ def _open_connection(
             session_id,
             environment,
         ) from None
-    cursor = None if after is None else after._asdict()
+    cursor = None
+    if after is not None:
+        cursor = after._asdict()
     hello_frame = {
         "kind": "hello",
         "protocol": PROTOCOL_VERSION,

@@ -26,7 +26,9 @@ from shim.core.reading.bounded_dict import BoundedDict
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.values import as_dict, as_list, list_dicts
 
-YES, NO, ALWAYS = "yes", "no", "always"
+YES = "yes"
+NO = "no"
+ALWAYS = "always"
 CHOICES_BY_INPUT = {"y": YES, "yes": YES, "n": NO, "no": NO, "a": ALWAYS, "always": ALWAYS}
 DENIED_MESSAGE = "The user does not want this call to run."
 
@@ -43,9 +45,9 @@ class PermissionPrompt(NamedTuple):
 
     def format_input_prompt(self) -> str:
         """Return the text before the cursor."""
-        always_option = (
-            f", a = {self.describe_always_allow_choice('run')}" if self.permission_updates else ""
-        )
+        always_option = ""
+        if self.permission_updates:
+            always_option = f", a = {self.describe_always_allow_choice('run')}"
         return escape_control_chars(f"  y = yes, n = no{always_option}: ").replace("\n", " ")
 
     def describe_always_allow_choice(self, scope: str) -> str:
@@ -104,14 +106,16 @@ class PermissionPromptQueue:
         self._update_current()
 
     def _update_current(self) -> bool:
-        request_id, current = next(iter(self._open_requests), None), self.current
+        request_id = next(iter(self._open_requests), None)
+        current = self.current
         if request_id == (None if current is None else current.request_id):
             return False
-        self.current = (
-            None
-            if request_id is None
-            else build_permission_prompt(request_id, self._open_requests[request_id], self._cwd)
-        )
+        if request_id is None:
+            self.current = None
+        else:
+            self.current = build_permission_prompt(
+                request_id, self._open_requests[request_id], self._cwd
+            )
         return True
 
 
@@ -153,11 +157,9 @@ def build_decision_body(
     }
     if always and request:
         # With another input, the rule must match the call that runs, not the requested one.
-        final_request = (
-            request
-            if replacement_input is None
-            else {**request, "input": replacement_input, "permission_suggestions": None}
-        )
+        final_request = request
+        if replacement_input is not None:
+            final_request = {**request, "input": replacement_input, "permission_suggestions": None}
         prompt = build_permission_prompt("", final_request, cwd)
         if not prompt.permission_updates:
             raise FrontendError(
@@ -205,7 +207,8 @@ def _extract_allow_rules(suggestion: Mapping[str, Any]) -> list[dict[str, str]]:
         return []
     allow_rules = list[dict[str, str]]()
     for rule in map(as_dict, as_list(suggestion.get("rules"))):
-        name, content = rule.get("toolName"), rule.get("ruleContent")
+        name = rule.get("toolName")
+        content = rule.get("ruleContent")
         if (
             not isinstance(name, str)
             or not isinstance(content, str | None)
@@ -220,9 +223,9 @@ def _extract_allow_rules(suggestion: Mapping[str, Any]) -> list[dict[str, str]]:
 
 
 def _format_rule(rule: Mapping[str, str]) -> str:
-    return (
-        f"{rule['toolName']}({rule['ruleContent']})" if "ruleContent" in rule else rule["toolName"]
-    )
+    if "ruleContent" in rule:
+        return f"{rule['toolName']}({rule['ruleContent']})"
+    return rule["toolName"]
 
 
 def find_narrowest_allow_rule(tool: str, tool_input: Mapping[str, Any], cwd: str) -> str | None:
@@ -247,7 +250,9 @@ def _list_candidate_rules(tool: str, tool_input: Mapping[str, Any], cwd: str) ->
         command = tool_input.get("command")
         # A star would match more than this command.
         is_exact = isinstance(command, str) and not set(command) & set("*\n")
-        return [f"{tool}({command})"] if is_exact else []
+        if is_exact:
+            return [f"{tool}({command})"]
+        return []
     path = next(
         (
             value
@@ -257,21 +262,25 @@ def _list_candidate_rules(tool: str, tool_input: Mapping[str, Any], cwd: str) ->
         "",
     )
     if tool in CHANGE_TOOLS or tool in READ_TOOLS:
-        rule_tool = "Edit" if tool in CHANGE_TOOLS else "Read"
+        rule_tool = "Read"
+        if tool in CHANGE_TOOLS:
+            rule_tool = "Edit"
         path = posixpath.normpath(posixpath.join(cwd, path))
         # A rule about a folder applies to all files below it, and the prompt shows none of them.
         allows_more = set(path) & set("*?[!\\") or (
             tool != CONTENT_SEARCH_TOOL and os.path.isdir(path)
         )
-        return (
-            [f"{rule_tool}(./**)"]
-            if is_path_below(path, cwd)
-            else []
-            if allows_more
-            else [f"{rule_tool}(/{path})"]
-        )
+        if is_path_below(path, cwd):
+            return [f"{rule_tool}(./**)"]
+        if allows_more:
+            return []
+        return [f"{rule_tool}(/{path})"]
     if tool == "WebFetch":
         url = tool_input.get("url")
-        host = urlsplit(url).hostname if isinstance(url, str) else None
-        return [f"WebFetch(domain:{host})"] if host else []
+        host = None
+        if isinstance(url, str):
+            host = urlsplit(url).hostname
+        if host:
+            return [f"WebFetch(domain:{host})"]
+        return []
     return [tool]

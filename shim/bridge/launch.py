@@ -104,7 +104,8 @@ def start_host(
     Raise SessionRunningError if the session has a host, and FrontendError if no host can be
     started.
     """
-    session_id = session_id or create_uuid()
+    if not session_id:
+        session_id = create_uuid()
     spec = spec._replace(cwd=spec.cwd or get_working_directory())
     if not (os.path.isdir(spec.cwd) and os.access(spec.cwd, os.X_OK)):
         raise FrontendError(
@@ -116,7 +117,8 @@ def start_host(
     folder = create_session_folder(session_id, environment)
     is_new = registry.read_metadata(folder) is None and registry.restore_metadata(folder) is None
     spec = _restore_fork_source(spec, folder)
-    host_lock, listener = None, None
+    host_lock = None
+    listener = None
     try:
         host_lock = _acquire_lock(folder)
         if host_lock is None:
@@ -162,7 +164,9 @@ def _check_utf8(session_id: str, spec: SessionSpec) -> None:
             not text.isascii()
             and text.encode("utf-8", "surrogateescape").decode("utf-8", "replace") != text
         ):
-            subject = "its folder" if text is spec.cwd else "the argument"
+            subject = "the argument"
+            if text is spec.cwd:
+                subject = "its folder"
             raise FrontendError(
                 f"no host can be started for the session {session_id}: "
                 f"{subject} {escape_control_chars(text)} is not UTF-8",
@@ -175,12 +179,11 @@ def _restore_fork_source(spec: SessionSpec, folder: str) -> SessionSpec:
 
     A copy that has no message yet is made again.
     """
-    start_data = (
-        registry.load_session_start_data(folder)
-        if spec.resumes and not (spec.forked or spec.beginning)
-        else None
-    )
-    forked_id, fork_args = (start_data or {}).get("forked"), (start_data or {}).get("beginning")
+    start_data = None
+    if spec.resumes and not (spec.forked or spec.beginning):
+        start_data = registry.load_session_start_data(folder)
+    forked_id = (start_data or {}).get("forked")
+    fork_args = (start_data or {}).get("beginning")
     if not (isinstance(forked_id, str) and isinstance(fork_args, list)):
         return spec
     return spec._replace(
@@ -201,7 +204,10 @@ def respawn_session(
     spec = read_session_spec(session.folder)
     check_flag_files_exist(session, parse_argv(spec.arguments))
     # If the session is not a copy, dropping messages again would also drop newer ones.
-    fork_args = spec.beginning if spec.forked else ()
+    if spec.forked:
+        fork_args = spec.beginning
+    else:
+        fork_args = ()
     new_spec = spec._replace(prompt=prompt, prompt_id=prompt_id, resumes=True, beginning=fork_args)
     return start_host(new_spec, environment, session.session_id)
 
@@ -267,10 +273,8 @@ def build_resume_invocation(
         and (is_copy or requested.settings not in (None, settings))
         and not _is_missing_file(settings)
     ):
-        start_invocation, requested = (
-            _inline_settings(start_invocation),
-            _inline_settings(requested),
-        )
+        start_invocation = _inline_settings(start_invocation)
+        requested = _inline_settings(requested)
     return merge_resume_flags(
         extract_restricting_flags(start_invocation) if is_copy else start_invocation, requested
     )
@@ -281,11 +285,9 @@ def _inline_settings(invocation: Invocation) -> Invocation:
     from shim.state.claude_settings import load_settings_from_flag
 
     settings = invocation.settings
-    return (
-        invocation._replace(settings=dump_json(load_settings_from_flag(settings)).decode())
-        if settings
-        else invocation
-    )
+    if settings:
+        return invocation._replace(settings=dump_json(load_settings_from_flag(settings)).decode())
+    return invocation
 
 
 def check_flag_files_exist(
@@ -298,13 +300,12 @@ def check_flag_files_exist(
     """
     for field in FILE_FLAG_FIELDS:
         value = getattr(start_invocation, field)
-        file_names = (
-            value
-            if isinstance(value, tuple)
-            else ()
-            if requested and getattr(requested, field)
-            else (value,)
-        )
+        if isinstance(value, tuple):
+            file_names = value
+        elif requested and getattr(requested, field):
+            file_names = ()
+        else:
+            file_names = (value,)
         for file_name in filter(None, file_names):
             path = os.path.join(str(session.metadata["cwd"]), file_name)
             if _is_missing_file(file_name, path):
@@ -317,7 +318,9 @@ def check_flag_files_exist(
 
 def _is_missing_file(value: str, path: str = "") -> bool:
     """Return whether a value names a file that does not exist. The value may also be JSON."""
-    return not is_json(value) and not os.path.exists(path or value)
+    if is_json(value):
+        return False
+    return not os.path.exists(path or value)
 
 
 def reap_exited_hosts() -> None:
@@ -351,7 +354,11 @@ def _build_metadata(session_id: str, folder: str, spec: SessionSpec) -> dict[str
         derive_session_name,  # imported late, because commands that start no host do not need it
     )
 
-    previous = registry.read_metadata(folder) or registry.restore_metadata(folder) or {}
+    previous = registry.read_metadata(folder)
+    if not previous:
+        previous = registry.restore_metadata(folder)
+    if not previous:
+        previous = {}
     now_ms = int(time.time() * 1000)
     needs_prompt = spec.prompt is None
     return {
@@ -413,10 +420,8 @@ def _spawn_host(
     from shim.process.spawn import DEFAULT_SIGNALS, disable_descriptor_inheritance
 
     disable_descriptor_inheritance()
-    stderr_descriptor, local_descriptors = (
-        _open_stderr_file(os.path.join(folder, registry.STDERR_FILE)),
-        (host_lock, listener.fileno()),
-    )
+    stderr_descriptor = _open_stderr_file(os.path.join(folder, registry.STDERR_FILE))
+    local_descriptors = (host_lock, listener.fileno())
     # The descriptors have other numbers in the host. So ours stay non-inheritable, and a process
     # that another thread starts does not get them.
     host_descriptors = [

@@ -81,7 +81,9 @@ class RecordedSessionLog:
     @property
     def first_line_number(self) -> int:
         """The number of the oldest line."""
-        return self._log_files[0].first_number if self._log_files else self._last_number + 1
+        if self._log_files:
+            return self._log_files[0].first_number
+        return self._last_number + 1
 
     @property
     def last_line_number(self) -> int:
@@ -116,7 +118,8 @@ class RecordedSessionLog:
     def _write_batch(self, records: Sequence[SessionLogRecord]) -> None:
         if self._descriptor < 0 or self._log_files[-1].size_bytes >= self._max_file_bytes:
             self._start_next_file(records[0].at_ms)
-        file, data = self._log_files[-1], []
+        file = self._log_files[-1]
+        data = []
         file.extend_index(self._last_number + 1, file.size_bytes, self._encoder.encoded_time_s)
         for record in records:
             elapsed_s = max(0, record.at_ms - self._file_start_ms) / 1000
@@ -141,7 +144,8 @@ class RecordedSessionLog:
 
     def _start_next_file(self, start_ms: int) -> None:
         self.close()
-        self._encoder, self._file_start_ms = RecordingEncoder(), start_ms
+        self._encoder = RecordingEncoder()
+        self._file_start_ms = start_ms
         first_number = self._last_number + 1
         path = os.path.join(self._folder, f"{self.generation:06}-{first_number:010}{CAST_SUFFIX}")
         start_s = start_ms / 1000
@@ -184,7 +188,8 @@ class RecordedSessionLog:
         """
         if self._descriptor < 0:
             return
-        descriptor, self._descriptor = self._descriptor, -1
+        descriptor = self._descriptor
+        self._descriptor = -1
         try:
             if self._write_error is None:
                 write_all(descriptor, self._encoder.encode_recording_end(0.0))
@@ -199,13 +204,13 @@ class RecordedSessionLog:
         self, after_number: int, max_lines: int, max_bytes: int = READ_BATCH_BYTES
     ) -> Sequence[SessionLogEntry]:
         """Return the lines after a number: at most `max_lines`, and about `max_bytes` bytes."""
-        entries, total_bytes = list[SessionLogEntry](), 0
+        entries = list[SessionLogEntry]()
+        total_bytes = 0
         for index, file in enumerate(self._log_files):
-            next_first = (
-                self._log_files[index + 1].first_number
-                if index + 1 < len(self._log_files)
-                else self._last_number + 1
-            )
+            if index + 1 < len(self._log_files):
+                next_first = self._log_files[index + 1].first_number
+            else:
+                next_first = self._last_number + 1
             if next_first - 1 <= after_number:
                 continue
             for entry in file.read_entries(after_number):
@@ -264,7 +269,10 @@ class _LogFile:
                 pieces.append(line.data)
                 if not line.has_newline:
                     continue
-                full_line = b"".join(pieces) if len(pieces) > 1 else line.data
+                if len(pieces) > 1:
+                    full_line = b"".join(pieces)
+                else:
+                    full_line = line.data
                 pieces.clear()
                 if not needs_log_line_number(full_line):
                     continue

@@ -103,10 +103,8 @@ def get_session_folder(session_id: str, environment: Mapping[str, str]) -> str:
 
 def create_session_folder(session_id: str, environment: Mapping[str, str]) -> str:
     """Return the folder of a session. Create it if needed. Raise FrontendError if that fails."""
-    private_folder, folder = (
-        get_bridge_folder(environment),
-        get_session_folder(session_id, environment),
-    )
+    private_folder = get_bridge_folder(environment)
+    folder = get_session_folder(session_id, environment)
     try:
         for path in (os.path.dirname(private_folder), private_folder):
             # `makedirs` applies the mode only to the last folder of the path.
@@ -154,7 +152,8 @@ def _list_session_ids(environment: Mapping[str, str]) -> tuple[list[str], list[s
     A host ends if its socket file is removed, so a folder without one has no running session.
     Therefore running sessions are found among any number of folders without reading their files.
     """
-    running_ids, other_ids = list[str](), list[tuple[float, str]]()
+    running_ids = list[str]()
+    other_ids = list[tuple[float, str]]()
     bridge_folder = get_bridge_folder(environment)
     if can_others_write_dir(bridge_folder):
         return [], []
@@ -187,16 +186,17 @@ def find_session_trusting_metadata(
 
 def has_session_ended(metadata: Mapping[str, Any]) -> bool:
     """Return whether the metadata is that of a life that ended by itself or was cleaned up."""
-    return metadata["state"] not in ACTIVE_STATES and not (
-        metadata.get("status") or metadata.get("pid")
-    )
+    if metadata["state"] in ACTIVE_STATES:
+        return False
+    return not (metadata.get("status") or metadata.get("pid"))
 
 
 def find_session(session_id: str, environment: Mapping[str, str]) -> SessionRecord | None:
     """Return the session with a UUID, or None if it was never a background session. Clean up after
     a dead host.
     """
-    canonical_id, bridge_folder = canonicalize_uuid(session_id), get_bridge_folder(environment)
+    canonical_id = canonicalize_uuid(session_id)
+    bridge_folder = get_bridge_folder(environment)
     if canonical_id is None or can_others_write_dir(bridge_folder):
         return None
     folder = os.path.join(bridge_folder, canonical_id)
@@ -210,7 +210,8 @@ def find_session(session_id: str, environment: Mapping[str, str]) -> SessionReco
     except OSError:
         is_dead = not sockets.is_host_listening(folder)
         # Without the lock, no file is written.
-        metadata = _end_metadata(metadata) if is_dead else metadata
+        if is_dead:
+            metadata = _end_metadata(metadata)
     return SessionRecord(canonical_id, folder, not is_dead, metadata)
 
 
@@ -224,11 +225,9 @@ def _find_damaged_session(session_id: str, folder: str) -> SessionRecord | None:
     metadata = restore_metadata(folder)
     try:
         with lock.probe_session_host_lock(folder) as is_dead:
-            return (
-                SessionRecord(session_id, folder, False, metadata)
-                if is_dead and metadata is not None
-                else None
-            )
+            if is_dead and metadata is not None:
+                return SessionRecord(session_id, folder, False, metadata)
+            return None
     except OSError:
         return None
 
@@ -244,7 +243,9 @@ def restore_metadata(folder: str) -> dict[str, Any] | None:
     ]
     if not file_names:
         return None
-    start_data = load_session_start_data(folder) or {}
+    start_data = load_session_start_data(folder)
+    if not start_data:
+        start_data = {}
     restored = {
         key: start_data[key]
         for key in RESTORED_KEYS
@@ -260,7 +261,9 @@ def restore_metadata(folder: str) -> dict[str, Any] | None:
         "started": written_ms,
         "id": shorten_session_id(os.path.basename(folder)),
     }
-    reason = "cannot be read" if METADATA_FILE in file_names else "is missing"
+    reason = "is missing"
+    if METADATA_FILE in file_names:
+        reason = "cannot be read"
     detail = DAMAGED_DETAIL.format(reason)
     return {
         **defaults,
@@ -273,9 +276,9 @@ def restore_metadata(folder: str) -> dict[str, Any] | None:
 
 def is_metadata_damaged(metadata: Mapping[str, Any]) -> bool:
     """Return whether the metadata of a session could not be read."""
-    return metadata.get("protocol") is None and str(metadata.get("detail")).startswith(
-        DAMAGED_DETAIL.partition("{")[0]
-    )
+    if metadata.get("protocol") is not None:
+        return False
+    return str(metadata.get("detail")).startswith(DAMAGED_DETAIL.partition("{")[0])
 
 
 def list_sessions_by_id_prefix(
@@ -285,7 +288,9 @@ def list_sessions_by_id_prefix(
     reference = reference.lower()
     if canonicalize_uuid(reference) is not None:
         session = find_session(reference, environment)
-        return [] if session is None else [session]
+        if session is None:
+            return []
+        return [session]
     return [
         session
         for session in list_sessions(environment)
@@ -296,7 +301,9 @@ def list_sessions_by_id_prefix(
 def is_session_running(session_id: str, environment: Mapping[str, str]) -> bool:
     """Return whether a session has a running host."""
     session = find_session(session_id, environment)
-    return session is not None and session.is_running
+    if session is None:
+        return False
+    return session.is_running
 
 
 def _clean_up_dead_host(folder: str, metadata: dict[str, Any]) -> dict[str, Any]:
@@ -314,11 +321,9 @@ def _clean_up_dead_host(folder: str, metadata: dict[str, Any]) -> dict[str, Any]
 
 def _end_metadata(metadata: dict[str, Any]) -> dict[str, Any]:
     """Return the metadata of a session whose host is dead."""
-    died = (
-        {"state": "failed", "detail": HOST_DIED_DETAIL}
-        if metadata["state"] in ACTIVE_STATES
-        else {}
-    )
+    died = {}
+    if metadata["state"] in ACTIVE_STATES:
+        died = {"state": "failed", "detail": HOST_DIED_DETAIL}
     return {
         **metadata,
         "status": None,
@@ -334,10 +339,12 @@ def describe_unanswered_messages(metadata: Mapping[str, Any]) -> str:
     """Describe the messages that had no answer when the session ended. Return "" if there were
     none.
     """
-    count = metadata.get("unanswered") or 0
-    return (
-        f"{count} {'message was' if count == 1 else 'messages were'} not answered" if count else ""
-    )
+    count = metadata.get("unanswered")
+    if not count:
+        count = 0
+    if count:
+        return f"{count} {'message was' if count == 1 else 'messages were'} not answered"
+    return ""
 
 
 # -- removal ---------------------------------------------------------------------------------------
@@ -349,7 +356,8 @@ def remove_old_sessions(environment: Mapping[str, str], days: float) -> int:
 
     Running sessions are never removed.
     """
-    ended_sessions, removed_count = list[tuple[float, SessionRecord]](), 0
+    ended_sessions = list[tuple[float, SessionRecord]]()
+    removed_count = 0
     for session_id in (
         session_id for session_ids in _list_session_ids(environment) for session_id in session_ids
     ):
@@ -404,7 +412,8 @@ def remove_session(session: SessionRecord) -> bool:
 
 # Key → the types of its value. A value that is missing or has another type becomes None, or the
 # default in _DEFAULTS.
-_TEXT_TYPES, _NUMBER_TYPES = (str,), (int, float)
+_TEXT_TYPES = (str,)
+_NUMBER_TYPES = (int, float)
 _KEY_TYPES: Mapping[str, tuple[type, ...]] = {
     "id": _TEXT_TYPES, "session": _TEXT_TYPES, "cwd": _TEXT_TYPES, "vendor": _TEXT_TYPES,
     "name": _TEXT_TYPES, "created": _NUMBER_TYPES, "started": _NUMBER_TYPES, "pid": (int,), "generation": (int,),
@@ -444,7 +453,8 @@ def write_metadata(folder: str, metadata: Mapping[str, Any]) -> None:
     A full disk may have no space for a new file. Then the old file is overwritten, because a failed
     session must not look finished.
     """
-    path, data = os.path.join(folder, METADATA_FILE), dump_json(metadata)
+    path = os.path.join(folder, METADATA_FILE)
+    data = dump_json(metadata)
     try:
         replace_file(path, lambda file: write_all(file, data))
     except OSError as error:
@@ -479,13 +489,13 @@ def load_session_claude_settings(folder: str, host_generation: object) -> Claude
 
     Current hosts report their settings in the answer to `reload_settings`.
     """
-    data = _load_json_object(os.path.join(folder, SETTINGS_FILE)) or {}
+    data = _load_json_object(os.path.join(folder, SETTINGS_FILE))
+    if not data:
+        data = {}
     try:
-        return (
-            read_settings_text(str(data["settings"]))
-            if data["generation"] == host_generation
-            else None
-        )
+        if data["generation"] == host_generation:
+            return read_settings_text(str(data["settings"]))
+        return None
     except (KeyError, ValueError):
         return None
 
@@ -503,4 +513,6 @@ def _load_json_object(path: str) -> dict[str, Any] | None:
             value = orjson.loads(file.read(MAX_FILE_BYTES))
     except (OSError, ValueError):
         return None
-    return value if isinstance(value, dict) else None
+    if isinstance(value, dict):
+        return value
+    return None

@@ -55,9 +55,12 @@ def resolve_session_reference(
         return matches[0]
     if matches:
         raise FrontendError(_format_ambiguous_id(matches, reference))
-    hint, name = "", reference.strip().lower()
+    hint = ""
+    name = reference.strip().lower()
     if ID_PREFIX_PATTERN.match(name):
-        hint = ID_PREFIX_HINT if len(name) < 8 else ""
+        hint = ""
+        if len(name) < 8:
+            hint = ID_PREFIX_HINT
     elif not is_only_arg:
         hint = ONLY_ARG_HINT
     elif name:
@@ -65,9 +68,9 @@ def resolve_session_reference(
         exact_matches = [
             session for session in sessions if name == get_session_name(session).lower()
         ]
-        matches = exact_matches or [
-            session for session in sessions if name in get_session_name(session).lower()
-        ]
+        matches = exact_matches
+        if not matches:
+            matches = [session for session in sessions if name in get_session_name(session).lower()]
         if len(matches) == 1:
             return matches[0]
         if matches:
@@ -85,17 +88,21 @@ def get_session_name(session: SessionRecord) -> str:
 
 
 def _list_candidates(sessions: OptionalSessions) -> Sequence[SessionRecord]:
-    return list_sessions(os.environ) if sessions is None else sessions
+    if sessions is None:
+        return list_sessions(os.environ)
+    return sessions
 
 
 def _filter_by_id(sessions: Sequence[SessionRecord], reference: str) -> list[SessionRecord]:
     uuid = canonicalize_uuid(reference)
     if uuid:
-        session = next(
-            (session for session in sessions if session.session_id == uuid), None
-        ) or find_session(uuid, os.environ)
+        session = next((session for session in sessions if session.session_id == uuid), None)
+        if not session:
+            session = find_session(uuid, os.environ)
         # A UUID finds every session, even one that is not among the listed ones.
-        return [session] if session else []
+        if session:
+            return [session]
+        return []
     return [session for session in sessions if reference and session.short_id.startswith(reference)]
 
 
@@ -111,10 +118,8 @@ def _format_ambiguous_name(matches: Sequence[SessionRecord], reference: str) -> 
         f"  {session.short_id}  {get_session_name(session)}"
         for session in sorted(matches, key=lambda session: session.short_id)[:MAX_LISTED_SESSIONS]
     ]
-    more_lines = (
-        [f"  … and {len(matches) - MAX_LISTED_SESSIONS} more"]
-        if len(matches) > MAX_LISTED_SESSIONS
-        else []
-    )
+    more_lines = []
+    if len(matches) > MAX_LISTED_SESSIONS:
+        more_lines = [f"  … and {len(matches) - MAX_LISTED_SESSIONS} more"]
     heading = f"{len(matches)} sessions match '{reference[:MAX_REFERENCE_CHARS]}':"
     return "\n".join((heading, *lines, *more_lines, "Use more of the name, or the id."))

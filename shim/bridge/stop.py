@@ -34,11 +34,9 @@ def stop_hosts(
 def describe_unanswered_messages(session: SessionRecord, environment: Mapping[str, str]) -> str:
     """Describe the messages that a stopped session had not answered, or return ""."""
     stopped = registry.find_session(session.session_id, environment)
-    return (
-        registry.describe_unanswered_messages(stopped.metadata)
-        if stopped is not None and session.is_running
-        else ""
-    )
+    if stopped is not None and session.is_running:
+        return registry.describe_unanswered_messages(stopped.metadata)
+    return ""
 
 
 def _signal_hosts(
@@ -50,7 +48,8 @@ def _signal_hosts(
     """Send each host a signal once, and wait until it has exited. Return the hosts that are still
     running.
     """
-    deadline, signalled_pids = time.monotonic() + timeout_s, set[int]()
+    deadline = time.monotonic() + timeout_s
+    signalled_pids = set[int]()
     running = list(sessions)
     while running:
         records = (registry.find_session(session.session_id, environment) for session in running)

@@ -62,17 +62,21 @@ def plan_background_conversation(
     Raise FrontendError if the session cannot be joined. `display_name` is Yume's own name of the
     session.
     """
-    environment, cwd = os.environ, get_working_directory()
+    environment = os.environ
+    cwd = get_working_directory()
     if find_replay_path(invocation, environment) is not None:
         # A replay starts no vendor, and a host always does.
         return None
-    dialect, session_id = DIALECTS[settings.dialect], ""
+    dialect = DIALECTS[settings.dialect]
+    session_id = ""
     if not invocation.fork_session:
         resumed_id, _ = resolve_resumed_session(
             invocation, invocation.shim_vendor, cwd, environment
         )
         session_id = canonicalize_uuid(resumed_id or "") or ""
-    session = registry.find_session(session_id, environment) if session_id else None
+    session = None
+    if session_id:
+        session = registry.find_session(session_id, environment)
     if session is not None and session.is_running:
         if dialect.is_flat:
             invocation = _prepare_flat_join(invocation, session)
@@ -157,7 +161,9 @@ class BackgroundConversation:
     @property
     def recorder(self) -> "RunRecorder | None":
         """The recorder of a run without the bridge. A host records its own output."""
-        return None if self._startup is None else self._startup.recorder
+        if self._startup is None:
+            return None
+        return self._startup.recorder
 
     def run(self, signals: "SignalRecorder") -> int:
         """Run the conversation. Return the exit status.
@@ -190,7 +196,9 @@ class BackgroundConversation:
         signals.raise_if_stopped()
         try:
             for _ in range(MAX_JOIN_ATTEMPTS):
-                session = self._running_session or self._start_host()
+                session = self._running_session
+                if not session:
+                    session = self._start_host()
                 # Imported late, so that a new host loads at the same time.
                 from shim.bridge.attach.host_joiner import (
                     BackgroundSessionAttacher,
@@ -223,7 +231,8 @@ class BackgroundConversation:
         """
         from shim.io.stdin import Stdin
 
-        invocation, max_bytes = self._invocation, self._settings.max_inbound_bytes
+        invocation = self._invocation
+        max_bytes = self._settings.max_inbound_bytes
         if invocation.input_format == "stream-json":
             return None, Stdin(max_bytes=max_bytes)
         if DIALECTS[self._settings.dialect].is_flat and invocation.prompt:
@@ -248,8 +257,10 @@ class BackgroundConversation:
         """Start a host, or return the session if another client has just started it. Raise
         ShimError if the conversation cannot be started at all.
         """
-        environment, cwd = os.environ, get_working_directory()
-        invocation, forked_id = self._invocation, ""
+        environment = os.environ
+        cwd = get_working_directory()
+        invocation = self._invocation
+        forked_id = ""
         session_id = self._session_id or invocation.session_id or create_uuid()
         if invocation.fork_session:
             resumed_id, _ = resolve_resumed_session(
@@ -279,7 +290,8 @@ class BackgroundConversation:
             running_session = registry.find_session(session_id, environment)
             if running_session is None:
                 raise
-            self._session_id, self._running_session = session_id, running_session
+            self._session_id = session_id
+            self._running_session = running_session
             return running_session
         except FrontendError as error:
             self._invocation = invocation  # its restrictions also apply without a host

@@ -90,11 +90,15 @@ class FrontendSessionBridge:
 
     @property
     def is_controller(self) -> bool:
-        return self.controller is not None and self.controller == self.welcome.get("client")
+        if self.controller is None:
+            return False
+        return self.controller == self.welcome.get("client")
 
     @property
     def has_other_controller(self) -> bool:
-        return self.controller is not None and not self.is_controller
+        if self.controller is None:
+            return False
+        return not self.is_controller
 
     @property
     def has_open_requests(self) -> bool:
@@ -110,9 +114,9 @@ class FrontendSessionBridge:
         event = parse_json_line(line)
         kind = as_dict(event).get("type")
         if not isinstance(event, dict) or (event and not isinstance(kind, str)):
-            type_name = (
-                "unknown" if event is None else escape_control_chars(str(kind)[:MAX_TYPE_CHARS])
-            )
+            type_name = "unknown"
+            if event is not None:
+                type_name = escape_control_chars(str(kind)[:MAX_TYPE_CHARS])
             self._add_warning(
                 f"Error parsing streaming input line (type={type_name}, {len(line)} chars)"
             )
@@ -175,7 +179,9 @@ class FrontendSessionBridge:
             return
         if message.priority == PRIORITY_NOW and self.turn_filter.owner is TurnOwner.THIS_FRONTEND:
             self.send_interrupt()
-        options = {} if not message.priority else {"priority": message.priority}
+        options = {}
+        if message.priority:
+            options = {"priority": message.priority}
         self._send_message(
             canonicalize_uuid(message.uuid or "") or self._create_id(),
             message.raw_message,
@@ -236,11 +242,13 @@ class FrontendSessionBridge:
             )
 
     def _on_control_request(self, event: Mapping[str, Any]) -> None:
-        request, frontend_id = event.get("request"), event.get("request_id")
+        request = event.get("request")
+        frontend_id = event.get("request_id")
         if not isinstance(request, dict):
             self._add_warning("Error: Missing request on control_request")
             return
-        subtype, request_id = request.get("subtype"), self._create_id()
+        subtype = request.get("subtype")
+        request_id = self._create_id()
         if subtype == INITIALIZE and self._local_services.servers:
             request = {
                 **request,
@@ -327,7 +335,9 @@ class FrontendSessionBridge:
 
     def _on_welcome(self, frame: Mapping[str, Any]) -> None:
         self.welcome = frame
-        state = frame.get("state") or {}
+        state = frame.get("state")
+        if not state:
+            state = {}
         self.is_busy = state.get("status") in ("busy", "waiting")
         init = frame.get("init")
         self.turn_filter.record_joined_session(
@@ -338,7 +348,10 @@ class FrontendSessionBridge:
             self._send_deaf()
 
     def _set_controller(self, client: object) -> None:
-        self.controller = client if isinstance(client, str) else None
+        if isinstance(client, str):
+            self.controller = client
+        else:
+            self.controller = None
         self.turn_filter.is_controller = self.is_controller
         if not self.has_other_controller:
             for prompt_id, request in self._open_prompts.items():

@@ -100,10 +100,8 @@ class BackgroundSessionAttacher:
 
     async def _connect(self, signals: SignalRecorder) -> HostConnection:
         """A connection to the host. HostEndedError for one that has ended meanwhile."""
-        client_name, wants_partial = (
-            os.environ.get("CLAUDE_CODE_ENTRYPOINT") or "claude",
-            self._invocation.partial,
-        )
+        client_name = os.environ.get("CLAUDE_CODE_ENTRYPOINT") or "claude"
+        wants_partial = self._invocation.partial
         try:
             return await connect_to_session(
                 self._session.session_id,
@@ -216,7 +214,9 @@ class BackgroundSessionAttacher:
         session = self._session
         session_settings = await self._load_session_settings(connection, frontend)
         self._check_is_joinable(frontend)  # a turn may have started since the welcome
-        current_mode = frontend.turn_filter.mode or str(frontend.welcome.get("mode") or "default")
+        current_mode = frontend.turn_filter.mode
+        if not current_mode:
+            current_mode = str(frontend.welcome.get("mode") or "default")
         request = check_join(self._invocation, session, session_settings, current_mode, os.environ)
         if request.ignored_flags:
             flags = ", ".join(request.ignored_flags)
@@ -252,7 +252,9 @@ class BackgroundSessionAttacher:
             response = as_dict(reply.get("response"))
         if response.get("subtype") == "success":
             settings = as_dict(response.get("response")).get("settings")
-            return None if settings is None else parse_settings(str(settings))
+            if settings is None:
+                return None
+            return parse_settings(str(settings))
         generation = frontend.welcome.get("generation")
         stored_settings = registry.load_session_claude_settings(self._session.folder, generation)
         return stored_settings or ClaudeSettings()

@@ -52,7 +52,8 @@ def check_join(
     read them. Raise FrontendError if the frontend forbids what the session allows, or if
     one of its files cannot be read. A path means what it meant in the folder of its command line.
     """
-    cwd, session_cwd = get_working_directory(), str(session.metadata["cwd"])
+    cwd = get_working_directory()
+    session_cwd = str(session.metadata["cwd"])
     start = read_start_invocation(session)
     if session_settings is None:
         session_settings = load_claude_settings(start, environment, session_cwd)
@@ -61,7 +62,8 @@ def check_join(
     if (frontend.mcp_config or frontend.strict_mcp_config) and (
         frontend.mcp_config != start.mcp_config
     ):
-        frontend, start = _inline_servers(frontend, cwd), _inline_session_servers(start)
+        frontend = _inline_servers(frontend, cwd)
+        start = _inline_session_servers(start)
     settings = _resolve_paths(
         load_claude_settings(frontend, environment, session_cwd), cwd, session_cwd
     )

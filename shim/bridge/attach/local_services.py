@@ -74,8 +74,12 @@ class FrontendHooksAndMcpServers:
         if request_id not in self._pending_ids:
             return {}
         self._pending_ids.discard(request_id)
-        self.refusal = SERVICES_REFUSED_TEXT.format(why=error_text) if error_text else ""
+        if error_text:
+            self.refusal = SERVICES_REFUSED_TEXT.format(why=error_text)
+        else:
+            self.refusal = ""
         if self._pending_ids:
             return {}
-        messages, self.waiting_messages = self.waiting_messages, {}
+        messages = self.waiting_messages
+        self.waiting_messages = {}
         return messages

@@ -109,14 +109,17 @@ class AttachedConversationLoop(ConversationLoop):
         await self._leave_session()
         if self._stop_signal is not None:
             return EXIT_STATUS_BY_SIGNAL[self._stop_signal]
-        has_failed = self._frontend.turn_filter.result.get("is_error") or (
-            self._has_lost_host and not self._frontend.end_reason
-        )
-        return 1 if has_failed and not self._is_ending and not self._frontend_disconnected else 0
+        has_failed = self._frontend.turn_filter.result.get("is_error")
+        if not has_failed:
+            has_failed = self._has_lost_host and not self._frontend.end_reason
+        if has_failed and not self._is_ending and not self._frontend_disconnected:
+            return 1
+        return 0
 
     async def _wait_for_results(self) -> None:
         """Wait until every message has its result and no message can follow."""
-        frontend, turn_filter = self._frontend, self._frontend.turn_filter
+        frontend = self._frontend
+        turn_filter = self._frontend.turn_filter
         while True:
             if frontend.refusal:
                 await self._write_error_result(
@@ -136,13 +139,13 @@ class AttachedConversationLoop(ConversationLoop):
 
     async def _finish_without_host(self) -> None:
         """Write an error result for the running turn, because the host has exited without one."""
-        frontend, session_id = self._frontend, str(self._frontend.welcome.get("session"))
+        frontend = self._frontend
+        session_id = str(self._frontend.welcome.get("session"))
         if not frontend.turn_filter.is_idle:
-            text = (
-                SESSION_ENDED_TEXT.format(why=frontend.end_reason, session=session_id)
-                if frontend.end_reason
-                else HOST_DIED_TEXT.format(session=session_id)
-            )
+            if frontend.end_reason:
+                text = SESSION_ENDED_TEXT.format(why=frontend.end_reason, session=session_id)
+            else:
+                text = HOST_DIED_TEXT.format(session=session_id)
             await self._write_error_result(text, "signal" if frontend.end_reason else "internal")
         elif self._is_reading_stdin:
             warn(
@@ -164,7 +167,8 @@ class AttachedConversationLoop(ConversationLoop):
 
     async def _read_stdin(self) -> None:
         """Read stdin to its end."""
-        source, frontend = self._source, self._frontend
+        source = self._source
+        frontend = self._frontend
         assert source is not None
         for line in source.received_lines:
             frontend.on_stdin_line(line)
@@ -195,7 +199,8 @@ class AttachedConversationLoop(ConversationLoop):
 
     async def _send_frames(self) -> None:
         async with self._send_lock:
-            frames, self._frontend.frames = self._frontend.frames, []
+            frames = self._frontend.frames
+            self._frontend.frames = []
             try:
                 for frame in frames:
                     await self._connection.send_frame(frame)
@@ -208,16 +213,16 @@ class AttachedConversationLoop(ConversationLoop):
             for warning in frontend.warnings:
                 warn(warning)
             frontend.warnings.clear()
-            lines, frontend.lines = frontend.lines, []
+            lines = frontend.lines
+            frontend.lines = []
             if lines:
                 await self._output.write_lines(b"".join(line + b"\n" for line in lines))
             if result := frontend.turn_filter.result:
                 text = result.get("result")
-                result_text = (
-                    text
-                    if isinstance(text, str)
-                    else "\n".join(map(str, result.get("errors") or ()))
-                )
+                if isinstance(text, str):
+                    result_text = text
+                else:
+                    result_text = "\n".join(map(str, result.get("errors") or ()))
                 await self._output.write_final_answer(result_text, frontend.turn_filter.result_line)
 
     # -- end of the conversation -------------------------------------------------------------------
@@ -251,7 +256,8 @@ class AttachedConversationLoop(ConversationLoop):
         on purpose.
         """
         is_leaving = anyio.current_time() - self._stdin_end_time >= LEAVE_GRACE_S
-        frontend, is_terminated = self._frontend, self._stop_signal == "SIGTERM" and not is_leaving
+        frontend = self._frontend
+        is_terminated = self._stop_signal == "SIGTERM" and not is_leaving
         has_turn = frontend.turn_filter.owner is TurnOwner.THIS_FRONTEND or bool(
             frontend.turn_filter.waiting_ids
         )
@@ -270,7 +276,8 @@ class AttachedConversationLoop(ConversationLoop):
         elif is_terminated and has_turn and not frontend.has_other_controller:
             # Stop the turn that the frontend asked for. The session continues.
             last_frames.append({"kind": "interrupt", "id": create_uuid()})
-        frames, frontend.frames = [*frontend.frames, *last_frames], []
+        frames = [*frontend.frames, *last_frames]
+        frontend.frames = []
         pending_ids = frontend.pending_stop_ids = {str(frame["id"]) for frame in last_frames}
         try:
             with anyio.move_on_after(
@@ -295,10 +302,8 @@ class AttachedConversationLoop(ConversationLoop):
 
     def _interrupt_turn(self, tasks: TaskGroup) -> None:
         """Handle a SIGINT: interrupt the frontend's turn. Its result ends the conversation."""
-        turn_filter, had_messages = (
-            self._frontend.turn_filter,
-            not self._frontend.turn_filter.is_idle,
-        )
+        turn_filter = self._frontend.turn_filter
+        had_messages = not self._frontend.turn_filter.is_idle
         self._frontend.cancel_waiting_messages()
         if turn_filter.owner is TurnOwner.THIS_FRONTEND:
             self._frontend.send_interrupt()

@@ -57,10 +57,8 @@ class OpenAssistantMessage:
         if self._block_index is not None:
             events.append({"type": "content_block_stop", "index": self._block_index})
         if self._message:
-            delta, usage = (
-                {"stop_reason": None, "stop_sequence": None},
-                self._message.get("usage") or {},
-            )
+            delta = {"stop_reason": None, "stop_sequence": None}
+            usage = self._message.get("usage") or {}
             events += [
                 {"type": "message_delta", "delta": delta, "usage": usage},
                 {"type": "message_stop"},
@@ -76,5 +74,6 @@ class OpenAssistantMessage:
                 self._texts.setdefault(kind, []).append(text)
 
     def _reset_block(self) -> None:
-        self._block_index, self._text_chars = None, 0
+        self._block_index = None
+        self._text_chars = 0
         self._texts.clear()

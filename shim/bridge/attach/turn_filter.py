@@ -78,7 +78,9 @@ class FrontendTurnFilter:
     @property
     def is_idle(self) -> bool:
         """Whether every message has its result."""
-        return not self.waiting_ids and self.owner is not TurnOwner.THIS_FRONTEND
+        if self.waiting_ids:
+            return False
+        return self.owner is not TurnOwner.THIS_FRONTEND
 
     def record_joined_session(self, init_line: bytes, *, is_running: bool) -> None:
         """Record the state of the session at the join. `init_line` is its last `init`, or empty if
@@ -104,12 +106,12 @@ class FrontendTurnFilter:
         if raw.startswith(PARTIAL_PREFIX):
             if self.owner is TurnOwner.UNKNOWN:
                 self._buffer_line(raw)
-                return self._decide_owner() if self.is_controller else []
-            return (
-                self._pass_partial(raw)
-                if self.owner is TurnOwner.THIS_FRONTEND and self._options.wants_partial
-                else []
-            )
+                if self.is_controller:
+                    return self._decide_owner()
+                return []
+            if self.owner is TurnOwner.THIS_FRONTEND and self._options.wants_partial:
+                return self._pass_partial(raw)
+            return []
         line = parse_json_line(raw)
         if not isinstance(line, dict):
             return []
@@ -132,13 +134,19 @@ class FrontendTurnFilter:
             ):
                 self.requested_mode = ""
                 return []
-            return [self._fit_line(raw)] if self.is_controller else []
+            if self.is_controller:
+                return [self._fit_line(raw)]
+            return []
         if self.owner is TurnOwner.UNKNOWN:
             self._buffer_line(raw)
-            return [] if line.get("type") == "system" else self._decide_owner()
+            if line.get("type") == "system":
+                return []
+            return self._decide_owner()
         if line.get("type") == "assistant" and not get_parent_call_id(line):
             self._open_message.clear_completed_block_text()
-        return [self._fit_line(raw)] if self.owner is TurnOwner.THIS_FRONTEND else []
+        if self.owner is TurnOwner.THIS_FRONTEND:
+            return [self._fit_line(raw)]
+        return []
 
     def build_session_state_lines(self, state: str) -> list[bytes]:
         """Return the line with the session's state, or [] if the frontend did not ask for state
@@ -146,7 +154,9 @@ class FrontendTurnFilter:
         """
         if not self._options.state_events:
             return []
-        visibility = {"sdk_host_only": True} if self._options.state_events == "host" else {}
+        visibility = {}
+        if self._options.state_events == "host":
+            visibility = {"sdk_host_only": True}
         line = {"type": "system", "subtype": "session_state_changed", "state": state, **visibility}
         return [dump_json(line | {"uuid": self._create_id(), "session_id": self._session_id})]
 
@@ -176,10 +186,13 @@ class FrontendTurnFilter:
 
         Later output of the interrupted turn is not sent to the frontend.
         """
-        lines = [] if self.owner is not TurnOwner.UNKNOWN else self._release_buffered()
-        next_owner = (
-            TurnOwner.OTHER_CLIENT if self.owner is TurnOwner.THIS_FRONTEND else TurnOwner.NO_TURN
-        )
+        lines = []
+        if self.owner is TurnOwner.UNKNOWN:
+            lines = self._release_buffered()
+        if self.owner is TurnOwner.THIS_FRONTEND:
+            next_owner = TurnOwner.OTHER_CLIENT
+        else:
+            next_owner = TurnOwner.NO_TURN
         self.answering_ids.clear()
         self.waiting_ids.clear()
         common_fields = {"parent_tool_use_id": None, "session_id": self._session_id}
@@ -200,7 +213,8 @@ class FrontendTurnFilter:
     def _start_turn(self, raw: bytes) -> list[bytes]:
         if self.owner is TurnOwner.THIS_FRONTEND:  # a real claude may write `init` twice
             return [self._fit_line(raw)]
-        self._init_line, self.owner = raw, TurnOwner.UNKNOWN
+        self._init_line = raw
+        self.owner = TurnOwner.UNKNOWN
         self._buffered_lines = [raw]
         return []
 
@@ -225,18 +239,19 @@ class FrontendTurnFilter:
         """Assign a turn that names no message to the controller. Return the lines for the frontend."""
         if self.is_controller:
             return self._release_buffered()
-        self.owner, self._buffered_lines = TurnOwner.OTHER_CLIENT, []
+        self.owner = TurnOwner.OTHER_CLIENT
+        self._buffered_lines = []
         return []
 
     def _release_buffered(self) -> list[bytes]:
-        buffered_lines = (
-            self._buffered_lines
-            if self.owner is TurnOwner.UNKNOWN
-            else [self._init_line]
-            if self._init_line
-            else []
-        )
-        self.owner, self._buffered_lines = TurnOwner.THIS_FRONTEND, []
+        if self.owner is TurnOwner.UNKNOWN:
+            buffered_lines = self._buffered_lines
+        elif self._init_line:
+            buffered_lines = [self._init_line]
+        else:
+            buffered_lines = []
+        self.owner = TurnOwner.THIS_FRONTEND
+        self._buffered_lines = []
         lines = self.build_session_state_lines("running")
         for raw in buffered_lines:
             if not raw.startswith(PARTIAL_PREFIX):
@@ -246,7 +261,9 @@ class FrontendTurnFilter:
         return lines
 
     def _end_turn(self, raw: bytes, line: Mapping[str, Any]) -> list[bytes]:
-        lines = self._decide_owner() if self.owner is TurnOwner.UNKNOWN else []
+        lines = []
+        if self.owner is TurnOwner.UNKNOWN:
+            lines = self._decide_owner()
         if self.owner is not TurnOwner.THIS_FRONTEND and not (
             self.owner is TurnOwner.NO_TURN and self.is_controller and self.waiting_ids
         ):
@@ -260,15 +277,14 @@ class FrontendTurnFilter:
 
     def _build_result_lines(self, raw: bytes, line: Mapping[str, Any]) -> list[bytes]:
         self.owner = TurnOwner.NO_TURN
-        self.result, self.result_line = line, raw + b"\n"
+        self.result = line
+        self.result_line = raw + b"\n"
         terminator = self._options.terminator.rstrip(b"\n")
         return [raw, *([terminator] if terminator else []), *self.build_session_state_lines("idle")]
 
     def _fit_line(self, raw: bytes) -> bytes:
         """Shorten a line to the frontend's limit, which may differ from the session's."""
         max_bytes = self._options.max_line_bytes
-        return (
-            raw
-            if not max_bytes or len(raw) <= max_bytes
-            else dump_json(shorten_line_to_fit(orjson.loads(raw), max_bytes))
-        )
+        if not max_bytes or len(raw) <= max_bytes:
+            return raw
+        return dump_json(shorten_line_to_fit(orjson.loads(raw), max_bytes))

@@ -82,11 +82,9 @@ def _match_reply(
         return {"ended": True}
     if reply.kind == "refused" and fields.get("id") in (request_id, f"take-{request_id}"):
         reason = str(fields.get("reason"))
-        controller_field = (
-            {"driver": escape_control_chars_in_json(fields["driver"])}
-            if fields.get("driver")
-            else {}
-        )
+        controller_field = {}
+        if fields.get("driver"):
+            controller_field = {"driver": escape_control_chars_in_json(fields["driver"])}
         raise HTTPError(
             STATUS_BY_REASON.get(reason, 400),
             escape_control_chars_in_json(str(fields.get("text") or reason)),
@@ -100,7 +98,8 @@ async def answer_permission_prompt(
     hosts: BackgroundSessionManager, session_id: str, prompt_id: str, body: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Answer a permission prompt. Raise HTTPError with `by` and `how` if another client was first."""
-    behavior, request_id = body.get("behavior"), str(uuid4())
+    behavior = body.get("behavior")
+    request_id = str(uuid4())
     if behavior not in ("allow", "deny"):
         raise HTTPError(
             400,
@@ -111,11 +110,16 @@ async def answer_permission_prompt(
             async with hosts.connect_to_session(
                 session_id, as_controller=True, replay=False, partial=False
             ) as feed:
-                client_name, cwd, is_sent, is_closed = "", "", False, False
+                client_name = ""
+                cwd = ""
+                is_sent = False
+                is_closed = False
                 async for reply in read_frames(feed):
-                    fields, is_same_prompt = reply.fields, reply.fields.get("question") == prompt_id
+                    fields = reply.fields
+                    is_same_prompt = reply.fields.get("question") == prompt_id
                     if reply.kind == "welcome":
-                        client_name, cwd = str(fields.get("client")), str(fields.get("cwd") or "")
+                        client_name = str(fields.get("client"))
+                        cwd = str(fields.get("cwd") or "")
                         is_closed = prompt_id not in fields.get("questions", ())
                     is_open = reply.kind == "question" and is_same_prompt
                     if not is_sent and (is_open or is_closed):

@@ -119,7 +119,9 @@ SESSION_KEYS = (
     "id", "session", "vendor", "name", "cwd", "created", "started", "alive", "state", "status", "waitingFor", "needs",
     "detail", "driver", "version",
 )  # fmt: skip
-DEFAULT_STEPS, MAX_STEPS = 1000, 20_000  # steps of the past: by default, and at most
+# steps of the past: by default, and at most
+DEFAULT_STEPS = 1000
+MAX_STEPS = 20_000
 
 
 def create_app(
@@ -184,7 +186,8 @@ class WebGateway:
     async def serve_asset(self, request: Request) -> Response:
         """Send a file of the page. The name is only looked up, and never used as a path."""
         name = request.path_params["name"]
-        content, media_type = self._assets.get(name), MEDIA_TYPES.get(name.rpartition(".")[2])
+        content = self._assets.get(name)
+        media_type = MEDIA_TYPES.get(name.rpartition(".")[2])
         if content is None or media_type is None:
             raise HTTPError(404, "there is no such file")
         return Response(content, media_type=media_type)
@@ -196,9 +199,9 @@ class WebGateway:
         """Send a cookie for a token, so that the page's address needs no token."""
         token = actions.read_text_field(await _read_body(request), "token")
         tokens = self._tokens.load_tokens()
-        role = tokens.find_role_by_token(token) or tokens.find_role_by_login_code(
-            token, time.time()
-        )
+        role = tokens.find_role_by_token(token)
+        if not role:
+            role = tokens.find_role_by_login_code(token, time.time())
         if role is None:
             raise HTTPError(
                 401,
@@ -307,15 +310,11 @@ class WebGateway:
     async def create_session(self, request: Request) -> Response:
         """Start a session."""
         body = await self._read_posted_body(request)
-        vendor, cwd = (
-            actions.read_text_field(body, "vendor"),
-            actions.read_text_field(body, "cwd", max_chars=4096),
-        )
+        vendor = actions.read_text_field(body, "vendor")
+        cwd = actions.read_text_field(body, "cwd", max_chars=4096)
         prompt = actions.read_text_field(body, "prompt", max_chars=actions.MAX_TEXT_CHARS)
-        model, mode = (
-            actions.read_text_field(body, "model", is_required=False),
-            actions.read_text_field(body, "mode", is_required=False),
-        )
+        model = actions.read_text_field(body, "model", is_required=False)
+        mode = actions.read_text_field(body, "mode", is_required=False)
         if not is_valid_vendor_name(vendor) or vendor not in adapters.VENDORS:
             raise HTTPError(
                 400,
@@ -348,7 +347,8 @@ class WebGateway:
         resume_ended = actions.read_boolean_field(body, "wake")
         session = await self._find_session(request)
         if not session["alive"] and action_name == "messages" and resume_ended:
-            session_id, message_id = session["session"], frame["id"]
+            session_id = session["session"]
+            message_id = frame["id"]
             prompt = frame["message"]["content"]
             if message_id and await anyio.to_thread.run_sync(
                 self._hosts.has_accepted_prompt, session_id, message_id
@@ -382,11 +382,9 @@ class WebGateway:
         """
         id_prefix = request.path_params["id"].lower()
         is_valid_id = is_short_session_id(id_prefix) or canonicalize_uuid(id_prefix) == id_prefix
-        matches = (
-            await anyio.to_thread.run_sync(self._hosts.find_sessions, id_prefix)
-            if is_valid_id
-            else []
-        )
+        matches = []
+        if is_valid_id:
+            matches = await anyio.to_thread.run_sync(self._hosts.find_sessions, id_prefix)
         if len(matches) != 1:
             raise HTTPError(
                 404 if not matches else 409,
@@ -536,7 +534,9 @@ def _build_json_response(
 
 
 def _respond_http_error(request: Request, error: HTTPError) -> Response:
-    headers = {"connection": "close"} if error.status in (400, 413) else None
+    headers = None
+    if error.status in (400, 413):
+        headers = {"connection": "close"}
     return _build_json_response(
         {"error": str(error), **error.extra_fields}, status=error.status, headers=headers
     )

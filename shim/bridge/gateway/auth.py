@@ -67,7 +67,9 @@ def add_default_origin_port(origin: str) -> str:
     unchanged.
     """
     scheme, separator, host = origin.partition("://")
-    return f"{scheme}://{add_default_port(host, secure=scheme == 'https')}" if separator else origin
+    if separator:
+        return f"{scheme}://{add_default_port(host, secure=scheme == 'https')}"
+    return origin
 
 
 class GatewayHostsAndOrigins(NamedTuple):
@@ -155,7 +157,8 @@ class AuthMiddleware:
         request is refused.
         """
         headers = _parse_headers(scope)
-        path, method = scope["path"], scope["method"]
+        path = scope["path"]
+        method = scope["method"]
         if not self._accepts_host(headers.get(b"host", "")):
             host = escape_control_chars(headers.get(b"host", ""))[:100]
             raise HTTPError(
@@ -177,15 +180,18 @@ class AuthMiddleware:
         return visitor
 
     def _accepts_host(self, host: str) -> bool:
-        host = add_default_port(host.lower(), secure=self._server_names.is_secure) if host else ""
+        if host:
+            host = add_default_port(host.lower(), secure=self._server_names.is_secure)
+        else:
+            host = ""
         if host in self._server_names.hosts:
             return True
         port_suffix = self._server_names.any_address_suffix
-        return (
-            bool(port_suffix)
-            and host.endswith(port_suffix)
-            and _is_address(host.removesuffix(port_suffix).strip("[]"))
-        )
+        if not port_suffix:
+            return False
+        if not host.endswith(port_suffix):
+            return False
+        return _is_address(host.removesuffix(port_suffix).strip("[]"))
 
     def _check_sender(self, headers: Mapping[bytes, str], *, is_page: bool) -> None:
         """Refuse a request that another page sends in the user's name. Raise HTTPError.
@@ -193,7 +199,9 @@ class AuthMiddleware:
         `is_page`: the request is for a public file, to which other pages may link.
         """
         origin = headers.get(b"origin")
-        scheme = "https" if self._server_names.is_secure else "http"
+        scheme = "http"
+        if self._server_names.is_secure:
+            scheme = "https"
         # The Host header was checked before.
         local_origin = add_default_origin_port(f"{scheme}://{headers.get(b'host', '').lower()}")
         if origin is not None and add_default_origin_port(origin) not in (
@@ -217,11 +225,9 @@ class AuthMiddleware:
         bearer = headers.get(b"authorization")
         if bearer is not None:
             scheme, _, token = bearer.partition(" ")
-            role = (
-                self._tokens.load_tokens().find_role_by_token(token.strip())
-                if scheme.lower() == "bearer"
-                else None
-            )
+            role = None
+            if scheme.lower() == "bearer":
+                role = self._tokens.load_tokens().find_role_by_token(token.strip())
             if role is None:
                 raise HTTPError(
                     401, "this token is unknown; `shim bridge token` shows the one that is good"
@@ -231,11 +237,9 @@ class AuthMiddleware:
             ), False
         cookie, proof = self._read_cookie(headers.get(b"cookie", "")), headers.get(PROOF_HEADER, "")
         authority = self._server_names.authority
-        role = (
-            self._tokens.load_tokens().find_role_by_cookie(cookie, proof, authority)
-            if cookie
-            else None
-        )
+        role = None
+        if cookie:
+            role = self._tokens.load_tokens().find_role_by_cookie(cookie, proof, authority)
         if role is None:
             raise HTTPError(401, "nothing is shown without a token; `shim bridge token` shows it")
         return GatewayVisitor(
@@ -251,7 +255,9 @@ class AuthMiddleware:
             morsel = SimpleCookie(header).get(build_cookie_name(self._server_names))
         except CookieError:
             return ""
-        return morsel.value if morsel is not None else ""
+        if morsel is not None:
+            return morsel.value
+        return ""
 
 
 def build_cookie_name(server_names: GatewayHostsAndOrigins) -> str:
@@ -259,7 +265,9 @@ def build_cookie_name(server_names: GatewayHostsAndOrigins) -> str:
     cookies.
     """
     port = server_names.authority.rpartition(":")[2]
-    return f"__Host-shim-{port}" if server_names.is_secure else f"shim-{port}"
+    if server_names.is_secure:
+        return f"__Host-shim-{port}"
+    return f"shim-{port}"
 
 
 def build_set_cookie_header(server_names: GatewayHostsAndOrigins, value: str) -> str:

@@ -27,7 +27,8 @@ from shim.state import own_profiles
 from shim.state.config import ShimSettings, VendorSettings, load_shim_settings
 
 # The names of our connections that other clients see.
-CONTROLLER_NAME, WATCHER_NAME = "web", "web reader"
+CONTROLLER_NAME = "web"
+WATCHER_NAME = "web reader"
 READ_BATCH_LINES = 256  # of an ended session's log, in one read
 # Logs of ended sessions. The index of each needs a few kB, and a page shows one session.
 MAX_OPEN_LOGS = 16
@@ -147,9 +148,9 @@ class LocalBackgroundSessionManager:
             name: value for name, value in self._environment.items() if name != "SHIM_BIN"
         }
         try:
-            return not vendor.cli.unreleased_note and bool(
-                find_program(vendor, vendor_settings, environment, os.getcwd())
-            )
+            if vendor.cli.unreleased_note:
+                return False
+            return bool(find_program(vendor, vendor_settings, environment, os.getcwd()))
         except ShimError:
             return False
 
@@ -159,8 +160,10 @@ class LocalBackgroundSessionManager:
         """
         self._check_program(new_session.vendor, new_session.cwd)
         args = [f"--shim-vendor={new_session.vendor}"]
-        args += [f"--model={new_session.model}"] if new_session.model else []
-        args += [f"--permission-mode={new_session.mode}"] if new_session.mode else []
+        if new_session.model:
+            args += [f"--model={new_session.model}"]
+        if new_session.mode:
+            args += [f"--permission-mode={new_session.mode}"]
         spec = launch.SessionSpec(
             arguments=args,
             installed=self._installed_options,
@@ -204,7 +207,9 @@ class LocalBackgroundSessionManager:
 
     def is_cursor_at_log_end(self, session_id: str, cursor: LogCursor) -> bool:
         log = _open_log(self._load_session(session_id))
-        return cursor.number == log.last_line_number and _has_cursor_line(log, cursor)
+        if cursor.number != log.last_line_number:
+            return False
+        return _has_cursor_line(log, cursor)
 
     @asynccontextmanager
     async def connect_to_session(
@@ -220,7 +225,9 @@ class LocalBackgroundSessionManager:
         if not session.is_running:
             yield await anyio.to_thread.run_sync(_EndedFeed, session, after)
             return
-        role = DRIVE if as_controller else WATCH
+        role = WATCH
+        if as_controller:
+            role = DRIVE
         hello = {
             "client": CONTROLLER_NAME if as_controller else WATCHER_NAME,
             "replay": replay,
@@ -263,10 +270,14 @@ class _EndedFeed:
         self._session = session
         self._log = _open_log(session)
         self._has_gap = after is not None and not _has_cursor_line(self._log, after)
-        self._after_number = 0 if after is None or self._has_gap else after.number
+        if after is None or self._has_gap:
+            self._after_number = 0
+        else:
+            self._after_number = after.number
 
     async def __aiter__(self) -> AsyncIterator[Mapping[str, Any]]:
-        metadata, last_number = self._session.metadata, self._log.last_line_number
+        metadata = self._session.metadata
+        last_number = self._log.last_line_number
         state = {key: metadata.get(key) for key in STATE_KEYS}
         session_fields = {
             key: metadata.get(key)

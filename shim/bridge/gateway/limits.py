@@ -10,7 +10,8 @@ from shim.bridge.gateway.auth import HTTPError
 from shim.bridge.gateway.connections import compute_max_connections
 
 # A person is slower than this. A script may wait.
-MAX_POST_BURST, MAX_POSTS_PER_S = 60, 10.0
+MAX_POST_BURST = 60
+MAX_POSTS_PER_S = 10.0
 # The streams of one token use at most a third of all connections. The rest is left for requests.
 STREAM_DIVISOR = 3
 MAX_STREAMS = 128  # open at once, for tabs, phones and scripts; each has a connection to a host

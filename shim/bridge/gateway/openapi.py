@@ -5,7 +5,8 @@ from typing import Any, NamedTuple
 
 from shim import __version__
 
-TEXT, FLAG = {"type": "string"}, {"type": "boolean"}
+TEXT = {"type": "string"}
+FLAG = {"type": "boolean"}
 _ERRORS = {
     "400": "it cannot be read", "401": "no good token", "403": "it may not be done", "404": "no such session",
     "409": "somebody else drives, it was settled before, or the session has ended", "413": "too long",
@@ -37,7 +38,9 @@ def build_openapi_document(operations: Iterable[Operation]) -> dict[str, Any]:
     """Return the description of the operations."""
     paths = dict[str, dict[str, Any]]()
     for operation in operations:
-        parameters = {"parameters": [_SESSION_ID]} if "{id}" in operation.path else {}
+        parameters = {}
+        if "{id}" in operation.path:
+            parameters = {"parameters": [_SESSION_ID]}
         path = paths.setdefault(operation.path, parameters)
         path[operation.method] = _describe_operation(operation)
     return {
@@ -64,7 +67,9 @@ def _describe_operation(operation: Operation) -> dict[str, Any]:
             "required": bool(operation.required),
             "content": {"application/json": {"schema": schema}},
         }
-    media_type = "text/event-stream" if operation.query else "application/json"
+    media_type = "application/json"
+    if operation.query:
+        media_type = "text/event-stream"
     errors = {status: {"description": text} for status, text in _ERRORS.items()}
     description["responses"] = {
         operation.status: {"description": "it is done", "content": {media_type: {}}},

@@ -28,7 +28,8 @@ from shim.core.errors import FrontendError, SystemResourceError
 from shim.io.stderr import warn
 from shim.process.package import describe_shim_package_change
 
-DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 8421
+DEFAULT_HOST = "127.0.0.1"
+DEFAULT_PORT = 8421
 # Connections that wait to be accepted. Clients beyond this number retry after a second.
 LISTEN_BACKLOG = 2048
 KEEP_ALIVE_TIMEOUT_S = 5
@@ -79,7 +80,9 @@ def parse_listen_address(text: str) -> tuple[str, int]:
         host, port = (DEFAULT_HOST, text) if text.isdigit() else (text, str(DEFAULT_PORT))
     elif host.startswith("[") != host.endswith("]") or (":" in host and not host.startswith("[")):
         raise _build_address_error(text)
-    host = host.strip("[]") or DEFAULT_HOST
+    host = host.strip("[]")
+    if not host:
+        host = DEFAULT_HOST
     if not port.isascii() or not port.isdigit() or int(port[:9]) > 65535:
         raise _build_address_error(text)
     if host == "localhost":
@@ -130,7 +133,10 @@ def build_server_names(endpoint: GatewayEndpoint, port: int) -> GatewayHostsAndO
     """Return the names of an endpoint. `port` is the port on which it listens."""
     is_secure = bool(endpoint.certificate_file)
     address = ipaddress.ip_address(endpoint.host)
-    address_text = f"[{endpoint.host}]" if address.version == 6 else endpoint.host
+    if address.version == 6:
+        address_text = f"[{endpoint.host}]"
+    else:
+        address_text = endpoint.host
     local_names = [
         *(LOOPBACK_NAMES if address.is_loopback else ()),
         *(() if address.is_unspecified else (address_text,)),
@@ -139,15 +145,16 @@ def build_server_names(endpoint: GatewayEndpoint, port: int) -> GatewayHostsAndO
     origins = {f"{'https' if is_secure else 'http'}://{host}" for host in hosts}
     for name in (name.lower() for name in endpoint.names):
         has_no_port = ":" not in name.rpartition("]")[2]
-        host = (
-            f"{name}:{port}"
-            if has_no_port and not endpoint.has_proxy
-            else add_default_port(name, secure=True)
-        )
+        if has_no_port and not endpoint.has_proxy:
+            host = f"{name}:{port}"
+        else:
+            host = add_default_port(name, secure=True)
         hosts.add(host)
         origins.add(f"{'https' if is_secure or endpoint.has_proxy else 'http'}://{host}")
     default_name = f"{LOOPBACK_NAMES[0] if address.is_unspecified else address_text}:{port}"
-    primary_name = endpoint.names[0].lower() if endpoint.names else default_name
+    primary_name = default_name
+    if endpoint.names:
+        primary_name = endpoint.names[0].lower()
     return GatewayHostsAndOrigins(
         frozenset(hosts),
         frozenset(origins),
@@ -173,7 +180,10 @@ def build_gateway_url(
 
 def open_listening_socket(endpoint: GatewayEndpoint) -> socket.socket:
     """Open the listening socket. Raise SystemResourceError if the address cannot be used."""
-    family = socket.AF_INET6 if ":" in endpoint.host else socket.AF_INET
+    if ":" in endpoint.host:
+        family = socket.AF_INET6
+    else:
+        family = socket.AF_INET
     # asyncio sets TCP_NODELAY only if the protocol is named. Without it, Nagle's algorithm and the
     # browser's delayed acknowledgement hold a small event back for 40 ms.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -224,10 +234,8 @@ def create_gateway_server(
     listener: socket.socket,
 ) -> uvicorn.Server:
     """Return the server for a listening socket."""
-    server_names, limits = (
-        build_server_names(endpoint, listener.getsockname()[1]),
-        GatewayRequestLimiter(),
-    )
+    server_names = build_server_names(endpoint, listener.getsockname()[1])
+    limits = GatewayRequestLimiter()
     config = uvicorn.Config(
         create_app(hosts, server_names, tokens, limits),
         http=GatewayConnection,
@@ -331,7 +339,9 @@ def _check_certificate(endpoint: GatewayEndpoint) -> None:
             endpoint.certificate_file, endpoint.key_file, password=lambda: ""
         )
     except OSError as error:  # SSLError is a subclass
-        location = error.filename or f"{endpoint.certificate_file} and {endpoint.key_file}"
+        location = error.filename
+        if not location:
+            location = f"{endpoint.certificate_file} and {endpoint.key_file}"
         raise FrontendError(
             f"{location}: {error.strerror or error}",
             hint="--tls-cert is the certificate with its chain, --tls-key its key, both as PEM without a password",

@@ -60,7 +60,8 @@ class SessionStepRenderer:
         event = parse_json_object(line)
         if not event:
             return []
-        self.start_ms = at_ms if self.start_ms is None else self.start_ms
+        if self.start_ms is None:
+            self.start_ms = at_ms
         elapsed_s = max(at_ms - self.start_ms, 0) / 1000
         changes = self.story.add_session_line(elapsed_s, event)
         return self._collect_changed_steps(elapsed_s, changes)
@@ -93,9 +94,12 @@ class SessionStepRenderer:
         if event.get("type") == "content_block_start":
             block = as_dict(event.get("content_block"))
             name = escape_control_chars(str(block.get("name") or ""))
-            kind = (
-                "call" if name else "thinking" if "thinking" in str(block.get("type")) else "text"
-            )
+            if name:
+                kind = "call"
+            elif "thinking" in str(block.get("type")):
+                kind = "thinking"
+            else:
+                kind = "text"
             return {"above": parent_step, "kind": kind, "name": name, "begin": True, "text": ""}
         key, text = get_fragment(get_delta(message))
         if not text or key == "partial_json":
@@ -116,11 +120,9 @@ def find_reported_permission_mode(line: bytes) -> str:
     if b'"permissionMode"' not in line:
         return ""
     message = parse_json_object(line)
-    return (
-        escape_control_chars(as_str(message.get("permissionMode")))
-        if message.get("type") == "system"
-        else ""
-    )
+    if message.get("type") == "system":
+        return escape_control_chars(as_str(message.get("permissionMode")))
+    return ""
 
 
 def render_step(step: SessionStepView) -> dict[str, Any]:
@@ -142,8 +144,13 @@ def build_permission_prompt_json(
     difference = escape_control_chars(
         build_tool_call_diff(tool, tool_input, None, context_lines=FULL_CONTEXT_LINES)
     )
-    questions = tool_input.get("questions") if tool == QUESTION_TOOL else None
-    diff_keys = list_arguments_fully_shown_in_diff(tool, tool_input) if difference else frozenset()
+    questions = None
+    if tool == QUESTION_TOOL:
+        questions = tool_input.get("questions")
+    if difference:
+        diff_keys = list_arguments_fully_shown_in_diff(tool, tool_input)
+    else:
+        diff_keys = frozenset()
     visible_input = (
         {"url": request["url"]}
         if request.get("url")
@@ -189,11 +196,9 @@ def build_permission_prompt_json(
 
 
 def _format_value(value: Any) -> str:
-    text = (
-        value
-        if isinstance(value, str)
-        else orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()
-    )
+    text = value
+    if not isinstance(value, str):
+        text = orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()
     return escape_control_chars(text.replace("\r\n", "\n"))
 
 

@@ -50,7 +50,9 @@ def parse_log_cursor(text: str) -> LogCursor | None:
     valid.
     """
     match = CURSOR_PATTERN.match(text)
-    return LogCursor(int(match[1]), int(match[2])) if match else None
+    if match:
+        return LogCursor(int(match[1]), int(match[2]))
+    return None
 
 
 def encode_server_sent_event(kind: str, data: bytes, cursor: LogCursor | None = None) -> bytes:
@@ -60,7 +62,9 @@ def encode_server_sent_event(kind: str, data: bytes, cursor: LogCursor | None = 
     strings, so its value does not change.
     """
     lines = b"\ndata: ".join(re.split(rb"\r\n|\r|\n", data))
-    id_line = b"id: %d-%d\n" % cursor if cursor is not None else b""
+    id_line = b""
+    if cursor is not None:
+        id_line = b"id: %d-%d\n" % cursor
     return b"event: %s\n%sdata: %s\n\n" % (kind.encode(), id_line, lines)
 
 
@@ -74,11 +78,9 @@ class HostFrame(NamedTuple):
     def cursor(self) -> LogCursor | None:
         """Return the position of a numbered line, or None for other frames."""
         number = self.fields.get("number")
-        return (
-            LogCursor(int(self.fields["generation"]), number)
-            if self.kind == "line" and number
-            else None
-        )
+        if self.kind == "line" and number:
+            return LogCursor(int(self.fields["generation"]), number)
+        return None
 
     @property
     def line(self) -> bytes:
@@ -179,7 +181,9 @@ class SessionStepEventEncoder(ServerSentEventEncoder):
 
     def encode(self, frame: HostFrame) -> Iterator[bytes]:
         """Yield the events of a frame."""
-        sent_number = self._position.number if self._position is not None else 0
+        sent_number = 0
+        if self._position is not None:
+            sent_number = self._position.number
         self._update_position(frame)
         if frame.kind == "line":
             if self._is_synced:
@@ -203,7 +207,9 @@ class SessionStepEventEncoder(ServerSentEventEncoder):
             yield from self._encode_welcome(frame)
         else:
             # The prompt's id is sent unchanged, because the client sends it in its answer.
-            raw_id = {"question": frame.fields["question"]} if "question" in frame.fields else {}
+            raw_id = {}
+            if "question" in frame.fields:
+                raw_id = {"question": frame.fields["question"]}
             yield encode_server_sent_event(
                 frame.kind, orjson.dumps({**escape_control_chars_in_json(frame.payload), **raw_id})
             )
@@ -217,7 +223,8 @@ class SessionStepEventEncoder(ServerSentEventEncoder):
             self._drawing.reset(self._log_number)
 
     def _encode_welcome(self, frame: HostFrame) -> Iterator[bytes]:
-        fields, client_cursor = frame.fields, self._client_cursor
+        fields = frame.fields
+        client_cursor = self._client_cursor
         self._cwd = str(fields.get("cwd") or "")
         self._log_number = int(fields["number"])
         if client_cursor is not None and (
@@ -239,7 +246,9 @@ class SessionStepEventEncoder(ServerSentEventEncoder):
 
     def _encode_line(self, frame: HostFrame, sent_number: int) -> Iterator[bytes]:
         """Yield the events of a line, after the steps up to the line `sent_number` were sent."""
-        line, cursor, drawing = frame.line, frame.cursor, self._drawing
+        line = frame.line
+        cursor = frame.cursor
+        drawing = self._drawing
         if cursor is None:
             live_part = drawing.renderer.render_partial_message(line)
             if live_part is not None:
@@ -258,13 +267,15 @@ class SessionStepEventEncoder(ServerSentEventEncoder):
 
     def _encode_past(self, cursor: LogCursor | None, last_number: int) -> Iterator[bytes]:
         """Yield the steps up to a line that a browser with a cursor has not received."""
-        drawing, omitted_count = self._drawing, 0
+        drawing = self._drawing
+        omitted_count = 0
         steps = drawing.list_steps(0 if cursor is None else cursor.number, last_number)
         if cursor is not None and (
             len(steps) > self._max_steps or cursor.number < drawing.dropped_number
         ):
             yield _encode_gap_event(cursor.number + 1, last_number, "long")
-            cursor, steps = None, drawing.list_steps(0, last_number)
+            cursor = None
+            steps = drawing.list_steps(0, last_number)
         if cursor is None:
             omitted_count = max(len(steps) - self._max_steps, 0)
             steps = steps[omitted_count:]
@@ -385,7 +396,9 @@ class EventStreamResponse:
                     frame = await frames.receive()
                 except anyio.EndOfStream:
                     return
-            deadline, events, size_bytes = anyio.current_time() + MAX_SLICE_S, list[bytes](), 0
+            deadline = anyio.current_time() + MAX_SLICE_S
+            events = list[bytes]()
+            size_bytes = 0
             while frame is not None:
                 await self._encoder.prepare(frame)
                 for event in self._encoder.encode(frame):
@@ -394,7 +407,8 @@ class EventStreamResponse:
                     if size_bytes >= WRITE_CHUNK_BYTES or anyio.current_time() >= deadline:
                         yield b"".join(events)
                         await anyio.sleep(0)
-                        deadline, size_bytes = anyio.current_time() + MAX_SLICE_S, 0
+                        deadline = anyio.current_time() + MAX_SLICE_S
+                        size_bytes = 0
                         events.clear()
                 if frame.kind == "synced":
                     self._is_synced.set()

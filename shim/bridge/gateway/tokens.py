@@ -32,7 +32,8 @@ Role = Literal["drive", "watch"]
 TOKEN_BYTES = 32  # 256 bits
 LOGIN_CODE_TTL_S = 10 * 60  # of a printed address, which a person opens at once
 MAX_FILE_BYTES = 4096
-_FOLDER_NAME, _FILE_NAME = "gateway", "tokens.json"
+_FOLDER_NAME = "gateway"
+_FILE_NAME = "tokens.json"
 
 
 class GatewayTokenPair(NamedTuple):
@@ -87,8 +88,13 @@ class GatewayTokenPair(NamedTuple):
 
     def _match_role(self, value: str, drive: str, watch: str) -> Role | None:
         # Both are compared in constant time, so the duration reveals nothing about either token.
-        may_drive, may_watch = _is_equal_token(value, drive), _is_equal_token(value, watch)
-        return "drive" if may_drive else "watch" if may_watch else None
+        may_drive = _is_equal_token(value, drive)
+        may_watch = _is_equal_token(value, watch)
+        if may_drive:
+            return "drive"
+        if may_watch:
+            return "watch"
+        return None
 
 
 def _is_equal_token(value: str, expected: str) -> bool:
@@ -134,7 +140,8 @@ class GatewayTokenFile:
         tokens = self._load_file()
         while tokens is None:
             self._create_file()
-            stamp, tokens = self._read_stamp(), self._load_file()
+            stamp = self._read_stamp()
+            tokens = self._load_file()
         if stamp is not None:
             self._cached = stamp, tokens
         return tokens
@@ -161,7 +168,9 @@ class GatewayTokenFile:
             tokens = GatewayTokenPair(str(data["drive"]), str(data["watch"]))
         except (orjson.JSONDecodeError, TypeError, KeyError):
             return None
-        return tokens if min(map(len, tokens)) >= len(_create_token()) else None
+        if min(map(len, tokens)) >= len(_create_token()):
+            return tokens
+        return None
 
     def _create_file(self) -> None:
         """Create the file, unless another process was first. A file that has no valid tokens is

@@ -41,21 +41,18 @@ def main(args: list[str]) -> int:
 
     `args` are FOLDER LOCK SOCKET. The last two are descriptors.
     """
-    folder, lock_descriptor, listener = (
-        args[0],
-        int(args[1]),
-        socket.socket(fileno=int(args[2])),
-    )
+    folder = args[0]
+    lock_descriptor = int(args[1])
+    listener = socket.socket(fileno=int(args[2]))
     for descriptor in (lock_descriptor, listener.fileno()):
         os.set_inheritable(descriptor, False)
     early_signals.start_collecting_signals()
     _wait_for_starter()
-    metadata, signals, socket_file_id = (
-        SessionHostMetadata(folder),
-        SignalRecorder(),
-        sockets.find_socket_file_id(folder),
-    )
-    status, recorder = 1, None
+    metadata = SessionHostMetadata(folder)
+    signals = SignalRecorder()
+    socket_file_id = sockets.find_socket_file_id(folder)
+    status = 1
+    recorder = None
     try:
         signals.start_recording_signals()
         spec = read_session_spec(folder)
@@ -75,12 +72,13 @@ def main(args: list[str]) -> int:
         metadata.record_end(REASON_STOPPED)
     except Exception as error:
         signals.is_started = True
-        hint = f" ({error.hint})" if isinstance(error, ShimError) and error.hint else ""
-        reason = (
-            f"{error}{hint}"
-            if isinstance(error, ShimError | OSError)
-            else f"the shim failed: {error!r}"
-        )
+        hint = ""
+        if isinstance(error, ShimError) and error.hint:
+            hint = f" ({error.hint})"
+        if isinstance(error, ShimError | OSError):
+            reason = f"{error}{hint}"
+        else:
+            reason = f"the shim failed: {error!r}"
         warn(f"{reason}\n")
         # Recorded before clients are rejected, so that a client that restarts the session at once
         # finds it ended.
@@ -117,7 +115,8 @@ def _build_invocation(folder: str, metadata: SessionHostMetadata, spec: SessionS
     resumed_id: str | None = None
     new_id: str | None = session_id
     if spec.resumes and _has_vendor_session(folder, session_id, metadata):
-        resumed_id, new_id = session_id, None
+        resumed_id = session_id
+        new_id = None
     elif spec.forked:
         resumed_id = spec.forked
     # A copy is made only once. Its later lives resume the copy itself.
@@ -160,9 +159,9 @@ def _has_vendor_session(folder: str, session_id: str, metadata: SessionHostMetad
     log = RecordedSessionLog(
         os.path.join(folder, registry.LOG_FOLDER), metadata.values["generation"]
     )
-    return log.first_line_number > 1 or any(
-        _is_vendor_init(entry.line) for entry in log.read(0, MAX_HEAD_LINES)
-    )
+    if log.first_line_number > 1:
+        return True
+    return any(_is_vendor_init(entry.line) for entry in log.read(0, MAX_HEAD_LINES))
 
 
 def _is_vendor_init(line: bytes) -> bool:
@@ -172,7 +171,9 @@ def _is_vendor_init(line: bytes) -> bool:
     Our own `init` contains the key `shim`.
     """
     message = as_dict(parse_json_line(line))
-    return is_init_line(message) and "shim" not in message
+    if not is_init_line(message):
+        return False
+    return "shim" not in message
 
 
 def _reject_waiting_clients(listener: socket.socket, reason: str) -> None:

@@ -46,9 +46,9 @@ class HubStdin:
     @property
     def is_full(self) -> bool:
         """Whether the clients must wait until the conversation reads."""
-        return (
-            self._waiting_bytes >= self.max_bytes or len(self._waiting_lines) >= MAX_WAITING_LINES
-        )
+        if self._waiting_bytes >= self.max_bytes:
+            return True
+        return len(self._waiting_lines) >= MAX_WAITING_LINES
 
     async def wait_for_queue_space(self) -> None:
         """Wait until stdin is not full or is closed."""
@@ -63,13 +63,15 @@ class HubStdin:
                 return b""
             self._line_event = anyio.Event()
             await self._line_event.wait()
-        lines, size = list[bytes](), 0
+        lines = list[bytes]()
+        size = 0
         while self._waiting_lines and size < MAX_READ_BYTES:
             lines.append(self._waiting_lines.popleft())
             size += len(lines[-1])
         self._waiting_bytes -= size
         if self._space_event is not None:
-            space_event, self._space_event = self._space_event, None
+            space_event = self._space_event
+            self._space_event = None
             space_event.set()
         chunk = b"".join(lines)
         if self._recorder is not None:

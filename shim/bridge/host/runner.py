@@ -74,7 +74,8 @@ class ClientConnection:
         connection.
         """
         if not self._is_closing:
-            self._unsent, self._is_closing = self._unsent + data, True
+            self._unsent = self._unsent + data
+            self._is_closing = True
             self.flush()
 
     async def wait_writable(self) -> None:

@@ -41,12 +41,15 @@ from shim.state.claude_settings import load_claude_settings
 MAX_TICK_INTERVAL_S = 1.0
 # The hub denies a prompt shortly before the conversation would, so that only one of them denies it.
 # The hub ticks at least twice in between.
-PROMPT_TIMEOUT_FACTOR, PROMPT_TIMEOUT_MARGIN_S = 0.9, 10.0
+PROMPT_TIMEOUT_FACTOR = 0.9
+PROMPT_TIMEOUT_MARGIN_S = 10.0
 MIN_TICK_INTERVAL_S = 0.01
 FIRST_CHILD_TIMEOUT_S = 2.0  # after this, modules are imported even if no child was started
 # Short, so that all modules are imported before the child ends its first turn.
 FIRST_CHILD_POLL_INTERVAL_S = 0.001
-REASON_STOPPED, REASON_IDLE, REASON_ENDED = "stopped", "idle", "ended"
+REASON_STOPPED = "stopped"
+REASON_IDLE = "idle"
+REASON_ENDED = "ended"
 REASON_REPLACED = "its folder was removed, or another host has taken its place"
 
 
@@ -89,7 +92,9 @@ class SessionHostMetadata:
         `detail` is the reason of a failure; the state is then `failed`.
         """
         was_active = self.values.get("state") in registry.ACTIVE_STATES
-        end_fields = {"state": state} if was_active else {}
+        end_fields = {}
+        if was_active:
+            end_fields = {"state": state}
         if detail is not None:
             end_fields = {"state": "failed", "detail": detail}
         self.update(
@@ -115,8 +120,10 @@ class SessionHostRuntime:
         spec: SessionSpec,
         listener: socket.socket,
     ) -> None:
-        settings, recorder = startup.settings, startup.recorder
-        values, session_id = metadata.values, os.path.basename(folder)
+        settings = startup.settings
+        recorder = startup.recorder
+        values = metadata.values
+        session_id = os.path.basename(folder)
         self.source = HubStdin(settings.max_inbound_bytes, recorder)
         self.end_reason = REASON_ENDED
         self._metadata = metadata
@@ -125,7 +132,8 @@ class SessionHostRuntime:
         self._retention_days = settings.bridge.retention_days
         self._last_use = time.monotonic()
         self._stop_event = anyio.Event()
-        clock_offset, clock = time.time() - time.monotonic(), time.monotonic
+        clock_offset = time.time() - time.monotonic()
+        clock = time.monotonic
         self._log = RecordedSessionLog(
             os.path.join(folder, registry.LOG_FOLDER),
             values["generation"],
@@ -157,7 +165,8 @@ class SessionHostRuntime:
         )
         self.stdout = HubStdout(self.runner, recorder)
         self._server = UnixServer(listener, self.runner, self.source)
-        self._folder, self._startup = folder, startup
+        self._folder = folder
+        self._startup = startup
         self._upgrade_notice = ""  # about changed files of the package; "" before the report
         metadata.update(
             {
@@ -286,9 +295,11 @@ def _describe_session(
     claude_settings = _load_conversation_settings(startup)
     if not invocation.skip_permissions and invocation.permission_mode is None:
         mode = claude_settings.mode or mode
-    can_bypass = (
-        invocation.skip_permissions or invocation.allow_skip_permissions or mode == BYPASS_MODE
-    )
+    can_bypass = invocation.skip_permissions
+    if not can_bypass:
+        can_bypass = invocation.allow_skip_permissions
+    if not can_bypass:
+        can_bypass = mode == BYPASS_MODE
     return BackgroundSessionInfo(
         session_id,
         vendor=startup.adapter.display_name,
@@ -314,7 +325,9 @@ def _reads_settings_itself(startup: ConversationStartup) -> bool:
     """Return whether the vendor is a real claude, which reads Claude's settings files itself and
     reloads them after a change.
     """
-    return startup.adapter.passthrough and not startup.vendor_list.has_several
+    if not startup.adapter.passthrough:
+        return False
+    return not startup.vendor_list.has_several
 
 
 def _load_conversation_settings(startup: ConversationStartup) -> ClaudeSettings:
@@ -338,7 +351,9 @@ def _reload_settings(startup: ConversationStartup, claude_settings: ClaudeSettin
     `claude_settings` are those of the start. Their mode is reported, because a frontend applies the
     mode of its files only if it is another one than at the start.
     """
-    settings = _load_settings(startup) or claude_settings
+    settings = _load_settings(startup)
+    if not settings:
+        settings = claude_settings
     return serialize_settings(settings._replace(mode=claude_settings.mode))
 
 

@@ -72,14 +72,16 @@ class UnixServer:
     async def _read_client(self, connection: ClientConnection) -> None:
         """Read a client's frames until its connection ends or a frame is too long."""
         hello_splitter = LineSplitter(MAX_HELLO_BYTES)
-        lines, size = list[bytes](), 0
+        lines = list[bytes]()
+        size = 0
         with anyio.move_on_after(HELLO_TIMEOUT_S):
             while (
                 not lines
                 and size <= MAX_HELLO_BYTES
                 and (chunk := await read_chunk(connection.peer))
             ):
-                lines, size = hello_splitter.feed(chunk), size + len(chunk)
+                lines = hello_splitter.feed(chunk)
+                size = size + len(chunk)
         if not lines:
             connection.send_and_close(
                 encode_frame(
