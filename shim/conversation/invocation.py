@@ -46,8 +46,14 @@ def find_replay_path(invocation: Invocation, environment: Mapping[str, str]) -> 
     A path in the environment takes precedence over the vendor of a session or a model, so that no
     vendor runs.
     """
-    vendor_name = invocation.shim_vendor or environment.get("SHIM_VENDOR") or ""
-    return vendor_name[len(REPLAY_PREFIX) :] if vendor_name.startswith(REPLAY_PREFIX) else None
+    vendor_name = invocation.shim_vendor
+    if not vendor_name:
+        vendor_name = environment.get("SHIM_VENDOR")
+    if not vendor_name:
+        vendor_name = ""
+    if vendor_name.startswith(REPLAY_PREFIX):
+        return vendor_name[len(REPLAY_PREFIX) :]
+    return None
 
 
 def choose_result_terminator_line(invocation: Invocation, terminator_setting: str) -> str:
@@ -57,11 +63,9 @@ def choose_result_terminator_line(invocation: Invocation, terminator_setting: st
     if terminator_setting != "auto":
         return terminator_setting
     is_sdk = os.environ.get("CLAUDE_CODE_ENTRYPOINT", "").startswith("sdk-")
-    return (
-        "message_stop"
-        if invocation.print_mode and invocation.input_format == "text" and not is_sdk
-        else "none"
-    )
+    if invocation.print_mode and invocation.input_format == "text" and not is_sdk:
+        return "message_stop"
+    return "none"
 
 
 def select_driver(
@@ -183,16 +187,17 @@ def can_prompt_frontend(invocation: Invocation) -> bool:
     """Return whether the frontend can be asked for permissions: it can read a request only in a
     stream.
     """
-    return (
-        invocation.permission_prompt_tool == "stdio" and invocation.output_format == "stream-json"
-    )
+    if invocation.permission_prompt_tool != "stdio":
+        return False
+    return invocation.output_format == "stream-json"
 
 
 def validate_invocation(invocation: Invocation) -> Invocation:
     """Return the invocation with a valid effort. Raise FrontendError if a vendor could take a value
     for a flag or a path (threats: frontend).
     """
-    model, resume = invocation.model, invocation.resume
+    model = invocation.model
+    resume = invocation.resume
     if model:
         try:
             check_model_name(model)
@@ -282,7 +287,9 @@ def check_session_flags(
 def _is_fork_with_same_id(invocation: Invocation) -> bool:
     """Return whether a fork gets the id of the original session: the id then belongs to the fork."""
     session_id = canonicalize_uuid(invocation.session_id or "")
-    return invocation.fork_session and session_id == canonicalize_uuid(invocation.resume or "")
+    if not invocation.fork_session:
+        return False
+    return session_id == canonicalize_uuid(invocation.resume or "")
 
 
 def require_resume_at_last_message(

@@ -55,7 +55,9 @@ class ConversationLoop:
                 tasks.start_soon(self._watch_recording, self._recorder)
             status = await self._run_session(tasks)
             tasks.cancel_scope.cancel()
-        return status or int(self._output.stdout.has_failed)
+        if status:
+            return status
+        return int(self._output.stdout.has_failed)
 
     async def _run_session(self, tasks: TaskGroup) -> int:
         raise NotImplementedError
@@ -76,7 +78,8 @@ class ConversationLoop:
 
     def _wake_waiters(self) -> None:
         """Wake every task that waits for `_wakeup`."""
-        wakeup, self._wakeup = self._wakeup, anyio.Event()
+        wakeup = self._wakeup
+        self._wakeup = anyio.Event()
         wakeup.set()
 
     async def _watch_frontend(self) -> None:
@@ -133,4 +136,6 @@ class ConversationLoop:
 
 def explain_turn_failure(error: Exception) -> str:
     """Return the reason of a turn that failed because of the machine or a defect of the shim."""
-    return str(error) if isinstance(error, SystemResourceError) else f"the shim failed: {error!r}"
+    if isinstance(error, SystemResourceError):
+        return str(error)
+    return f"the shim failed: {error!r}"

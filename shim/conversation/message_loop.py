@@ -67,7 +67,10 @@ class MessageLoop(ConversationLoop):
         self._control = control
         self._session_lines = control or states
         self._source = source
-        self._messages = deque[UserMessage]() if control is None else control.queued_messages
+        if control is None:
+            self._messages = deque[UserMessage]()
+        else:
+            self._messages = control.queued_messages
         if first_message is not None:
             self._messages.append(first_message)
         self._is_one_shot = first_message is not None
@@ -223,7 +226,8 @@ class MessageLoop(ConversationLoop):
 
     async def _read_stdin(self, source: "FrontendLineSource") -> None:
         """Read stdin to its end while turns run."""
-        control, lines = self._control, source.line_splitter
+        control = self._control
+        lines = source.line_splitter
         assert control is not None
         await self._write_control_lines()  # the answers to requests that came before the loop ran
         for line in source.received_lines:
@@ -292,11 +296,12 @@ class MessageLoop(ConversationLoop):
     def _is_queue_full(self, control: "ControlSession") -> bool:
         if len(control.queued_messages) < MAX_UNMEASURED_MESSAGES:
             return False
-        max_bytes = MAX_LINE_BYTES if self._source is None else self._source.max_bytes
-        return (
-            sum(message.size_bytes for message in control.queued_messages) >= max_bytes
-            or len(control.queued_messages) >= MAX_QUEUED_MESSAGES
-        )
+        max_bytes = MAX_LINE_BYTES
+        if self._source is not None:
+            max_bytes = self._source.max_bytes
+        if sum(message.size_bytes for message in control.queued_messages) >= max_bytes:
+            return True
+        return len(control.queued_messages) >= MAX_QUEUED_MESSAGES
 
     async def _write_control_lines(self) -> None:
         if self._session_lines is None:
@@ -322,7 +327,8 @@ class MessageLoop(ConversationLoop):
         """End the running turn with an error result, unless it has a result. Stdout must accept the
         lines in FINAL_WRITE_TIMEOUT_S.
         """
-        stream, lines = self._driver.active_child_driver.stream, b""
+        stream = self._driver.active_child_driver.stream
+        lines = b""
         if stream is None or not self._turn_running:
             return
         if not stream.is_turn_finished:

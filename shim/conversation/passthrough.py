@@ -124,7 +124,9 @@ class PassthroughLoop(ConversationLoop):
             return 0
         turn_status = int(self._stream.turn.is_error)
         if child_exit is None:  # it had answered, and did not go by itself
-            return turn_status if self._stream.is_turn_finished else 1
+            if self._stream.is_turn_finished:
+                return turn_status
+            return 1
         return 1 if child_exit.code is None else child_exit.code or turn_status
 
     # -- the frontend's bytes ----------------------------------------------------------------------
@@ -155,7 +157,8 @@ class PassthroughLoop(ConversationLoop):
         """Translate the child's output until it ends, the child is silent although an answer is
         due, or the child is done.
         """
-        stream, exchange = self._stream, self._exchange
+        stream = self._stream
+        exchange = self._exchange
         while True:
             with self._deadlines.open_read_scope(
                 silence_allowed=self._allows_silence
@@ -245,7 +248,8 @@ class PassthroughLoop(ConversationLoop):
 
     async def _end_stalled_turn(self) -> None:
         """Interrupt and then end a child that has been silent for too long. Its turn gets a result."""
-        timeout_name, timeout_s = self._deadlines.timeout_name, self._deadlines.timeout_s
+        timeout_name = self._deadlines.timeout_name
+        timeout_s = self._deadlines.timeout_s
         if self._recorder is not None:
             self._recorder.record_run_event("timeout", name=timeout_name, seconds=timeout_s)
         reason = self._stream.describe_stall(

@@ -115,7 +115,8 @@ def can_keep_child(adapter: Adapter, request: ConversationPlanInput) -> bool:
 
 
 def _choose_run_mode(request: ConversationPlanInput) -> RunMode:
-    invocation, stdin_input = request.invocation, request.stdin_input
+    invocation = request.invocation
+    stdin_input = request.stdin_input
     if invocation.input_format == "stream-json":
         if request.adapters[0].passthrough and not request.is_translated:
             return RunMode.PASSTHROUGH
@@ -160,6 +161,8 @@ def _choose_prompt_source(run_mode: RunMode, request: ConversationPlanInput) -> 
 def _keeps_transcript(request: ConversationPlanInput) -> bool:
     is_stored = request.settings.transcripts and not request.invocation.no_session_persistence
     names = (adapter.name for adapter in request.adapters)
-    return (
-        is_stored and not request.adapters[0].passthrough and FLAT_ADAPTERS.keys().isdisjoint(names)
-    )
+    if not is_stored:
+        return False
+    if request.adapters[0].passthrough:
+        return False
+    return FLAT_ADAPTERS.keys().isdisjoint(names)

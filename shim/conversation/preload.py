@@ -90,4 +90,6 @@ def _import_all(
 
 
 def _is_skipped(name: str, skipped_prefixes: tuple[str, ...]) -> bool:
-    return name.endswith(".__main__") or name.startswith(skipped_prefixes)
+    if name.endswith(".__main__"):
+        return True
+    return name.startswith(skipped_prefixes)

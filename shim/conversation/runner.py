@@ -127,7 +127,8 @@ class ConversationRunner:
         first_child: "ChildSpawnResult | None",
     ) -> int:
         """Answer many messages, or only `prompt` while the frontend may answer requests."""
-        control, launcher = self._create_control(), self._launcher
+        control = self._create_control()
+        launcher = self._launcher
         if self._plan.run_mode is RunMode.RULES_ONLY:
             control.close_input()
             source = None
@@ -172,9 +173,9 @@ class ConversationRunner:
 
     def _serve_clients(self, loop: "ConversationLoop") -> "AbstractAsyncContextManager[object]":
         """Let clients come and go while the conversation runs, if it has a transport."""
-        return (
-            nullcontext() if self._transport is None else self._transport.serve_clients(loop.stop)
-        )
+        if self._transport is None:
+            return nullcontext()
+        return self._transport.serve_clients(loop.stop)
 
     def _create_driver(
         self,
@@ -224,7 +225,8 @@ class ConversationRunner:
         return FallbackDriver(driver, chain, buffer, create_driver)
 
     def _create_control(self) -> "ControlSession":
-        state, writer = self._launcher.session_state, self._launcher.writer
+        state = self._launcher.session_state
+        writer = self._launcher.writer
         if self._launcher.context.dialect.is_flat:
             from shim.core.yume.control import YumeControlSession
             from shim.core.yume.encoder import YumeEncoder
@@ -238,7 +240,9 @@ class ConversationRunner:
         invocation = self._launcher.context.invocation
         has_session = invocation.resume or invocation.continue_last
         is_resumed = has_session and not invocation.fork_session
-        load_ids = self._load_answered_ids if is_resumed and self._plan.keeps_transcript else None
+        load_ids = None
+        if is_resumed and self._plan.keeps_transcript:
+            load_ids = self._load_answered_ids
         return ControlSession(state, create_uuid, format_now, load_ids)
 
     def _load_answered_ids(self) -> list[str]:
@@ -268,7 +272,8 @@ class ConversationRunner:
         from shim.conversation.passthrough import PassthroughLoop
         from shim.process.child import Child
 
-        launcher, stderr_redactor = self._launcher, None
+        launcher = self._launcher
+        stderr_redactor = None
         if launcher.context.settings.resolve_redaction_mode() == "all":
             from shim.core.secrets.redactor import StreamRedactor
 
@@ -304,7 +309,9 @@ class ConversationRunner:
                 from shim.core.secrets.redactor import Redactor
 
                 redact = Redactor().redact_value
-            history_writer = writer.transcript_writer or writer
+            history_writer = writer.transcript_writer
+            if not history_writer:
+                history_writer = writer
             usage_counter = None
             if isinstance(history_writer, StreamJsonWriter):
                 usage_counter = history_writer.usage_counter

@@ -39,7 +39,8 @@ def build_session_state(
     `name` is the vendor's name in a replayed recording. `servers` are the MCP servers of the
     command line. Another vendor of the list may serve the session later.
     """
-    invocation, settings = context.invocation, context.settings
+    invocation = context.invocation
+    settings = context.settings
 
     def find_adapter(vendor_name: str) -> Adapter:
         if vendor_name == plan.adapter.display_name or vendor_name not in VENDORS:
@@ -128,7 +129,9 @@ def resolve_session_state_event_visibility(environment: Mapping[str, str]) -> st
     """Return who receives the session's state: "visible", "host" or "" (contract 5.13)."""
     if environment.get("CLAUDE_CODE_EMIT_SESSION_STATE_EVENTS") == "1":
         return "visible"
-    return "host" if environment.get("CLAUDE_CODE_SDK_READS_SESSION_STATE") == "1" else ""
+    if environment.get("CLAUDE_CODE_SDK_READS_SESSION_STATE") == "1":
+        return "host"
+    return ""
 
 
 def _resolve_model(model: str, vendor_name: str) -> str | None:

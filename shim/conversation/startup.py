@@ -111,7 +111,9 @@ class ConversationStartup(NamedTuple):
 
         `transport` replaces our stdin and stdout.
         """
-        startup = self if self.read_input is None else self.read_input(self)
+        startup = self
+        if self.read_input is not None:
+            startup = self.read_input(self)
         try:
             return startup._run_plan(signals, transport)
         except ShimError as error:
@@ -126,7 +128,9 @@ class ConversationStartup(NamedTuple):
         is accepted: the frontend can choose another mode before its first message.
         """
         plan, launcher = self._prepare_launcher(allow_mode_change=allow_mode_change)
-        prompt = self.invocation.prompt or "(the prompt)"
+        prompt = self.invocation.prompt
+        if not prompt:
+            prompt = "(the prompt)"
         return PlannedChildLaunch(
             plan, launcher, launcher.plan_child_launch(prompt, persistent=plan.persistent)
         )
@@ -162,7 +166,9 @@ class ConversationStartup(NamedTuple):
                 chain=chain,
                 transport=transport,
             )
-            source = None if self.stdin_input is None else self.stdin_input.source
+            source = None
+            if self.stdin_input is not None:
+                source = self.stdin_input.source
             return runner.run(prompt, source, first_child)
         except BaseException:
             if first_child is not None:
@@ -237,7 +243,9 @@ class ConversationStartup(NamedTuple):
                 f"the shim started itself {MAX_DEPTH} times", hint="check SHIM_VENDOR"
             )
         if self.vendor_list.has_several or not adapter.passthrough:
-            resumed_name = invocation.resume or ""
+            resumed_name = invocation.resume
+            if not resumed_name:
+                resumed_name = ""
             check_session_flags(
                 invocation,
                 adapter,
@@ -256,7 +264,11 @@ class ConversationStartup(NamedTuple):
         new_session_id, id_prefix = create_session_ids()
         invocation = self.invocation
         resumed_id = "" if invocation.fork_session else self.resumed_id
-        session_id = invocation.session_id or validate_uuid(resumed_id or "") or new_session_id
+        session_id = invocation.session_id
+        if not session_id:
+            session_id = validate_uuid(resumed_id or "")
+        if not session_id:
+            session_id = new_session_id
         recordings = self.recordings
         state = build_session_state(
             context,
@@ -325,7 +337,9 @@ class ConversationStartup(NamedTuple):
         if self.invocation.permission_prompt_tool == "stdio":
             return False
         runs_more = adapter.unattended and self.mode != BYPASS_MODE
-        return self.mode in adapter.modes and not runs_more
+        if self.mode not in adapter.modes:
+            return False
+        return not runs_more
 
     def _load_resumed_uuids(self) -> list[str]:
         """Return the message ids of the resumed session, or [] if it has no transcript."""
@@ -486,7 +500,9 @@ def _choose_vendors(
         )
     else:
         model = parse_model_route(invocation.model, VENDORS).model
-        source = "--shim-vendor" if shim_vendor else "SHIM_VENDOR"
+        source = "SHIM_VENDOR"
+        if shim_vendor:
+            source = "--shim-vendor"
         choice = VendorChoice((REPLAY_VENDOR,), model, source)
     is_flat = DIALECTS[settings.dialect].is_flat
     vendor_list = FallbackVendorList(

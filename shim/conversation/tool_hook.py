@@ -42,11 +42,9 @@ def main() -> int:
     module = import_module(sys.argv[1])
     policy, policy_context = parse_policy(sys.argv[2], _resolve_path)
     mode = _read_mode(policy_context.mode_file) if policy_context.mode_file else policy_context.mode
-    context, event, adapter_args = (
-        HookContext(policy_context.session_id, policy_context.transcript_path, mode),
-        None,
-        sys.argv[3:],
-    )
+    context = HookContext(policy_context.session_id, policy_context.transcript_path, mode)
+    event = None
+    adapter_args = sys.argv[3:]
     try:
         event = _read_event()
         calls = module.list_hook_calls(event, policy.workspace, *adapter_args)
@@ -105,11 +103,10 @@ def _find_refusal(
     for vendor_name, tool_input in calls:
         name = normalize_tool_name(vendor_name)
         is_asked_about = vendor_asks or name in prompted_tools.split(",")
-        hook_decision = (
-            HookDecision()
-            if is_asked_about
-            else _run_settings_hooks(policy, event, name, tool_input, context)
-        )
+        if is_asked_about:
+            hook_decision = HookDecision()
+        else:
+            hook_decision = _run_settings_hooks(policy, event, name, tool_input, context)
         if hook_decision.allow is False:
             return hook_decision.reason
         if hook_decision.updated_input not in (None, tool_input):
@@ -129,7 +126,9 @@ def _find_refusal(
         ):
             continue
         if decision.outcome != "allow":
-            suffix = " and nobody can be asked" if decision.outcome == "ask" else ""
+            suffix = ""
+            if decision.outcome == "ask":
+                suffix = " and nobody can be asked"
             return (
                 f"{name} is not allowed{suffix} "
                 f"({hook_decision.reason if hook_decision.requires_prompt else decision.reason})"
@@ -152,14 +151,17 @@ def _run_settings_hooks(
     from shim.conversation.drivers.hook_runner import MAX_HOOK_TIMEOUT_S, run_hooks
 
     signal.alarm(JUDGE_TIMEOUT_S + int(MAX_HOOK_TIMEOUT_S))
-    session_id = context.session_id or str(event.get("session_id") or event.get("sessionId") or "")
+    session_id = context.session_id
+    if not session_id:
+        session_id = str(event.get("session_id") or event.get("sessionId") or "")
     if context.transcript_path:
         context = context._replace(
             transcript_path=os.path.join(
                 os.path.dirname(context.transcript_path), f"{session_id}.jsonl"
             )
         )
-    call_id, context = str(event.get("tool_use_id", "")), context._replace(session_id=session_id)
+    call_id = str(event.get("tool_use_id", ""))
+    context = context._replace(session_id=session_id)
     return anyio.run(run_hooks, policy, call_id, name, tool_input, context, os.environ)
 
 

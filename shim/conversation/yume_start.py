@@ -49,11 +49,10 @@ def create_yume_startup(
         )
     register_user_profiles(os.environ, invocation.shim_config)
     if yume_invocation.vendor_name and yume_invocation.vendor_name not in VENDORS:
-        provider_text = (
-            yume_invocation.vendor_name
-            if yume_invocation.vendor_name == yume_invocation.provider
-            else f"{yume_invocation.provider} ({yume_invocation.vendor_name})"
-        )
+        if yume_invocation.vendor_name == yume_invocation.provider:
+            provider_text = yume_invocation.vendor_name
+        else:
+            provider_text = f"{yume_invocation.provider} ({yume_invocation.vendor_name})"
         raise FrontendError(
             f"unknown provider {provider_text[:80]}", hint=f"known are: {', '.join(VENDORS)}"
         )
@@ -79,9 +78,15 @@ def _resolve_session(call: YumeInvocation, invocation: Invocation) -> tuple[Invo
 
     Yume sends the name of its tab with every turn. The name is "" if it is a UUID.
     """
-    name = call.resume or call.session
-    session_id = derive_session_uuid(name) if name else ""
-    session = store.find_session(session_id, os.environ) if session_id else None
+    name = call.resume
+    if not name:
+        name = call.session
+    session_id = ""
+    if name:
+        session_id = derive_session_uuid(name)
+    session = None
+    if session_id:
+        session = store.find_session(session_id, os.environ)
     if session is not None and call.history and call.vendor_name not in ("", session.vendor):
         warn(
             f"{call.vendor_name}: the session belongs to {session.vendor}; a new one begins, {_HISTORY_NOT_READ}\n"
@@ -92,8 +97,12 @@ def _resolve_session(call: YumeInvocation, invocation: Invocation) -> tuple[Invo
             f"{call.vendor_name or 'yume-cli'}: the session is not known here; a new one begins, {_HISTORY_NOT_READ}\n"
         )
         name = call.session
-        session_id = derive_session_uuid(name) if name else ""
-    display_name = "" if canonicalize_uuid(name) == name else name
+        session_id = ""
+        if name:
+            session_id = derive_session_uuid(name)
+    display_name = name
+    if canonicalize_uuid(name) == name:
+        display_name = ""
     if not (session is None and call.history) and (call.resume or session is not None):
         return invocation._replace(resume=session_id), display_name
     return invocation._replace(session_id=session_id or None), display_name
@@ -147,7 +156,8 @@ def _apply_api_base(
 
 def _read_first_line(startup: ConversationStartup) -> tuple[bytes, bool]:
     """Return the beginning of stdin, and whether it is a frame. Return all of stdin if it is not."""
-    data, max_bytes = b"", startup.settings.max_inbound_bytes
+    data = b""
+    max_bytes = startup.settings.max_inbound_bytes
     while chunk := os.read(0, CHUNK_BYTES):
         if startup.recorder is not None:
             startup.recorder.record_stream("i", chunk)
@@ -197,7 +207,11 @@ def derive_session_uuid(name: str) -> str:
 def _can_receive_frames() -> bool:
     """Return whether stdin can carry frames: it is a pipe, a socket or a terminal."""
     mode = os.fstat(0).st_mode
-    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(0)
+    if stat.S_ISFIFO(mode):
+        return True
+    if stat.S_ISSOCK(mode):
+        return True
+    return os.isatty(0)
 
 
 def _is_frame(data: bytes) -> bool:
@@ -208,4 +222,6 @@ def _is_frame(data: bytes) -> bool:
     from shim.core.claude.messages import parse_json_line
 
     kind = as_dict(parse_json_line(line)).get("type")
-    return isinstance(kind, str) and kind.encode("utf-8", "replace") in FRAME_TYPES
+    if not isinstance(kind, str):
+        return False
+    return kind.encode("utf-8", "replace") in FRAME_TYPES

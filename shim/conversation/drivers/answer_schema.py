@@ -76,9 +76,9 @@ def build_answer_parser(schema: str) -> Callable[[str], JsonSchemaAnswer]:
             ]
         except Exception as error:  # a $ref to nowhere, a pattern that is none: known only now
             return JsonSchemaAnswer(problem=f"it cannot be checked: {str(error)[:MAX_ERROR_CHARS]}")
-        return (
-            JsonSchemaAnswer(problem="; ".join(problems)) if problems else JsonSchemaAnswer(value)
-        )
+        if problems:
+            return JsonSchemaAnswer(problem="; ".join(problems))
+        return JsonSchemaAnswer(value)
 
     return parse_structured
 
@@ -92,7 +92,9 @@ def extract_json_object_or_error(text: str) -> dict[str, Any] | str:
         value = orjson.loads(fences[0] if len(fences) == 1 else text)
     except orjson.JSONDecodeError as error:
         return f"it is not JSON: {error}"
-    return value if isinstance(value, dict) else "it is JSON, but no object"
+    if isinstance(value, dict):
+        return value
+    return "it is JSON, but no object"
 
 
 def add_schema_instruction(prompt: str, schema: str) -> str:

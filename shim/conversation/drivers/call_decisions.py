@@ -58,7 +58,8 @@ class ToolCallDecisions:
     def add_pending_request(self) -> tuple[str, PendingPermissionDecision]:
         """A call that waits: the name of its question, and what brings the decision."""
         self._request_count += 1
-        request_id, pending_decision = f"inside-{self._request_count}", PendingPermissionDecision()
+        request_id = f"inside-{self._request_count}"
+        pending_decision = PendingPermissionDecision()
         self._pending[request_id] = pending_decision
         return request_id, pending_decision
 
@@ -81,6 +82,7 @@ class ToolCallDecisions:
         denied.
         """
         self._allowed_calls = []
-        pending, self._pending = self._pending, {}
+        pending = self._pending
+        self._pending = {}
         for pending_decision in pending.values():
             pending_decision.set_decision(PermissionDecision(False, message=TURN_OVER_TEXT))

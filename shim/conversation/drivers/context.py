@@ -32,9 +32,9 @@ def resolve_vendor_model(model: str, adapter: Adapter, settings: ShimSettings) -
     """Return the vendor's name of a model, by the maps of the settings and of the vendor. None is
     the vendor's default.
     """
-    return (
-        model if adapter.passthrough else map_model_name(model, _list_model_maps(adapter, settings))
-    )
+    if adapter.passthrough:
+        return model
+    return map_model_name(model, _list_model_maps(adapter, settings))
 
 
 def list_known_models(
@@ -164,9 +164,10 @@ class VendorSessionResumeState:
     ) -> None:
         invocation = context.invocation
         self.stored_session = stored_session
-        self.vendor_session_id = (
-            (stored_session.vendor_session or None) if stored_session else invocation.resume
-        )
+        if stored_session:
+            self.vendor_session_id = stored_session.vendor_session or None
+        else:
+            self.vendor_session_id = invocation.resume
         self.assigned_id: str | None = None
         self.forks_next = invocation.fork_session
         self.has_started = self.persistent = self.has_system_prompt = self.has_answered = False
@@ -201,9 +202,9 @@ class VendorSessionResumeState:
             invocation = invocation._replace(session_id=new_session_id)
         # vendors compare ids case-sensitively
         if not adapter.passthrough and invocation.session_id:
-            session_id: str | None = (
-                canonicalize_uuid(invocation.session_id) or invocation.session_id
-            )
+            session_id: str | None = canonicalize_uuid(invocation.session_id)
+            if not session_id:
+                session_id = invocation.session_id
             if self.forks_next and session_id == canonicalize_uuid(invocation.resume or ""):
                 # the vendor already has a session with this id, and creates another id for the copy
                 session_id = None
@@ -222,7 +223,8 @@ class AnswerSchema:
     """
 
     def __init__(self, context: ConversationContext) -> None:
-        self._schema, self._adapter = context.invocation.json_schema, context.adapter
+        self._schema = context.invocation.json_schema
+        self._adapter = context.adapter
         self._parse_answer: Callable[[str], JsonSchemaAnswer] | None = None
         if self._schema is None:
             return
@@ -239,11 +241,9 @@ class AnswerSchema:
         """Return what reads the answer, or None if the vendor follows the schema. No vendor does
         that in a conversation.
         """
-        return (
-            self._parse_answer
-            if persistent or not self._adapter.abilities.accepts_json_schema
-            else None
-        )
+        if persistent or not self._adapter.abilities.accepts_json_schema:
+            return self._parse_answer
+        return None
 
     def add_json_schema_instruction(self, prompt: str, *, persistent: bool) -> str:
         """Return the prompt, with the request for JSON after it if the answer is checked here."""

@@ -55,7 +55,9 @@ class ChildTurnDeadlines:
         not count.
         """
         deadline = min(self.exit_deadline, self.grace_deadline)
-        return deadline if silence_allowed else min(deadline, anyio.current_time() + self.timeout_s)
+        if silence_allowed:
+            return deadline
+        return min(deadline, anyio.current_time() + self.timeout_s)
 
     def open_read_scope(self, *, silence_allowed: bool) -> anyio.CancelScope:
         """Return the cancel scope of the next read. It ends at `compute_read_deadline`, which may

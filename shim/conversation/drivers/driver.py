@@ -108,7 +108,9 @@ class ChildDriver:
         """
         state = self.launcher.session_state
         allowed = state.evaluate_tool_call(tool, tool_input).outcome == "allow"
-        message = "" if allowed else NOT_GRANTED_TEXT.format(tool=tool)
+        message = ""
+        if not allowed:
+            message = NOT_GRANTED_TEXT.format(tool=tool)
         return PermissionDecision(allowed, message=message)
 
     async def run_turn(self, message: UserMessage) -> None:
@@ -158,7 +160,9 @@ class ChildDriver:
 
     def peek_stderr(self) -> str:
         """Return the end of the child's stderr so far."""
-        return "" if self._child is None else self._child.stderr_tail.to_text()
+        if self._child is None:
+            return ""
+        return self._child.stderr_tail.to_text()
 
     # -- lines and commands of the stream ----------------------------------------------------------
 
@@ -249,7 +253,10 @@ class ChildDriver:
                     continue
             if not chunk:
                 return False
-            late_bytes = late_bytes + len(chunk) if self._deadlines.has_expired else 0
+            if self._deadlines.has_expired:
+                late_bytes = late_bytes + len(chunk)
+            else:
+                late_bytes = 0
             if late_bytes > MAX_LATE_BYTES:
                 return False
             self._child_has_output = self._turn_has_output = True
@@ -273,7 +280,8 @@ class ChildDriver:
         """Interrupt and then end a child that has been silent for too long. What it prints
         meanwhile is still read.
         """
-        timeout_name, timeout_s = self._deadlines.timeout_name, self._deadlines.timeout_s
+        timeout_name = self._deadlines.timeout_name
+        timeout_s = self._deadlines.timeout_s
         if self.launcher.recorder is not None:
             self.launcher.recorder.record_run_event("timeout", name=timeout_name, seconds=timeout_s)
         stream.stop_stalled_turn(
@@ -404,7 +412,9 @@ class ChildDriver:
                 "SIGTERM" if self._interrupted else self.launcher.adapter.shutdown.interrupt_signal
             )
             return None
-        return None if self._interrupted or self._stalled else child.child_exit
+        if self._interrupted or self._stalled:
+            return None
+        return child.child_exit
 
     def _retry_if_cut(
         self, stream: ChildStream, child_exit: ChildExit | None = None, stderr: str | None = None
@@ -414,7 +424,11 @@ class ChildDriver:
 
         `stderr` is None if the child has reported the end of its turn and stays.
         """
-        is_done = self._interrupted or self._stalled or self._stage is TurnStage.FINISHED
+        is_done = self._interrupted
+        if not is_done:
+            is_done = self._stalled
+        if not is_done:
+            is_done = self._stage is TurnStage.FINISHED
         if (
             not self.launcher.turn_lifecycle.retries_interrupted_streams
             or self._is_retry
@@ -457,9 +471,9 @@ class ChildDriver:
 def log_child_exit(log: LogFunction, child: Child) -> None:
     """Write into the log how a child ended, its times and the end of its stderr."""
     if log is not SILENT_LOG:
-        first_output_s = (
-            None if child.first_output_delay_s is None else round(child.first_output_delay_s, 3)
-        )
+        first_output_s = None
+        if child.first_output_delay_s is not None:
+            first_output_s = round(child.first_output_delay_s, 3)
         lifetime_s = round(anyio.current_time() - child.start_time_s, 3)
         exit_fields = {
             "code": child.child_exit and child.child_exit.code,

@@ -26,10 +26,12 @@ class DryRunLauncher(ChildLauncher):
 
     def prepare_vendor_run_report_folder(self) -> str | None:
         """Return a possible name of the folder for the child's report."""
-        is_reported = (
-            self.adapter.environment.run_report is not None and not self.program.command_prefix
-        )
-        return os.path.join(self._spill_folder, "report") if is_reported else None
+        is_reported = False
+        if self.adapter.environment.run_report is not None:
+            is_reported = not self.program.command_prefix
+        if is_reported:
+            return os.path.join(self._spill_folder, "report")
+        return None
 
     @property
     def _spill_folder(self) -> str:

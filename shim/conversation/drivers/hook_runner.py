@@ -57,11 +57,12 @@ async def run_hooks(
             hook, hook_input, {**environment, "CLAUDE_PROJECT_DIR": cwd}, cwd
         )
         is_late = hook_exit.error == TIMED_OUT and hook.timeout_s > MAX_HOOK_TIMEOUT_S
-        hook_decision = (
-            HookDecision(False, TIMEOUT_REASON)
-            if is_late
-            else decide_from_hook_result(hook, hook_exit, tool, tool_input, policy.workspace)
-        )
+        if is_late:
+            hook_decision = HookDecision(False, TIMEOUT_REASON)
+        else:
+            hook_decision = decide_from_hook_result(
+                hook, hook_exit, tool, tool_input, policy.workspace
+            )
         decisions.append(hook_decision)
 
     async with anyio.create_task_group() as tasks:

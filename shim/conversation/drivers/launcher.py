@@ -120,14 +120,13 @@ class VendorProgram:
         """Return a request with the details that only the program can report. Raise FrontendError
         for a variant that it does not have.
         """
-        adapter, cached_probe = self._context.adapter, cache(self.create_probe)
+        adapter = self._context.adapter
+        cached_probe = cache(self.create_probe)
         if self._variant is None:
             self._variant = self._context.vendor_settings.variant
             if adapter.cli.variants and self._variant not in ("auto", *adapter.cli.variants):
-                keys, allowed = (
-                    ("vendors", adapter.name, "variant"),
-                    ("auto", *adapter.cli.variants),
-                )
+                keys = ("vendors", adapter.name, "variant")
+                allowed = ("auto", *adapter.cli.variants)
                 raise self._context.settings.create_invalid_value_error(
                     keys, allowed, self._variant
                 )
@@ -140,7 +139,8 @@ class VendorProgram:
     def check_version(self) -> VersionCheck:
         """Return what the installed version means for the promises of the vendor's profile."""
         context = self._context
-        vendor_settings, adapter = context.vendor_settings, context.adapter
+        vendor_settings = context.vendor_settings
+        adapter = context.adapter
         command = [*self.command_prefix, self._program_argv[0]]
         return check_installed_version(
             adapter,
@@ -200,7 +200,8 @@ class ChildLauncher:
         list_replayed_attempts: "Callable[[], tuple[FailedVendorAttempt, ...]] | None" = None,
         mode_can_change: bool = False,
     ) -> None:
-        adapter, settings = context.adapter, context.settings
+        adapter = context.adapter
+        settings = context.settings
         self.context = context
         self.adapter = adapter  # whose children are started
         self.recorder = context.recorder
@@ -335,10 +336,8 @@ class ChildLauncher:
         self.check_version()
         request = self._build_request(prompt)
         self._check_request(request)
-        resume_state.prompted_tools, resume_state.launch_mode = (
-            self.adapter.list_prompted_tools(request),
-            request.permission_mode,
-        )
+        resume_state.prompted_tools = self.adapter.list_prompted_tools(request)
+        resume_state.launch_mode = request.permission_mode
         resume_state.restricting_rules = self.policy.restricting_rules
         request = self.program.add_program_details_to_request(request)
         launch = (self.adapter.cli.replay or self.adapter).build_launch(request)
@@ -353,7 +352,8 @@ class ChildLauncher:
         )
 
     def _spawn_child(self, plan: LaunchPlan) -> ChildSpawnResult:
-        context, adapter = self.context, self.adapter
+        context = self.context
+        adapter = self.adapter
         command, environment, launch, request = plan
         self.last_request = request
         if self._list_replayed_attempts is not None:
@@ -361,7 +361,11 @@ class ChildLauncher:
             self.session_state.vendor = self.session_state.vendor._replace(
                 display_name=adapter.display_name
             )
-        needs_stdin = self.resume_state.persistent or launch.needs_stdin_pipe or bool(launch.stdin)
+        needs_stdin = self.resume_state.persistent
+        if not needs_stdin:
+            needs_stdin = launch.needs_stdin_pipe
+        if not needs_stdin:
+            needs_stdin = bool(launch.stdin)
         descendants.become_subreaper()  # before the child can leave an orphan to somebody else
         process = spawn_child(
             command,
@@ -390,11 +394,11 @@ class ChildLauncher:
                 **log_fields,
                 session=self.resume_state.vendor_session_id,
             )
-        child_recorder = (
-            None
-            if context.recorder is None
-            else context.recorder.record_child_start(command, context.cwd, adapter.display_name)
-        )
+        child_recorder = None
+        if context.recorder is not None:
+            child_recorder = context.recorder.record_child_start(
+                command, context.cwd, adapter.display_name
+            )
         stderr_tail = None
         if context.settings.resolve_redaction_mode() == "all":
             from shim.core.secrets.redactor import RedactedHeadTailBuffer
@@ -410,18 +414,14 @@ class ChildLauncher:
         )
 
     def _build_request(self, prompt: str) -> LaunchRequest:
-        state, resume_state, invocation = (
-            self.session_state,
-            self.resume_state,
-            self.context.invocation,
-        )
+        state = self.session_state
+        resume_state = self.resume_state
+        invocation = self.context.invocation
         policy = self.policy
         # A session that goes on keeps the last model that it was told, with most vendors.
-        resumed_model = (
-            state.reported_model
-            if resume_state.vendor_model and resume_state.vendor_session_id
-            else None
-        )
+        resumed_model = None
+        if resume_state.vendor_model and resume_state.vendor_session_id:
+            resumed_model = state.reported_model
         invocation = invocation._replace(
             model=state.model or resumed_model,
             effort=state.effort,
@@ -472,7 +472,9 @@ class ChildLauncher:
     @property
     def _can_attach(self) -> bool:
         """Return whether the vendor can read our files. It cannot if it may run on another machine."""
-        return bool(self.adapter.environment.attachment_dirs) and not self.program.command_prefix
+        if not self.adapter.environment.attachment_dirs:
+            return False
+        return not self.program.command_prefix
 
     def _store_attachment(self, data: str, suffix: str) -> str | None:
         return self.attachments.store_file(data, suffix)
@@ -481,10 +483,8 @@ class ChildLauncher:
         """Return the MCP servers for the vendor. Those of `initialize` came through stdin, because
         of their secrets.
         """
-        configured_servers, stdin_server_names = (
-            self.session_state.configured_servers,
-            self.session_state.initialize_server_names,
-        )
+        configured_servers = self.session_state.configured_servers
+        stdin_server_names = self.session_state.initialize_server_names
         private_servers = {
             name: server
             for name, server in configured_servers.items()
@@ -503,7 +503,8 @@ class ChildLauncher:
         """Return the servers that the vendor starts to reach the MCP servers of the frontend's
         process, if it can reach them.
         """
-        state, names = self.session_state, self.session_state.sdk_servers.names
+        state = self.session_state
+        names = self.session_state.sdk_servers.names
         if not names or self.relays is None or not self.adapter.abilities.accepts_mcp_servers:
             return {}
         try:
@@ -513,9 +514,11 @@ class ChildLauncher:
                 raise OSError(
                     f"{self.adapter.name} is started by {self.program.command_prefix[0]}, maybe on another machine"
                 )
-            relays, state.sdk_servers_error = self.relays.build_server_configs(names), ""
+            relays = self.relays.build_server_configs(names)
+            state.sdk_servers_error = ""
         except OSError as error:
-            relays, state.sdk_servers_error = {}, str(error)
+            relays = {}
+            state.sdk_servers_error = str(error)
             warn(f"no effect: the MCP servers of type sdk ({', '.join(names)}): {error}\n")
         return relays
 
@@ -549,21 +552,18 @@ class ChildLauncher:
     @property
     def policy(self) -> "Policy":
         """Return the rules, with those that a person added in this conversation."""
-        return (
-            self.context.build_policy()
-            if self.session_state.policy is None
-            else self.session_state.policy
-        )
+        if self.session_state.policy is None:
+            return self.context.build_policy()
+        return self.session_state.policy
 
     def check_version(self) -> None:
         """Check the version of the installed program, which may have been updated since the last
         child.
         """
-        resume_state, state = self.resume_state, self.session_state
-        previous_check, resume_state.version_check = (
-            resume_state.version_check,
-            self.program.check_version(),
-        )
+        resume_state = self.resume_state
+        state = self.session_state
+        previous_check = resume_state.version_check
+        resume_state.version_check = self.program.check_version()
         distrust = resume_state.version_check.distrust
         if distrust:
             modes = list_modes_for_untrusted_version(
@@ -597,7 +597,8 @@ class ChildLauncher:
 
         `policy` replaces the current rules.
         """
-        state, version_check = self.session_state, self.resume_state.version_check
+        state = self.session_state
+        version_check = self.resume_state.version_check
         if not version_check.distrust:
             return
         has_hooks = state.hooks is not None and state.hooks.can_deny_calls
@@ -637,7 +638,9 @@ class ChildLauncher:
             return str(error)
         from shim.core.adapter.enforcement import explain_unenforceable_policy
 
-        persistent = self.resume_state.persistent or self.session_state.vendor.asks_permissions
+        persistent = self.resume_state.persistent
+        if not persistent:
+            persistent = self.session_state.vendor.asks_permissions
         return explain_unenforceable_policy(
             self.adapter,
             policy,

@@ -56,22 +56,22 @@ def create_output_writer(
     if DIALECTS[dialect].is_flat:
         from shim.core.yume.encoder import YumeEncoder
 
-        history_writer = (
-            StreamJsonWriter(
+        history_writer = None
+        if has_history:
+            history_writer = StreamJsonWriter(
                 create_session_ids()[1],
                 max_line_bytes=max_line_bytes,
                 usage_counter=MessageUsageCounter(),
             )
-            if has_history
-            else None
-        )
         return YumeEncoder(
             id_prefix,
             max_line_bytes=max_line_bytes,
             frontend_session_id=display_name,
             transcript_writer=history_writer,
         )
-    usage_counter = MessageUsageCounter() if has_history else None
+    usage_counter = None
+    if has_history:
+        usage_counter = MessageUsageCounter()
     return StreamJsonWriter(
         id_prefix,
         writes_partial_messages=partial,

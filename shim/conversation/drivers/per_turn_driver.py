@@ -50,9 +50,11 @@ class PerTurnDriver(ChildDriver):
         if self._refusal_error is not None:
             await self._refuse_turn(message, self._refusal_error)
             return
-        spawned, self._first_child = self._first_child, None
+        spawned = self._first_child
+        self._first_child = None
         try:
-            spawned = spawned or self.launcher.start_child(message.text)
+            if not spawned:
+                spawned = self.launcher.start_child(message.text)
         except Exception as error:
             await self._refuse_turn(message, error)
             return
@@ -95,7 +97,8 @@ class PerTurnDriver(ChildDriver):
         self._deadlines.reset()
         self._turn_has_output = False
         self._child = child
-        is_done, failure = False, None
+        is_done = False
+        failure = None
         async with anyio.create_task_group() as tasks:
             self._tasks = tasks
             for task in (child.write_initial_stdin_and_close, child.drain_stderr):

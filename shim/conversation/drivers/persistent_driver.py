@@ -51,7 +51,9 @@ FRONTEND_LINE_WAIT_S = 0.5
 HOOK_TIMEOUT_S = 60.0  # the real claude waits as long for a frontend's hooks about a call
 # Heartbeats sent within one heartbeat timeout, so that two answers may be lost.
 HEARTBEATS_PER_TIMEOUT = 3
-WAIT_FOR_HOOKS, WAIT_FOR_ANSWER = "hooks", "answer"  # what a permission request may wait for
+# what a permission request may wait for
+WAIT_FOR_HOOKS = "hooks"
+WAIT_FOR_ANSWER = "answer"
 # Chunks skipped between two turns. Later output is read as a part of the next answer.
 MAX_LATE_CHUNKS = 256
 
@@ -133,7 +135,8 @@ class PersistentDriver(ChildDriver):
             except ShimError as error:
                 await self._refuse_turn(message, error)
                 return
-            child, stream = self._child, self.stream
+            child = self._child
+            stream = self.stream
             await self._skip_late_output(child, stream)
             stream.start_turn(self.launcher.turn_lifecycle.build_turn_config())
         self._start_turn(stream, message)
@@ -154,7 +157,8 @@ class PersistentDriver(ChildDriver):
     ) -> None:
         """Run the turn of a message, from the prompt to the result."""
         self._child_input.set_vendor_session_id(self.launcher.vendor_session_id)
-        prompt, is_new_child = self._encode_prompt(message), not self._child_has_output
+        prompt = self._encode_prompt(message)
+        is_new_child = not self._child_has_output
         is_done = await self._send_message(child, stream, prompt)
         was_silent = not (
             self._turn_has_output
@@ -245,15 +249,18 @@ class PersistentDriver(ChildDriver):
         """Start a child for a message. `stream` is the stream of the turn if the turn has begun
         already.
         """
-        spawned, self._first_child = self._first_child, None
-        spawned = spawned or self.launcher.start_child(message.text, persistent=True)
+        spawned = self._first_child
+        self._first_child = None
+        if not spawned:
+            spawned = self.launcher.start_child(message.text, persistent=True)
         self._child_has_output = self._needs_restart = False
         self._deadlines.reset()
         if stream is not None:
             # The new child has not received the messages that were sent into the turn.
             self._requeue_messages(stream.turn.user_messages.steering_messages)
         self._child = child = Child(spawned._replace(stdin_bytes=b""))
-        stream = stream or self.open_stream(self.stream)
+        if not stream:
+            stream = self.open_stream(self.stream)
         self._service_scope = anyio.CancelScope()
         self._tasks.start_soon(self._service_child, child, self._service_scope)
         self._tasks.start_soon(self._watch_child_exit, child)
@@ -344,11 +351,13 @@ class PersistentDriver(ChildDriver):
             await self.send_decision(request, PermissionDecision(False, ends_turn=True))
             return
         has_hook_commands = bool(self.launcher.policy.hooks)
-        decision = (
-            self._find_earlier_grant(request)
-            or self._defer_decision(request)
-            or self._control_session.ask_permission(request, has_hook_commands=has_hook_commands)
-        )
+        decision = self._find_earlier_grant(request)
+        if not decision:
+            decision = self._defer_decision(request)
+        if not decision:
+            decision = self._control_session.ask_permission(
+                request, has_hook_commands=has_hook_commands
+            )
         if decision is None and has_hook_commands:
             self._tasks.start_soon(self._run_hooks, request)
             return
@@ -361,7 +370,8 @@ class PersistentDriver(ChildDriver):
         from shim.conversation.drivers.hook_runner import run_hooks
         from shim.core.claude.hooks.commands import HookContext
 
-        launcher, state = self.launcher, self.launcher.session_state
+        launcher = self.launcher
+        state = self.launcher.session_state
         hook_context = HookContext(
             state.options.session_id, state.options.find_transcript(), state.mode
         )
@@ -462,7 +472,9 @@ class PersistentDriver(ChildDriver):
         if earlier_grant is not None:
             return earlier_grant
         request_id, answer = self._decided_calls.add_pending_request()
-        call_id = self._find_open_call(tool, tool_input) or request_id
+        call_id = self._find_open_call(tool, tool_input)
+        if not call_id:
+            call_id = request_id
         try:
             await self._ask_permission(
                 PermissionRequest(request_id, call_id, tool, tool_input, tool, tool_input)
@@ -501,27 +513,24 @@ class PersistentDriver(ChildDriver):
             return None
         if self._decided_calls.is_pending(request.request_id):
             return None
-        return (
-            PermissionDecision(True)
-            if state.evaluate_tool_call(request.tool, {}).outcome == "ask"
-            else None
-        )
+        if state.evaluate_tool_call(request.tool, {}).outcome == "ask":
+            return PermissionDecision(True)
+        return None
 
     def _find_earlier_grant(self, request: PermissionRequest) -> PermissionDecision | None:
         """Return the decision about a call that the vendor repeats with the arguments that were
         changed, or None. Each decision is used once.
         """
-        return (
-            None
-            if request.refusal
-            else self._decided_calls.take_decision(request.tool, request.tool_input)
-        )
+        if request.refusal:
+            return None
+        return self._decided_calls.take_decision(request.tool, request.tool_input)
 
     async def send_decision(self, request: PermissionRequest, decision: PermissionDecision) -> None:
         """Send the decision about a permission request to the vendor. A denial is also recorded in
         the Turn. A decision that ends the turn interrupts it.
         """
-        child, stream = self._child, self.stream
+        child = self._child
+        stream = self.stream
         if (
             scope := self._wait_scopes.pop((WAIT_FOR_ANSWER, request.request_id), None)
         ) is not None:
@@ -545,7 +554,9 @@ class PersistentDriver(ChildDriver):
             stream.turn.record_approval_with_changed_input(request, decision.message)
         else:
             if not decision.allow:
-                reason = TURN_STOPPED_TEXT if decision.ends_turn else decision.message
+                reason = TURN_STOPPED_TEXT
+                if not decision.ends_turn:
+                    reason = decision.message
                 # An empty answer means that the vendor does not wait for one.
                 vendor_knows = bool(answer)
                 frontend_knows = decision.frontend_knows
@@ -607,7 +618,9 @@ class PersistentDriver(ChildDriver):
                 None,
             )
         ) is not None:
-            child, stream, is_stopped = self._child, self.stream, self._interrupted or self._stalled
+            child = self._child
+            stream = self.stream
+            is_stopped = self._interrupted or self._stalled
             if not message.needs_reply:
                 # this message and all later messages wait for the next turn
                 return
@@ -636,7 +649,9 @@ class PersistentDriver(ChildDriver):
             self._child_input.pop_undelivered_message_count(),
             stream.turn.user_messages.unanswered_steering_message_count if self._interrupted else 0,
         )
-        return stream.turn.user_messages.steering_messages[-count:] if count else []
+        if count:
+            return stream.turn.user_messages.steering_messages[-count:]
+        return []
 
     def _requeue_messages(self, messages: list[UserMessage]) -> None:
         """Put messages that were sent into the turn back at the head of the queue."""
@@ -694,22 +709,21 @@ class PersistentDriver(ChildDriver):
                 mode
             ) != adapter.needs_external_policy_check(self.launcher.resume_state.launch_mode)
             # With rules, how a vendor is launched depends on the mode.
-            line = (
-                None
-                if self.launcher.policy.has_rules and adapter.policy_support.has_wider_modes
-                else self._child_input.encode_permission_mode_change(mode)
-            )
+            line = None
+            if not (self.launcher.policy.has_rules and adapter.policy_support.has_wider_modes):
+                line = self._child_input.encode_permission_mode_change(mode)
         elif name == "rules":
             # The child knows the rules of its start. It asks about calls that later rules restrict.
-            line, needs_restart = b"", self._needs_restart_for_rules()
+            line = b""
+            needs_restart = self._needs_restart_for_rules()
         elif name == "servers":  # a child receives its MCP servers only when it starts
-            line, needs_restart = b"", True
+            line = b""
+            needs_restart = True
         else:
-            line = (
-                self._child_input.encode_model_change(value)
-                if name == "model"
-                else self._child_input.encode_effort_change(value)
-            )
+            if name == "model":
+                line = self._child_input.encode_model_change(value)
+            else:
+                line = self._child_input.encode_effort_change(value)
         if self._child is not None:
             self._needs_restart = self._needs_restart or line is None or needs_restart
             await self._write_frontend_line(self._child, line or b"")

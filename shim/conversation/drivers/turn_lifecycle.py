@@ -86,7 +86,8 @@ class TurnLifecycle:
         `wrap_translator` takes the vendor's translator class and returns the one for the child's
         lines.
         """
-        context, adapter = self._context, self._context.adapter
+        context = self._context
+        adapter = self._context.adapter
         # The child starts a new session, which has received no system prompt.
         if self._resume_state.vendor_session_id is None:
             self._resume_state.has_system_prompt = False
@@ -111,9 +112,16 @@ class TurnLifecycle:
 
     def build_turn_config(self) -> TurnConfig:
         """Build the configuration of the next turn."""
-        context, state, resume_state = self._context, self._state, self._resume_state
-        adapter, invocation, started_at = context.adapter, context.invocation, time.monotonic()
-        policy = context.build_policy() if state.policy is None else state.policy
+        context = self._context
+        state = self._state
+        resume_state = self._resume_state
+        adapter = context.adapter
+        invocation = context.invocation
+        started_at = time.monotonic()
+        if state.policy is None:
+            policy = context.build_policy()
+        else:
+            policy = state.policy
         removed_tools = context.list_removed_tools(policy)
         request = LaunchRequest(
             invocation,
@@ -124,7 +132,9 @@ class TurnLifecycle:
             persistent=resume_state.persistent,
             policy=policy,
         )
-        model = state.model if adapter.abilities.accepts_model else None
+        model = None
+        if adapter.abilities.accepts_model:
+            model = state.model
         vendor_counts_turns = adapter.abilities.can_limit_turns and not resume_state.persistent
         return TurnConfig(
             vendor=VendorInfo(
@@ -186,7 +196,11 @@ class TurnLifecycle:
         has_flag = any(
             name == FORWARD_SUBAGENT_TEXT for name, _ in self._context.invocation.other_flags
         )
-        return has_flag or self._state.forwards_subagent_text or self._context.dialect.asks_by_line
+        if has_flag:
+            return True
+        if self._state.forwards_subagent_text:
+            return True
+        return self._context.dialect.asks_by_line
 
     def _list_server_names(self, policy: "Policy") -> list[str]:
         """Return the names of MCP servers in the frontend's configuration, the rules and the
@@ -210,12 +224,13 @@ class TurnLifecycle:
         """Return the session id that the frontend chose. None leaves the choice to the vendor's
         first event.
         """
-        invocation, resume_state = self._context.invocation, self._resume_state
-        is_ours = (
-            invocation.input_format == "stream-json"
-            or resume_state.forks_next
-            or resume_state.stored_session is not None
-        )
+        invocation = self._context.invocation
+        resume_state = self._resume_state
+        is_ours = invocation.input_format == "stream-json"
+        if not is_ours:
+            is_ours = resume_state.forks_next
+        if not is_ours:
+            is_ours = resume_state.stored_session is not None
         # whose first line is said before the vendor's first event
         is_ours = is_ours or bool(self._state.options.state_events)
         if is_ours and not self._context.adapter.passthrough:
@@ -236,8 +251,11 @@ class TurnLifecycle:
         """Store what the next child and a later `--resume` need. A real claude stores its own
         sessions.
         """
-        context, resume_state, turn = self._context, self._resume_state, stream.turn
-        adapter, conversation = context.adapter, turn.conversation
+        context = self._context
+        resume_state = self._resume_state
+        turn = stream.turn
+        adapter = context.adapter
+        conversation = turn.conversation
         if stream.is_turn_finished:
             resume_state.has_answered = resume_state.has_answered or (
                 turn.assistant_message.number > 0 and not turn.is_error
@@ -257,12 +275,14 @@ class TurnLifecycle:
         if turn.config.model is None and turn.assistant_message.model != "unknown":
             self._state.reported_model = turn.assistant_message.model
         replay = adapter.cli.replay
-        replay_position = None if replay is None else replay.child_id
-        vendor_session = (
-            replay_position
-            or conversation.vendor_session_id
-            or (resume_state.assigned_id if turn.outcome_tracker.has_started else None)
-        )
+        replay_position = None
+        if replay is not None:
+            replay_position = replay.child_id
+        vendor_session = replay_position
+        if not vendor_session:
+            vendor_session = conversation.vendor_session_id
+        if not vendor_session:
+            vendor_session = resume_state.assigned_id if turn.outcome_tracker.has_started else None
         vendor_stores = adapter.passthrough and not context.is_translated
         if (
             (vendor_stores and not replay_position)
@@ -281,7 +301,9 @@ class TurnLifecycle:
         resume_state.vendor_session_id, resume_state.forks_next = vendor_session or None, False
         if context.invocation.no_session_persistence:
             return
-        created = resume_state.stored_session.created if resume_state.stored_session else 0.0
+        created = 0.0
+        if resume_state.stored_session:
+            created = resume_state.stored_session.created
         session = store.StoredSession(
             adapter.name,
             vendor_session,
@@ -338,7 +360,9 @@ def _build_evaluator(
     from shim.core.policy.evaluate import PolicyEvaluator
 
     policy_support = adapter.policy_support
-    can_ask = request.persistent or policy_support.has_native_rules
+    can_ask = request.persistent
+    if not can_ask:
+        can_ask = policy_support.has_native_rules
     if resume_state.version_check.distrust:
         return PolicyEvaluator(policy, can_ask=can_ask)
     return PolicyEvaluator(

@@ -86,7 +86,8 @@ class FallbackOutputBuffer:
         if not self.is_active:
             return new_lines, new_commands
         self.is_active = False
-        chunks, remember_commands = [*self._lines, new_lines], self._remember_commands
+        chunks = [*self._lines, new_lines]
+        remember_commands = self._remember_commands
         self._reset()
         if any(isinstance(command, StoreSessionCommand) for command in new_commands):
             remember_commands = NO_COMMANDS
@@ -96,7 +97,8 @@ class FallbackOutputBuffer:
         """Discard the lines of a vendor that does not answer."""
         self.is_active = False
         self._reset()
-        self.failed_attempt, self.child_started = attempt, child_started
+        self.failed_attempt = attempt
+        self.child_started = child_started
 
 
 class BufferedChildStream(ChildStream):
@@ -116,12 +118,11 @@ class BufferedChildStream(ChildStream):
             isinstance(command, AskPermissionCommand) or command is TurnStage.FINISHED
             for command in commands
         )
-        has_output = has_output or (buffer.same_vendor and self._find_vendor_session() is not None)
-        return (
-            buffer.prepend_buffered_output(b"", passed_commands)
-            if has_output or buffer.is_full
-            else (b"", passed_commands)
-        )
+        if not has_output:
+            has_output = buffer.same_vendor and self._find_vendor_session() is not None
+        if has_output or buffer.is_full:
+            return buffer.prepend_buffered_output(b"", passed_commands)
+        return (b"", passed_commands)
 
     def start_retry(self, child_exit: ChildExit | None, stderr: str | None) -> bool:
         # If the child has exited, another vendor is asked, if there is one. A child that stays is
@@ -131,7 +132,9 @@ class BufferedChildStream(ChildStream):
             and stderr is not None
             and self._find_failed_attempt(child_exit, stderr) is not None
         )
-        return not is_passed_on and super().start_retry(child_exit, stderr)
+        if is_passed_on:
+            return False
+        return super().start_retry(child_exit, stderr)
 
     def close(self, child_exit: ChildExit | None, stderr: str = "") -> StreamOutput:
         if self._pass_on(child_exit, stderr):
@@ -161,7 +164,9 @@ class BufferedChildStream(ChildStream):
         if self._buffer.same_vendor:
             return "stall"
         cause = self.get_api_failure_of_retry(stderr).cause
-        return cause if cause in FALLBACK_CAUSES else None
+        if cause in FALLBACK_CAUSES:
+            return cause
+        return None
 
     def release_buffered_output(self) -> StreamOutput:
         """Release the output, because this vendor answers."""
@@ -169,7 +174,9 @@ class BufferedChildStream(ChildStream):
 
     def _pass_on(self, child_exit: ChildExit | None, stderr: str | None) -> bool:
         """Return whether the turn goes to another vendor. `stderr` is None if the child stays."""
-        attempt = self._find_failed_attempt(child_exit, stderr) if self._buffer.is_active else None
+        attempt = None
+        if self._buffer.is_active:
+            attempt = self._find_failed_attempt(child_exit, stderr)
         if attempt is not None:
             self._buffer.discard_output(attempt, child_started=True)
             self.writer.discard_turn()

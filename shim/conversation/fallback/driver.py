@@ -86,7 +86,8 @@ class FallbackDriver:
         if not self._chain.has_next_candidate:
             await driver.run_turn(message)
             return None
-        last_stream, buffer = driver.stream, self._buffer
+        last_stream = driver.stream
+        buffer = self._buffer
         buffer.start_buffering()
         failure: Exception | None = None
         async with anyio.create_task_group() as tasks:
@@ -108,14 +109,18 @@ class FallbackDriver:
         """Accept a vendor that has been silent for long as the one that answers, unless it only
         waits for its model.
         """
-        timeout_s = DRIVER_TIMEOUT_S if self._chain.same_vendor else VENDOR_TIMEOUT_S
+        timeout_s = VENDOR_TIMEOUT_S
+        if self._chain.same_vendor:
+            timeout_s = DRIVER_TIMEOUT_S
         await anyio.sleep(timeout_s)
         stream = driver.stream
         if not (self._buffer.is_active and isinstance(stream, BufferedChildStream)):
             return
         if cause := stream.find_timeout_cause(driver.peek_stderr()):
             name = driver.launcher.adapter.display_name
-            reason_suffix = "" if self._chain.same_vendor else " but that it waits"
+            reason_suffix = " but that it waits"
+            if self._chain.same_vendor:
+                reason_suffix = ""
             driver.abandon_turn(f"{name} said nothing in {timeout_s:g} s{reason_suffix}", cause)
             return
         with contextlib.suppress(FrontendDisconnectedError):  # the turn finds out too
@@ -123,7 +128,8 @@ class FallbackDriver:
 
     def _record_failed_attempt(self, driver: ChildDriver, attempt: FailedVendorAttempt) -> None:
         """Record that a vendor did not answer."""
-        launcher, has_started = driver.launcher, self._buffer.child_started
+        launcher = driver.launcher
+        has_started = self._buffer.child_started
         if has_started and driver.stream is not None:
             launcher.turn_lifecycle.record_diagnostics(driver.stream)
         if launcher.recorder is not None:
@@ -135,7 +141,9 @@ class FallbackDriver:
         """Create the driver of the next vendor, and report on stderr which vendor is asked and why."""
         candidate = self._chain.select_next_candidate()
         adapter = candidate.launcher.adapter
-        warning = ", which runs its tools and asks nobody" if adapter.unattended else ""
+        warning = ""
+        if adapter.unattended:
+            warning = ", which runs its tools and asks nobody"
         if self._chain.same_vendor:
             warn(
                 f"{adapter.name} could not be driven two-way ({attempt.reason}); it is driven one-way{warning}\n"

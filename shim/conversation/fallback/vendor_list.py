@@ -87,9 +87,9 @@ def choose_vendors(
     if names:
         return VendorChoice(names, model, source)
     programs = find_programs_on_path(load_valid_adapters(), environment, cwd)
-    program_list = (
-        ", ".join(f"{name} ({path})" for name, path in programs.items()) or "none of those it knows"
-    )
+    program_list = ", ".join(f"{name} ({path})" for name, path in programs.items())
+    if not program_list:
+        program_list = "none of those it knows"
     raise FrontendError(
         "no vendor was chosen",
         hint=f"set SHIM_VENDOR, `vendor` in {get_shim_settings_path(invocation, environment)}, "
@@ -195,6 +195,6 @@ class FallbackVendorList:
         """Return the model for a vendor. A vendor's own model name is meant for the first vendor of
         the list, one of Claude's names for every vendor.
         """
-        return (
-            model if name == self._vendor_names[0] or (model and is_claude_model(model)) else None
-        )
+        if name == self._vendor_names[0] or (model and is_claude_model(model)):
+            return model
+        return None
