@@ -169,8 +169,12 @@ def translate_file(
         stable_ids=stable_ids,
     )
     try:
-        source = 0 if file == "-" else os.open(file, os.O_RDONLY)
-        stderr_text = _read_stderr_file(stderr) if stderr else ""
+        source = 0
+        if file != "-":
+            source = os.open(file, os.O_RDONLY)
+        stderr_text = ""
+        if stderr:
+            stderr_text = _read_stderr_file(stderr)
     except OSError as error:
         raise typer.BadParameter(f"cannot read {error.filename}: {error.strerror}") from None
     try:

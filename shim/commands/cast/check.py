@@ -44,7 +44,8 @@ MAX_RECORDING_BYTES = 1024 * 1024 * 1024  # no recording is larger
 SHIM_FLAGS = ("--shim-vendor", "--shim-record", "--shim-config", "--shim-log")
 FILE_FLAGS = ("--settings", "--system-prompt-file", "--append-system-prompt-file")
 # A frontend that received the session's state had asked for it in one of two ways (contract 5.13).
-STATE_MARKER, HOST_ONLY_MARKER = b'"subtype":"session_state_changed"', b'"sdk_host_only":true'
+STATE_MARKER = b'"subtype":"session_state_changed"'
+HOST_ONLY_MARKER = b'"sdk_host_only":true'
 STATE_VARIABLES = {
     False: "CLAUDE_CODE_EMIT_SESSION_STATE_EVENTS",
     True: "CLAUDE_CODE_SDK_READS_SESSION_STATE",
@@ -121,7 +122,8 @@ def _load_events(path: str) -> tuple[RecordingHeader, list[ReplayEvent], int, st
     recording = Recording(path)
     events: list[ReplayEvent] = []
     partial_lines: dict[str, bytes] = {}
-    child_count, stop_reason = 0, ""
+    child_count = 0
+    stop_reason = ""
     for record in recording.read_records():
         child_count += record.code == "s"
         if record.code == "n":
@@ -129,7 +131,8 @@ def _load_events(path: str) -> tuple[RecordingHeader, list[ReplayEvent], int, st
                 record.fields.get("kind") == NOTE_PASSED_OVER
                 and record.fields.get("started") is True
             )
-            stop_reason = stop_reason or STOP_REASONS.get(str(record.fields.get("kind")), "")
+            if not stop_reason:
+                stop_reason = STOP_REASONS.get(str(record.fields.get("kind")), "")
         if (
             record.code == "n"
             and record.fields.get("kind") == "caught"
@@ -156,7 +159,8 @@ def _build_command(header: RecordingHeader) -> list[str]:
     of another machine.
     """
     program = get_recorded_program_name(header)
-    args, replay_args = list(header.argv), list[str]()
+    args = list(header.argv)
+    replay_args = list[str]()
     while args:
         arg = args.pop(0)
         if arg == "--":
@@ -164,7 +168,12 @@ def _build_command(header: RecordingHeader) -> list[str]:
             break
         name, equals, value = arg.partition("=")
         if name in SHIM_FLAGS or name in FILE_FLAGS or (name == "--cwd" and program == "yume-cli"):
-            value = value if equals else args.pop(0) if args else ""
+            if equals:
+                value = value
+            elif args:
+                value = args.pop(0)
+            else:
+                value = ""
             if name not in FILE_FLAGS or not value.lstrip().startswith("{"):
                 continue
             arg = f"{name}={value}"
@@ -309,7 +318,8 @@ def _replay_and_compare(
         except TimeoutError:
             return RecordingCheckResult(path, "failed", reason="the drop-in did not finish")
         return _compare_outputs(path, recorded_lines, current_lines, normalizers)
-    line_number, remaining_inputs = 0, len(input_lines)
+    line_number = 0
+    remaining_inputs = len(input_lines)
     for code, line in [*events, ("end", b"")]:
         if code == "i" and input_lines:
             process.write_line(_replace_request_id(line, *normalizers))
@@ -343,7 +353,9 @@ def _replace_request_id(
     """Return a line of the frontend with the current id of the request that it answers."""
     recorded_id = parse_protocol_line(line).id
     current_id = current_normalizer.find_raw_id(recorded_normalizer.find_normalized_id(recorded_id))
-    return line.replace(orjson.dumps(recorded_id), orjson.dumps(current_id)) if current_id else line
+    if current_id:
+        return line.replace(orjson.dumps(recorded_id), orjson.dumps(current_id))
+    return line
 
 
 def _read_next_line(process: _DropInProcess, *, is_last: bool) -> bytes | None:

@@ -58,7 +58,9 @@ def _build_row(result: RecordingCheckResult) -> dict[str, object]:
 
 
 def _print_result(console: Console, result: RecordingCheckResult) -> None:
-    line_count = pluralize(result.line_count, "line") if result.outcome == "ok" else ""
+    line_count = ""
+    if result.outcome == "ok":
+        line_count = pluralize(result.line_count, "line")
     details = ", ".join(part for part in (line_count, result.reason) if part)
     line = Text(f"{result.outcome:8}", style=OUTCOME_COLOURS[result.outcome])
     console.print(

@@ -180,4 +180,6 @@ app.command("stats", cls=SimplifiedHelpCommand)(print_stats)
 def _format_line_range(first_line: int, last_line: int) -> str:
     if not last_line:
         return "file"
-    return f"line {first_line}" if first_line == last_line else f"lines {first_line} to {last_line}"
+    if first_line == last_line:
+        return f"line {first_line}"
+    return f"lines {first_line} to {last_line}"

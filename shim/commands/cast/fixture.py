@@ -29,12 +29,10 @@ from shim.story.reader import Recording, load_cast_header, parse_child_exit
 MAX_STDIN_BYTES = 256 * 1024  # of the child's stdin; no one reads a longer example
 MAX_LISTED_CHILDREN = 20  # in an error message
 PLACEHOLDER_PREFIX = "TO FILL IN: "
-STDOUT_FILE, CASE_FILE, GOLDEN_FILE, REDACTED_FILE = (
-    "vendor.ndjson",
-    "case.toml",
-    "claude.ndjson",
-    "redacted.cast",
-)
+STDOUT_FILE = "vendor.ndjson"
+CASE_FILE = "case.toml"
+GOLDEN_FILE = "claude.ndjson"
+REDACTED_FILE = "redacted.cast"
 
 _CONTROL_CHARACTERS = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
@@ -149,7 +147,8 @@ def extract_fixture(
             f"{path} was recorded without redaction",
             hint="--redact casts redacts what looks like a secret, --redact none keeps every byte",
         )
-    name = name or os.path.basename(path).removesuffix(".cast")
+    if not name:
+        name = os.path.basename(path).removesuffix(".cast")
     if validate_vendor_session_id(name) is None or ":" in name:
         raise RecordingError(
             f"{escape_control_chars(name)[:40]!r} is not a valid case name",
@@ -273,7 +272,9 @@ def _choose_child(
     children_text = ", ".join(map(str, runs[:MAX_LISTED_CHILDREN])) + (
         ", …" if len(runs) > MAX_LISTED_CHILDREN else ""
     )
-    problem = f"{len(matches)} child processes match" if matches else "no child process matches"
+    problem = "no child process matches"
+    if matches:
+        problem = f"{len(matches)} child processes match"
     raise RecordingError(
         f"{path}: {problem}; it has {children_text}", hint="choose one with --child N or --turn N"
     )
@@ -282,7 +283,9 @@ def _choose_child(
 def _format_stdin(data: bytes) -> str | list[str]:
     """Return a list with one entry for each line, or the text itself if its last line has no LF."""
     text = data.decode("utf-8", "replace")
-    return text.removesuffix("\n").split("\n") if text.endswith("\n") else text
+    if text.endswith("\n"):
+        return text.removesuffix("\n").split("\n")
+    return text
 
 
 def format_toml_value(value: object) -> str:

@@ -56,7 +56,8 @@ def _print_table(console: Console, rows: list[list[Text]]) -> None:
         max(map(len, [name, *(row[column].plain for row in rows)]))
         for column, name in enumerate(COLUMN_NAMES)
     ]
-    columns, gap = list(range(len(COLUMN_NAMES))), 2
+    columns = list(range(len(COLUMN_NAMES)))
+    gap = 2
     if console.is_terminal:
         widths[OUTCOME_INDEX] = min(widths[OUTCOME_INDEX], MAX_OUTCOME_WIDTH)
         columns, gap, widths[PROMPT_INDEX] = _fit_columns(console.width, widths)

@@ -57,11 +57,13 @@ class DurationSamples:
         return ordered[min(int(fraction * len(ordered)), len(ordered) - 1)]
 
     def merge(self, other: "DurationSamples") -> None:
-        count, total = self.count + other.count, self.total + other.total
+        count = self.count + other.count
+        total = self.total + other.total
         for duration_s in other._samples:
             for _ in range(other._stride):
                 self.add_duration(duration_s)
-        self.count, self.total = count, total
+        self.count = count
+        self.total = total
 
     def build_json(self) -> dict[str, float]:
         return {
@@ -102,7 +104,8 @@ class RecordedRunSummary:
     """One recording in numbers. Add the changes of its steps, then call `close`."""
 
     def __init__(self, file: str, header: RecordingHeader | None = None) -> None:
-        header = RecordingHeader() if header is None else header
+        if header is None:
+            header = RecordingHeader()
         self.file = file
         self.state: RecordingState = "whole"
         self.problem = ""
@@ -126,7 +129,8 @@ class RecordedRunSummary:
                 self._add_call(step)
 
     def close(self, totals: SessionTotals, state: RecordingState) -> None:
-        self.totals, self.state = totals, state
+        self.totals = totals
+        self.state = state
 
     def _add_started_step(self, step: SessionStep) -> None:
         if step.kind == "prompt":
@@ -150,7 +154,8 @@ class RecordedRunSummary:
         unknown.
         """
         if vendor and redact_secrets_in_name(vendor) != self.vendor:
-            self.vendor, self.version = redact_secrets_in_name(vendor), ""
+            self.vendor = redact_secrets_in_name(vendor)
+            self.version = ""
 
     def _add_call(self, step: SessionStep) -> None:
         calls = self.tools.setdefault(
@@ -182,7 +187,9 @@ class RecordedRunSummary:
 
     @property
     def outcome_text(self) -> str:
-        return (self.outcome or "no turn ended") if self.state == "whole" else self.state
+        if self.state == "whole":
+            return self.outcome or "no turn ended"
+        return self.state
 
     def build_json(self) -> dict[str, Any]:
         totals = self.totals
@@ -278,7 +285,9 @@ def choose_counter_key_or_overflow_key(counters: Mapping[str, Any], name: object
     """Return the name of an entry in a table."""
     if (key := _format_line(name)) not in counters:
         key = redact_secrets_in_name(name)
-    return key if key in counters or len(counters) < MAX_NAMES else OVERFLOW_KIND
+    if key in counters or len(counters) < MAX_NAMES:
+        return key
+    return OVERFLOW_KIND
 
 
 def redact_secrets_in_name(value: object) -> str:
@@ -294,4 +303,6 @@ def format_prompt_excerpt(text: str) -> str:
     """Return the beginning of a prompt as one line without secrets."""
     redacted_text = Redactor().redact_text(text[: 10 * MAX_PROMPT_CHARS])
     line = " ".join(escape_control_chars(redacted_text).split())
-    return line if len(line) <= MAX_PROMPT_CHARS else line[: MAX_PROMPT_CHARS - 1] + "…"
+    if len(line) <= MAX_PROMPT_CHARS:
+        return line
+    return line[: MAX_PROMPT_CHARS - 1] + "…"

@@ -28,7 +28,9 @@ from shim.story.terminal.console import (
     print_json,
 )
 
-MAX_BAR_COLUMNS, MIN_BAR_COLUMNS = 24, 4  # columns of the longest bar
+# columns of the longest bar
+MAX_BAR_COLUMNS = 24
+MIN_BAR_COLUMNS = 4
 MIN_NAME_COLUMNS = 8  # columns of a name, however narrow the terminal is
 TIME_HEADINGS = ("time", "median", "95 %")
 MAX_LISTED_TOOLS = 20  # of a vendor, in a terminal; --json and --to html have them all
@@ -74,7 +76,8 @@ def collect_run_statistics(
     """Return the statistics of all recordings, and of each vendor by name. Recordings are read one
     at a time.
     """
-    total, by_vendor = RecordedRunStatistics(), dict[str, RecordedRunStatistics]()
+    total = RecordedRunStatistics()
+    by_vendor = dict[str, RecordedRunStatistics]()
     for summary in load_run_summaries(paths):
         total.add_run(summary)
         if summary.state != "unreadable":
@@ -89,12 +92,16 @@ def _print_statistics(
     console: Console, total: RecordedRunStatistics, by_vendor: dict[str, RecordedRunStatistics]
 ) -> None:
     entries = [*by_vendor.items(), *([("all", total)] if len(by_vendor) > 1 else [])]
-    rows, token_rows = [], []
+    rows = []
+    token_rows = []
     for name, statistic in entries:
-        calls, tokens = statistic.calls, statistic.tokens
+        calls = statistic.calls
+        tokens = statistic.tokens
         counts = (statistic.runs, statistic.turns.count, calls.calls, calls.failed, calls.denied)
         failed_turns = sum(statistic.causes.values())
-        share = statistic.turns.total if name in by_vendor else 0.0
+        share = 0.0
+        if name in by_vendor:
+            share = statistic.turns.total
         rows.append(
             (
                 [
@@ -179,32 +186,31 @@ def _print_table(
     ):
         widths.pop()  # a number is complete or left out; --json has all of them
     has_all_columns = len(widths) == len(headings)
-    headings, rows = (
-        headings[: len(widths)],
-        [(cells[: len(widths)], share) for cells, share in rows],
-    )
+    headings = headings[: len(widths)]
+    rows = [(cells[: len(widths)], share) for cells, share in rows]
     free_columns = console.width - sum(widths) - 2 * len(widths)
-    bar_columns = (
-        min(MAX_BAR_COLUMNS, free_columns)
-        if console.is_terminal
+    bar_columns = 0
+    if (
+        console.is_terminal
         and has_all_columns
         and max_share > 0
         and free_columns >= MIN_BAR_COLUMNS
-        else 0
-    )
+    ):
+        bar_columns = min(MAX_BAR_COLUMNS, free_columns)
     table = Table(box=None, pad_edge=False)
-    name_columns = (
-        max(widths[0] + min(free_columns + 2, 0), MIN_NAME_COLUMNS)
-        if console.is_terminal
-        else widths[0]
-    )
+    if console.is_terminal:
+        name_columns = max(widths[0] + min(free_columns + 2, 0), MIN_NAME_COLUMNS)
+    else:
+        name_columns = widths[0]
     table.add_column(Text(headings[0]), no_wrap=True, overflow="ellipsis", width=name_columns)
     for heading, width in zip(headings[1:], widths[1:], strict=True):
         table.add_column(heading, justify="right", no_wrap=True, min_width=width)
     if bar_columns:
         table.add_column("", no_wrap=True, width=bar_columns)
     for cells, share in rows:
-        eighths = round(8 * bar_columns * share / max_share) if bar_columns else 0
+        eighths = 0
+        if bar_columns:
+            eighths = round(8 * bar_columns * share / max_share)
         bar_text = Text("█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip(), style="cyan")
         table.add_row(*cells, *([bar_text] if bar_columns else []))
     console.print(table)

@@ -58,12 +58,15 @@ def render_stats_page(
 
 def _build_totals(total: RecordedRunStatistics) -> list[tuple[str, str, str]]:
     """Build the totals above the tables: a name, a number, and a remark."""
-    call_counts, cached_tokens = total.calls, count_cached_tokens(total.tokens)
+    call_counts = total.calls
+    cached_tokens = count_cached_tokens(total.tokens)
     failed_turns = sum(total.causes.values())
     _, _, failures_text = format_call_counts(
         call_counts.calls, call_counts.failed, call_counts.denied
     ).partition(" ")
-    cached_text = f", {cached_tokens:,} cached" if cached_tokens else ""
+    cached_text = ""
+    if cached_tokens:
+        cached_text = f", {cached_tokens:,} cached"
     return [
         ("Time of the turns", format_duration(total.turns.total), ""),
         ("Turns", f"{total.turns.count:,}", f"{failed_turns:,} failed" if failed_turns else ""),

@@ -27,10 +27,8 @@ def load_run_summary(path: str) -> RecordedRunSummary:
     summary = RecordedRunSummary(path)
     try:
         recording = Recording(path)
-        summary, story_reader = (
-            RecordedRunSummary(path, recording.header),
-            RecordedSessionStepReader(recording.header),
-        )
+        summary = RecordedRunSummary(path, recording.header)
+        story_reader = RecordedSessionStepReader(recording.header)
         summary.feed(change for _, change in story_reader.read_step_changes(recording))
     except RecordingError as error:
         summary.state, summary.problem = "unreadable", format_single_line(error)

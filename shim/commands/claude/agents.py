@@ -47,7 +47,8 @@ VALUE_FLAGS = {
 def run_agents_command(args: Sequence[str]) -> CommandOutput:
     """Return the output of `claude agents ARGS`."""
     options: dict[str, str] = {}
-    positionals, remaining = [], list(reversed(args))
+    positionals = []
+    remaining = list(reversed(args))
     while remaining:
         name, equals, value = remaining.pop().partition("=")
         if name in VALUE_FLAGS:
@@ -112,11 +113,9 @@ def filter_listed_sessions(
 def build_session_json(session: SessionRecord) -> dict[str, Any]:
     """Build a session with the real claude's keys and order. Unknown values are left out."""
     metadata = session.metadata
-    status_fields = (
-        {"status": metadata.get("status"), "waitingFor": metadata.get("waitingFor")}
-        if session.is_running
-        else {}
-    )
+    status_fields = {}
+    if session.is_running:
+        status_fields = {"status": metadata.get("status"), "waitingFor": metadata.get("waitingFor")}
     fields = {
         "pid": metadata.get("pid") if session.is_running else None,
         "id": session.short_id,

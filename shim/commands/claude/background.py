@@ -121,11 +121,9 @@ def _resolve_origin(invocation: Invocation) -> BackgroundSessionStartOptions:
         last_session = store.find_last_session(
             get_working_directory(), os.environ, invocation.shim_vendor
         )
-        return (
-            BackgroundSessionStartOptions(invocation)
-            if last_session is None
-            else _build_copy_origin(invocation, last_session[0], COPIED_NOTE)
-        )
+        if last_session is None:
+            return BackgroundSessionStartOptions(invocation)
+        return _build_copy_origin(invocation, last_session[0], COPIED_NOTE)
     if not invocation.resume:
         return BackgroundSessionStartOptions(invocation)
     session_id = canonicalize_uuid(invocation.resume)
@@ -153,11 +151,9 @@ def _resolve_origin(invocation: Invocation) -> BackgroundSessionStartOptions:
         return _build_copy_origin(
             invocation, session_id, COPIED_RUNNING_NOTE.replace("{original}", record.short_id)
         )
-    saved_invocation, current_folder, cwd = (
-        read_start_invocation(record),
-        get_working_directory(),
-        str(record.metadata["cwd"]),
-    )
+    saved_invocation = read_start_invocation(record)
+    current_folder = get_working_directory()
+    cwd = str(record.metadata["cwd"])
     resumed = build_resume_invocation(
         record, current_folder, resolve_invocation_paths(invocation, current_folder, cwd)
     )
@@ -166,7 +162,9 @@ def _resolve_origin(invocation: Invocation) -> BackgroundSessionStartOptions:
         for argument in build_conversation_args(saved_invocation)
         if argument.startswith("--")
     )
-    note = RESUMED_NOTE.replace("{options}", escape_control_chars(options)) if options else ""
+    note = ""
+    if options:
+        note = RESUMED_NOTE.replace("{options}", escape_control_chars(options))
     return BackgroundSessionStartOptions(resumed, session_id=session_id, cwd=cwd, note=note)
 
 
@@ -175,7 +173,9 @@ def _build_copy_origin(
 ) -> BackgroundSessionStartOptions:
     """Return the origin of a copy. A copy keeps the restrictions of a background session."""
     session_id = canonicalize_uuid(original_id)
-    record = registry.find_session(session_id, os.environ) if session_id else None
+    record = None
+    if session_id:
+        record = registry.find_session(session_id, os.environ)
     if record is not None:
         invocation = build_resume_invocation(
             record, get_working_directory(), invocation, is_copy=True
@@ -185,10 +185,14 @@ def _build_copy_origin(
 
 def _build_host_invocation(origin: BackgroundSessionStartOptions) -> Invocation:
     """Return the invocation of the host, to check it: a conversation that asks about its tools."""
-    resumed_id = origin.copied_id or origin.session_id
+    resumed_id = origin.copied_id
+    if not resumed_id:
+        resumed_id = origin.session_id
     if origin.session_id and store.find_session(origin.session_id, os.environ) is None:
         # it ended before its first turn did
-        resumed_id = "" if registry.find_session(origin.session_id, os.environ) else resumed_id
+        resumed_id = resumed_id
+        if registry.find_session(origin.session_id, os.environ):
+            resumed_id = ""
     return origin.invocation._replace(
         input_format="stream-json",
         output_format="stream-json",
@@ -213,10 +217,9 @@ def _format_start_message(short_id: str, name: str, *, is_idle: bool) -> str:
     first = f"backgrounded · {cyan}{short_id}{reset}" + (f" · {name_text}" if name_text else "")
     lines = [first + (f"{dim} {IDLE_TEXT}{reset}" if is_idle else "")]
     for command_name, purpose in NEXT_COMMANDS.items():
-        command = (
-            f"claude {command_name}"
-            if command_name == "agents"
-            else f"claude {command_name} {short_id}"
-        )
+        if command_name == "agents":
+            command = f"claude {command_name}"
+        else:
+            command = f"claude {command_name} {short_id}"
         lines.append(f"{dim}  {command:26}{purpose}{reset}")
     return "\n".join(lines) + "\n"

@@ -117,7 +117,8 @@ REFUSED_COMMANDS = (
     ),
     *("self-hosted-runner", "ultrareview"),
 )
-SPELLING_COLUMNS, PARAGRAPH_COLUMNS = 46, 118
+SPELLING_COLUMNS = 46
+PARAGRAPH_COLUMNS = 118
 
 
 def format_claude_help() -> str:
@@ -154,17 +155,21 @@ def format_claude_help() -> str:
 
 
 def format_subcommand_help(name: str) -> str:
-    name = "stop" if name == "kill" else name
+    if name == "kill":
+        name = "stop"
     description = SUBCOMMAND_TEXTS.get(name, "Claude's; not here")
-    usage = USAGE_TEXTS.get(name) or f"Usage: claude {name} [action] [options]"
-    more_text = "More about it: shim help bridge\n" if name in USAGE_TEXTS else ""
+    usage = USAGE_TEXTS.get(name)
+    if not usage:
+        usage = f"Usage: claude {name} [action] [options]"
+    more_text = ""
+    if name in USAGE_TEXTS:
+        more_text = "More about it: shim help bridge\n"
     return f"{usage}\n\n{name}: {description}\n{more_text}"
 
 
 def _format_line(spelling: str, description: str) -> str:
-    gap = (
-        "\n" + " " * (SPELLING_COLUMNS + 4)
-        if len(spelling) > SPELLING_COLUMNS
-        else " " * (SPELLING_COLUMNS + 2 - len(spelling))
-    )
+    if len(spelling) > SPELLING_COLUMNS:
+        gap = "\n" + " " * (SPELLING_COLUMNS + 4)
+    else:
+        gap = " " * (SPELLING_COLUMNS + 2 - len(spelling))
     return f"  {spelling}{gap}{description}"

@@ -36,11 +36,9 @@ def print_command_output(output: CommandOutput) -> int:
 def build_disabled_command_error(command: str) -> CommandOutput | None:
     """Return the refusal of a command that a person or an organization has disabled, or None."""
     is_disabled = os.environ.get(DISABLE_VARIABLE, "").strip().lower() in TRUE_VALUES
-    return (
-        CommandOutput(f"'{command}' is disabled by {DISABLE_VARIABLE}.\n", 1)
-        if is_disabled
-        else None
-    )
+    if is_disabled:
+        return CommandOutput(f"'{command}' is disabled by {DISABLE_VARIABLE}.\n", 1)
+    return None
 
 
 def build_error_output(text: str) -> CommandOutput:

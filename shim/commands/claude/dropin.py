@@ -29,10 +29,8 @@ def main(argv: Sequence[str], installed_options: Mapping[str, str]) -> int:
     install` wrote.
     """
     reopen_closed_stdio()
-    chosen_dialect, installed_dialect = (
-        os.environ.get("SHIM_DIALECT"),
-        installed_options.get("dialect"),
-    )
+    chosen_dialect = os.environ.get("SHIM_DIALECT")
+    installed_dialect = installed_options.get("dialect")
     try:
         invocation = parse_argv(argv, dialect=chosen_dialect or installed_dialect or "claude")
         if not (invocation.version or invocation.help or invocation.subcommand):
@@ -128,22 +126,26 @@ def plan_local_or_background_conversation(
 
 def expand_short_session_id(invocation: Invocation) -> Invocation:
     """Return the invocation with the UUID of a background session in place of its short id."""
-    reference = invocation.resume or ""
+    reference = invocation.resume
+    if not reference:
+        reference = ""
     if not is_short_session_id(reference) or not has_background_sessions():
         return invocation
     from shim.bridge import registry
 
     matches = registry.list_sessions_by_id_prefix(reference, os.environ)
-    return invocation._replace(resume=matches[0].session_id) if len(matches) == 1 else invocation
+    if len(matches) == 1:
+        return invocation._replace(resume=matches[0].session_id)
+    return invocation
 
 
 def can_resume_background_session(invocation: Invocation) -> bool:
     """Return whether the resumed session may be a background session."""
-    return (
-        bool(invocation.resume or invocation.continue_last)
-        and not invocation.fork_session
-        and has_background_sessions()
-    )
+    if not (invocation.resume or invocation.continue_last):
+        return False
+    if invocation.fork_session:
+        return False
+    return has_background_sessions()
 
 
 def has_background_sessions() -> bool:
@@ -181,7 +183,9 @@ def run_conversation(
             report_conversation_start_failure,
         )
 
-        recorder = None if runner is None else runner.recorder
+        recorder = None
+        if runner is not None:
+            recorder = runner.recorder
         if runner is None and not isinstance(error, RecordingRequiredError):
             recorder = open_failed_start_recorder(invocation, installed_options, argv)
         status = report_conversation_start_failure(
@@ -196,7 +200,9 @@ def run_conversation(
             is_recorded = recorder.close(
                 lambda: status in SIGNAL_EXIT_CODES or bool(signals.pending_signals)
             )
-    return status or int(not is_recorded)
+    if status:
+        return status
+    return int(not is_recorded)
 
 
 def reopen_closed_stdio(open_flags: int = os.O_RDONLY) -> None:

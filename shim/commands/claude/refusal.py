@@ -83,15 +83,15 @@ def report_conversation_start_failure(
     are those of `report_turn_start_failure`.
     """
     if isinstance(error, StartInterruptedError):
-        cause: TurnEndCause = "interrupted" if error.signal_number == signal.SIGINT else "signal"
+        cause: TurnEndCause = "signal"
+        if error.signal_number == signal.SIGINT:
+            cause = "interrupted"
         report_turn_start_failure(invocation, error, cause, is_stopped, display_id, recorder)
         return SIGNAL_EXIT_CODES[signal.Signals(error.signal_number)]
     # our own bug: a frontend is still told (threats, last row)
     if not isinstance(error, ShimError):
-        error, cause = (
-            ShimError(f"the shim failed: {error!r}", hint="please report this"),
-            "internal",
-        )
+        error = ShimError(f"the shim failed: {error!r}", hint="please report this")
+        cause = "internal"
     else:
         cause = error.cause
     print_error_to_stderr(error)
@@ -128,7 +128,9 @@ def open_failed_start_recorder(
 
 
 def print_error_to_stderr(error: ShimError) -> None:
-    hint = f"\nhint: {error.hint}" if error.hint else ""
+    hint = ""
+    if error.hint:
+        hint = f"\nhint: {error.hint}"
     warn(escape_control_chars(f"{error}{hint}\n"))
 
 
@@ -159,7 +161,9 @@ def report_turn_start_failure(
     if recorder is not None:
         recorder.record_run_event("refused", text=str(error), cause=cause)
     if invocation.output_format == "text":
-        return MISSING_PROGRAM_EXIT_CODE if isinstance(error, VendorError) else 1
+        if isinstance(error, VendorError):
+            return MISSING_PROGRAM_EXIT_CODE
+        return 1
     dialect = resolve_dialect(find_output_dialect_name(invocation))
     if isinstance(error, CliArgumentError) and not dialect.answers_argument_errors:
         return 1
@@ -170,7 +174,9 @@ def report_turn_start_failure(
         and is_claude_model(requested_model)
         and error.vendor != "claude"
     )
-    distrust = error.distrust_reason if isinstance(error, UntrustedVendorVersionError) else ""
+    distrust = ""
+    if isinstance(error, UntrustedVendorVersionError):
+        distrust = error.distrust_reason
     turn_config = TurnConfig(
         vendor=VendorInfo(
             error.vendor or "none", is_unattended=bool(distrust), unattended_reason=distrust
@@ -184,7 +190,9 @@ def report_turn_start_failure(
         cwd=get_working_directory(),
         failed_attempts=error.failed_attempts,
     )
-    chosen_terminator = invocation.shim_terminator or os.environ.get("SHIM_TERMINATOR", "auto")
+    chosen_terminator = invocation.shim_terminator
+    if not chosen_terminator:
+        chosen_terminator = os.environ.get("SHIM_TERMINATOR", "auto")
     terminator_text = choose_result_terminator_line(
         invocation, chosen_terminator if chosen_terminator in TERMINATORS else "auto"
     )
@@ -200,13 +208,17 @@ def report_turn_start_failure(
         )
         lines = writer.take_bytes()
     else:
-        cause = "not_found" if isinstance(error, UnknownSessionError) else cause
+        cause = cause
+        if isinstance(error, UnknownSessionError):
+            cause = "not_found"
         child_stream = ChildStream(Translator, turn_config, writer)
         child_stream.turn.stop(str(error), cause)
         lines, _ = child_stream.close(None)
     if invocation.output_format == "json":
         array = b"[" + lines.rstrip(b"\n").replace(b"\n", b",") + b"]"
-        lines = array if invocation.verbose else writer.last_result_line
+        lines = array
+        if not invocation.verbose:
+            lines = writer.last_result_line
     try:
         write_all(1, lines, is_stopped)
     except OSError:

@@ -84,18 +84,14 @@ def _answer_respawn(args: Sequence[str]) -> CommandOutput:
     sessions = registry.list_sessions(os.environ)
     if args[0] != ALL_FLAG:
         session = resolve_session_id(args[0], sessions=sessions)
-        return (
-            _build_survivor_refusal(session)
-            if end([session], os.environ)
-            else _restart_session(session)
-        )
+        if end([session], os.environ):
+            return _build_survivor_refusal(session)
+        return _restart_session(session)
     running = [session for session in sessions if session.is_running]
     if not running:
         return CommandOutput("no running sessions to restart\n")
-    surviving_ids, restarted_lines = (
-        {session.session_id for session in end(running, os.environ)},
-        list[str](),
-    )
+    surviving_ids = {session.session_id for session in end(running, os.environ)}
+    restarted_lines = list[str]()
     for session in running:
         if session.session_id in surviving_ids:
             warn(

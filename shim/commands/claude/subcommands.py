@@ -41,7 +41,8 @@ def run_subcommand(invocation: Invocation, installed_options: Mapping[str, str])
 
 
 def _build_output(invocation: Invocation, installed_options: Mapping[str, str]) -> CommandOutput:
-    name, args = str(invocation.subcommand), invocation.subcommand_args
+    name = str(invocation.subcommand)
+    args = invocation.subcommand_args
     if "-h" in args or "--help" in args:
         from shim.commands.claude.claude_help import format_subcommand_help
 
@@ -77,15 +78,15 @@ def find_default_vendor_name(invocation: Invocation, installed_options: Mapping[
     """Return the vendor that a turn would have, or "" if none is chosen or the settings have an
     error.
     """
-    vendor_value = (
-        invocation.shim_vendor or os.environ.get("SHIM_VENDOR") or installed_options.get("vendor")
-    )
+    vendor_value = invocation.shim_vendor
+    if not vendor_value:
+        vendor_value = os.environ.get("SHIM_VENDOR")
+    if not vendor_value:
+        vendor_value = installed_options.get("vendor")
     if vendor_value:
-        return (
-            "replay"
-            if vendor_value.startswith("replay:")
-            else vendor_value.partition(",")[0].strip()
-        )
+        if vendor_value.startswith("replay:"):
+            return "replay"
+        return vendor_value.partition(",")[0].strip()
     from shim.state import config
 
     try:
@@ -120,9 +121,9 @@ def _format_auth_status(vendor: str) -> str:
     """
     import json
 
-    config_folder = os.environ.get("CLAUDE_CONFIG_DIR") or os.path.join(
-        os.path.expanduser("~"), ".claude"
-    )
+    config_folder = os.environ.get("CLAUDE_CONFIG_DIR")
+    if not config_folder:
+        config_folder = os.path.join(os.path.expanduser("~"), ".claude")
     status = {
         "loggedIn": True,
         "authMethod": vendor or "shim",
@@ -145,12 +146,16 @@ def _describe_login(action: str, vendor: str) -> str:
                 return f"for {vendor}, {hint}"
         except FrontendError:
             pass
-    direction = "in" if action == "login" else "out"
+    direction = "out"
+    if action == "login":
+        direction = "in"
     return f"log {direction} with the CLI of {_name_vendor(vendor)}"
 
 
 def _name_vendor(vendor: str) -> str:
-    return vendor or "the vendor that you choose (SHIM_VENDOR)"
+    if vendor:
+        return vendor
+    return "the vendor that you choose (SHIM_VENDOR)"
 
 
 # -- the others ------------------------------------------------------------------------------------
@@ -222,5 +227,7 @@ COMMAND_SENTENCES = {
 
 def _build_sentence(name: str, action: str, vendor: str) -> CommandOutput:
     output = COMMAND_SENTENCES[name]
-    prefix = f"claude {name}{' ' + action[:60] if action else ''}: " if output.status else ""
+    prefix = ""
+    if output.status:
+        prefix = f"claude {name}{' ' + action[:60] if action else ''}: "
     return output._replace(text=prefix + output.text.format(vendor=_name_vendor(vendor)) + "\n")

@@ -75,17 +75,18 @@ def _start(call: YumeInvocation, installed_options: Mapping[str, str], argv: Seq
         derive_session_uuid,
     )
 
-    resumed_name = call.resume or call.session
+    resumed_name = call.resume
+    if not resumed_name:
+        resumed_name = call.session
     try:
         refusal_invocation = invocation._replace(
             session_id=derive_session_uuid(resumed_name) if resumed_name else None
         )
     except FrontendError:  # it is raised again below, where it ends in a result
-        resumed_name, refusal_invocation = "", invocation
-    display_id, session_id = (
-        resumed_name if canonicalize_uuid(resumed_name) != resumed_name else "",
-        refusal_invocation.session_id,
-    )
+        resumed_name = ""
+        refusal_invocation = invocation
+    display_id = resumed_name if canonicalize_uuid(resumed_name) != resumed_name else ""
+    session_id = refusal_invocation.session_id
 
     def start() -> "ConversationStartup | BackgroundConversation":
         if call.misspelled:

@@ -138,7 +138,9 @@ def _auth(observations: ObservedCommandRuns) -> str:
         raise RuleViolationError(
             f"loggedIn is {auth_status['loggedIn']} and the exit {run.exit_status}", run, run.stdout
         )
-    return "logged in" if auth_status["loggedIn"] else "logged out"
+    if auth_status["loggedIn"]:
+        return "logged in"
+    return "logged out"
 
 
 # -- arguments -------------------------------------------------------------------------------------

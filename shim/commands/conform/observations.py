@@ -107,7 +107,9 @@ class ObservedCommandRuns:
     def get_runs(self, *run_names: str) -> list[CommandRun]:
         """Those of the runs that were made. NotObservedError when none was."""
         runs = [self.runs[name] for name in run_names if name in self.runs]
-        return runs or [self.get_run(run_names[0])]
+        if runs:
+            return runs
+        return [self.get_run(run_names[0])]
 
     def get_stream_json_runs(self) -> list[CommandRun]:
         """The runs that print a stream and printed something. NotObservedError without any."""
@@ -118,7 +120,10 @@ class ObservedCommandRuns:
 
     def get_turns_of_runs(self, *run_names: str) -> list[ObservedTurn]:
         """The turns of some runs, or of all streams. NotObservedError without any."""
-        runs = self.get_runs(*run_names) if run_names else self.get_stream_json_runs()
+        if run_names:
+            runs = self.get_runs(*run_names)
+        else:
+            runs = self.get_stream_json_runs()
         turns = [turn for run in runs for turn in split_run_into_turns(run)]
         if not turns:
             raise RuleNotObservedError(
@@ -149,7 +154,9 @@ def check_field_types(run: CommandRun, value: JsonObject, types: Mapping[str, An
     """Raise RuleViolationError for a field that is missing or has another type."""
     for key, field_type in types.items():
         if not isinstance(value.get(key), field_type):
-            problem = "of another type" if key in value else "missing"
+            problem = "missing"
+            if key in value:
+                problem = "of another type"
             raise RuleViolationError(f"{key} is {problem}", run, value)
 
 
@@ -168,16 +175,18 @@ def describe_missing_output(run: CommandRun) -> str:
         return "; it printed more than is read of a run"
     if run.timed_out_on:
         return f"; {run.timed_out_on} was waited for in vain"
-    return f"; it ended before {run.missing_line} came" if run.missing_line else ""
+    if run.missing_line:
+        return f"; it ended before {run.missing_line} came"
+    return ""
 
 
 def is_new_conversation_line(line: JsonObject) -> bool:
     """Whether a line belongs to the conversation and repeats nothing that a client sent or a
     command printed.
     """
-    return is_init_line(line) or (
-        line.get("type") in CONVERSATION_TYPES and not line.get("isReplay")
-    )
+    if is_init_line(line):
+        return True
+    return line.get("type") in CONVERSATION_TYPES and not line.get("isReplay")
 
 
 def split_run_into_turns(run: CommandRun) -> list[ObservedTurn]:
@@ -293,7 +302,10 @@ def evaluate_conformance_rule(
         return ConformanceRuleResult(rule, "skipped", format_evidence_for_terminal(reason))
     except RuleViolationError as failure:
         run = failure.run
-        evidence = failure.evidence if failure.evidence is not None else _format_output(run)
+        if failure.evidence is not None:
+            evidence = failure.evidence
+        else:
+            evidence = _format_output(run)
         return ConformanceRuleResult(
             rule,
             "fail",
@@ -322,18 +334,18 @@ def format_evidence_for_terminal(value: Any) -> str:
     if isinstance(value, bytes | bytearray):
         value = bytes(value[: 4 * MAX_EVIDENCE_CHARS]).decode("utf-8", "replace")
     text = escape_control_chars(str(value)[:MAX_EVIDENCE_CHARS].rstrip("\n")).replace("\n", "\\n")
-    return text if len(text) < MAX_EVIDENCE_CHARS else text[: MAX_EVIDENCE_CHARS - 1] + "…"
+    if len(text) < MAX_EVIDENCE_CHARS:
+        return text
+    return text[: MAX_EVIDENCE_CHARS - 1] + "…"
 
 
 def format_run_input(run: CommandRun | None) -> str:
     """How a run was started, and the last lines that it was sent."""
     if run is None:
         return ""
-    last_write = (
-        f" < {run.stdin_writes[-1].data[:MAX_EVIDENCE_CHARS].decode('utf-8', 'replace').strip()}"
-        if run.stdin_writes
-        else ""
-    )
+    last_write = ""
+    if run.stdin_writes:
+        last_write = f" < {run.stdin_writes[-1].data[:MAX_EVIDENCE_CHARS].decode('utf-8', 'replace').strip()}"
     return format_evidence_for_terminal(shlex.join(run.argv) + last_write)
 
 
@@ -341,11 +353,13 @@ def _format_output(run: CommandRun | None) -> str:
     """The end of a run's output, its status and its stderr."""
     if run is None:
         return ""
-    exit_text = "ended by us" if run.exit_status is None else f"exit {run.exit_status}"
-    last_line = (
-        run.lines[-1].raw[: MAX_EVIDENCE_CHARS // 2].decode("utf-8", "replace")
-        if run.lines
-        else "nothing"
-    )
-    stderr = f"; stderr: {run.stderr.strip()[:150]}" if run.stderr.strip() else ""
+    exit_text = "ended by us"
+    if run.exit_status is not None:
+        exit_text = f"exit {run.exit_status}"
+    last_line = "nothing"
+    if run.lines:
+        last_line = run.lines[-1].raw[: MAX_EVIDENCE_CHARS // 2].decode("utf-8", "replace")
+    stderr = ""
+    if run.stderr.strip():
+        stderr = f"; stderr: {run.stderr.strip()[:150]}"
     return f"{exit_text}; stdout: {last_line}{stderr}"

@@ -52,7 +52,10 @@ def _partial_grammar(observations: ObservedCommandRuns) -> str:
 
 def _check_grammar(turn: ObservedTurn) -> int:
     """The number of replies. Events of nested agents are skipped."""
-    reply_id, open_index, has_line, reply_count = "", None, False, 0
+    reply_id = ""
+    open_index = None
+    has_line = False
+    reply_count = 0
     for line in turn.lines:
         if get_parent_call_id(line):
             continue
@@ -69,12 +72,14 @@ def _check_grammar(turn: ObservedTurn) -> int:
         kind = event.get("type")
         if kind == "message_start":
             fail_rule_if(reply_id, "a message_start inside a reply", turn.run, line)
-            reply_id, reply_count = str(event["message"].get("id")), reply_count + 1
+            reply_id = str(event["message"].get("id"))
+            reply_count = reply_count + 1
         elif not reply_id:
             raise RuleViolationError(f"a {kind} outside of a reply", turn.run, line)
         elif kind == "content_block_start":
             fail_rule_if(open_index is not None, "a block inside another", turn.run, line)
-            open_index, has_line = event.get("index"), False
+            open_index = event.get("index")
+            has_line = False
         elif kind in ("content_block_delta", "content_block_stop"):
             if open_index is None or event.get("index") != open_index:
                 raise RuleViolationError(f"a {kind} of a block that is not open", turn.run, line)
@@ -141,13 +146,15 @@ def _partial_fields(observations: ObservedCommandRuns) -> str:
 def _deltas_add_up(observations: ObservedCommandRuns) -> str:
     count = 0
     for turn in _get_streamed_turns(observations):
-        text, is_open = "", False
+        text = ""
+        is_open = False
         for line in turn.lines:
             if get_parent_call_id(line):
                 continue
             event = get_stream_event(line)
             if event.get("type") == "content_block_start":
-                text, is_open = "", True
+                text = ""
+                is_open = True
             elif event.get("type") == "content_block_delta":
                 text += get_fragment(get_delta(line))[1]
             elif line.get("type") == "assistant" and is_open:
@@ -169,7 +176,9 @@ def _is_same_block(text: str, block: JsonObject) -> bool:
         # Claude adds defaults of a tool to a call, so the call has at least the fields that were
         # streamed.
         streamed_input = json.loads(text or "{}")
-        return isinstance(streamed_input, dict) and set(streamed_input) <= set(block["input"])
+        if not isinstance(streamed_input, dict):
+            return False
+        return set(streamed_input) <= set(block["input"])
     if block.get("type") in ("text", "thinking"):
         return bool(text == block[block["type"]])
     return True

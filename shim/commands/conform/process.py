@@ -247,7 +247,8 @@ class ClaudeProcess:
         self.stdout_ended.set()
 
     async def _read_lines(self) -> None:
-        stdout, taken_bytes = self.run.stdout, 0
+        stdout = self.run.stdout
+        taken_bytes = 0
         while chunk := await self._child.read_stdout():
             searched_bytes = len(stdout)
             stdout += chunk
@@ -291,13 +292,17 @@ class ClaudeProcess:
         with anyio.move_on_after(self.timeout_s):
             await self._exited.wait()
         if self.run.ended_at is None:
-            self.run.timed_out_on = "" if self.run.is_flooded else "its end"
+            if self.run.is_flooded:
+                self.run.timed_out_on = ""
+            else:
+                self.run.timed_out_on = "its end"
             return
         await self._check_descendants()
         child_exit = await self._child.wait_for_exit()
-        self.run.exit_status = (
-            -getattr(signal, child_exit.signal, 1) if child_exit.signal else child_exit.code
-        )
+        if child_exit.signal:
+            self.run.exit_status = -getattr(signal, child_exit.signal, 1)
+        else:
+            self.run.exit_status = child_exit.code
 
     async def wait_for_process_exit(self) -> None:
         """Wait for the end of the command, and stop reading a stdout that another process holds
@@ -322,7 +327,9 @@ class ClaudeProcess:
 
 def _is_answer_to(value: JsonObject, request_id: str) -> bool:
     response = as_dict(value.get("response"))
-    return value.get("type") == "control_response" and response.get("request_id") == request_id
+    if value.get("type") != "control_response":
+        return False
+    return response.get("request_id") == request_id
 
 
 def parse_stdout_line(time_s: float, raw: bytes) -> CommandStdoutLine:

@@ -322,10 +322,8 @@ async def run_queued_messages(runner: ScenarioRunner) -> None:
 
 async def run_tool_calls(runner: ScenarioRunner) -> None:
     """The same call three times: denied, allowed, and interrupted while it waits for an answer."""
-    prompt, has_custom_prompt = (
-        runner.options.tool_prompt,
-        runner.options.tool_prompt != TOOL_PROMPT,
-    )
+    prompt = runner.options.tool_prompt
+    has_custom_prompt = runner.options.tool_prompt != TOOL_PROMPT
 
     async def script(claude_process: ClaudeProcess) -> None:
         permission_requests: list[JsonObject] = []
@@ -341,14 +339,14 @@ async def run_tool_calls(runner: ScenarioRunner) -> None:
             return deny(request)
 
         def deny(request: JsonObject) -> JsonObject | None:
-            return (
-                {"behavior": "deny", "message": DENIAL_MESSAGE}
-                if is_permission_request(request)
-                else {}
-            )
+            if is_permission_request(request):
+                return {"behavior": "deny", "message": DENIAL_MESSAGE}
+            return {}
 
         def hold(request: JsonObject) -> JsonObject | None:
-            return None if is_permission_request(request) else {}
+            if is_permission_request(request):
+                return None
+            return {}
 
         claude_process.answer_request = deny
         await claude_process.send_control_request_and_wait("initialize", hooks=HOOKS)
@@ -401,7 +399,11 @@ async def run_interrupted_turn(runner: ScenarioRunner) -> None:
 def _is_turn_output(value: JsonObject) -> bool:
     """The first piece of a reply, or the end of its turn."""
     is_message = value.get("type") == "assistant" and bool(list_content_blocks(value))
-    return is_message or is_result_line(value) or bool(get_delta(value))
+    if is_message:
+        return True
+    if is_result_line(value):
+        return True
+    return bool(get_delta(value))
 
 
 # -- as Yume and scripts ---------------------------------------------------------------------------
@@ -409,7 +411,8 @@ def _is_turn_output(value: JsonObject) -> bool:
 
 async def run_resumed_sessions(runner: ScenarioRunner) -> None:
     """A session that is begun, resumed, forked and continued, and the forms of output."""
-    options, session_id = runner.options, str(uuid.uuid4())
+    options = runner.options
+    session_id = str(uuid.uuid4())
     first_run = await runner.run_command(
         "session",
         "yume",

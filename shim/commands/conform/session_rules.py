@@ -47,7 +47,9 @@ def _json(observations: ObservedCommandRuns) -> str:
 def _json_verbose(observations: ObservedCommandRuns) -> str:
     # The contract's page says that no newline follows; newer versions of the real one print one.
     run = require_exit_without_kill(observations.get_run("json-verbose"))
-    events = run.lines[0].value if len(run.lines) == 1 else None
+    events = None
+    if len(run.lines) == 1:
+        events = run.lines[0].value
     if not isinstance(events, list):
         raise RuleViolationError("that is not one array", run, run.stdout)
     kinds = [(event.get("type"), event.get("subtype")) for event in list_dicts(events)]
@@ -171,14 +173,15 @@ def _tools(observations: ObservedCommandRuns) -> str:
         raise RuleViolationError('--tools "" leaves tools', observations.get_run("queue"), tools)
     if "json-verbose" not in observations.runs:
         return '--tools ""'
-    run, tools_before = (
-        observations.get_run("json-verbose"),
-        observations.get_finished_turn("session").init_line.get("tools", []),
-    )
-    events = list_dicts(run.lines[0].value) if run.lines else []
+    run = observations.get_run("json-verbose")
+    tools_before = observations.get_finished_turn("session").init_line.get("tools", [])
+    events = []
+    if run.lines:
+        events = list_dicts(run.lines[0].value)
     inits = list(filter(is_init_line, events))
     fail_rule_if(not inits, "there is no init", run)
-    removed_tool, limited_tool = run.argv[-2], run.argv[-1].partition("(")[0]
+    removed_tool = run.argv[-2]
+    limited_tool = run.argv[-1].partition("(")[0]
     if removed_tool in inits[0]["tools"]:
         raise RuleViolationError(
             f"--disallowedTools {removed_tool} leaves it on the list", run, inits[0]["tools"]

@@ -231,10 +231,8 @@ def _init_waits_for_a_message(observations: ObservedCommandRuns) -> str:
             run,
             line.raw,
         )
-    first_turn, second_turn = (
-        observations.get_finished_turn("conversation"),
-        observations.get_finished_turn("conversation", 1),
-    )
+    first_turn = observations.get_finished_turn("conversation")
+    second_turn = observations.get_finished_turn("conversation", 1)
     fail_rule_if(
         not (first_turn.init_line and second_turn.init_line),
         "a turn of a conversation has no init of its own",

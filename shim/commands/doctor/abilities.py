@@ -12,8 +12,11 @@ from shim.core.adapter.adapter import Adapter, LaunchRequest, LaunchSpec
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.errors import ShimError
 
-YES, EMULATED, NO = "yes", "emulated", "no"
-SAMPLE_PROMPT, SAMPLE_SYSTEM_PROMPT = "say hello", "speak briefly, please"
+YES = "yes"
+EMULATED = "emulated"
+NO = "no"
+SAMPLE_PROMPT = "say hello"
+SAMPLE_SYSTEM_PROMPT = "speak briefly, please"
 # vendors' ids are UUIDs, or have a prefix
 SAMPLE_SESSION_IDS = ("00000000-0000-4000-8000-000000000000", "ses_0")
 SAMPLE_MCP_CONFIG = '{"mcpServers":{"one":{"command":"one"}}}'
@@ -44,10 +47,8 @@ def collect_adapter_abilities(adapter: Adapter) -> dict[str, str]:
 
 def list_workspace_trust_args(adapter: Adapter) -> tuple[str, ...]:
     """Return the arguments that `trust = true` adds to its command line."""
-    default_launch, trusting_launch = (
-        _build_launch(adapter),
-        _build_launch(adapter, opens_trust_prompt=True),
-    )
+    default_launch = _build_launch(adapter)
+    trusting_launch = _build_launch(adapter, opens_trust_prompt=True)
     if default_launch is None or trusting_launch is None:
         return ()
     return tuple(arg for arg in trusting_launch.arguments if arg not in default_launch.arguments)
@@ -72,7 +73,9 @@ def _build_launch(
 def _find_passed_ability(adapter: Adapter, **flags: Any) -> str:
     """Return whether the request changes the vendor's command line."""
     launch = _build_launch(adapter, flags)
-    return YES if launch is not None and launch != _build_launch(adapter) else NO
+    if launch is not None and launch != _build_launch(adapter):
+        return YES
+    return NO
 
 
 def _find_system_prompt_ability(adapter: Adapter) -> str:
@@ -85,7 +88,9 @@ def _find_system_prompt_ability(adapter: Adapter) -> str:
         any(SAMPLE_SYSTEM_PROMPT in arg for arg in launch.arguments)
         or SAMPLE_SYSTEM_PROMPT.encode() in launch.stdin
     )
-    return EMULATED if is_prepended else NO
+    if is_prepended:
+        return EMULATED
+    return NO
 
 
 def _can_fork(adapter: Adapter) -> bool:

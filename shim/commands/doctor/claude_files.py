@@ -46,7 +46,9 @@ def find_embedded_claude_binaries(folder: str) -> EmbeddedClaudeBinaries:
 
 def _match_claude_path(path: str) -> str | None:
     """Return the path if a package bundles its claude there. Return the original path of a backup."""
-    return path if CLAUDE_PATH_REGEX.search(path) else find_original_path(path)
+    if CLAUDE_PATH_REGEX.search(path):
+        return path
+    return find_original_path(path)
 
 
 def build_backup_path(path: str) -> str:
@@ -54,7 +56,9 @@ def build_backup_path(path: str) -> str:
     requires.
     """
     stem, suffix = os.path.splitext(path)
-    return stem + BACKUP_SUFFIX + suffix if suffix in SCRIPT_SUFFIXES else path + BACKUP_SUFFIX
+    if suffix in SCRIPT_SUFFIXES:
+        return stem + BACKUP_SUFFIX + suffix
+    return path + BACKUP_SUFFIX
 
 
 def find_original_path(path: str) -> str | None:
@@ -62,11 +66,9 @@ def find_original_path(path: str) -> str | None:
     stem, suffix = os.path.splitext(path)
     if path.endswith(BACKUP_SUFFIX):
         return path.removesuffix(BACKUP_SUFFIX)
-    return (
-        stem.removesuffix(BACKUP_SUFFIX) + suffix
-        if stem.endswith(BACKUP_SUFFIX) and suffix in SCRIPT_SUFFIXES
-        else None
-    )
+    if stem.endswith(BACKUP_SUFFIX) and suffix in SCRIPT_SUFFIXES:
+        return stem.removesuffix(BACKUP_SUFFIX) + suffix
+    return None
 
 
 def find_free_backup_path(path: str) -> str:

@@ -68,15 +68,20 @@ def build_diagnosis(
             get_adapter(name)
     adapters, profile_errors = own_profiles.load_adapters_and_errors()
     loaded_settings, settings_finding = load_and_check_settings(environment)
-    settings = loaded_settings or ShimSettings()
-    required_names = tuple(vendor_names) or list_default_vendors(settings, environment)
+    settings = loaded_settings
+    if not settings:
+        settings = ShimSettings()
+    required_names = tuple(vendor_names)
+    if not required_names:
+        required_names = list_default_vendors(settings, environment)
     # it names the program of a turn's first vendor only
     other_environment = {**environment, "SHIM_BIN": ""}
 
     def check_adapter(adapter: Adapter) -> VendorDiagnosis:
-        search_environment = (
-            environment if adapter.name in required_names[:1] else other_environment
-        )
+        if adapter.name in required_names[:1]:
+            search_environment = environment
+        else:
+            search_environment = other_environment
         login_refusal = login_error_messages.get(adapter.name)
         return check_vendor(
             adapter,
@@ -99,16 +104,15 @@ def build_diagnosis(
     if loaded_settings is not None and required_names:
         machine_findings += _add_refusals(required_names, vendor_names, reports, environment)
     for name, error in profile_errors.items():
-        level = PROBLEM if not vendor_names or name in vendor_names else WARNING
+        level = WARNING
+        if not vendor_names or name in vendor_names:
+            level = PROBLEM
         machine_findings.append(
             DiagnosisFinding(level, str(error), error.hint or "correct the file, or remove it")
         )
     if not vendor_names:
-        machine_findings += (
-            _check_choice(required_names, reports)
-            if loaded_settings is not None or required_names
-            else []
-        )
+        if loaded_settings is not None or required_names:
+            machine_findings += _check_choice(required_names, reports)
         reports = _downgrade_problems(required_names, reports)
     return Diagnosis(machine_findings, reports)
 
@@ -126,15 +130,15 @@ def _add_refusals(
     """
     reported_texts = {finding.text for report in reports for finding in report.findings}
     for report in reports:
-        error = (
-            find_test_turn_startup_error(environment, report.name)
-            if report.name in required_names
-            else None
-        )
+        error = None
+        if report.name in required_names:
+            error = find_test_turn_startup_error(environment, report.name)
         if error is not None and str(error) not in reported_texts:
             reported_texts.add(str(error))
             report.findings.append(DiagnosisFinding(PROBLEM, str(error), error.hint))
-    error = None if names else find_test_turn_startup_error(environment)
+    error = None
+    if not names:
+        error = find_test_turn_startup_error(environment)
     if (
         error is None
         or str(error) in reported_texts
@@ -226,11 +230,9 @@ def check_vendor(
     adapter = choose_adapter_of_installed_cli(adapter, vendor_settings, environment, cwd).copy_with(
         name=adapter.name
     )
-    program, version, findings = (
-        "bundled" if adapter.cli.bundled_module else None,
-        None,
-        list[DiagnosisFinding](),
-    )
+    program = "bundled" if adapter.cli.bundled_module else None
+    version = None
+    findings = list[DiagnosisFinding]()
     level = PROBLEM if is_required else WARNING
     version_check = VersionCheck()
     if adapter.cli.unreleased_note:
@@ -247,9 +249,9 @@ def check_vendor(
                 timeout_s or probes.INTERACTIVE_TIMEOUT_S,
             )
         except ShimError as error:
-            missing_level = (
-                level if is_required or vendor_settings.bin or vendor_settings.launcher else NOTE
-            )
+            missing_level = NOTE
+            if is_required or vendor_settings.bin or vendor_settings.launcher:
+                missing_level = level
             findings.append(DiagnosisFinding(missing_level, str(error), error.hint))
             findings += _list_ignored_programs(adapter, environment, cwd, level)
         else:
@@ -268,7 +270,9 @@ def check_vendor(
                 # else `_check_promises` says what was found
                 if is_silent or not version_check.distrust:
                     findings += _check_version(adapter, version, probe, level)
-                reason = "its version is not recognized" if is_silent else version_check.distrust
+                reason = "its version is not recognized"
+                if not is_silent:
+                    reason = version_check.distrust
                 findings += _check_promises(
                     adapter, vendor_settings, version_check, reason, environment
                 )
@@ -286,7 +290,9 @@ def check_vendor(
     if program is not None:
         findings += _check_trust_prompt(adapter, vendor_settings)
     version_class = adapter.version_probe.classify_version(version)
-    unattended = adapter.unattended or bool(version_check.distrust)
+    unattended = adapter.unattended
+    if not unattended:
+        unattended = bool(version_check.distrust)
     return VendorDiagnosis(
         adapter.name,
         program,
@@ -325,11 +331,9 @@ def _check_interpreter(
             first_bytes = file.read(MAX_SHEBANG_BYTES)
     except OSError:
         return []
-    args = (
-        first_bytes[2:].split(b"\n")[0].decode("utf-8", "replace").split()
-        if first_bytes.startswith(b"#!")
-        else []
-    )
+    args = []
+    if first_bytes.startswith(b"#!"):
+        args = first_bytes[2:].split(b"\n")[0].decode("utf-8", "replace").split()
     if not args:
         return []
     interpreter = args[0]
@@ -340,11 +344,9 @@ def _check_interpreter(
     if not interpreter or shutil.which(interpreter, path=environment.get("PATH", os.defpath)):
         return []
     text = f"{program} needs {interpreter}, which is not on PATH"
-    fix = (
-        "install Node.js, or put it on PATH"
-        if interpreter == "node"
-        else f"install {interpreter}, or reinstall the program"
-    )
+    fix = "install Node.js, or put it on PATH"
+    if interpreter != "node":
+        fix = f"install {interpreter}, or reinstall the program"
     return [DiagnosisFinding(level, text, fix)]
 
 
@@ -417,7 +419,9 @@ def _check_promises(
     """
     findings = []
     for promise in remove_executed_denied_call_records(adapter.name, environment):
-        version_text = f"version {promise.version}" if promise.version else "it"
+        version_text = "it"
+        if promise.version:
+            version_text = f"version {promise.version}"
         text = f"{version_text} ran a denied {promise.tool} call, so it was marked as untrusted"
         fix = "it is now trusted again; check what it ran, or install another version"
         findings.append(DiagnosisFinding(WARNING, text, fix))
@@ -444,13 +448,17 @@ def _check_promises(
 
 
 def _format_install_command(adapter: Adapter) -> str:
-    return f" (`{adapter.cli.install_command}`)" if adapter.cli.install_command else ""
+    if adapter.cli.install_command:
+        return f" (`{adapter.cli.install_command}`)"
+    return ""
 
 
 def _build_unattended_finding(
     adapter: Adapter, vendor_settings: VendorSettings, missing_feature: str
 ) -> DiagnosisFinding:
-    plan_hint = ", or with `--permission-mode plan`" if "plan" in adapter.modes else ""
+    plan_hint = ""
+    if "plan" in adapter.modes:
+        plan_hint = ", or with `--permission-mode plan`"
     fix = f"run it only where it can do no damage, such as in a container{plan_hint}"
     return DiagnosisFinding(
         NOTE,
@@ -473,7 +481,8 @@ def _check_trust_prompt(
     if mode_args := adapter.modes.get("default"):
         findings.append(DiagnosisFinding(NOTE, f"default permission mode: {' '.join(mode_args)}"))
     if trust_args := list_workspace_trust_args(adapter):
-        name, args_text = adapter.name, " ".join(trust_args)
+        name = adapter.name
+        args_text = " ".join(trust_args)
         if vendor_settings.trust:
             text = f"every folder is trusted: `trust = true` adds {args_text}"
             findings.append(
@@ -482,11 +491,11 @@ def _check_trust_prompt(
                 )
             )
         else:
-            prompt_hint = (
-                f"; in an untrusted folder it prints “{adapter.environment.trust_prompt_text}”"
-                if adapter.environment.trust_prompt_text
-                else ""
-            )
+            prompt_hint = ""
+            if adapter.environment.trust_prompt_text:
+                prompt_hint = (
+                    f"; in an untrusted folder it prints “{adapter.environment.trust_prompt_text}”"
+                )
             text = f"the vendor decides which folders it trusts{prompt_hint}"
             fix = f"`trust = true` under [vendors.{name}] adds {args_text} and trusts every folder"
             findings.append(DiagnosisFinding(NOTE, text, fix))
@@ -501,7 +510,8 @@ def _check_login(
 
     `probe` is None for a program that does not report its version.
     """
-    login_probe, fix = adapter.cli.login_probe, adapter.login_hint or "log in to it once"
+    login_probe = adapter.cli.login_probe
+    fix = adapter.login_hint or "log in to it once"
     if login_probe.refusal_regex and probe is not None:
         refusal = probe.find_login_error(login_probe)
         if refusal:
@@ -521,10 +531,10 @@ def _check_login(
                 WARNING, f"not logged in at the last recorded run: “{login_refusal}”", fix
             )
         ]
-    reason_text = f": {probe.failure}" if login_probe.refusal_regex and probe is not None else ""
+    reason_text = ""
+    if login_probe.refusal_regex and probe is not None:
+        reason_text = f": {probe.failure}"
     text = f"login unknown until it runs{reason_text}"
-    return (
-        [DiagnosisFinding(NOTE, text, f"if it is not logged in: {fix}")]
-        if adapter.login_hint
-        else []
-    )
+    if adapter.login_hint:
+        return [DiagnosisFinding(NOTE, text, f"if it is not logged in: {fix}")]
+    return []

@@ -5,7 +5,10 @@ from typing import Any, NamedTuple
 
 from shim.core.reading.diagnostics import escape_control_chars
 
-OK, NOTE, WARNING, PROBLEM = "ok", "note", "warning", "problem"
+OK = "ok"
+NOTE = "note"
+WARNING = "warning"
+PROBLEM = "problem"
 
 
 class DiagnosisFinding(NamedTuple):

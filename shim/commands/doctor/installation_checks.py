@@ -82,7 +82,9 @@ def find_test_turn_startup_error(
     The turn is prepared by the code of every turn, up to the command that would be started.
     """
     path = find_first_program_on_path("claude", environment.get("PATH", ""))
-    installed_options = read_drop_in_settings(path)[1] if path and is_drop_in_script(path) else {}
+    installed_options = {}
+    if path and is_drop_in_script(path):
+        installed_options = read_drop_in_settings(path)[1]
     invocation = Invocation(prompt="hello", print_mode=True, shim_vendor=vendor)
     try:
         prepare_conversation(
@@ -98,12 +100,16 @@ def list_default_vendors(settings: ShimSettings, environment: Mapping[str, str])
     settings.
     """
     if vendor_variable := environment.get("SHIM_VENDOR"):
-        return () if vendor_variable.startswith("replay:") else parse_vendor_list(vendor_variable)
+        if vendor_variable.startswith("replay:"):
+            return ()
+        return parse_vendor_list(vendor_variable)
     path = find_first_program_on_path("claude", environment.get("PATH", ""))
-    installed_vendor = (
-        read_drop_in_settings(path)[1].get("vendor") if path and is_drop_in_script(path) else None
-    )
-    return parse_vendor_list(installed_vendor) if installed_vendor else settings.vendor
+    installed_vendor = None
+    if path and is_drop_in_script(path):
+        installed_vendor = read_drop_in_settings(path)[1].get("vendor")
+    if installed_vendor:
+        return parse_vendor_list(installed_vendor)
+    return settings.vendor
 
 
 def _check_state_folder(environment: Mapping[str, str]) -> DiagnosisFinding:
@@ -162,13 +168,17 @@ def _check_recording(
     settings: ShimSettings, environment: Mapping[str, str]
 ) -> list[DiagnosisFinding]:
     """Check whether a run can be recorded in its folder."""
-    path = environment.get("SHIM_RECORD") or settings.record
+    path = environment.get("SHIM_RECORD")
+    if not path:
+        path = settings.record
     if not path:
         return []
     reason = explain_unrecordable_path(path)
     if not reason:
         return [DiagnosisFinding(OK, f"runs are recorded to {path}")]
-    level = PROBLEM if settings.record_strict else WARNING
+    level = WARNING
+    if settings.record_strict:
+        level = PROBLEM
     return [
         DiagnosisFinding(
             level,
@@ -255,13 +265,17 @@ def check_gateway_tokens(environment: Mapping[str, str]) -> list[DiagnosisFindin
             DiagnosisFinding(PROBLEM, "other users can read the tokens of `shim bridge serve`", fix)
         ]
     if missing:
-        fix = "pip install 'claude-shim[web]'" if token_file.exists else ""
+        fix = ""
+        if token_file.exists:
+            fix = "pip install 'claude-shim[web]'"
         text = (
             f"the web UI is not available: {', '.join(missing)} (extra claude-shim[web]) is "
             "not installed"
         )
         return [DiagnosisFinding(WARNING if token_file.exists else NOTE, text, fix)]
-    token_text = "a token exists" if token_file.exists else "a token is created on first use"
+    token_text = "a token is created on first use"
+    if token_file.exists:
+        token_text = "a token exists"
     return [DiagnosisFinding(OK, f"`shim bridge serve` is available; {token_text}")]
 
 
@@ -308,7 +322,9 @@ def _find_start_error(path: str) -> str:
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error)
     first_line = result.stderr.decode("utf-8", "replace").strip().partition("\n")[0]
-    return "" if result.returncode == 0 else first_line[:200] or f"exit {result.returncode}"
+    if result.returncode == 0:
+        return ""
+    return first_line[:200] or f"exit {result.returncode}"
 
 
 def _check_bytecode() -> DiagnosisFinding:

@@ -54,7 +54,9 @@ def _read_recording(path: str, budget: RecordingReadBudget) -> dict[str, str]:
                 messages.update(_parse_result(record.data))
     finally:
         cast.close()
-    return messages or {cast.header.vendor: ""}
+    if messages:
+        return messages
+    return {cast.header.vendor: ""}
 
 
 def _parse_result(line: bytes) -> dict[str, str]:

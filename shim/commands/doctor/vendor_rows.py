@@ -58,11 +58,11 @@ def can_ask_permission_in_conversation(
 
     `missing_feature` is a feature that the installed version lacks for that.
     """
-    return (
-        adapter.cli.has_two_way
-        and vendor_settings.driver != ONE_WAY
-        and not (missing_cli_feature and vendor_settings.driver is None)
-    )
+    if not adapter.cli.has_two_way:
+        return False
+    if vendor_settings.driver == ONE_WAY:
+        return False
+    return not (missing_cli_feature and vendor_settings.driver is None)
 
 
 def build_vendor_table_rows(environment: Mapping[str, str], cwd: str) -> list[dict[str, Any]]:
@@ -108,14 +108,19 @@ def build_vendor_row(
     adapter = choose_adapter_of_installed_cli(adapter, vendor_settings, environment, cwd).copy_with(
         name=adapter.name
     )
-    program = "bundled" if adapter.cli.bundled_module else None
-    version, missing_feature, version_check = None, "", VersionCheck()
+    program = None
+    if adapter.cli.bundled_module:
+        program = "bundled"
+    version = None
+    missing_feature = ""
+    version_check = VersionCheck()
     if program is None and not adapter.cli.unreleased_note:
         try:
             probe = create_program_probe(
                 adapter, vendor_settings, environment, cwd, probes.INTERACTIVE_TIMEOUT_S
             )
-            program, version = probe.program, probe.ask_version(adapter.version_probe)
+            program = probe.program
+            version = probe.ask_version(adapter.version_probe)
             version_check = check_probed_version(adapter, vendor_settings, probe, version)
             broken_promise = find_executed_denied_call(adapter.name, version, environment)
             if broken_promise is not None:
@@ -177,8 +182,6 @@ def describe_process_lifetime(
         or adapter.cli.always_keeps_child
         or (bool(adapter.child_input_ref) and vendor_settings.driver != ONE_WAY)
     )
-    return (
-        "one process per conversation"
-        if keeps_process or adapter.passthrough
-        else "one process per message"
-    )
+    if keeps_process or adapter.passthrough:
+        return "one process per conversation"
+    return "one process per message"

@@ -87,7 +87,9 @@ def print_vendor_table(rows: Sequence[dict[str, Any]], *, shows_all: bool) -> No
         console.print(table)
         console.print()
 
-    gap = 2 if console.width >= MIN_WIDE_COLUMNS else 1
+    gap = 1
+    if console.width >= MIN_WIDE_COLUMNS:
+        gap = 2
     rows = sorted(rows, key=lambda row: (row["program"] is None, row["program"] == "bundled"))
     installed_rows = [row for row in rows if row["program"] is not None]
     print_table(_build_vendor_table(rows if shows_all else installed_rows, gap))
@@ -143,20 +145,21 @@ def _build_vendor_table(rows: Sequence[dict[str, Any]], gap: int) -> Table:
     table.add_column("program", overflow="fold")
     for row in rows:
         is_external = row["program"] not in (None, "bundled")
-        version = (row["version"] or "unknown") if is_external else ""
+        version = ""
+        if is_external:
+            version = row["version"] or "unknown"
         tested_cell = Text(
             TESTED_LABELS[row["place"]] if is_external else "",
             style="" if row["place"] == "tested" else "yellow",
         )
-        asking_label = (
-            "interactive"
-            if row["talks"]
-            else "never"
-            if row["unattended"]
-            else "yes"
-            if "permission requests" in row["can"]
-            else "no"
-        )
+        if row["talks"]:
+            asking_label = "interactive"
+        elif row["unattended"]:
+            asking_label = "never"
+        elif "permission requests" in row["can"]:
+            asking_label = "yes"
+        else:
+            asking_label = "no"
         program_cell = Text(
             escape_control_chars(row["program"] or row["install"] or "not found"),
             style="" if row["program"] else "dim",
@@ -193,13 +196,11 @@ def _build_mode_table(rows: Sequence[dict[str, Any]], gap: int) -> Table:
 
 
 def _format_support(is_supported: bool, is_emulated: bool = False) -> Text:
-    return (
-        Text("✓", style="green")
-        if is_supported
-        else Text("~", style="yellow")
-        if is_emulated
-        else Text("–", style="dim")
-    )
+    if is_supported:
+        return Text("✓", style="green")
+    if is_emulated:
+        return Text("~", style="yellow")
+    return Text("–", style="dim")
 
 
 def _format_text(text: str) -> Text:

@@ -39,7 +39,10 @@ def _format_row(line: str) -> str:
         if is_option
         else ""
     )
-    name = line[: match.start()] if is_option else line[: match.start()].upper()
+    if is_option:
+        name = line[: match.start()]
+    else:
+        name = line[: match.start()].upper()
     return f"{name} {value_name:{len(match[0]) - 1}}{line[match.end() :]}"
 
 

@@ -81,7 +81,9 @@ def show_help(
     else:
         names = [topic.name for topic in all_topics]
         close_names = get_close_matches(query, names, 1)
-        suggestion = f"Did you mean {close_names[0]!r}? " if close_names else ""
+        suggestion = ""
+        if close_names:
+            suggestion = f"Did you mean {close_names[0]!r}? "
         text = (
             f"unknown topic or command {escape_control_chars(query[:40])!r}. "
             f"{suggestion}The topics are: {', '.join(names)}."
@@ -91,7 +93,8 @@ def show_help(
 
 def _find_command_help(context: typer.Context, command_path: list[str]) -> str | None:
     """Return the output of `shim ARGS --help`, or None if there is no such command."""
-    command, command_context = context.find_root().command, context.find_root()
+    command = context.find_root().command
+    command_context = context.find_root()
     for name in command_path:
         commands = getattr(command, "commands", {})
         if name not in commands:

@@ -94,7 +94,9 @@ def install_dropin(
     if isinstance(first_vendor, str):
         print_line(f"next: shim install --vendor {first_vendor}")
     elif first_vendor is not None:
-        program = path if path_finding.level == WARNING else name
+        program = name
+        if path_finding.level == WARNING:
+            program = path
         next_step = _format_next_step(program, first_vendor, is_claude=name == "claude")
         print_line(f"next: {next_step}")
 
@@ -124,7 +126,9 @@ def _report_vendors(names: tuple[str, ...]) -> VendorDiagnosis | str | None:
         return reports[0]
     installed_names = list(find_programs_on_path(load_valid_adapters(), os.environ, os.getcwd()))
     print_finding(console, explain_missing_default_vendor(installed_names))
-    return installed_names[0] if installed_names else EXAMPLE_VENDOR
+    if installed_names:
+        return installed_names[0]
+    return EXAMPLE_VENDOR
 
 
 def _resolve_vendors(names: tuple[str, ...], settings: ShimSettings) -> tuple[str, ...]:
@@ -141,10 +145,8 @@ def _resolve_vendors(names: tuple[str, ...], settings: ShimSettings) -> tuple[st
 
 def _check_path(path: str, name: str) -> DiagnosisFinding:
     """Return which file PATH finds under `name`, with a warning if it is not `path`."""
-    path_match, folder = (
-        find_first_program_on_path(name, os.environ.get("PATH", "")),
-        os.path.dirname(path),
-    )
+    path_match = find_first_program_on_path(name, os.environ.get("PATH", ""))
+    folder = os.path.dirname(path)
     if path_match is None:
         fix = f'add it: export PATH="{folder}:$PATH"; or set {path} as the program in your frontend'
         return DiagnosisFinding(WARNING, f"{folder} is not on PATH", fix)
@@ -162,11 +164,9 @@ def _format_next_step(command: str, report: VendorDiagnosis, *, is_claude: bool)
         return f"{install_hint}, then shim doctor {report.name}"
     if problem is not None:
         return f"{problem.fix}; then shim doctor {report.name}"
-    return (
-        f'{command} -p "what is here?"'
-        if is_claude
-        else f"configure your frontend to run {command}"
-    )
+    if is_claude:
+        return f'{command} -p "what is here?"'
+    return f"configure your frontend to run {command}"
 
 
 def uninstall_dropin(
@@ -204,7 +204,9 @@ def uninstall_dropin(
         print_line(f"{removal.path} does not exist; nothing to remove")
     for leftover in remaining:
         removed = purge and remove_uninstall_leftover(leftover)
-        hint = "; --purge removes it" if leftover.owned_entries and not purge else ""
+        hint = ""
+        if leftover.owned_entries and not purge:
+            hint = "; --purge removes it"
         print_line(
             f"removed {leftover.path}"
             if removed

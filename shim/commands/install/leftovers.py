@@ -32,11 +32,10 @@ def list_uninstall_leftovers(
     or "".
     """
     try:
-        record_folder = (
-            record_folder
-            or environment.get("SHIM_RECORD", "")
-            or load_shim_settings(Invocation(), environment).record
-        )
+        if not record_folder:
+            record_folder = environment.get("SHIM_RECORD", "")
+        if not record_folder:
+            record_folder = load_shim_settings(Invocation(), environment).record
     except FrontendError:
         pass  # settings with a mistake are removed like others
     entries = (

@@ -128,10 +128,8 @@ def restore_replaced_file(file: str) -> DropinRestorationResult:
     changed.
     """
     path = os.path.abspath(os.path.expanduser(file))
-    backup, is_dropin = (
-        build_backup_path(path),
-        is_drop_in_script(path) and not os.path.islink(path),
-    )
+    backup = build_backup_path(path)
+    is_dropin = is_drop_in_script(path) and not os.path.islink(path)
     if not is_dropin and os.path.lexists(path):
         return DropinRestorationResult(
             path, was_ours=False, restored=False, old_backups=list_backup_paths(path)
@@ -148,11 +146,9 @@ def _resolve_target(file: str) -> str:
     path = os.path.abspath(os.path.expanduser(file))
     if os.path.isdir(path):
         nearby_files = find_embedded_claude_binaries(path).files[:MAX_NAMED_PATHS]
-        hint = (
-            f"it contains {', '.join(nearby_files)}"
-            if nearby_files
-            else "`shim install --to DIR` installs a new claude into a folder"
-        )
+        hint = "`shim install --to DIR` installs a new claude into a folder"
+        if nearby_files:
+            hint = f"it contains {', '.join(nearby_files)}"
         raise FrontendError(f"--into expects a file, but {path} is a folder", hint=hint)
     if not os.path.lexists(path):
         hint = (
@@ -187,5 +183,7 @@ def _rename_file(old: str, new: str) -> None:
 
 def _build_refusal(path: str, error: OSError) -> FrontendError:
     is_permission_error = error.errno in (errno.EACCES, errno.EPERM, errno.EROFS)
-    hint = f"run it as the owner of {os.path.dirname(path)}" if is_permission_error else ""
+    hint = ""
+    if is_permission_error:
+        hint = f"run it as the owner of {os.path.dirname(path)}"
     return FrontendError(f"cannot replace {path}: {error.strerror}", hint=hint)

@@ -70,7 +70,8 @@ def _read_recording(path: str, sink: CapturedOutputSink) -> None:
     number = 0
     for number, child in enumerate(split_records_by_child(Recording(path).read_records()), 1):
         sink.start_child_output(path if number == 1 else f"{path} (child {number})")
-        stderr, exit_status = HeadTailBuffer(), None
+        stderr = HeadTailBuffer()
+        exit_status = None
         for record in child:
             if record.code == "o":
                 sink.feed(record.data)

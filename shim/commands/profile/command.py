@@ -74,7 +74,10 @@ def check(
     rows: list[LineExplanation] = []
     on_explanation = None
     if explain:
-        on_explanation = rows.append if as_json else _print_explanation
+        if as_json:
+            on_explanation = rows.append
+        else:
+            on_explanation = _print_explanation
     checker = ProfileLinter(adapter, tracer, on_explanation, remarks)
     read_captured_files(files, checker)
     report = checker.build_report()
@@ -114,7 +117,10 @@ def draft(
 
     Example: shim vendor draft run1.ndjson run2.ndjson -o ~/.config/shim/vendors/parrot.toml
     """
-    name = name or os.path.basename(output or "").removesuffix(adapters.PROFILE_SUFFIX) or "mine"
+    if not name:
+        name = os.path.basename(output or "").removesuffix(adapters.PROFILE_SUFFIX)
+    if not name:
+        name = "mine"
     if not is_valid_vendor_name(name):
         raise typer.BadParameter(
             f"{name!r} may have only lower-case letters, digits and dashes", param_hint="--id"
@@ -171,7 +177,9 @@ def _load_traced_adapter(name: str) -> tuple[Adapter, RuleTracer | None, list[st
 def _check_readable(files: list[str]) -> None:
     for path in files:
         if not os.access(path, os.R_OK) or os.path.isdir(path):
-            problem = "is a folder" if os.path.isdir(path) else "cannot be read"
+            problem = "cannot be read"
+            if os.path.isdir(path):
+                problem = "is a folder"
             raise typer.BadParameter(f"{path} {problem}", param_hint="FILE")
 
 
@@ -192,7 +200,9 @@ def _print_report(report: LintReport) -> None:
     verbs = ", ".join(f"{count} {name}" for name, count in report.verb_counts.items())
     print_line(f"emitted: {verbs or 'nothing'}")
     finding_count = sum(entry.times for entry in report.findings)
-    summary = f"{pluralize(finding_count, 'thing')} to fix" if finding_count else "nothing to fix"
+    summary = "nothing to fix"
+    if finding_count:
+        summary = f"{pluralize(finding_count, 'thing')} to fix"
     print_line(
         f"{report.vendor}: {pluralize(report.run_count, 'run')}, {pluralize(report.line_count, 'line')}, {summary}"
     )

@@ -59,12 +59,12 @@ def generate_profile_toml(collector: CapturedEventCollector, name: str) -> str:
         if kind not in kinds_with_rule
     ]
     parts = []
-    all_rules = [*rules.rules, *ignore_rules][:MAX_RULES] or [EXAMPLE_RULE]
+    all_rules = [*rules.rules, *ignore_rules][:MAX_RULES]
+    if not all_rules:
+        all_rules = [EXAMPLE_RULE]
     for index, rule in enumerate(all_rules):
-        kind, later_kinds = (
-            rule.scope.kind,
-            [later_rule.scope.kind for later_rule in all_rules[index + 1 :]],
-        )
+        kind = rule.scope.kind
+        later_kinds = [later_rule.scope.kind for later_rule in all_rules[index + 1 :]]
         parts.append(
             [
                 *_format_fields(events_by_kind.pop(kind, [])),
@@ -93,7 +93,8 @@ def _format_fields(events: Sequence[CapturedEvent]) -> list[str]:
     """Format a kind and its fields as comments."""
     if not events:
         return []
-    redactor, values = Redactor(), dict[str, Any]()
+    redactor = Redactor()
+    values = dict[str, Any]()
     for event_table in list_event_and_nested_objects(events[0].table):
         for key, value in event_table.table.items():
             if not isinstance(value, dict) and not (
@@ -125,7 +126,9 @@ def _format_rule(rule: InferredEventRule, kinds: list[EventKind], continues: boo
         f"{_format_key(format_field_path(path))} = {_format_values(values)}"
         for path, values in conditions.items()
     )
-    lines = ["# TODO: this event is ignored."] if rule.emit == "ignore" else []
+    lines = []
+    if rule.emit == "ignore":
+        lines = ["# TODO: this event is ignored."]
     if rule.emit == "tool_result" and "is_error" not in rule.fields:
         lines.append("# TODO: add is_error, once you have output of a failed call.")
     lines += ["[[event]]", *([f"match = {{ {match} }}"] if match else [])]
@@ -148,11 +151,11 @@ def _format_field(field: InferredRuleField, item_path: FieldPath) -> str:
     path_text = _format_field_path(field.path, item_path)
     if field.is_json:
         return f'{{ path = {path_text}, parse = "json" }}'
-    operator, values = (
-        "not_in" if field.is_negated else "in",
-        ", ".join(map(json.dumps, field.values)),
-    )
-    return f"{{ path = {path_text}, {operator} = [{values}] }}" if values else path_text
+    operator = "not_in" if field.is_negated else "in"
+    values = ", ".join(map(json.dumps, field.values))
+    if values:
+        return f"{{ path = {path_text}, {operator} = [{values}] }}"
+    return path_text
 
 
 def _format_field_path(path: FieldPath, item_path: FieldPath) -> str:
@@ -167,7 +170,9 @@ def _format_field_path(path: FieldPath, item_path: FieldPath) -> str:
 def _format_tools(tools: Mapping[str, set[str]]) -> list[str]:
     lines = []
     for name, keys in sorted(tools.items())[:MAX_TOOLS]:
-        arguments = ", ".join(sorted(keys)) or "none"
+        arguments = ", ".join(sorted(keys))
+        if not arguments:
+            arguments = "none"
         lines.append(
             _format_comment(
                 f'TODO {_format_string(name)} = {{ name = "…" }}   its arguments: {arguments}'
@@ -183,17 +188,19 @@ def _format_string(text: str) -> str:
 
 def _format_values(values: Iterable[str]) -> str:
     strings = [_format_string(value) for value in values]
-    return strings[0] if len(strings) == 1 else f"[{', '.join(strings)}]"
+    if len(strings) == 1:
+        return strings[0]
+    return f"[{', '.join(strings)}]"
 
 
 def _format_key(text: str) -> str:
-    return (
+    if (
         text
-        if text
         and all(character.isalnum() or character in "_-" for character in text)
         and text.isascii()
-        else _format_string(text)
-    )
+    ):
+        return text
+    return _format_string(text)
 
 
 def _format_comment(text: str) -> str:

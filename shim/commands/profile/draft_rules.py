@@ -123,10 +123,8 @@ def _find_call_rules(
     rules: dict[InferredRuleEventSelector, InferredEventRule] = {}
     for event in events:
         for event_table in list_event_and_nested_objects(event.table):
-            name, tool_input = (
-                _find_value(event_table, vocabulary.NAME_KEYS, str),
-                _find_value(event_table, vocabulary.INPUT_KEYS, (dict, str)),
-            )
+            name = _find_value(event_table, vocabulary.NAME_KEYS, str)
+            tool_input = _find_value(event_table, vocabulary.INPUT_KEYS, (dict, str))
             if name is None or tool_input is None:
                 continue
             arguments = _parse_object(tool_input.value)
@@ -190,10 +188,14 @@ def _find_value(
 def _parse_object(value: Any) -> Mapping[str, Any] | None:
     """Return arguments, which are an object or its JSON text."""
     try:
-        parsed = orjson.loads(value) if isinstance(value, str) else value
+        parsed = value
+        if isinstance(value, str):
+            parsed = orjson.loads(value)
     except orjson.JSONDecodeError:
         return None
-    return parsed if isinstance(parsed, dict) else None
+    if isinstance(parsed, dict):
+        return parsed
+    return None
 
 
 def _find_result_rules(
@@ -340,9 +342,11 @@ def _is_error_kind(
     used_scopes: Iterable[InferredRuleEventSelector],
     text_scopes: Iterable[InferredRuleEventSelector],
 ) -> bool:
-    return has_name_containing_marker_word(
-        vocabulary.ERROR_MARKERS, *list_event_kind_labels(kind)
-    ) and not any(scope.kind == kind for scope in (*used_scopes, *text_scopes))
+    if not (
+        has_name_containing_marker_word(vocabulary.ERROR_MARKERS, *list_event_kind_labels(kind))
+    ):
+        return False
+    return not any(scope.kind == kind for scope in (*used_scopes, *text_scopes))
 
 
 def _find_error_rules(event: CapturedEvent) -> list[InferredEventRule]:

@@ -37,7 +37,8 @@ MAX_TYPE_CHARS = 60
 HARMLESS_REPAIRS = frozenset(
     ("repeated_reply", "surrogate", "joined_line", "bom", "long_integer", "second_result")
 )
-ID_PREFIX, SAMPLE_SESSION_ID = "00000000-0000-4000-8000-", "00000000-0000-4000-8000-000000000000"
+ID_PREFIX = "00000000-0000-4000-8000-"
+SAMPLE_SESSION_ID = "00000000-0000-4000-8000-000000000000"
 # Claude's own tools. A call with one of these names needs no entry.
 CLAUDE_TOOLS = frozenset(
     (
@@ -190,7 +191,8 @@ class ProfileLinter:
 
     def start_child_output(self, label: str) -> None:
         """Start the output of another child; `label` names it."""
-        self._label, self._line_number = label, 0
+        self._label = label
+        self._line_number = 0
         self._has_session_id = False
         self._run_count += 1
         adapter = self._adapter
@@ -276,9 +278,9 @@ class ProfileLinter:
         if self._on_explanation is None or not (line.strip() or self._verbs_of_line):
             return
         tracer = self._tracer
-        rules = (
-            [] if tracer is None else [tracer.rules[number] for number in tracer.matched_numbers]
-        )
+        rules = []
+        if tracer is not None:
+            rules = [tracer.rules[number] for number in tracer.matched_numbers]
         matched_rules = tuple((rule.location, rule.emit) for rule in rules)
         verbs = tuple(self._format_verb(verb) for verb in self._verbs_of_line)
         self._on_explanation(
@@ -339,9 +341,13 @@ class ProfileLinter:
                 self._findings.add_entry(
                     "tool", tool_name[:MAX_TYPE_CHARS], f"{self._label}:{self._line_number}"
                 )
-        current = None if self._tracer is None else self._tracer.current_number
+        current = None
+        if self._tracer is not None:
+            current = self._tracer.current_number
         if name in TEXT_VERBS and current is not None:
-            text = verb.args[0] if verb.args else None
+            text = None
+            if verb.args:
+                text = verb.args[0]
             self._has_text_by_rule[current] = self._has_text_by_rule.get(current, False) or bool(
                 isinstance(text, str) and text
             )
@@ -356,7 +362,8 @@ class ProfileLinter:
     # -- all of it ---------------------------------------------------------------------------------
 
     def build_report(self) -> LintReport:
-        tracer, notes = self._tracer, self._notes
+        tracer = self._tracer
+        notes = self._notes
         if self._adapter.unattended and self._adapter.child_input_ref:
             notes.add_entry(
                 "remark",
@@ -409,7 +416,9 @@ class ProfileLinter:
 
 def _describe_kind(event: Mapping[str, Any]) -> str:
     kind = event.get("type")
-    return kind[:MAX_TYPE_CHARS] if isinstance(kind, str) else "(no type)"
+    if isinstance(kind, str):
+        return kind[:MAX_TYPE_CHARS]
+    return "(no type)"
 
 
 def _format_json(value: Any) -> str:

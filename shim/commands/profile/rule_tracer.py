@@ -68,7 +68,8 @@ class RuleTracer:
     def add_rule(self, node: ConfigNode, types: frozenset[str] | None) -> int:
         """Add the rule at `node`. Return its number."""
         condition_paths, read_paths = collect_rule_field_paths(node.read_table())
-        number, emit = len(self.rules), str(node.get_child("emit").value)
+        number = len(self.rules)
+        emit = str(node.get_child("emit").value)
         self.rules.append(
             TracedRule(
                 number,
@@ -109,12 +110,12 @@ def collect_rule_field_paths(
     rule_table: Mapping[str, Any],
 ) -> tuple[set[FieldPath], set[FieldPath]]:
     """Return the paths of a rule's conditions (`match`, `item_match`), and all paths that it reads."""
-    list_paths = (
-        parse_event_path_alternatives(rule_table["foreach"])[:1]
-        if isinstance(rule_table.get("foreach"), str)
-        else []
-    )
-    item_path: FieldPath = (*list_paths[0], ANY_ITEM) if list_paths else ()
+    list_paths = []
+    if isinstance(rule_table.get("foreach"), str):
+        list_paths = parse_event_path_alternatives(rule_table["foreach"])[:1]
+    item_path: FieldPath = ()
+    if list_paths:
+        item_path = (*list_paths[0], ANY_ITEM)
     condition_paths = {
         path for key in rule_table.get("match") or () for path in parse_event_path_alternatives(key)
     }
@@ -144,7 +145,9 @@ def _list_field_paths(value: Any, item_path: FieldPath) -> Iterator[FieldPath]:
         if isinstance(value.get("foreach"), str):
             list_paths = parse_event_path_alternatives(value["foreach"], item_path)
             yield from list_paths[1:]
-            inner_path = (*list_paths[0], ANY_ITEM) if list_paths else item_path
+            inner_path = item_path
+            if list_paths:
+                inner_path = (*list_paths[0], ANY_ITEM)
         for key, inner_value in value.items():
             if key not in _OPERATOR_KEYS and key != "foreach":
                 yield from _list_field_paths(
@@ -207,4 +210,6 @@ def format_field_path(path: FieldPath) -> str:
         else:
             is_plain = re.fullmatch(r"[A-Za-z0-9_@:/-]+", step)
             text += ("." if text else "") + (step if is_plain else f"'{step}'")
-    return text or "the complete line"
+    if text:
+        return text
+    return "the complete line"

@@ -106,11 +106,9 @@ def create_observed_translator_class(
     """Return the class of a vendor's translator with a Turn that reports to `on_verb`."""
 
     def wrap_turn(turn: Turn) -> Turn:
-        return (
-            turn
-            if isinstance(turn, TurnObserver)
-            else cast(Turn, TurnObserver(turn, on_turn_method_call))
-        )
+        if isinstance(turn, TurnObserver):
+            return turn
+        return cast(Turn, TurnObserver(turn, on_turn_method_call))
 
     class ObservedTranslator(translator):  # type: ignore[misc, valid-type]  # of any vendor
         def __init__(self, turn: Turn, *, partial: bool = False) -> None:

@@ -78,7 +78,8 @@ def send_message_to_session(
 
     Example: shim bridge say 1f0c "and now the tests"
     """
-    record, message = resolve_session_reference(session), {"role": "user", "content": text}
+    record = resolve_session_reference(session)
+    message = {"role": "user", "content": text}
     if not text.strip():
         raise typer.BadParameter("the message is empty", param_hint="TEXT")
     if not record.is_running:
@@ -148,7 +149,9 @@ def answer_permission_prompt(
             "can only be used with `deny`; `shim bridge say` sends a message",
             param_hint="--message",
         )
-    replacement_input = _parse_input(given) if given else None
+    replacement_input = None
+    if given:
+        replacement_input = _parse_input(given)
     record = resolve_session_reference(session)
     if not record.is_running:
         raise FrontendError(
@@ -179,7 +182,9 @@ def answer_permission_prompt(
             and reply["question"] == prompt_id
             and reply["by"] != client_name
         ):
-            resolver = reply["by"] or "the session itself"
+            resolver = reply["by"]
+            if not resolver:
+                resolver = "the session itself"
             raise FrontendError(
                 f"the prompt was already answered: {reply['how']}, by "
                 f"{escape_control_chars(str(resolver))}"
@@ -243,11 +248,9 @@ def _check_replies(session: SessionRecord, replies: Sequence[Mapping[str, Any]],
     """Raise FrontendError for frames that the host refused or did not answer."""
     for reply in replies:
         if reply["kind"] == "refused":
-            controller_text = (
-                f" ({escape_control_chars(reply['driver'])} has control)"
-                if reply.get("driver")
-                else ""
-            )
+            controller_text = ""
+            if reply.get("driver"):
+                controller_text = f" ({escape_control_chars(reply['driver'])} has control)"
             raise FrontendError(
                 f"session {session.short_id}: {escape_control_chars(reply['text'])}{controller_text}",
                 hint=hint,
@@ -326,12 +329,20 @@ def _describe_last_answer(session: SessionRecord) -> str:
 
 def summarize_permission_request(request: Mapping[str, Any]) -> str:
     """Return a prompt in one line. A line that was shortened says where the rest is."""
-    content = request.get("input") or request.get("message") or ""
-    text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
+    content = request.get("input")
+    if not content:
+        content = request.get("message")
+    if not content:
+        content = ""
+    text = content
+    if not isinstance(content, str):
+        text = json.dumps(content, ensure_ascii=False)
     line = " ".join(f"{request.get('tool_name') or request.get('subtype')}  {text}".split())
     hidden_chars = len(line) - MAX_SUMMARY_CHARS
     suffix = f"… ({hidden_chars:,} more characters: `shim bridge list --json` has all)"
-    return line if hidden_chars <= 0 else f"{line[:MAX_SUMMARY_CHARS]}{suffix}"
+    if hidden_chars <= 0:
+        return line
+    return f"{line[:MAX_SUMMARY_CHARS]}{suffix}"
 
 
 def _parse_input(text: str) -> dict[str, Any]:

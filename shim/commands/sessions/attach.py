@@ -100,9 +100,8 @@ def _print_frames(session: SessionRecord) -> None:
 def _show_log(session: SessionRecord, *, thinking: bool, full: bool) -> None:
     for path in list_recording_paths(session):
         draw_recording(path, open_console(), thinking=thinking, full=full)
-    command = (
-        f"claude attach {session.short_id}"
-        if can_read_session_start_data(session)
-        else f"claude --bg --resume {session.session_id}"
-    )
+    if can_read_session_start_data(session):
+        command = f"claude attach {session.short_id}"
+    else:
+        command = f"claude --bg --resume {session.session_id}"
     print_line(f"session {session.short_id} has ended: `{command}` resumes it")

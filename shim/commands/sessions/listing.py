@@ -36,15 +36,21 @@ SHORTENED_HINT = (
 
 def format_no_sessions_message(*, includes_ended: bool, folder: str | None = None) -> str:
     """Return the message if there is no session, or none at or below a folder."""
-    state = "" if includes_ended else "running "
-    location = "" if folder is None else f" in {escape_control_chars(folder)}"
+    state = "running "
+    if includes_ended:
+        state = ""
+    location = ""
+    if folder is not None:
+        location = f" in {escape_control_chars(folder)}"
     return f"no {state}background sessions{location}; start one with `claude --bg PROMPT`\n"
 
 
 def format_session_table(sessions: Sequence[SessionRecord]) -> str:
     """Return the table. On a terminal it has colors and the terminal's width."""
     is_terminal = os.isatty(1)
-    width = get_terminal_size().columns if is_terminal else PIPE_COLUMNS
+    width = PIPE_COLUMNS
+    if is_terminal:
+        width = get_terminal_size().columns
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in ("ID", "STATE", "VENDOR") if width >= MIN_COLUMNS_FOR_VENDOR else ("ID", "STATE"):
         table.add_column(column, no_wrap=True)
@@ -55,19 +61,20 @@ def format_session_table(sessions: Sequence[SessionRecord]) -> str:
     if width >= MIN_COLUMNS_FOR_FOLDER:
         table.add_column("FOLDER", overflow="fold")
     for session in sessions:
-        metadata, state = session.metadata, session.metadata["state"]
-        ended_suffix = "" if session.is_running else " (ended)"
-        waiting_for = (
-            metadata.get("needs")
-            or metadata.get("waitingFor")
-            or describe_unanswered_messages(metadata)
-        )
+        metadata = session.metadata
+        state = session.metadata["state"]
+        ended_suffix = " (ended)"
+        if session.is_running:
+            ended_suffix = ""
+        waiting_for = metadata.get("needs")
+        if not waiting_for:
+            waiting_for = metadata.get("waitingFor")
+        if not waiting_for:
+            waiting_for = describe_unanswered_messages(metadata)
         if is_metadata_damaged(metadata):
-            state, ended_suffix, waiting_for = (
-                "damaged",
-                "",
-                f"{metadata['detail']}; `claude rm {session.short_id}` removes it",
-            )
+            state = "damaged"
+            ended_suffix = ""
+            waiting_for = f"{metadata['detail']}; `claude rm {session.short_id}` removes it"
         cells: dict[str, object] = {
             "ID": session.short_id, "STATE": Text(state + ended_suffix, style=STATE_STYLES.get(state, "")),
             "VENDOR": metadata.get("vendor"), "NAME": metadata.get("name"), "WAITS FOR": waiting_for,
@@ -91,6 +98,6 @@ def _build_cell(value: object) -> Text:
 
 def _abbreviate_home(folder: str) -> str:
     home_folder = os.path.expanduser("~")
-    return (
-        f"~{folder[len(home_folder) :]}" if f"{folder}/".startswith(f"{home_folder}/") else folder
-    )
+    if f"{folder}/".startswith(f"{home_folder}/"):
+        return f"~{folder[len(home_folder) :]}"
+    return folder

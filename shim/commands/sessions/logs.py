@@ -52,7 +52,8 @@ def list_recording_paths(session: SessionRecord) -> list[str]:
 
 def format_recent_session_output(session: SessionRecord) -> str:
     """Return the last lines of a session as text, with colors on a terminal."""
-    buffer, is_terminal = LastLinesBuffer(), os.isatty(1)
+    buffer = LastLinesBuffer()
+    is_terminal = os.isatty(1)
     console = Console(
         file=buffer, force_terminal=is_terminal, highlight=False, markup=False, emoji=False
     )
@@ -61,7 +62,9 @@ def format_recent_session_output(session: SessionRecord) -> str:
     text = buffer.get_text() + "".join(f"{problem}\n" for problem in problems)
     if buffer.dropped_count:
         text = f"… {buffer.dropped_count} earlier lines: `shim show {session.log_folder}`\n" + text
-    return text or _explain_empty_log(session)
+    if text:
+        return text
+    return _explain_empty_log(session)
 
 
 def _explain_empty_log(session: SessionRecord) -> str:
@@ -74,7 +77,8 @@ def _explain_empty_log(session: SessionRecord) -> str:
 
 def _draw_recordings(paths: Iterable[str], console: Console, *, is_running: bool) -> list[str]:
     """Draw recordings one after another. Return what is wrong with those that cannot be read."""
-    problems, paths = [], list(paths)
+    problems = []
+    paths = list(paths)
     for path in paths:
         try:
             draw_recording(path, console, is_running=is_running and path == paths[-1])

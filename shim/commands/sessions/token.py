@@ -26,7 +26,8 @@ def show_token(
     from shim.bridge.gateway.tokens import GatewayTokenFile
 
     token_file = GatewayTokenFile(os.environ)
-    tokens = (
-        token_file.replace_token("watch" if watch else "drive") if new else token_file.load_tokens()
-    )
+    if new:
+        tokens = token_file.replace_token("watch" if watch else "drive")
+    else:
+        tokens = token_file.load_tokens()
     sys.stdout.write(f"{tokens.watch if watch else tokens.drive}\n")

@@ -51,7 +51,9 @@ def suggest_allow_rules(
     if not remaining:
         return ""
     name = find_vendor_name(init)
-    vendor = _find_conversation_vendor(name, cwd) if name in VENDORS else None
+    vendor = None
+    if name in VENDORS:
+        vendor = _find_conversation_vendor(name, cwd)
     rules: dict[str, None] = {}
     for denial in remaining:
         rule = _find_effective_rule(
@@ -66,11 +68,9 @@ def suggest_allow_rules(
     if not rules:
         return ""
     flags = " ".join(f"--allow {shlex.quote(rule)}" for rule in list(rules)[:MAX_NAMED_RULES])
-    more_text = (
-        f" and {pluralize(len(rules) - MAX_NAMED_RULES, 'more rule')}"
-        if len(rules) > MAX_NAMED_RULES
-        else ""
-    )
+    more_text = ""
+    if len(rules) > MAX_NAMED_RULES:
+        more_text = f" and {pluralize(len(rules) - MAX_NAMED_RULES, 'more rule')}"
     can_ask = (
         vendor is not None
         and bool(vendor.child_input_ref or vendor.passthrough)

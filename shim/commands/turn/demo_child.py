@@ -83,7 +83,10 @@ def generate_demo_events(prompt: str, cwd: str, session_id: str) -> Iterator[dic
 
 def main() -> None:
     """Print the session, one event a line, with pauses."""
-    session_id = sys.argv[1] if len(sys.argv) > 1 else str(uuid.uuid4())
+    if len(sys.argv) > 1:
+        session_id = sys.argv[1]
+    else:
+        session_id = str(uuid.uuid4())
     for event in generate_demo_events(sys.stdin.read().strip(), os.getcwd(), session_id):
         if event["type"] in ("thinking", "text"):
             time.sleep(TOKEN_PAUSE_S)

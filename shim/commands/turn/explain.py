@@ -51,7 +51,8 @@ def explain_turn(
     """
     from shim.commands.turn.run import load_installed_dropin_options
 
-    argv, installed_options = words or [], load_installed_dropin_options()
+    argv = words or []
+    installed_options = load_installed_dropin_options()
     explanation = build_invocation_explanation(
         parse_argv(argv, dialect=installed_options.get("dialect") or "claude"), installed_options
     )
@@ -127,7 +128,8 @@ def _collect_settings(
 
 
 def _describe_vendor(startup: ConversationStartup) -> dict[str, Any]:
-    vendor, vendor_names = startup.adapter, startup.vendor_choice.names
+    vendor = startup.adapter
+    vendor_names = startup.vendor_choice.names
     vendor_settings = startup.settings.get_vendor_settings(vendor.name)
     return {
         "vendor": vendor.display_name,
@@ -145,7 +147,9 @@ def _describe_vendor(startup: ConversationStartup) -> dict[str, Any]:
 def _describe_child(startup: ConversationStartup, planned: PlannedChildLaunch) -> dict[str, Any]:
     plan, child_launcher, child = planned
     assert isinstance(child_launcher, DryRunLauncher)
-    request, vendor, probe = child.request, plan.adapter, child_launcher.program.last_probe
+    request = child.request
+    vendor = plan.adapter
+    probe = child_launcher.program.last_probe
     return {
         "program_by": _find_program_source(startup, child_launcher),
         "help_known": probe is None or not probe.is_answer_missing,
@@ -179,14 +183,18 @@ def _find_program_source(startup: ConversationStartup, child_launcher: ChildLaun
         return "SHIM_BIN"
     if child_launcher.context.vendor_settings.bin:
         return f"[vendors.{startup.adapter.name}] bin"
-    return BUNDLED_SOURCE if startup.adapter.cli.bundled_module else "PATH"
+    if startup.adapter.cli.bundled_module:
+        return BUNDLED_SOURCE
+    return "PATH"
 
 
 def _describe_rules(
     startup: ConversationStartup, child_launcher: ChildLauncher, child: LaunchPlan
 ) -> list[dict[str, str]]:
     """Describe each rule: its source, and how the vendor is made to follow it."""
-    vendor, policy, request = child_launcher.adapter, child_launcher.policy, child.request
+    vendor = child_launcher.adapter
+    policy = child_launcher.policy
+    request = child.request
     ineffective = {
         (item.what, item.source): item.reason
         for item in list_unsupported_rules(
@@ -222,11 +230,9 @@ def _describe_rules(
         )
         for rule in rules
     ]
-    hook_text = (
-        f"run by {vendor.name}"
-        if vendor.policy_support.has_native_rules
-        else "runs before each matching call"
-    )
+    hook_text = "runs before each matching call"
+    if vendor.policy_support.has_native_rules:
+        hook_text = f"run by {vendor.name}"
     entries += [
         {
             "kind": "hook",
@@ -237,7 +243,9 @@ def _describe_rules(
         for hook in policy.hooks
     ]
     if policy.only_tools is not None:
-        tool_names = ", ".join(sorted(policy.only_tools)) or "none"
+        tool_names = ", ".join(sorted(policy.only_tools))
+        if not tool_names:
+            tool_names = "none"
         entries.append(
             {"kind": "tools", "rule": tool_names, "from": "--tools", "how": "no other tools remain"}
         )
@@ -274,7 +282,8 @@ def format_invocation_explanation(explanation: Mapping[str, Any]) -> str:
     lines: list[str] = []
     if explanation["refused"]:
         lines += ["This turn would be refused:", "", explanation["refused"]]
-        lines += [f"hint: {explanation['hint']}"] if explanation["hint"] else []
+        if explanation["hint"]:
+            lines += [f"hint: {explanation['hint']}"]
     else:
         lines.append("This is what would be started. Nothing was started.")
     for title, texts in _list_sections(explanation):
@@ -303,12 +312,11 @@ def _list_sections(explanation: Mapping[str, Any]) -> list[tuple[str, Sequence[s
         ]
         for path, text in explanation["files"].items():
             sections.append(("file", [path, *(f"  {line}" for line in text.split("\n"))]))
-        sections += [("no effect", explanation["no_effect"])] if explanation["no_effect"] else []
-    return (
-        [*sections, ("settings", _format_settings(explanation["settings"]))]
-        if explanation["settings"]
-        else sections
-    )
+        if explanation["no_effect"]:
+            sections += [("no effect", explanation["no_effect"])]
+    if explanation["settings"]:
+        return [*sections, ("settings", _format_settings(explanation["settings"]))]
+    return sections
 
 
 DRIVER_TEXTS = {
@@ -346,19 +354,15 @@ def _describe_version(explanation: Mapping[str, Any]) -> str:
         return str(explanation["version"])
     if explanation.get("program_by") == BUNDLED_SOURCE:
         return "bundled"
-    return (
-        "its version is not recognized"
-        if explanation.get("distrust")
-        else "its version is not cached"
-    )
+    if explanation.get("distrust"):
+        return "its version is not recognized"
+    return "its version is not cached"
 
 
 def _format_driver(explanation: Mapping[str, Any]) -> str:
-    frontend_part = (
-        " and by the frontend"
-        if explanation["asks_frontend"] and explanation["driver"] == config.TWO_WAY
-        else ""
-    )
+    frontend_part = ""
+    if explanation["asks_frontend"] and explanation["driver"] == config.TWO_WAY:
+        frontend_part = " and by the frontend"
     return (
         DRIVER_TEXTS[explanation["driver"]]
         + frontend_part
@@ -392,7 +396,9 @@ def _format_rules(explanation: Mapping[str, Any]) -> list[str]:
     ]
     if explanation["removed_tools"]:
         lines.append(f"disabled tools: {', '.join(explanation['removed_tools'])}")
-    return lines or ["none"]
+    if lines:
+        return lines
+    return ["none"]
 
 
 def _format_command(explanation: Mapping[str, Any]) -> list[str]:
@@ -409,11 +415,9 @@ def _format_command(explanation: Mapping[str, Any]) -> list[str]:
             lines.append(f"  {quoted}")
         else:
             lines[-1] += f" {quoted}"
-    help_note = (
-        ""
-        if explanation["help_known"]
-        else "; no --help is cached, so the newest version's flags are used"
-    )
+    help_note = "; no --help is cached, so the newest version's flags are used"
+    if explanation["help_known"]:
+        help_note = ""
     return [
         f"found by {explanation['program_by']}{help_note}",
         *(f"{line} \\" for line in lines[:-1]),
@@ -429,4 +433,6 @@ def _format_settings(settings: Mapping[str, Any]) -> list[str]:
     ]
     lines.append(settings["file"] + ("" if settings["file_exists"] else " (not created)"))
     lines += settings["claude"]
-    return [*lines, f"the run is recorded to {settings['record']}"] if settings["record"] else lines
+    if settings["record"]:
+        return [*lines, f"the run is recorded to {settings['record']}"]
+    return lines

@@ -97,7 +97,8 @@ class TerminalTurnRunner:
 
     def _read_until_closed(self, selector: selectors.BaseSelector, signals: int) -> None:
         """Read until the drop-in has closed its stdout, or must be ended at once."""
-        output, errors = self._process.stdout, self._process.stderr
+        output = self._process.stdout
+        errors = self._process.stderr
         assert output is not None and errors is not None
         os.set_blocking(errors.fileno(), False)
         selector.register(output, selectors.EVENT_READ)
@@ -161,7 +162,8 @@ class TerminalTurnRunner:
         return is_open
 
     def _on_event(self, event: Mapping[str, Any]) -> None:
-        kind, request = event.get("type"), event.get("request")
+        kind = event.get("type")
+        request = event.get("request")
         self._has_output = True
         if self._stopped_early or kind == "control_response":
             return
@@ -193,7 +195,9 @@ class TerminalTurnRunner:
     @property
     def _current_question(self) -> PermissionPrompt | None:
         """Return the open permission prompt, or None."""
-        return None if self._person is None else self._person.questions.current
+        if self._person is None:
+            return None
+        return self._person.questions.current
 
     def _add_question(self, request_id: str, request: Mapping[str, Any]) -> None:
         """Queue a permission prompt. It waits for the answers to the earlier ones."""
@@ -217,7 +221,8 @@ class TerminalTurnRunner:
 
     def _read_answer(self, person: TerminalAnswerReader) -> None:
         """Read a line from the terminal as the answer to the open prompt."""
-        choice, question = person.read_answer(), person.questions.current
+        choice = person.read_answer()
+        question = person.questions.current
         if question is None:
             return
         if choice is None:
@@ -277,7 +282,9 @@ class TerminalTurnRunner:
             )
         self._renderer.close()
         self._stop_process(at_once=bool(self._received_signals))
-        return 128 + self._received_signals[0] if self._received_signals else self._process.wait()
+        if self._received_signals:
+            return 128 + self._received_signals[0]
+        return self._process.wait()
 
     def _print_advice(self, text: str) -> None:
         if text:

@@ -29,7 +29,9 @@ def print_next_steps(console: Console) -> None:
     # a claude needs no drop-in to be one
     name = next((name for name in names if name != "claude"), EXAMPLE_VENDOR)
     shim = find_shim_command(sys.argv[0], os.environ)
-    vendors_text = f"Found on PATH: {', '.join(names)}. Next steps:" if names else NO_VENDOR_TEXT
+    vendors_text = NO_VENDOR_TEXT
+    if names:
+        vendors_text = f"Found on PATH: {', '.join(names)}. Next steps:"
     lines = {
         f"{shim} doctor {name}": "check that it works here",
         f'{shim} run -v {name} "what is here?"': "run one turn",
@@ -59,4 +61,6 @@ def find_shim_command(program: str, environment: Mapping[str, str]) -> str:
     if path_match and os.path.realpath(path_match) == os.path.realpath(program):
         return name
     relative_path = os.path.relpath(program)
-    return relative_path if not relative_path.startswith(os.pardir) else os.path.abspath(program)
+    if not relative_path.startswith(os.pardir):
+        return relative_path
+    return os.path.abspath(program)

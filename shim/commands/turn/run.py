@@ -78,7 +78,8 @@ def run_turn(
         ("--resume", resume),
         ("--shim-record", record),
     ):
-        flags += [f"{name}={value}"] if value is not None else []
+        if value is not None:
+            flags += [f"{name}={value}"]
     raise typer.Exit(_run_and_draw(flags, load_installed_dropin_options(), prompt))
 
 
@@ -113,7 +114,8 @@ def _run_and_draw(flags: list[str], installed_options: dict[str, str], prompt: s
         "--verbose",
     ]
     command += ["--include-partial-messages", "--shim-dialect", "claude", *flags]
-    command += ["--permission-prompt-tool", "stdio"] if is_interactive else []
+    if is_interactive:
+        command += ["--permission-prompt-tool", "stdio"]
     with BrokenPipeHandler():
         return TerminalTurnRunner(
             console, TerminalAnswerReader(0, os.getcwd()) if is_interactive else None

@@ -71,17 +71,18 @@ def list_sessions(
         )
         return
     if not stored_sessions:
-        folder_text = " of this folder" if here else ""
+        folder_text = ""
+        if here:
+            folder_text = " of this folder"
         print_line(f"no sessions{folder_text}; start one with `shim run PROMPT`")
         return
     console = open_console()
     for session_id, session in stored_sessions[: None if everything else MAX_LISTED_SESSIONS]:
         console.print(Text(_format_session(session), style="bold"), soft_wrap=True)
-        next_command = (
-            f"claude attach {running_ids[session_id]}  (running)"
-            if session_id in running_ids
-            else format_resume_command(session_id, session)
-        )
+        if session_id in running_ids:
+            next_command = f"claude attach {running_ids[session_id]}  (running)"
+        else:
+            next_command = format_resume_command(session_id, session)
         console.print(Text(f"  {next_command}"), soft_wrap=True)
     if len(stored_sessions) > MAX_LISTED_SESSIONS and not everything:
         console.print(
@@ -136,11 +137,10 @@ def _resolve_id(prefix: str) -> str:
     ]
     if len(matches) == 1:
         return matches[0]
-    reason = (
-        f"{len(matches)} sessions begin with {prefix!r}"
-        if matches
-        else f"no session begins with {escape_control_chars(prefix)!r}"
-    )
+    if matches:
+        reason = f"{len(matches)} sessions begin with {prefix!r}"
+    else:
+        reason = f"no session begins with {escape_control_chars(prefix)!r}"
     hint = (
         f"pass the full id, or at least its first {MIN_ID_CHARS} characters; `shim sessions "
         "--all` lists them"
@@ -152,18 +152,18 @@ def format_resume_command(session_id: str, session: StoredSession) -> str:
     """Return the command that resumes a session. Vendors look for their sessions in the folder of
     the first turn.
     """
-    change_folder = (
-        f"cd {shlex.quote(session.cwd)} && " if session.cwd and session.cwd != os.getcwd() else ""
-    )
+    change_folder = ""
+    if session.cwd and session.cwd != os.getcwd():
+        change_folder = f"cd {shlex.quote(session.cwd)} && "
     return escape_control_chars(f'{change_folder}shim run --resume {session_id} "PROMPT"').replace(
         "\n", "\\n"
     )
 
 
 def _format_session(session: StoredSession) -> str:
-    updated = (
-        time.strftime("%Y-%m-%d %H:%M", time.localtime(session.updated)) if session.updated else ""
-    )
+    updated = ""
+    if session.updated:
+        updated = time.strftime("%Y-%m-%d %H:%M", time.localtime(session.updated))
     return escape_control_chars("  ".join(_list_session_parts(updated, session))).replace(
         "\n", "\\n"
     )

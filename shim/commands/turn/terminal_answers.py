@@ -68,6 +68,6 @@ class TerminalAnswerReader:
         if not select.select([self.descriptor], [], [], 0)[0]:
             return None
         data = os.read(self.descriptor, MAX_ANSWER_BYTES)
-        return (
-            CHOICES_BY_INPUT.get(data.decode("utf-8", "replace").strip().lower()) if data else "no"
-        )
+        if data:
+            return CHOICES_BY_INPUT.get(data.decode("utf-8", "replace").strip().lower())
+        return "no"

@@ -57,12 +57,13 @@ DEFAULT_MODE = "default"  # the permission mode
 def uses_interactive_mode(invocation: Invocation) -> bool:
     """Return whether the real claude would open its screen."""
     is_text = invocation.input_format == invocation.output_format == "text"
-    return (
-        is_text
-        and not (invocation.prompt or invocation.print_mode)
-        and os.isatty(0)
-        and os.isatty(1)
-    )
+    if not is_text:
+        return False
+    if invocation.prompt or invocation.print_mode:
+        return False
+    if not os.isatty(0):
+        return False
+    return os.isatty(1)
 
 
 def start_interactive_vendor(
@@ -101,10 +102,8 @@ def _build_command(
         choice.names, settings, os.environ, cwd=cwd, is_flat=False, needs_prompts=False
     )
     vendor = vendor_list.select_first_usable_adapter(DEFAULT_MODE)
-    vendor_settings, environment = (
-        settings.get_vendor_settings(vendor.name),
-        vendor_list.build_environment(vendor.name),
-    )
+    vendor_settings = settings.get_vendor_settings(vendor.name)
+    environment = vendor_list.build_environment(vendor.name)
     if vendor.cli.bundled_module or vendor.name == REPLAY_VENDOR:
         raise FrontendError(
             f"{vendor.name} has no interactive screen",

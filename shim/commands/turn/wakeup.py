@@ -39,6 +39,8 @@ def find_console_pipe_descriptor(console: Console) -> int | None:
     """
     try:
         descriptor = console.file.fileno()
-        return descriptor if stat.S_ISFIFO(os.fstat(descriptor).st_mode) else None
+        if stat.S_ISFIFO(os.fstat(descriptor).st_mode):
+            return descriptor
+        return None
     except (OSError, ValueError):
         return None

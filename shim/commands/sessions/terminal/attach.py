@@ -109,7 +109,9 @@ def _serve_with_reconnects(
     """Serve, and reconnect when a connection breaks. Return how it ended, and whether the host is
     running.
     """
-    view, input_controller, attempts = loop.view, loop.input_controller, 0
+    view = loop.view
+    input_controller = loop.input_controller
+    attempts = 0
     end: EndReason
     while True:
         previous_cursor = view.cursor
@@ -128,7 +130,10 @@ def _serve_with_reconnects(
             if not view.welcome:
                 raise
             end = "lost"
-        attempts = attempts + 1 if view.cursor == previous_cursor else 0
+        if view.cursor == previous_cursor:
+            attempts = attempts + 1
+        else:
+            attempts = 0
         is_running = registry.is_session_running(session.session_id, environment)
         if end != "lost" or attempts >= MAX_RECONNECTS or not is_running:
             return end, is_running
@@ -143,7 +148,8 @@ def _report_end(
     *,
     is_running: bool,
 ) -> int:
-    view, input_controller = loop.view, loop.input_controller
+    view = loop.view
+    input_controller = loop.input_controller
     command = f"`{resume_command} {session.short_id}`"
     if end == "left":
         if loop.reads_keys:
@@ -156,7 +162,9 @@ def _report_end(
     if end == "bye" and view.end_reason in NORMAL_END_REASONS:
         _print_line(EXITED_TEXT.format(id=session.short_id, back=command))
         return 0
-    verb_phrase = "comes back to" if is_running else "goes on with"
+    verb_phrase = "goes on with"
+    if is_running:
+        verb_phrase = "comes back to"
     warn(
         escape_control_chars(
             f"{_explain_end(end, view, session.short_id, is_running=is_running)}. {command} {verb_phrase} it.\n"

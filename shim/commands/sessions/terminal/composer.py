@@ -59,7 +59,9 @@ def wrap_rows(text: str, cursor: int, width: int) -> tuple[list[str], int, int]:
     """Wrap a text into rows of at most `width` cells. Return them with the row and column of the
     cursor.
     """
-    rows, cells, cursor_cell = [""], 0, (0, 0)
+    rows = [""]
+    cells = 0
+    cursor_cell = (0, 0)
     for index, character in enumerate(text):
         if index == cursor:
             cursor_cell = (len(rows) - 1, cells)
@@ -67,12 +69,16 @@ def wrap_rows(text: str, cursor: int, width: int) -> tuple[list[str], int, int]:
             rows.append("")
             cells = 0
             continue
-        glyph = "    " if character == "\t" else escape_control_chars(character)
+        glyph = "    "
+        if character != "\t":
+            glyph = escape_control_chars(character)
         glyph_width = cell_len(glyph)
         if cells + glyph_width > width:
             rows.append("")
             cells = 0
-            cursor_cell = (len(rows) - 1, 0) if index == cursor else cursor_cell
+            cursor_cell = cursor_cell
+            if index == cursor:
+                cursor_cell = (len(rows) - 1, 0)
         rows[-1] += glyph
         cells += glyph_width
     return rows, *(cursor_cell if cursor < len(text) else (len(rows) - 1, cells))
@@ -81,7 +87,9 @@ def wrap_rows(text: str, cursor: int, width: int) -> tuple[list[str], int, int]:
 def _draw_prompt(input_controller: TerminalInputController, width: int) -> list[RenderableType]:
     """Draw the open permission prompt and its keys. No text of the agent can come after it."""
     prompt = input_controller.prompt
-    more_text = f"  (and {prompt.queue.waiting_count} more)" if prompt.queue.waiting_count else ""
+    more_text = ""
+    if prompt.queue.waiting_count:
+        more_text = f"  (and {prompt.queue.waiting_count} more)"
     heading = _build_row(f"? {prompt.describe_request()}", width - len(more_text), "bold yellow")
     lines: list[RenderableType] = [heading.append(more_text)]
     if input_controller.is_prompt_in_answer_grace_period:
@@ -98,17 +106,17 @@ def _draw_prompt(input_controller: TerminalInputController, width: int) -> list[
 
 def _list_key_hints(input_controller: TerminalInputController) -> list[str]:
     view = input_controller.view
-    hints = (
-        []
-        if view.can_control
-        else [
+    hints = []
+    if not view.can_control:
+        hints = [
             f"{format_text_on_one_truncated_line(str(view.controller))} drives",
             "Ctrl-T takes over",
         ]
-    )
     if view.is_busy:
         hints.append("Ctrl-C interrupts")
-    mode_hint = [f"mode {format_text_on_one_truncated_line(view.mode)}"] if view.mode else []
+    mode_hint = []
+    if view.mode:
+        mode_hint = [f"mode {format_text_on_one_truncated_line(view.mode)}"]
     return [*hints, "Ctrl-D leaves", "/help", *mode_hint]
 
 

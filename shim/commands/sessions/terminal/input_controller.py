@@ -74,7 +74,9 @@ class TerminalInputController:
     def is_prompt_in_answer_grace_period(self) -> bool:
         """Return whether the prompt was opened a moment ago."""
         prompt_id, since = self._current_prompt
-        return bool(prompt_id) and self._clock() - since < ANSWER_GRACE_S
+        if not prompt_id:
+            return False
+        return self._clock() - since < ANSWER_GRACE_S
 
     def on_host_frame(self, frame: Frame) -> None:
         """Handle a frame of the host."""
@@ -94,7 +96,8 @@ class TerminalInputController:
         if kind in REPLY_KINDS:
             self._on_reply(frame)
         if self.prompt.request_id != self._current_prompt[0]:
-            self._current_prompt, self.is_composing = (self.prompt.request_id, self._clock()), False
+            self._current_prompt = (self.prompt.request_id, self._clock())
+            self.is_composing = False
 
     def _resolve_prompt(self, prompt_id: str) -> None:
         """Close a prompt that was answered, here or by another client."""
@@ -106,7 +109,9 @@ class TerminalInputController:
     def _on_reply(self, reply: Frame) -> None:
         """Handle the host's answer to one of our frames."""
         request_id = str(reply.get("id"))
-        request = self._pending_frames.pop(request_id, None) or {}
+        request = self._pending_frames.pop(request_id, None)
+        if not request:
+            request = {}
         if reply["kind"] == "accepted":
             self._report_done(request)
             return
@@ -115,7 +120,9 @@ class TerminalInputController:
         if text and not self.editor.text:
             self.editor.set_text(text)
         self._answered_id = ""
-        hint = "; Ctrl-T takes over" if reply.get("driver") else ""
+        hint = ""
+        if reply.get("driver"):
+            hint = "; Ctrl-T takes over"
         self.view.draw_shim_notice(
             f"✗ {format_text_on_one_truncated_line(str(reply.get('text') or reply.get('reason')))}{hint}"
         )
@@ -158,7 +165,9 @@ class TerminalInputController:
         after Tab.
         """
         is_open = bool(self.prompt.list_key_hints()) and self.prompt.request_id != self._answered_id
-        return is_open and not self.is_composing
+        if not is_open:
+            return False
+        return not self.is_composing
 
     def _is_answer_line(self, pressed_keys: list[str]) -> bool:
         """Return whether these keys of one read are words of answers with Enter, while a prompt is
@@ -177,7 +186,11 @@ class TerminalInputController:
             .split("\n")
         )
         texts = [line.strip() for line in lines if line.strip()]
-        return len(lines) > 1 and bool(texts) and all(text in CHOICES_BY_LINE for text in texts)
+        if len(lines) <= 1:
+            return False
+        if not texts:
+            return False
+        return all(text in CHOICES_BY_LINE for text in texts)
 
     def _refuse_answer_line(self) -> None:
         self.view.draw_shim_notice(
@@ -206,9 +219,14 @@ class TerminalInputController:
         """Return whether a line is the rest of an answer whose first key was already used, such as
         "es" of "yes".
         """
-        key, self._answer_key = self._answer_key, ""
+        key = self._answer_key
+        self._answer_key = ""
         is_recent = self._clock() - self._answer_time < ANSWER_WORD_TIMEOUT_S
-        return bool(key) and is_recent and (key + text.strip()).lower() in CHOICES_BY_LINE
+        if not key:
+            return False
+        if not is_recent:
+            return False
+        return (key + text.strip()).lower() in CHOICES_BY_LINE
 
     def _submit_line(self, text: str) -> None:
         """Handle a line that a person has ended: a slash command, the answer to a form, or the next
@@ -276,7 +294,8 @@ class TerminalInputController:
     def interrupt_turn(self) -> None:
         """Interrupt the turn after Ctrl-C. A second Ctrl-C leaves the session."""
         now = self._clock()
-        is_second, self._last_interrupt = now - self._last_interrupt < DOUBLE_INTERRUPT_S, now
+        is_second = now - self._last_interrupt < DOUBLE_INTERRUPT_S
+        self._last_interrupt = now
         if is_second:
             self.has_left = True
         elif self.view.is_busy:

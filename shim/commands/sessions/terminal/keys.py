@@ -16,13 +16,17 @@ ENTER, BACKSPACE, DELETE, LEFT, RIGHT, HOME, END, UP, DOWN = (
     "enter", "backspace", "delete", "left", "right", "home", "end", "up", "down",
 )  # fmt: skip
 CTRL_C, CTRL_D, CTRL_T, CTRL_Z, TAB = "ctrl-c", "ctrl-d", "ctrl-t", "ctrl-z", "tab"
-NEWLINE, _DELETE_BEFORE, _DELETE_AFTER, _DELETE_WORD = "newline", "kill", "cut", "word"
+NEWLINE = "newline"
+_DELETE_BEFORE = "kill"
+_DELETE_AFTER = "cut"
+_DELETE_WORD = "word"
 _PASTE_END = "\x1b[201~"  # the end of a paste
 CTRL_C_BYTE = b"\x03"
 # keys that are text if several lines come in one read
 _TEXT_BY_KEY = {ENTER: "\n", NEWLINE: "\n", TAB: "\t"}
 # turns bracketed paste on: the terminal marks the beginning and the end of a paste
-ENABLE_PASTE_MODE, DISABLE_PASTE_MODE = "\x1b[?2004h", "\x1b[?2004l"
+ENABLE_PASTE_MODE = "\x1b[?2004h"
+DISABLE_PASTE_MODE = "\x1b[?2004l"
 
 _TEXT_PATTERN = re.compile(r"[^\x00-\x1f\x7f]+")
 _SEQUENCE_PATTERN = re.compile(r"\x1b(?:\[([0-9;?<>]*)([@-~])|O(.)|([\r\n])|([^\[O]))")
@@ -81,15 +85,15 @@ class KeyParser:
         return _join_burst(self._read_keys(data))
 
     def _read_keys(self, data: bytes) -> list[str]:
-        pending, text = self._unparsed, self._decoder.decode(data)
+        pending = self._unparsed
+        text = self._decoder.decode(data)
         # The key Esc is a sequence that has only begun; a key that follows it in another read is a
         # key of its own.
-        text, self._unparsed = (
-            text if pending == "\x1b" and text[:1] not in "[O" else pending + text,
-            "",
-        )
+        text = text if pending == "\x1b" and text[:1] not in "[O" else pending + text
+        self._unparsed = ""
         # a place, because a copy of the rest for each line takes minutes for a megabyte
-        keys, index = list[str](), 0
+        keys = list[str]()
+        index = 0
         while index < len(text):
             if self._paste is not None:
                 index = self._read_paste(text, index, keys)
@@ -99,7 +103,8 @@ class KeyParser:
             elif text[index] == "\x1b":
                 index = self._read_sequence(text, index, keys)
             else:
-                keys += [_KEYS_BY_CONTROL[text[index]]] if text[index] in _KEYS_BY_CONTROL else []
+                if text[index] in _KEYS_BY_CONTROL:
+                    keys += [_KEYS_BY_CONTROL[text[index]]]
                 index += 1
         return keys
 
@@ -115,8 +120,12 @@ class KeyParser:
         key = NEWLINE if newline else _KEYS_BY_LETTER.get(single or final or "")
         if final == "~":
             key = _KEYS_BY_NUMBER.get(numbers)
-            self._paste = "" if numbers == "200" else None
-        keys += [key] if key is not None else []
+            if numbers == "200":
+                self._paste = ""
+            else:
+                self._paste = None
+        if key is not None:
+            keys += [key]
         return match.end()
 
     def _read_paste(self, text: str, index: int, keys: list[str]) -> int:

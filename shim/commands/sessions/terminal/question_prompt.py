@@ -45,7 +45,9 @@ class QuestionForm:
     def current_question(self) -> FormQuestion | None:
         """What is asked now; None when all is answered."""
         index = len(self.answers)
-        return self.form_questions[index] if index < len(self.form_questions) else None
+        if index < len(self.form_questions):
+            return self.form_questions[index]
+        return None
 
     def validate_and_store_answer(self, text: str) -> str:
         """Take the answer to what is asked now. Returns what is wrong with it, "" for nothing."""
@@ -77,7 +79,9 @@ class QuestionPrompt:
     @property
     def request_id(self) -> str:
         """The id of the question that is asked now, "" for none."""
-        return "" if self.queue.current is None else self.queue.current.request_id
+        if self.queue.current is None:
+            return ""
+        return self.queue.current.request_id
 
     def add_request(self, request_id: str, request: Request) -> None:
         """Another question."""
@@ -90,30 +94,26 @@ class QuestionPrompt:
             self._start_current()
 
     def _start_current(self) -> None:
-        form_questions = (
-            []
-            if self.queue.current is None
-            else parse_form_questions(build_question_tool_input(self.queue.current.request))
-        )
-        self.form = (
-            QuestionForm(form_questions)
-            if form_questions
-            and len({question.text for question in form_questions}) == len(form_questions)
-            else None
-        )
+        form_questions = []
+        if self.queue.current is not None:
+            form_questions = parse_form_questions(
+                build_question_tool_input(self.queue.current.request)
+            )
+        if form_questions and len({question.text for question in form_questions}) == len(
+            form_questions
+        ):
+            self.form = QuestionForm(form_questions)
+        else:
+            self.form = None
 
     # -- answers -----------------------------------------------------------------------------------
 
     def parse_decision_key(self, character: str) -> Decision | None:
         """The decision of a key; None if it decides nothing."""
         choice = CHOICES_BY_KEY.get(character)
-        return (
-            None
-            if self.queue.current is None
-            or self.form is not None
-            or not self._accepts_choice(choice)
-            else self._build_decision(choice)
-        )
+        if self.queue.current is None or self.form is not None or not self._accepts_choice(choice):
+            return None
+        return self._build_decision(choice)
 
     def parse_decision_line(self, text: str) -> tuple[Decision | None, str]:
         """What a line decides, and what is wrong with it. It decides nothing where there is more to
@@ -127,7 +127,9 @@ class QuestionPrompt:
                 self._build_form_decision(self.form) if self.form.current_question is None else None
             ), problem
         choice = CHOICES_BY_LINE.get(text.strip().lower())
-        return (self._build_decision(choice), "") if self._accepts_choice(choice) else (None, "")
+        if self._accepts_choice(choice):
+            return (self._build_decision(choice), "")
+        return (None, "")
 
     def build_denial_decision(self) -> Decision:
         """The decision that says no, also to a form."""
@@ -142,7 +144,9 @@ class QuestionPrompt:
     def _build_decision(self, choice: str | None) -> Decision:
         assert self.queue.current is not None
         if self.queue.current.request.get("subtype") == ELICITATION_SUBTYPE:
-            return {"action": "decline"} if choice == NO else {"action": "accept", "content": {}}
+            if choice == NO:
+                return {"action": "decline"}
+            return {"action": "accept", "content": {}}
         return self.queue.current.build_decision(choice or NO)
 
     def _build_form_decision(self, form: QuestionForm) -> Decision:
@@ -160,11 +164,9 @@ class QuestionPrompt:
             return ""
         request = self.queue.current.request
         if self.form is not None and self.form.current_question is not None:
-            position = (
-                f" ({len(self.form.answers) + 1} of {len(self.form.form_questions)})"
-                if len(self.form.form_questions) > 1
-                else ""
-            )
+            position = ""
+            if len(self.form.form_questions) > 1:
+                position = f" ({len(self.form.answers) + 1} of {len(self.form.form_questions)})"
             return _shorten_text(self.form.current_question.text) + position
         if request.get("subtype") == ELICITATION_SUBTYPE:
             return _shorten_text(f"{request.get('mcp_server_name')} asks: {request.get('message')}")
@@ -175,11 +177,9 @@ class QuestionPrompt:
         """What can be pressed now."""
         if self.queue.current is None or self.form is not None:
             return []
-        always_hint = (
-            [f"a {self._describe_always(self.queue.current)}"]
-            if self.queue.current.permission_updates
-            else []
-        )
+        always_hint = []
+        if self.queue.current.permission_updates:
+            always_hint = [f"a {self._describe_always(self.queue.current)}"]
         return ["y yes", "n no", *always_hint]
 
     def _describe_always(self, prompt: PermissionPrompt) -> str:
@@ -189,11 +189,9 @@ class QuestionPrompt:
         always_text = prompt.describe_always_allow_choice("session")
         command = as_dict(prompt.request.get("input")).get("command")
         is_exact = prompt.rules == (f"{prompt.request.get('tool_name')}({command})",)
-        return (
-            "always allow exactly this in this session"
-            if is_exact and len(always_text) > MAX_ALWAYS_CHARS
-            else always_text
-        )
+        if is_exact and len(always_text) > MAX_ALWAYS_CHARS:
+            return "always allow exactly this in this session"
+        return always_text
 
 
 def build_question_tool_input(request: Request) -> Mapping[str, Any]:
@@ -214,4 +212,6 @@ def _build_form_params(request: Request) -> dict[str, Any]:
 
 def _shorten_text(text: str) -> str:
     line = escape_control_chars(text[: 2 * MAX_QUESTION_CHARS]).replace("\n", " ")
-    return line if len(line) <= MAX_QUESTION_CHARS else f"{line[:MAX_QUESTION_CHARS]}…"
+    if len(line) <= MAX_QUESTION_CHARS:
+        return line
+    return f"{line[:MAX_QUESTION_CHARS]}…"

@@ -126,12 +126,10 @@ class SessionView:
     # -- frames ------------------------------------------------------------------------------------
 
     def _on_welcome(self, frame: Frame) -> None:
-        is_reconnect, self.welcome, self.is_synced, self.end_reason = (
-            bool(self.welcome),
-            frame,
-            False,
-            None,
-        )
+        is_reconnect = bool(self.welcome)
+        self.welcome = frame
+        self.is_synced = False
+        self.end_reason = None
         self.controller, self.state = frame.get("driver"), frame.get("state") or {}
         self._on_mode(frame.get("mode"))
         if is_reconnect:
@@ -152,7 +150,8 @@ class SessionView:
             )
 
     def _on_line(self, frame: Frame) -> None:
-        event, number = frame.get("line"), frame.get("number")
+        event = frame.get("line")
+        number = frame.get("number")
         if not isinstance(event, Mapping):
             return
         if isinstance(number, int):
@@ -192,15 +191,20 @@ class SessionView:
             return
         if request.get("subtype") == ELICITATION_SUBTYPE:
             form = build_question_tool_input(request)
-            name = QUESTION_TOOL if form else f"the MCP server {request.get('mcp_server_name')}"
-            tool_input = form or {"message": request.get("message"), "url": request.get("url")}
+            name = QUESTION_TOOL
+            if not form:
+                name = f"the MCP server {request.get('mcp_server_name')}"
+            tool_input = form
+            if not tool_input:
+                tool_input = {"message": request.get("message"), "url": request.get("url")}
             request = {"subtype": "can_use_tool", "tool_name": name, "input": tool_input}
         line = {"type": "control_request", "request_id": frame.get("question"), "request": request}
         self._draw_changes(self.story.add_claude_event(self._compute_elapsed(frame), line))
 
     def _on_settled(self, frame: Frame) -> None:
         resolver = str(frame.get("by") or "")
-        resolver = "" if resolver == self.client_name else resolver
+        if resolver == self.client_name:
+            resolver = ""
         self._draw_changes(
             self.story.add_permission_answer(
                 self._compute_elapsed(frame),
@@ -215,16 +219,15 @@ class SessionView:
         self._update_activity()
 
     def _on_driver(self, frame: Frame) -> None:
-        previous, self.controller = self.controller, frame.get("client")
+        previous = self.controller
+        self.controller = frame.get("client")
         if self.controller == previous or not self.is_synced:
             return
         if self.controller is not None:
             is_own_name = self.controller == self.client_name
-            text = (
-                "you drive"
-                if is_own_name
-                else f"{format_text_on_one_truncated_line(self.controller)} drives"
-            )
+            text = "you drive"
+            if not is_own_name:
+                text = f"{format_text_on_one_truncated_line(self.controller)} drives"
             self.draw_shim_notice(f"· {text} now", "dim")
 
     def _on_bye(self, frame: Frame) -> None:
@@ -265,16 +268,15 @@ class SessionView:
     def _draw_history(self) -> None:
         """Draw the last screens of the history, and how much was left out."""
         parts = deque[str]()
-        steps, line_count = deque[int](), 0
+        steps = deque[int]()
+        line_count = 0
         for changes in self._history:
             parts.append(self._render_changes(changes))
             steps.append(sum(change.phase == "end" for change in changes))
         self._history.clear()
-        max_lines = (
-            MAX_HISTORY_SCREENS * self._console.height
-            if self._console.is_terminal
-            else MAX_PIPE_LINES
-        )
+        max_lines = MAX_PIPE_LINES
+        if self._console.is_terminal:
+            max_lines = MAX_HISTORY_SCREENS * self._console.height
         visible_parts = list[str]()
         while parts and (not visible_parts or line_count + parts[-1].count("\n") <= max_lines):
             visible_parts.append(parts.pop())
@@ -291,7 +293,8 @@ class SessionView:
 
     def _render_changes(self, changes: Sequence[SessionStepChange]) -> str:
         """Render some changes without printing them."""
-        file, self._console.file = self._console.file, io.StringIO()
+        file = self._console.file
+        self._console.file = io.StringIO()
         try:
             for change in changes:
                 self._renderer.draw_step_change(change)

@@ -116,7 +116,9 @@ class TerminalLoop:
                         os.read(signals, READ_CHUNK_BYTES)
                     # A signal may come behind what is ready, before the end of stdin is obeyed.
                     if self._received_signals and self._react_to_signals(settings):
-                        return "left" if not self.end_signal else "signal"
+                        if not self.end_signal:
+                            return "left"
+                        return "signal"
                     if 0 in ready:
                         self._read_input()
             finally:
@@ -125,11 +127,14 @@ class TerminalLoop:
 
     def _run_round(self, frames: list[dict[str, Any]], *, is_open: bool) -> EndReason | None:
         """Read frames, send pending frames, and draw. Return whether and how the loop is over."""
-        view, input_controller = self.view, self.input_controller
+        view = self.view
+        input_controller = self.input_controller
         for frame in frames:
             (view if input_controller is None else input_controller).on_host_frame(frame)
         if view.end_reason is not None or not is_open:
-            return "lost" if view.end_reason is None else "bye"
+            if view.end_reason is None:
+                return "lost"
+            return "bye"
         if input_controller is not None and view.is_synced:
             if self.reads_keys:
                 view.set_input_renderer(lambda width: render_message_input(input_controller, width))
@@ -177,18 +182,19 @@ class TerminalLoop:
         """Return the seconds until something must be redrawn or a wait is over, or None for no
         limit.
         """
-        is_animated = self._is_terminal and (
-            self.view.is_busy
-            or (
+        is_animated = False
+        if self._is_terminal:
+            is_animated = self.view.is_busy or (
                 self.input_controller is not None
                 and self.input_controller.is_prompt_in_answer_grace_period
             )
-        )
         if is_animated:
             return REFRESH_SECONDS
         if self._key_parser.is_pasting:
             return PASTE_TIMEOUT_S
-        return ANSWER_TIMEOUT_S if self._stdin_end_time else None
+        if self._stdin_end_time:
+            return ANSWER_TIMEOUT_S
+        return None
 
     def _end_silent_paste(self) -> None:
         """End a paste without its end mark after PASTE_TIMEOUT_S of silence."""
@@ -218,7 +224,8 @@ class TerminalLoop:
 
     def _react_to_signals(self, settings: list[Any] | None) -> bool:
         """Handle the signals that came. Return whether the loop is over."""
-        signal_numbers, self._received_signals[:] = list(self._received_signals), []
+        signal_numbers = list(self._received_signals)
+        self._received_signals[:] = []
         for signal_number in signal_numbers:
             if signal_number in ENDING_SIGNALS:
                 self.end_signal = signal_number
@@ -231,7 +238,9 @@ class TerminalLoop:
                 self.input_controller.interrupt_turn()
             elif signal_number == signal.SIGCONT and settings is not None:
                 _set_raw_mode(0, settings)
-        return self.input_controller is not None and self.input_controller.has_left
+        if self.input_controller is None:
+            return False
+        return self.input_controller.has_left
 
 
 def _read_burst(chunk: bytes) -> bytes:
@@ -240,7 +249,9 @@ def _read_burst(chunk: bytes) -> bytes:
     A terminal without paste marks sends a long paste in pieces. A person types one key at a time,
     so a single key is returned at once.
     """
-    pieces, size, deadline = [chunk], len(chunk), time.monotonic() + MAX_BURST_S
+    pieces = [chunk]
+    size = len(chunk)
+    deadline = time.monotonic() + MAX_BURST_S
     is_paste = _is_paste(chunk)
     while (
         size < MAX_BURST_BYTES
@@ -268,7 +279,9 @@ def _is_paste(chunk: bytes) -> bool:
     characters.
     """
     text = chunk.strip(b"\r")
-    return b"\x1b" not in chunk and (len(text) > MIN_PASTE_BYTES or b"\r" in text)
+    if b"\x1b" in chunk:
+        return False
+    return len(text) > MIN_PASTE_BYTES or b"\r" in text
 
 
 def set_terminal_attributes(descriptor: int, settings: list[Any]) -> None:
@@ -306,7 +319,8 @@ def _set_raw_mode(descriptor: int, settings: list[Any]) -> None:
     raw_settings = [*settings[:6], list(settings[6])]
     raw_settings[0] &= ~(termios.ICRNL | termios.IXON)
     raw_settings[3] &= ~(termios.ICANON | termios.ECHO | termios.ISIG | termios.IEXTEN)
-    raw_settings[6][termios.VMIN], raw_settings[6][termios.VTIME] = 1, 0
+    raw_settings[6][termios.VMIN] = 1
+    raw_settings[6][termios.VTIME] = 0
     set_terminal_attributes(descriptor, raw_settings)
     sys.stdout.write(ENABLE_PASTE_MODE)
     sys.stdout.flush()
