@@ -33,10 +33,15 @@ def build_tool_call_diff(
     if tool_name == "Write" and isinstance(tool_input.get("content"), str):
         return "\n".join(_format_hunks(old_text, tool_input["content"], 1, context_lines))
     for old, new in _list_edits(tool_name, tool_input):
-        position = old_text.find(old) if old else -1
-        line = old_text.count("\n", 0, position) + 1 if position >= 0 else 0
+        position = -1
+        if old:
+            position = old_text.find(old)
+        line = 0
+        if position >= 0:
+            line = old_text.count("\n", 0, position) + 1
         hunks += _format_hunks(old, new, line, context_lines)
-        old_text = old_text.replace(old, new, 1) if position >= 0 else old_text
+        if position >= 0:
+            old_text = old_text.replace(old, new, 1)
     return "\n".join(hunks)
 
 
@@ -50,22 +55,26 @@ def list_arguments_fully_shown_in_diff(
     """
     edits = tool_input.get("edits")
     if tool_name in ("Write", "NotebookEdit"):
-        key = "content" if tool_name == "Write" else "new_source"
+        key = "new_source"
+        if tool_name == "Write":
+            key = "content"
         text = tool_input.get(key)
-        return frozenset((key,)) if isinstance(text, str) and text else frozenset()
+        if isinstance(text, str) and text:
+            return frozenset((key,))
+        return frozenset()
     if tool_name == "Edit" and not edits:
-        return (
-            _EDIT_FIELDS
-            if _is_fully_diffed({key: tool_input[key] for key in _EDIT_FIELDS if key in tool_input})
-            else frozenset()
-        )
+        if _is_fully_diffed({key: tool_input[key] for key in _EDIT_FIELDS if key in tool_input}):
+            return _EDIT_FIELDS
+        return frozenset()
     if (
         tool_name not in ("Edit", "MultiEdit")
         or not isinstance(edits, list)
         or len(edits) > MAX_EDITS
     ):
         return frozenset()
-    return frozenset(("edits",)) if all(map(_is_fully_diffed, edits)) else frozenset()
+    if all(map(_is_fully_diffed, edits)):
+        return frozenset(("edits",))
+    return frozenset()
 
 
 def _is_fully_diffed(edit: object) -> bool:
@@ -89,16 +98,19 @@ def _list_edits(tool: str, tool_input: Mapping[str, Any]) -> Iterator[tuple[str,
         return
     for edit in as_list(edits)[:MAX_EDITS]:
         if isinstance(edit, Mapping):
-            old, new = edit.get("old_string") or "", edit.get("new_string") or ""
+            old = edit.get("old_string") or ""
+            new = edit.get("new_string") or ""
             if isinstance(old, str) and isinstance(new, str):
                 yield old, new
 
 
 def _format_hunks(old: str, new: str, first_line: int, context_lines: int) -> Iterator[str]:
     """Format the hunks of one change. `first_line` is its first line in the file, 0 if unknown."""
-    old_lines, new_lines = old.split("\n") if old else [], new.split("\n") if new else []
+    old_lines = old.split("\n") if old else []
+    new_lines = new.split("\n") if new else []
     if old_lines[-1:] in ([], [""]) and new_lines[-1:] in ([], [""]):
-        old_lines, new_lines = old_lines[:-1], new_lines[:-1]
+        old_lines = old_lines[:-1]
+        new_lines = new_lines[:-1]
     if max(len(old_lines), len(new_lines)) > MAX_COMPARED_LINES:
         yield "@@"
         yield from (f"-{text}" for text in old_lines)
@@ -118,13 +130,12 @@ def _format_hunks(old: str, new: str, first_line: int, context_lines: int) -> It
 def _format_hunk_header(group: list[Any], first_line: int) -> str:
     if not first_line:
         return "@@"
-    first_opcode, last_opcode = group[0], group[-1]
-    old_start, old_end, new_start, new_end = (
-        first_opcode[1],
-        last_opcode[2],
-        first_opcode[3],
-        last_opcode[4],
-    )
+    first_opcode = group[0]
+    last_opcode = group[-1]
+    old_start = first_opcode[1]
+    old_end = last_opcode[2]
+    new_start = first_opcode[3]
+    new_end = last_opcode[4]
     if old_end == old_start:
         return (
             f"@@ -{first_line + old_start - 1},0 +{first_line + new_start},{new_end - new_start} @@"

@@ -45,7 +45,9 @@ def _list_argument_diff_lines(step: SessionStep, extra: Mapping[str, Any]) -> It
     """Return the change that the arguments describe. Positions in the file may be unknown; a gap
     separates two edits.
     """
-    context_lines = FULL_CONTEXT_LINES if step.kind == "question" else CONTEXT_LINES
+    context_lines = CONTEXT_LINES
+    if step.kind == "question":
+        context_lines = FULL_CONTEXT_LINES
     difference = build_tool_call_diff(
         step.name, step.input, extra.get("originalFile"), context_lines=context_lines
     )

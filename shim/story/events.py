@@ -75,11 +75,9 @@ class SessionStep:
         that the result reports.
         """
         duration_ms = self.facts.get("duration_ms")
-        reported_s = (
-            duration_ms / 1000
-            if isinstance(duration_ms, int | float) and 0 < duration_ms < 1e12
-            else 0.0
-        )
+        reported_s = 0.0
+        if isinstance(duration_ms, int | float) and 0 < duration_ms < 1e12:
+            reported_s = duration_ms / 1000
         return self.at - self.since or reported_s
 
 
@@ -159,10 +157,9 @@ def is_same_block_text(streamed_text: str, full_text: str) -> bool:
     if full_text.startswith(streamed_text) or streamed_text.startswith(full_text):
         return True
     prefix_chars = max(MIN_SHARED_CHARS, min(len(streamed_text), len(full_text)) // 2)
-    return (
-        len(streamed_text) >= prefix_chars
-        and streamed_text[:prefix_chars] == full_text[:prefix_chars]
-    )
+    if len(streamed_text) < prefix_chars:
+        return False
+    return streamed_text[:prefix_chars] == full_text[:prefix_chars]
 
 
 def has_only_question_texts_and_options(tool_input: Mapping[str, Any]) -> bool:
@@ -190,14 +187,18 @@ def _is_plain_question(question: Mapping[str, Any]) -> bool:
         and len(options) <= MAX_OPTIONS
         and isinstance(question.get("multiSelect", False), bool)
     )
-    return is_valid and all(
+    if not is_valid:
+        return False
+    return all(
         _has_only_texts(option, ("label", "description")) and option.get("label")
         for option in options
     )
 
 
 def _has_only_texts(value: object, allowed_names: tuple[str, ...]) -> bool:
-    return isinstance(value, Mapping) and all(
+    if not isinstance(value, Mapping):
+        return False
+    return all(
         name in allowed_names
         and (isinstance(field_value, str) or name in ("options", "multiSelect"))
         for name, field_value in value.items()
@@ -211,7 +212,9 @@ def find_vendor_name(event: Mapping[str, Any]) -> str:
 
 def format_model_name(model: object) -> str:
     """Return a model's name, or "" for the word in an init that came before the model was known."""
-    return "" if model in (None, "unknown") else str(model)
+    if model in (None, "unknown"):
+        return ""
+    return str(model)
 
 
 def find_failure_cause(result: Mapping[str, Any]) -> str:
@@ -235,10 +238,14 @@ def find_failure_cause(result: Mapping[str, Any]) -> str:
 def format_content_text(content: Any) -> str:
     """Return the content of a message or a result as text. Other blocks are named in brackets."""
     if not isinstance(content, list):
-        return "" if content is None else str(content)
+        if content is None:
+            return ""
+        return str(content)
     parts = []
     for block in content:
-        text = block.get("text") if isinstance(block, Mapping) else block
+        text = block
+        if isinstance(block, Mapping):
+            text = block.get("text")
         parts.append(
             text
             if isinstance(text, str)

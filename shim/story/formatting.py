@@ -20,11 +20,9 @@ def format_duration(seconds: float, *, with_ms: bool = False) -> str:
     if seconds < 59.95:
         return f"{seconds:.1f} s"
     minutes, remaining_seconds = divmod(round(seconds), 60)
-    return (
-        f"{minutes} min {remaining_seconds:02} s"
-        if minutes < 60
-        else f"{minutes // 60} h {minutes % 60:02} min"
-    )
+    if minutes < 60:
+        return f"{minutes} min {remaining_seconds:02} s"
+    return f"{minutes // 60} h {minutes % 60:02} min"
 
 
 def count_input_tokens(usage: Mapping[str, Any]) -> int:
@@ -44,13 +42,17 @@ def count_output_tokens(usage: Mapping[str, Any]) -> int:
 def format_token_counts(usage: Mapping[str, Any], unit: str = "") -> str:
     """Return 8,571 in (3,600 cached), 171 out. `unit` follows the first number."""
     cached_count = count_cached_tokens(usage)
-    cached_text = f" ({cached_count:,} cached)" if cached_count else ""
+    cached_text = ""
+    if cached_count:
+        cached_text = f" ({cached_count:,} cached)"
     return f"{count_input_tokens(usage):,}{unit and f' {unit}'} in{cached_text}, {count_output_tokens(usage):,} out"
 
 
 def format_cost(cost_usd: float) -> str:
     """Return a cost, or "" if it is not known."""
-    return f"${cost_usd:.4f}" if cost_usd else ""
+    if cost_usd:
+        return f"${cost_usd:.4f}"
+    return ""
 
 
 def format_call_counts(count: int, failed: int, denied: int, unit: str = "") -> str:
@@ -63,7 +65,9 @@ def format_call_counts(count: int, failed: int, denied: int, unit: str = "") -> 
 
 def _read_count(counts: Mapping[str, Any], name: str) -> int:
     value = counts.get(name)
-    return value if isinstance(value, int) else 0
+    if isinstance(value, int):
+        return value
+    return 0
 
 
 # -- values ----------------------------------------------------------------------------------------
@@ -122,4 +126,6 @@ def _format_inline(value: Any, depth: int) -> str:
 
 
 def _format_scalar(value: Any) -> str:
-    return LITERAL_TEXTS[value] if isinstance(value, bool) or value is None else str(value)
+    if isinstance(value, bool) or value is None:
+        return LITERAL_TEXTS[value]
+    return str(value)

@@ -107,7 +107,9 @@ def _build_anchor(address: str, *children: MarkdownNode) -> list[Any]:
 
 def _add_task_box(item: list[Any]) -> None:
     """Add a check box to a list item that is a task."""
-    line = item[1] if len(item) > 1 and isinstance(item[1], list) and item[1][0] == "p" else item
+    line = item
+    if len(item) > 1 and isinstance(item[1], list) and item[1][0] == "p":
+        line = item[1]
     if len(line) > 1 and isinstance(line[1], str) and (task := TASK_BOX.match(line[1])):
         line[1] = ("☐ " if task[1] == " " else "☑ ") + line[1][task.end() :]
         item.insert(1, {"class": "task"})
@@ -126,13 +128,17 @@ def _build_leaf_nodes(token: Token, *, inside_anchor: bool) -> list[MarkdownNode
         return [["hr"]]
     if token.type in ("softbreak", "hardbreak"):
         return ["\n"]
-    return [token.content] if inside_anchor else list(filter(None, _linkify_urls(token.content)))
+    if inside_anchor:
+        return [token.content]
+    return list(filter(None, _linkify_urls(token.content)))
 
 
 def _build_code_block(text: str, language: list[str]) -> list[Any]:
     """Build a code block. The lines of a unified diff have classes."""
     if language != ["diff"]:
-        language_attribute = {"data-language": language[0]} if language else {}
+        language_attribute = {}
+        if language:
+            language_attribute = {"data-language": language[0]}
         return ["pre", {"tabindex": 0, **language_attribute}, ["code", text]]
     lines = [
         ["span", {"class": DIFF_CLASSES.get(line[:1], "same")}, f"{line}\n"]

@@ -223,13 +223,16 @@ class SessionStepTracker:
     def _on_stream_event(
         self, time_s: float, line: Mapping[str, Any]
     ) -> Iterator[SessionStepChange]:
-        kind, parent = get_stream_event(line).get("type"), get_parent_call_id(line)
+        kind = get_stream_event(line).get("type")
+        parent = get_parent_call_id(line)
         if kind == "message_start":
             self._streamed_blocks.pop(parent, None)
             self._ensure_turn(time_s)
         elif kind == "content_block_delta":
             key, fragment = get_fragment(get_delta(line))
-            block_kind: StepKind = "thinking" if key == "thinking" else "text"
+            block_kind: StepKind = "text"
+            if key == "thinking":
+                block_kind = "thinking"
             if fragment and key != "partial_json":
                 self._ensure_turn(time_s)
                 yield from self._extend_block(time_s, block_kind, parent, fragment)
@@ -237,7 +240,8 @@ class SessionStepTracker:
             yield from self._close_block(time_s, parent)
 
     def _on_assistant(self, time_s: float, line: Mapping[str, Any]) -> Iterator[SessionStepChange]:
-        message, parent = line["message"], get_parent_call_id(line)
+        message = line["message"]
+        parent = get_parent_call_id(line)
         self._ensure_turn(time_s)
         is_error = message.get("model") == "<synthetic>" and bool(line.get("error"))
         for block in list_content_blocks(line):
@@ -294,10 +298,13 @@ class SessionStepTracker:
     def _on_user(self, time_s: float, line: Mapping[str, Any]) -> Iterator[SessionStepChange]:
         if line.get("isReplay"):
             return
-        blocks, parent = list_content_blocks(line), get_parent_call_id(line)
+        blocks = list_content_blocks(line)
+        parent = get_parent_call_id(line)
         if isinstance(content := line["message"].get("content"), str):
             blocks = [{"type": "text", "text": content}]
-        extra = line.get("tool_use_result") if len(list_tool_results(line)) == 1 else None
+        extra = None
+        if len(list_tool_results(line)) == 1:
+            extra = line.get("tool_use_result")
         for block in blocks:
             if block.get("type") == "tool_result":
                 yield from self._add_tool_result(time_s, block, extra, parent)
@@ -317,7 +324,8 @@ class SessionStepTracker:
         request = line["request"]
         if not is_permission_request(request):
             return
-        name, call_id = str(request.get("tool_name")), str(request.get("tool_use_id") or "")
+        name = str(request.get("tool_name"))
+        call_id = str(request.get("tool_use_id") or "")
         changes = list(
             self._add_complete_step(
                 time_s,
@@ -351,11 +359,10 @@ class SessionStepTracker:
         self.timeline.switch_activity(time_s, "idle")
         previous_cost = self.totals.cost_usd
         self._add_result_totals(line)
-        turn_start_s, self._turn_requested_s = (
-            self._turn_requested_s,
-            time_s if self._queued_prompts else None,
-        )
-        turn_start_s = time_s if turn_start_s is None else turn_start_s
+        turn_start_s = self._turn_requested_s
+        self._turn_requested_s = time_s if self._queued_prompts else None
+        if turn_start_s is None:
+            turn_start_s = time_s
         cost = self.totals.cost_usd - previous_cost
         yield from self._add_complete_step(
             time_s,
@@ -380,7 +387,8 @@ class SessionStepTracker:
         if isinstance(cost, int | float) and 0 <= cost < MAX_COST_USD:  # of the conversation so far
             cost_session_id, earlier_cost, session_cost = self._costs
             if cost_session_id != (session_id := str(line.get("session_id"))):
-                earlier_cost, session_cost = earlier_cost + session_cost, 0.0
+                earlier_cost = earlier_cost + session_cost
+                session_cost = 0.0
             self._costs = session_id, earlier_cost, max(session_cost, float(cost))
             totals.cost_usd = earlier_cost + self._costs[2]
 
@@ -418,7 +426,8 @@ class SessionStepTracker:
         block = self._open_blocks.pop(parent, None)
         if block is not None:
             step = block.step
-            step.text, step.until = block.join_text(), time_s
+            step.text = block.join_text()
+            step.until = time_s
             streamed = self._streamed_blocks.setdefault(parent, [])
             streamed.append((step.kind, step.text))
             del streamed[:-MAX_OPEN_BLOCKS]
@@ -428,7 +437,8 @@ class SessionStepTracker:
         """End all open steps. Open calls are unanswered."""
         for key in list(self._open_blocks):
             yield from self._close_block(time_s, key)
-        calls, self._open_calls = self._open_calls, {}
+        calls = self._open_calls
+        self._open_calls = {}
         self._pending_prompts.clear()
         for step in calls.values():
             yield self._close_call(time_s, step, step.outcome or "unanswered")
@@ -476,13 +486,15 @@ class SessionStepTracker:
             if prompt_step.call == call_id:
                 del self._pending_prompts[request_id]
         is_error = bool(block.get("is_error"))
-        step.output, step.extra = content, extra
+        step.output = content
+        step.extra = extra
         change = self._close_call(time_s, step, (step.outcome or "failed") if is_error else "ok")
         self._update_activity(time_s)
         yield change
 
     def _close_call(self, time_s: float, step: SessionStep, outcome: str) -> SessionStepChange:
-        step.until, step.outcome = time_s, outcome
+        step.until = time_s
+        step.outcome = outcome
         self.totals.add_call_outcome(outcome)
         if outcome == "failed" and len(self._failed_calls) < MAX_OPEN_CALLS:
             self._failed_calls[step.call] = step
@@ -495,11 +507,10 @@ class SessionStepTracker:
         if prompt_step is None:
             return
         answer = response.get("response")
-        decision = (
-            str(answer.get("behavior"))
-            if isinstance(answer, Mapping)
-            else str(response.get("subtype"))
-        )
+        if isinstance(answer, Mapping):
+            decision = str(answer.get("behavior"))
+        else:
+            decision = str(response.get("subtype"))
         if decision == "deny" and prompt_step.call in self._open_calls:
             self._open_calls[prompt_step.call].outcome = "denied"
         self._update_activity(time_s)
@@ -521,9 +532,8 @@ class SessionStepTracker:
 
     def _start_turn(self, time_s: float) -> None:
         self._turn_number += 1
-        self._turn_requested_s = (
-            time_s if self._turn_requested_s is None else self._turn_requested_s
-        )
+        if self._turn_requested_s is None:
+            self._turn_requested_s = time_s
         self._queued_prompts = max(self._queued_prompts - 1, 0)
         self.timeline.switch_activity(time_s, "model")
 
@@ -557,4 +567,8 @@ _HANDLERS: dict[
 
 def _get_tool_input(block: Mapping[str, Any]) -> Mapping[str, Any]:
     value = block.get("input")
-    return value if isinstance(value, Mapping) else {} if value is None else {"input": value}
+    if isinstance(value, Mapping):
+        return value
+    if value is None:
+        return {}
+    return {"input": value}

@@ -24,10 +24,14 @@ def describe_note_step(note_step: SessionStep) -> str:
         return f"a result that came late, or twice: {format_content_text(note_step.output)}"
     describe = _NOTE_DESCRIBERS.get(note_step.name)
     try:
-        sentence = describe(note_step.facts) if describe is not None else ""
+        sentence = ""
+        if describe is not None:
+            sentence = describe(note_step.facts)
     except (AttributeError, KeyError, TypeError, ValueError):
         sentence = ""
-    return sentence or f"{note_step.name.replace('_', ' ')}{_format_fields(note_step.facts)}"
+    if sentence:
+        return sentence
+    return f"{note_step.name.replace('_', ' ')}{_format_fields(note_step.facts)}"
 
 
 def _format_fields(fields: EventFields) -> str:
@@ -37,34 +41,38 @@ def _format_fields(fields: EventFields) -> str:
         if key not in _ID_FIELDS and value not in (None, "")
     }
     text = format_single_line_value(visible_fields)
-    return (
-        f": {text[:MAX_FIELDS_CHARS]}{'…' if len(text) > MAX_FIELDS_CHARS else ''}" if text else ""
-    )
+    if text:
+        return f": {text[:MAX_FIELDS_CHARS]}{'…' if len(text) > MAX_FIELDS_CHARS else ''}"
+    return ""
 
 
 def _describe_retry(fields: EventFields) -> str:
-    max_attempts = f" of {fields['max_retries']}" if fields.get("max_retries") else ""
+    max_attempts = ""
+    if fields.get("max_retries"):
+        max_attempts = f" of {fields['max_retries']}"
     cause = " ".join(str(fields[key]) for key in ("error", "error_status") if fields.get(key))
-    delay = (
-        f", after {float(fields['retry_delay_ms']) / 1000:.1f} s"
-        if fields.get("retry_delay_ms")
-        else ""
-    )
+    delay = ""
+    if fields.get("retry_delay_ms"):
+        delay = f", after {float(fields['retry_delay_ms']) / 1000:.1f} s"
     return f"the model is asked again ({fields.get('attempt')}{max_attempts}{delay})" + (
         f": {cause}" if cause else ""
     )
 
 
 def _describe_compaction(fields: EventFields) -> str:
-    metadata = fields.get("compact_metadata") or {}
-    token_count = (
-        f", {metadata['pre_tokens']:,} tokens before" if metadata.get("pre_tokens") else ""
-    )
+    metadata = fields.get("compact_metadata")
+    if not metadata:
+        metadata = {}
+    token_count = ""
+    if metadata.get("pre_tokens"):
+        token_count = f", {metadata['pre_tokens']:,} tokens before"
     return f"the context was shortened ({metadata.get('trigger') or 'auto'}{token_count})"
 
 
 def _describe_background_task(fields: EventFields) -> str:
-    summary = f": {fields['summary']}" if fields.get("summary") else ""
+    summary = ""
+    if fields.get("summary"):
+        summary = f": {fields['summary']}"
     return f"in the background: {fields.get('status')}{summary}"
 
 
@@ -76,12 +84,12 @@ def _describe_hook_failure(fields: EventFields) -> str:
 
 
 def _describe_recording_limit(fields: EventFields) -> str:
-    size_bytes = fields.get("bytes") or fields.get("queued")
-    return (
-        f"the recording stopped at its limit of {size_bytes:,} bytes"
-        if isinstance(size_bytes, int)
-        else ""
-    )
+    size_bytes = fields.get("bytes")
+    if not size_bytes:
+        size_bytes = fields.get("queued")
+    if isinstance(size_bytes, int):
+        return f"the recording stopped at its limit of {size_bytes:,} bytes"
+    return ""
 
 
 def _describe_redaction(fields: EventFields) -> str:

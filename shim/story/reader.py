@@ -143,10 +143,13 @@ class RecordedSessionStepReader:
         self.story = SessionStepTracker()
         self._header = header
         self._invocation = parse_recorded_invocation(header)
-        is_claude_stream = (
-            self._invocation.output_format == "stream-json" and header.dialect == "claude"
-        )
-        self._source_letter = "O" if is_claude_stream else "o"
+        is_claude_stream = False
+        if self._invocation.output_format == "stream-json":
+            is_claude_stream = header.dialect == "claude"
+        if is_claude_stream:
+            self._source_letter = "O"
+        else:
+            self._source_letter = "o"
         self._takes_messages = self._invocation.input_format == "stream-json"
         self._prompt_added = self._takes_messages
         self._stdin = bytearray()
@@ -180,7 +183,9 @@ class RecordedSessionStepReader:
         if letter == "e":
             self._stderr.add(record.data)
             return []
-        changes = [] if self._prompt_added else self._add_prompt()
+        changes = []
+        if not self._prompt_added:
+            changes = self._add_prompt()
         if letter == "n":
             changes += self._add_note(time_s, record.fields)
         elif letter == self._source_letter == "O":
@@ -192,7 +197,9 @@ class RecordedSessionStepReader:
         return changes
 
     def close(self) -> list[SessionStepChange]:
-        changes = [] if self._prompt_added else self._add_prompt()
+        changes = []
+        if not self._prompt_added:
+            changes = self._add_prompt()
         for splitter in self._splitters.values():
             splitter.close()
         if self._child_stream is not None and not self._child_stream.is_turn_finished:
@@ -207,7 +214,9 @@ class RecordedSessionStepReader:
         self._prompt_added = True
         texts = [self._invocation.prompt or "", self._stdin.decode("utf-8", "replace").strip()]
         text = "\n".join(filter(None, texts))
-        return self.story.add_user_prompt(self._prompt_time_s, text) if text else []
+        if text:
+            return self.story.add_user_prompt(self._prompt_time_s, text)
+        return []
 
     def _add_sent_record(self, record: RecordingRecord) -> list[SessionStepChange]:
         if not self._takes_messages:
@@ -244,7 +253,9 @@ class RecordedSessionStepReader:
 
     def _add_child_record(self, time_s: float, record: RecordingRecord) -> list[SessionStepChange]:
         """Add a record of a child. Its result waits for the note with the outcome."""
-        changes = self._flush_pending_result() if record.code != "x" else []
+        changes = []
+        if record.code != "x":
+            changes = self._flush_pending_result()
         return changes + self._add_translated_lines(time_s, self._translate_record(record))
 
     def _add_translated_lines(self, time_s: float, lines: bytes) -> list[SessionStepChange]:
@@ -264,17 +275,16 @@ class RecordedSessionStepReader:
         if self._pending_result is not None:
             (time_s, event), self._pending_result = self._pending_result, None
             return self.story.add_claude_event(time_s, {**event, **fields, "type": "result"})
-        had_result, self._has_unnoted_result = self._has_unnoted_result, False
+        had_result = self._has_unnoted_result
+        self._has_unnoted_result = False
         has_text_only = (
             self._source_letter == "o"
             and self._invocation.output_format == "text"
             and not self._is_translatable
         )
-        return (
-            self.story.add_claude_event(self._time_s, {**fields, "type": "result"})
-            if has_text_only and not had_result
-            else []
-        )
+        if has_text_only and not had_result:
+            return self.story.add_claude_event(self._time_s, {**fields, "type": "result"})
+        return []
 
     def _flush_pending_result(self) -> list[SessionStepChange]:
         """Add the waiting result without its note. Earlier versions recorded no note."""
@@ -301,11 +311,9 @@ class RecordedSessionStepReader:
 
     def _add_yume_event(self, time_s: float, event: Mapping[str, Any]) -> list[SessionStepChange]:
         """Add a line of Yume. A session begins and ends as in Claude's stream."""
-        return (
-            self._add_text(time_s, event.get("content"))
-            if event.get("type") == "text"
-            else self.story.add_claude_event(time_s, event)
-        )
+        if event.get("type") == "text":
+            return self._add_text(time_s, event.get("content"))
+        return self.story.add_claude_event(time_s, event)
 
     def _add_text(self, time_s: float, text: object) -> list[SessionStepChange]:
         delta = {"type": "content_block_delta", "delta": {"text": text}}
@@ -325,10 +333,9 @@ class RecordedSessionStepReader:
         if child_stream is None:
             return b""
         if record.code == "x":
-            is_our_signal = (
-                self._signalled_child is not None
-                and self._signalled_child == record.fields.get("child")
-            )
+            is_our_signal = False
+            if self._signalled_child is not None:
+                is_our_signal = self._signalled_child == record.fields.get("child")
             reported_exit = None if is_our_signal else parse_child_exit(record.fields)
             if child_stream.is_turn_finished:
                 return b""
@@ -385,7 +392,10 @@ def parse_json_objects(lines: bytes) -> Iterator[Mapping[str, Any]]:
 
 def parse_child_exit(fields: Mapping[str, Any]) -> ChildExit | None:
     """Return how a child ended, from its `x` record, or None if that is not known."""
-    code, signal = fields.get("code"), fields.get("signal")
+    code = fields.get("code")
+    signal = fields.get("signal")
     if isinstance(signal, str) and _SIGNAL_NAME.match(signal):
         return ChildExit(signal=signal)
-    return ChildExit(code=code) if signal is None and code.__class__ is int else None
+    if signal is None and code.__class__ is int:
+        return ChildExit(code=code)
+    return None

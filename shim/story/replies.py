@@ -63,7 +63,9 @@ class ModelReply:
             for name, count in self.usage.items()
             if self.has_final_usage or name != "output_tokens"
         }
-        return reliable if any(reliable.values()) else {}
+        if any(reliable.values()):
+            return reliable
+        return {}
 
     @property
     def is_complete(self) -> bool:
@@ -114,7 +116,8 @@ class ModelReplyCollector:
 
     def add_message_line(self, time_s: float, line: Mapping[str, Any]) -> None:
         """Read the facts about a reply from its line."""
-        event, parent = get_stream_event(line), get_parent_call_id(line)
+        event = get_stream_event(line)
+        parent = get_parent_call_id(line)
         message = as_dict((event or line).get("message"))
         if message and message.get("model") != "<synthetic>":
             message_id = str(message.get("id") or "")
@@ -192,9 +195,12 @@ class ModelReplyCollector:
                 self._add_other_step(time_s, step)
 
     def _add_part(self, time_s: float, step: SessionStep) -> None:
-        reply = self._find_reply(time_s, step.parent) or self._start_reply(time_s, step.parent, "")
+        reply = self._find_reply(time_s, step.parent)
+        if not reply:
+            reply = self._start_reply(time_s, step.parent, "")
         reply.parts.append(step)
-        reply.first_output_at = time_s if reply.first_output_at is None else reply.first_output_at
+        if reply.first_output_at is None:
+            reply.first_output_at = time_s
         reply.until = max(time_s, reply.until)
 
     def _add_other_step(self, time_s: float, step: SessionStep) -> None:
@@ -262,13 +268,18 @@ class RecordingTraceReader:
         """Return whether the recording lacks its end or has unreadable lines. Known after the last
         item.
         """
-        return not self._recording.reader.has_end or bool(self._recording.reader.skipped_lines)
+        if not self._recording.reader.has_end:
+            return True
+        return bool(self._recording.reader.skipped_lines)
 
     @property
     def model(self) -> str:
         """Return the model of the session, or ""."""
         name = str(self.trace.replies.init_fields.get("model") or "")
-        return "" if name == "unknown" else name  # an init that came before the model was known
+        # an init that came before the model was known
+        if name == "unknown":
+            return ""
+        return name
 
     @property
     def answering_vendor_name(self) -> str:
@@ -285,13 +296,16 @@ class RecordingTraceReader:
     def vendor_version(self) -> str:
         """Return the vendor's version, or "". A real claude's version is in its init."""
         is_passthrough = not self.trace.replies.init_fields.get("shim")
-        init_version: Any = (
-            self.trace.replies.init_fields.get("claude_code_version") if is_passthrough else ""
-        )
-        recorded_version = (
-            self.header.vendor_version if self.answering_vendor_name == self.header.vendor else ""
-        )
-        return recorded_version or str(init_version or "")
+        init_version: Any = ""
+        if is_passthrough:
+            init_version = self.trace.replies.init_fields.get("claude_code_version")
+        if self.answering_vendor_name == self.header.vendor:
+            recorded_version = self.header.vendor_version
+        else:
+            recorded_version = ""
+        if recorded_version:
+            return recorded_version
+        return str(init_version or "")
 
     def format_iso_time(self, time_s: float) -> str | None:
         """Return ISO 8601 in UTC to the millisecond, or None if the recording's beginning is
@@ -310,11 +324,9 @@ class RecordingTraceReader:
 
     def convert_to_unix_nanoseconds(self, time_s: float) -> int:
         """Return nanoseconds since 1970, or since the recording's beginning if that is unknown."""
-        start_us = (
-            0
-            if self._start_time is None
-            else (self._start_time - EPOCH) // timedelta(microseconds=1)
-        )
+        start_us = 0
+        if self._start_time is not None:
+            start_us = (self._start_time - EPOCH) // timedelta(microseconds=1)
         return min(max(start_us * 1000 + round(time_s * 1e9), 0), 2**63 - 1)
 
 
@@ -323,4 +335,6 @@ def _parse_time(text: str) -> datetime | None:
         time = datetime.fromisoformat(text)
     except ValueError:
         return None
-    return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
+    if time.tzinfo is None:
+        return time.replace(tzinfo=UTC)
+    return time.astimezone(UTC)

@@ -67,11 +67,10 @@ class _AtifDocument:
 
     def write_document(self) -> None:
         for agent, item in self._recording.read_trace_items():
-            trajectory = (
-                self._trajectories.setdefault(agent, _AgentTrajectory(agent))
-                if agent
-                else self._root
-            )
+            if agent:
+                trajectory = self._trajectories.setdefault(agent, _AgentTrajectory(agent))
+            else:
+                trajectory = self._root
             step = self._build_step(trajectory, item)
             if step is not None:
                 self._add_step(trajectory, step)
@@ -96,7 +95,8 @@ class _AtifDocument:
         for name, trajectory in self._trajectories.items():
             if trajectory.parent is None:
                 parent = self._trajectories.get(self._owner_by_call.get(name, ""), self._root)
-                parent = parent if self._can_nest(parent, trajectory) else self._root
+                if not self._can_nest(parent, trajectory):
+                    parent = self._root
                 trajectory.parent = parent
                 parent.children.append(trajectory)
                 reference = {
@@ -110,7 +110,8 @@ class _AtifDocument:
         """Return whether one trajectory may be nested in another: not in itself, whatever the ids
         are, and not too deep.
         """
-        depth, ancestor = child.height, parent
+        depth = child.height
+        ancestor = parent
         while ancestor is not self._root:
             depth += 1
             if ancestor is child or depth > MAX_DEPTH:
@@ -258,7 +259,9 @@ class _AtifDocument:
 
     def _build_timestamp(self, time_s: float) -> dict[str, Any]:
         timestamp = self._recording.format_iso_time(time_s)
-        return {} if timestamp is None else {"timestamp": timestamp}
+        if timestamp is None:
+            return {}
+        return {"timestamp": timestamp}
 
     # -- what is said once -------------------------------------------------------------------------
 
@@ -267,7 +270,9 @@ class _AtifDocument:
         agent: dict[str, Any] = {"name": name, "version": recording.vendor_version or "unknown"}
         if recording.model:
             agent["model_name"] = recording.model
-        tool_names = recording.trace.replies.init_fields.get("tools") if tools else None
+        tool_names = None
+        if tools:
+            tool_names = recording.trace.replies.init_fields.get("tools")
         if isinstance(tool_names, list) and tool_names:  # the stream has only their names
             agent["tool_definitions"] = [
                 {"type": "function", "function": {"name": each}}
@@ -295,7 +300,8 @@ class _AtifDocument:
         return metrics | {"total_steps": self._root.step_count, "extra": extra}
 
     def _build_extra(self) -> dict[str, Any]:
-        header, totals = self._recording.header, self._recording.trace.totals
+        header = self._recording.header
+        totals = self._recording.trace.totals
         extra: dict[str, Any] = {
             "exported_by": f"claude-shim {__version__}",
             "recorded_by": header.shim,
@@ -327,10 +333,8 @@ def _build_token_counts(
     """Build the token counts. The format counts cached tokens as input; Claude counts them
     separately.
     """
-    cache_reads, cache_writes = (
-        usage.get("cache_read_input_tokens", 0),
-        usage.get("cache_creation_input_tokens", 0),
-    )
+    cache_reads = usage.get("cache_read_input_tokens", 0)
+    cache_writes = usage.get("cache_creation_input_tokens", 0)
     counts: dict[str, Any] = {}
     if "input_tokens" in usage or cache_reads or cache_writes:
         counts[prompt] = usage.get("input_tokens", 0) + cache_reads + cache_writes

@@ -113,17 +113,22 @@ def build_step_json(step_view: SessionStepView, max_tree_bytes: int) -> tuple[di
     if step_view.kind in MARKDOWN_KINDS and step_view.text:
         del step["text"]
         text = step_view.text.format_text()
-        trees = build_markdown_tree(text) if max_tree_bytes > 0 else []
+        trees = []
+        if max_tree_bytes > 0:
+            trees = build_markdown_tree(text)
         tree_bytes = len(orjson.dumps(trees))
         if not trees or tree_bytes > max_tree_bytes:
-            trees, tree_bytes = [["div", {"class": "said"}, text]], 0
+            trees = [["div", {"class": "said"}, text]]
+            tree_bytes = 0
         step["trees"] = trees
     return {name: value for name, value in step.items() if value or name == "at"}, tree_bytes
 
 
 def _encode_value(value: Any) -> Any:
     if isinstance(value, TruncatedText):
-        return list(value) if value.omitted_chars else value.head
+        if value.omitted_chars:
+            return list(value)
+        return value.head
     if isinstance(value, list):
         return [[name, _encode_value(inner)] for name, inner in value]
     return value
@@ -170,7 +175,9 @@ def _get_environment(folder: str) -> Environment:
 
 
 def _make_printable(value: object) -> str:
-    return value if isinstance(value, Markup) else escape_control_chars(value)
+    if isinstance(value, Markup):
+        return value
+    return escape_control_chars(value)
 
 
 def read_page_asset(name: str) -> bytes:

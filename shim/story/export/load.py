@@ -27,12 +27,15 @@ def load_recording(path: str, *, redact: bool) -> LoadedRecording:
     read.
     """
     recording = Recording(path)
-    export, reader = SessionExport(redact=redact), RecordedSessionStepReader(recording.header)
+    export = SessionExport(redact=redact)
+    reader = RecordedSessionStepReader(recording.header)
     for time_s, change in reader.read_step_changes(recording):
         export.add_step_change(time_s, change)
     header = recording.header
     # In a fallback list, a later vendor may have answered.
-    vendor = reader.story.vendor or header.vendor
+    vendor = reader.story.vendor
+    if not vendor:
+        vendor = header.vendor
     source = {
         "vendor": export.format_field_value(vendor),
         "version": export.format_field_value(

@@ -48,7 +48,8 @@ def write_recording_export(path: str, write: Callable[[bytes], None], *, redact:
     read.
     """
     recording = load_recording(path, redact=redact)
-    head, foot = "".join(_format_head(recording)), "".join(_format_foot(recording))
+    head = "".join(_format_head(recording))
+    foot = "".join(_format_foot(recording))
     remaining_chars = MAX_BODY_CHARS - len(head) - len(foot) - len(OMITTED_NOTE)
     parts: list[str] = []
     for step in recording.export.steps:
@@ -116,7 +117,9 @@ def _format_step(step: SessionStepView) -> str:
     text = "\n".join(lines)
     for _ in range(step.depth):
         text = "\n".join(_quote_lines(text))
-    return f"{text}\n\n" if lines else ""
+    if lines:
+        return f"{text}\n\n"
+    return ""
 
 
 def _format_prompt(step: SessionStepView) -> list[str]:
@@ -136,8 +139,12 @@ def _format_thinking(step: SessionStepView) -> list[str]:
 
 
 def _format_call(step: SessionStepView) -> list[str]:
-    duration_text = f" · {format_duration((step.until - step.at) / 1000)}" if step.until else ""
-    outcome = "" if step.outcome == "ok" else f" · {step.outcome or 'running'}"
+    duration_text = ""
+    if step.until:
+        duration_text = f" · {format_duration((step.until - step.at) / 1000)}"
+    outcome = ""
+    if step.outcome != "ok":
+        outcome = f" · {step.outcome or 'running'}"
     title = (
         f"{OUTCOME_SIGNS.get(step.outcome, '…')} <b>{escape_markdown(step.name)}</b>"
         f"{_format_code(step.main)}{outcome}{duration_text}"
@@ -162,11 +169,11 @@ def _format_fields(step: SessionStepView) -> Iterator[str]:
 
 
 def _format_question(step: SessionStepView) -> list[str]:
-    title, body = (
-        f"? May <b>{escape_markdown(step.name)}</b> run?{_format_code(step.main)}",
-        [*_format_fields(step)],
-    )
-    return _format_details(title, body[1:]) if body else [title]
+    title = f"? May <b>{escape_markdown(step.name)}</b> run?{_format_code(step.main)}"
+    body = [*_format_fields(step)]
+    if body:
+        return _format_details(title, body[1:])
+    return [title]
 
 
 def _format_answer(step: SessionStepView) -> list[str]:
@@ -223,8 +230,12 @@ def _format_details(title: str, body: list[str], *, is_open: bool = False) -> li
 
 
 def _format_code(text: str) -> str:
-    short_text = text if len(text) <= MAX_CODE_CHARS else f"{text[:MAX_CODE_CHARS]}…"
-    return f" <code>{escape_markdown(short_text)}</code>" if text else ""
+    short_text = text
+    if len(text) > MAX_CODE_CHARS:
+        short_text = f"{text[:MAX_CODE_CHARS]}…"
+    if text:
+        return f" <code>{escape_markdown(short_text)}</code>"
+    return ""
 
 
 # -- untrusted text --------------------------------------------------------------------------------
@@ -265,7 +276,8 @@ def sanitize_markdown(text: str) -> str:
         if fence_match is None:
             output_lines.append(_sanitize_line(line))
             continue
-        sign, code_lines = fence_match[1], list[str]()
+        sign = fence_match[1]
+        code_lines = list[str]()
         for code_line in lines:
             stripped = code_line.strip()
             if stripped.startswith(sign) and not stripped.strip(sign[0]):
@@ -287,10 +299,12 @@ def sanitize_markdown(text: str) -> str:
 
 def _sanitize_line(line: str) -> str:
     """Sanitize a line outside of fences. Code spans do not change."""
-    parts, position = list[str](), 0
+    parts = list[str]()
+    position = 0
     while (match := _UNWANTED_MARKDOWN.search(line, position)) is not None:
         parts.append(line[position : match.start()])
-        sign, position = match[0], match.end()
+        sign = match[0]
+        position = match.end()
         if sign == "`":
             span, position = _extract_code_span(line, match.start())
             parts.append(span)
@@ -299,7 +313,8 @@ def _sanitize_line(line: str) -> str:
             is_sign = escaped.isascii() and not escaped.isalnum() and not escaped.isspace()
             parts.append(_encode_entities(escaped or sign) if is_sign else _encode_entities(sign))
             parts.append(ZERO_WIDTH_SPACE if escaped in ("@", "#") else "")
-            position += len(escaped) if is_sign else 0
+            if is_sign:
+                position += len(escaped)
         elif sign == "://":
             # GitHub's redirect, which leaves no reference on the linked page
             parts.append("://redirect.")

@@ -45,8 +45,12 @@ def write_recording_export(path: str, write: WriteFunction, *, redact: bool) -> 
     or if no vendor here can translate it.
     """
     recording = Recording(path)
-    redacting_writer = _RedactingWriter(write) if redact else None
-    write_line = write if redacting_writer is None else redacting_writer.feed
+    redacting_writer = None
+    if redact:
+        redacting_writer = _RedactingWriter(write)
+    write_line = write
+    if redacting_writer is not None:
+        write_line = redacting_writer.feed
     invocation = parse_recorded_invocation(recording.header)
     if invocation.output_format == "stream-json" and recording.header.dialect == "claude":
         for record in recording.read_records():

@@ -60,7 +60,8 @@ def send_recording_spans(path: str, endpoint: str, *, redact: bool, content: boo
         )
 
     exporter = OTLPSpanExporter(endpoint=url, timeout=REQUEST_TIMEOUT_S)
-    batch, sent_count = list[ReadableSpan](), 0
+    batch = list[ReadableSpan]()
+    sent_count = 0
 
     def send_batch() -> None:
         nonlocal sent_count
@@ -91,4 +92,6 @@ def _resolve_url(endpoint: str) -> str:
             f"{escape_control_chars(endpoint)!r} is not an http or https URL",
             hint="--endpoint http://localhost:4318",
         )
-    return urlunsplit(parts._replace(path=TRACES_PATH)) if parts.path in ("", "/") else endpoint
+    if parts.path in ("", "/"):
+        return urlunsplit(parts._replace(path=TRACES_PATH))
+    return endpoint

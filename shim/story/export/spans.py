@@ -25,7 +25,9 @@ from shim.story.replies import ModelReply, RecordingTraceReader
 
 SCHEMA_URL = "https://opentelemetry.io/schemas/1.41.0"
 SCOPE_NAME = "claude-shim"
-KIND_INTERNAL, KIND_CLIENT = 1, 3  # span kinds
+# span kinds
+KIND_INTERNAL = 1
+KIND_CLIENT = 3
 MAX_SPAN_EVENTS = 100  # of a span: notes
 MAX_CALLERS = 10_000  # calls of a session that may have started an agent
 AGENT_TOOLS = ("Task", "Agent")  # Claude's tools that start agents
@@ -120,17 +122,13 @@ class OtelSpanBuilder:
         if self._open_turn is not None:
             yield self._end_turn(last_time_s, None)
         for agent_id, nested in self._nested_agents.items():
-            agent_name, agent_call = (
-                self._find_agent_name(agent_id),
-                self._agent_calls.get(agent_id),
-            )
+            agent_name = self._find_agent_name(agent_id)
+            agent_call = self._agent_calls.get(agent_id)
             attributes = self._build_common_attributes("invoke_agent", agent_name)
             interval_s = (nested.start_s, nested.end_s)
-            parent_key = (
-                agent_call.span_key
-                if agent_call is not None and agent_call.turn_number == nested.turn_number
-                else "turn"
-            )
+            parent_key = "turn"
+            if agent_call is not None and agent_call.turn_number == nested.turn_number:
+                parent_key = agent_call.span_key
             yield self._build_span(
                 nested.turn_number,
                 f"agent {agent_id}",
@@ -146,14 +144,15 @@ class OtelSpanBuilder:
     def _build_reply_spans(self, agent_id: str, reply: ModelReply) -> Iterator[OtelSpan]:
         if not agent_id or not self._finished_turns:
             self._ensure_turn(reply.at)
-        turn_number = self._finished_turns if self._open_turn is None else self._open_turn.number
-        nested = (
-            self._nested_agents.setdefault(
+        if self._open_turn is None:
+            turn_number = self._finished_turns
+        else:
+            turn_number = self._open_turn.number
+        nested = None
+        if agent_id:
+            nested = self._nested_agents.setdefault(
                 agent_id, _NestedAgent(turn_number, reply.at, reply.until)
             )
-            if agent_id
-            else None
-        )
         if nested is not None:  # it may run in the background, longer than its turn
             turn_number = nested.turn_number
             ends = [call.until for call in reply.tool_calls if call.until is not None]
@@ -194,24 +193,30 @@ class OtelSpanBuilder:
     def _end_turn(self, time_s: float, result: SessionStep | None) -> OtelSpan:
         """End the span of a turn. Without a `result` the recording was cut off."""
         turn = self._ensure_turn(time_s)
-        turn_number, self._open_turn = turn.number, None
+        turn_number = turn.number
+        self._open_turn = None
         self._finished_turns += 1
         if self._prompts:
             prompt_time_s, text = self._prompts.popleft()
             self._ensure_turn(max(prompt_time_s, time_s)).prompts.append(text)
-        fields: Mapping[str, Any] = {} if result is None else result.facts
+        fields: Mapping[str, Any] = {}
+        if result is not None:
+            fields = result.facts
         attributes = self._build_common_attributes(
             "invoke_agent", self._recording.answering_vendor_name
         )
         if self._recording.model:
             attributes["gen_ai.request.model"] = self._recording.model
         attributes |= _build_usage_attributes(fields.get("usage"))
-        cost, turns = fields.get("total_cost_usd"), fields.get("num_turns")
+        cost = fields.get("total_cost_usd")
+        turns = fields.get("num_turns")
         if isinstance(cost, int | float):
             attributes["shim.session.cost_usd"] = float(cost)
         if isinstance(turns, int):
             attributes["shim.turn.replies"] = turns
-        cause = "cut_off" if result is None else find_failure_cause(fields)
+        cause = "cut_off"
+        if result is not None:
+            cause = find_failure_cause(fields)
         if cause:
             attributes["error.type"] = cause
         if self._has_content:
@@ -219,11 +224,10 @@ class OtelSpanBuilder:
                 {"role": "user", "parts": [{"type": "text", "content": text}]}
                 for text in turn.prompts
             ]
-            attributes |= (
-                {"gen_ai.input.messages": self._dump_redacted(input_messages)}
-                if input_messages
-                else {}
-            )
+            if input_messages:
+                attributes |= {"gen_ai.input.messages": self._dump_redacted(input_messages)}
+            else:
+                attributes |= {}
             if result is not None and result.text:
                 parts = [{"type": "text", "content": result.text}]
                 answer = {
@@ -232,10 +236,8 @@ class OtelSpanBuilder:
                     "finish_reason": "error" if cause else "stop",
                 }
                 attributes["gen_ai.output.messages"] = self._dump_redacted([answer])
-        name, interval_s = (
-            f"invoke_agent {self._recording.answering_vendor_name}".strip(),
-            (turn.start_s, time_s),
-        )
+        name = f"invoke_agent {self._recording.answering_vendor_name}".strip()
+        interval_s = (turn.start_s, time_s)
         span = self._build_span(
             turn_number,
             "turn",
@@ -249,11 +251,14 @@ class OtelSpanBuilder:
         return span._replace(events=tuple(turn.events), dropped_events=turn.dropped_events)
 
     def _build_chat_span(self, agent_id: str, turn_number: int, reply: ModelReply) -> OtelSpan:
-        agent = (
-            self._find_agent_name(agent_id) if agent_id else self._recording.answering_vendor_name
-        )
+        if agent_id:
+            agent = self._find_agent_name(agent_id)
+        else:
+            agent = self._recording.answering_vendor_name
         attributes = self._build_common_attributes("chat", agent)
-        model = reply.model or self._recording.model
+        model = reply.model
+        if not model:
+            model = self._recording.model
         if model:
             attributes["gen_ai.request.model"] = self._recording.model or model
             attributes["gen_ai.response.model"] = model
@@ -270,15 +275,16 @@ class OtelSpanBuilder:
             )
         if self._has_content:
             input_messages = self._input_by_agent.pop(agent_id, None)
-            attributes |= (
-                {"gen_ai.input.messages": self._dump_redacted(input_messages)}
-                if input_messages
-                else {}
-            )
+            if input_messages:
+                attributes |= {"gen_ai.input.messages": self._dump_redacted(input_messages)}
+            else:
+                attributes |= {}
             attributes["gen_ai.output.messages"] = self._dump_redacted(
                 [_build_output_message(reply)]
             )
-        parent_key = f"agent {agent_id}" if agent_id else "turn"
+        parent_key = "turn"
+        if agent_id:
+            parent_key = f"agent {agent_id}"
         name = f"chat {attributes.get('gen_ai.request.model', '')}".strip()
         interval_s = (reply.at, reply.until)
         return self._build_span(
@@ -298,7 +304,8 @@ class OtelSpanBuilder:
             "gen_ai.tool.call.id": call.call,
             "gen_ai.tool.type": "function",
         }
-        key, kind = f"call {call.number}", call.input.get("subagent_type")
+        key = f"call {call.number}"
+        kind = call.input.get("subagent_type")
         if (call.call in self._nested_agents or kind or call.name in AGENT_TOOLS) and len(
             self._agent_calls
         ) < MAX_CALLERS:
@@ -317,8 +324,13 @@ class OtelSpanBuilder:
             "response": format_content_text(call.output),
         }
         self._add_input_message(agent_id, "tool", [response])
-        end_s = call.at if call.until is None else call.until
-        parent_key = f"agent {agent_id}" if agent_id else "turn"
+        if call.until is None:
+            end_s = call.at
+        else:
+            end_s = call.until
+        parent_key = "turn"
+        if agent_id:
+            parent_key = f"agent {agent_id}"
         name = f"execute_tool {call.name}"
         interval_s = (call.at, end_s)
         return self._build_span(
@@ -338,7 +350,8 @@ class OtelSpanBuilder:
         return (agent_call.agent_name if agent_call is not None else "") or "subagent"
 
     def _build_common_attributes(self, operation: str, agent: str) -> dict[str, AttributeValue]:
-        recording, model = self._recording, self._recording.model.rpartition("/")[2].lower()
+        recording = self._recording
+        model = self._recording.model.rpartition("/")[2].lower()
         provider = next(
             (name for prefix, name in PROVIDERS if model.startswith(prefix)),
             recording.answering_vendor_name,
@@ -371,10 +384,8 @@ class OtelSpanBuilder:
             self._recording.convert_to_unix_nanoseconds(time_s) for time_s in interval_s
         )
         redacted = {key: self._redact(value) for key, value in attributes.items()}
-        span_id, parent_id = (
-            self._compute_id(turn_number, key, 8),
-            self._compute_id(turn_number, parent_key, 8) if parent_key else b"",
-        )
+        span_id = self._compute_id(turn_number, key, 8)
+        parent_id = self._compute_id(turn_number, parent_key, 8) if parent_key else b""
         trace_id = self._compute_id(turn_number, "trace", 16)
         return OtelSpan(
             trace_id,
@@ -472,7 +483,7 @@ def _build_output_message(reply: ModelReply) -> dict[str, Any]:
             parts.append(
                 {"type": "reasoning" if part.kind == "thinking" else "text", "content": part.text}
             )
-    finish_reason = FINISH_REASONS.get(reply.stop_reason, reply.stop_reason) or (
-        "tool_call" if reply.tool_calls else "stop"
-    )
+    finish_reason = FINISH_REASONS.get(reply.stop_reason, reply.stop_reason)
+    if not finish_reason:
+        finish_reason = "tool_call" if reply.tool_calls else "stop"
     return {"role": "assistant", "parts": parts, "finish_reason": finish_reason}

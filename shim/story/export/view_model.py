@@ -39,7 +39,8 @@ MAX_FIELDS = 100  # of a call's arguments, or of an event
 MAX_FIELD_CHARS = 500
 MAX_GROWTH_POINTS = 120  # moments of a streamed text; more make a replay no smoother
 # the size of a step without its texts, and of a point of its growth
-STEP_OVERHEAD_CHARS, GROWTH_POINT_CHARS = 150, 12
+STEP_OVERHEAD_CHARS = 150
+GROWTH_POINT_CHARS = 12
 MAX_DEPTH = 4  # levels of nested agents; deeper ones are shown at this depth
 
 
@@ -59,11 +60,9 @@ class TruncatedText(NamedTuple):
 
     def format_text(self) -> str:
         """Return the text, with a note about the omitted part."""
-        return (
-            f"{self.head}\n… {self.omitted_chars:,} characters left out …\n{self.tail}"
-            if self.omitted_chars
-            else self.head
-        )
+        if self.omitted_chars:
+            return f"{self.head}\n… {self.omitted_chars:,} characters left out …\n{self.tail}"
+        return self.head
 
 
 EMPTY_TEXT = TruncatedText()
@@ -76,14 +75,17 @@ def truncate_text(text: TruncatedText, max_chars: int) -> TruncatedText:
     if text.char_count <= max_chars:
         return text
     head_chars = max_chars - max_chars // 4
-    full_text = text.head + text.tail if not text.omitted_chars else ""
+    full_text = ""
+    if not text.omitted_chars:
+        full_text = text.head + text.tail
     if full_text:
         return TruncatedText(
             full_text[:head_chars],
             len(full_text) - max_chars,
             full_text[len(full_text) - max_chars // 4 :],
         )
-    head, tail = text.head[:head_chars], text.tail[-(max_chars // 4) :]
+    head = text.head[:head_chars]
+    tail = text.tail[-(max_chars // 4) :]
     return TruncatedText(head, text.omitted_chars + text.char_count - len(head) - len(tail), tail)
 
 
@@ -179,15 +181,25 @@ class SessionExport:
 
     def sanitize_text(self, text: object) -> str:
         """Return a printable text without secrets."""
-        cleaned = text if isinstance(text, str) else "" if text is None else str(text)
-        cleaned = self._redactor.redact_text(cleaned) if self._redactor else cleaned
+        if isinstance(text, str):
+            cleaned = text
+        elif text is None:
+            cleaned = ""
+        else:
+            cleaned = str(text)
+        if self._redactor:
+            cleaned = self._redactor.redact_text(cleaned)
         return escape_control_chars(cleaned.replace("\r\n", "\n"))
 
     def format_field_value(self, value: object) -> str:
         """Return a short text as one line."""
-        text = value if isinstance(value, str) else format_single_line_value(self._redact(value))
+        text = value
+        if not isinstance(value, str):
+            text = format_single_line_value(self._redact(value))
         line = self.sanitize_text(text).replace("\n", " ⏎ ")
-        return line if len(line) <= MAX_FIELD_CHARS else f"{line[:MAX_FIELD_CHARS]}…"
+        if len(line) <= MAX_FIELD_CHARS:
+            return line
+        return f"{line[:MAX_FIELD_CHARS]}…"
 
     def _truncate_clean_text(self, text: object) -> TruncatedText:
         return truncate_text(TruncatedText(self.sanitize_text(text)), self.max_text_chars)
@@ -258,13 +270,19 @@ class SessionExport:
             step_view.above = self._step_and_depth_by_call.get(step.call, (0, 0))[0]
 
     def _redact(self, value: Any) -> Any:
-        return self._redactor.redact_value(value) if self._redactor else value
+        if self._redactor:
+            return self._redactor.redact_value(value)
+        return value
 
     def _end_step(self, step: SessionStep, open_step: "_OpenStep") -> None:
-        step_view, growth = open_step.step_view, open_step.growth
+        step_view = open_step.step_view
+        growth = open_step.growth
         if step.kind == "note":
             step = replace(step, name=self._redact(step.name), facts=self._redact(step.facts))
-        step_view.until = None if step.until is None else _to_ms(step.until)
+        if step.until is None:
+            step_view.until = None
+        else:
+            step_view.until = _to_ms(step.until)
         step_view.outcome, step_view.text = (
             step.outcome,
             self._truncate_clean_text(
@@ -272,7 +290,9 @@ class SessionExport:
             ),
         )
         if growth:
-            full_size = growth[-1][1] or 1
+            full_size = growth[-1][1]
+            if not full_size:
+                full_size = 1
             step_view.growth = [
                 (time_s - step_view.at, 1000 * size // full_size) for time_s, size in growth
             ]
@@ -298,22 +318,23 @@ class SessionExport:
         self, step: SessionStep, step_view: SessionStepView, tool_input: Mapping[str, Any]
     ) -> None:
         old_text = as_dict(step.extra).get("originalFile")
-        context_lines = FULL_CONTEXT_LINES if step.kind == "question" else CONTEXT_LINES
+        context_lines = CONTEXT_LINES
+        if step.kind == "question":
+            context_lines = FULL_CONTEXT_LINES
         difference = build_tool_call_diff(
             step.name, tool_input, self._redact(old_text), context_lines=context_lines
         )
-        diffed_names = (
-            list_arguments_fully_shown_in_diff(step.name, tool_input) if difference else frozenset()
-        )
+        if difference:
+            diffed_names = list_arguments_fully_shown_in_diff(step.name, tool_input)
+        else:
+            diffed_names = frozenset()
         step_view.diff = self._truncate_clean_text(difference)
         visible_arguments = [
             (name, value) for name, value in tool_input.items() if name not in diffed_names
         ]
-        remaining = (
-            [("…", dict(visible_arguments[MAX_FIELDS:]))]
-            if len(visible_arguments) > MAX_FIELDS
-            else []
-        )
+        remaining = []
+        if len(visible_arguments) > MAX_FIELDS:
+            remaining = [("…", dict(visible_arguments[MAX_FIELDS:]))]
         step_view.fields = [
             (
                 self.format_field_value(name),
@@ -358,12 +379,15 @@ def _to_ms(seconds: float) -> int:
 
 def _find_first_line(text: str) -> str:
     line = next((line.strip() for line in text.splitlines() if line.strip()), "")
-    return line if len(line) <= MAX_FIELD_CHARS else f"{line[:MAX_FIELD_CHARS]}…"
+    if len(line) <= MAX_FIELD_CHARS:
+        return line
+    return f"{line[:MAX_FIELD_CHARS]}…"
 
 
 def _add_growth(growth: list[tuple[int, int]], time_ms: int, size: int) -> None:
     """Add a point of a text's growth. If there are too many, drop every second one."""
-    size += growth[-1][1] if growth else 0
+    if growth:
+        size += growth[-1][1]
     growth.append((time_ms, size))
     if len(growth) > 2 * MAX_GROWTH_POINTS:
         del growth[: len(growth) - 1 : 2]

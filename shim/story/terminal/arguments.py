@@ -90,11 +90,9 @@ def format_text_on_one_line(text: str) -> str:
 
 def truncate_argument_line(text: str) -> str:
     omitted_chars = len(text) - MAX_ARGUMENT_CHARS
-    return (
-        text
-        if omitted_chars <= 0
-        else f"{text[:MAX_ARGUMENT_CHARS]}… ({omitted_chars} more characters)"
-    )
+    if omitted_chars <= 0:
+        return text
+    return f"{text[:MAX_ARGUMENT_CHARS]}… ({omitted_chars} more characters)"
 
 
 # -- what a call asks ------------------------------------------------------------------------------
@@ -126,7 +124,9 @@ def parse_form_questions(tool_input: Mapping[str, Any]) -> list[FormQuestion]:
 
 def _summarize_question(question: FormQuestion) -> str:
     labels = " · ".join(label for label, _ in question.options)
-    return f"{question.text} ({labels})" if labels else question.text
+    if labels:
+        return f"{question.text} ({labels})"
+    return question.text
 
 
 def _parse_options(options: Any) -> list[tuple[str, str]]:
@@ -144,28 +144,31 @@ def render_tool_call_details(step: SessionStep) -> list[Text]:
     """Render everything about a call that its one line leaves out; for a call that asks a person,
     its questions.
     """
-    questions = parse_form_questions(step.input) if step.name == QUESTION_TOOL else []
+    questions = []
+    if step.name == QUESTION_TOOL:
+        questions = parse_form_questions(step.input)
     all_lines = [line for question in questions for line in _render_question(*question)]
     if not questions or not has_only_question_texts_and_options(step.input):
         all_lines += _render_arguments(step)
-    lines, total_chars = list[Text](), 0
+    lines = list[Text]()
+    total_chars = 0
     for line in all_lines:
         total_chars += len(line)
         if total_chars <= MAX_CALL_CHARS:
             lines.append(line)
     rendered_chars = sum(map(len, lines))
-    return (
-        lines
-        if rendered_chars == total_chars
-        else [*lines, Text(TOO_LONG_NOTE.format(more=total_chars - rendered_chars), style="red")]
-    )
+    if rendered_chars == total_chars:
+        return lines
+    return [*lines, Text(TOO_LONG_NOTE.format(more=total_chars - rendered_chars), style="red")]
 
 
 def _render_arguments(step: SessionStep) -> Iterator[Text]:
-    edit_lines, short_text = find_edit_diff_lines(step), format_arguments(step.input)
-    hidden = (
-        list_arguments_fully_shown_in_diff(step.name, step.input) if edit_lines else frozenset()
-    )
+    edit_lines = find_edit_diff_lines(step)
+    short_text = format_arguments(step.input)
+    if edit_lines:
+        hidden = list_arguments_fully_shown_in_diff(step.name, step.input)
+    else:
+        hidden = frozenset()
     main = next((name for name in MAIN_ARGUMENTS if isinstance(step.input.get(name), str)), "")
     for name, value in sorted(step.input.items(), key=lambda item: item[0] not in MAIN_ARGUMENTS):
         if name in hidden:

@@ -32,7 +32,9 @@ def open_console() -> Console:
 def open_table_console() -> Console:
     """Open a console with the terminal's width, or in a pipe with the table's width."""
     console = Console(highlight=False)
-    return console if console.is_terminal else Console(highlight=False, width=PIPE_COLUMNS)
+    if console.is_terminal:
+        return console
+    return Console(highlight=False, width=PIPE_COLUMNS)
 
 
 def format_single_line(text: object) -> str:
@@ -61,7 +63,9 @@ def print_line(text: str) -> None:
 def show_status(message: str) -> AbstractContextManager[object]:
     """Show a line on a terminal that states what takes so long."""
     console = Console(stderr=True)
-    return console.status(message) if console.is_terminal else nullcontext()
+    if console.is_terminal:
+        return console.status(message)
+    return nullcontext()
 
 
 def print_json(value: object) -> None:
@@ -72,9 +76,8 @@ def check_option_value(allowed: Collection[str], value: str | None, option: str)
     """Raise a usage error unless the value of an option is allowed or left out."""
     if value is not None and value not in allowed:
         choices = [*allowed]
-        advice = (
-            f"use {' or '.join(choices)}"
-            if len(choices) < 3
-            else f"use one of {', '.join(choices)}"
-        )
+        if len(choices) < 3:
+            advice = f"use {' or '.join(choices)}"
+        else:
+            advice = f"use one of {', '.join(choices)}"
         raise typer.BadParameter(f"{value!r} is unknown: {advice}", param_hint=option)

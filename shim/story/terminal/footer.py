@@ -11,7 +11,9 @@ from typing import NamedTuple
 from rich.console import Console, RenderableType
 from rich.segment import Segment, Segments
 
-_HIDE_CURSOR, _SHOW_CURSOR = "\x1b[?25l", "\x1b[?25h"  # the cursor
+# the cursor
+_HIDE_CURSOR = "\x1b[?25l"
+_SHOW_CURSOR = "\x1b[?25h"
 _ERASE_TO_END = "\x1b[J"  # from the cursor to the end of the screen
 # lines of the screen that stay above, or the terminal scrolls what has to be erased
 _RESERVED_ROWS = 1
@@ -52,9 +54,13 @@ class TerminalFooter:
         ]
         with self._console.capture() as captured:
             self._console.print(Segments(_join_rows(rows)), end="")
-        row_widths = [Segment.get_line_length(row) for row in rows] or [0]
+        row_widths = [Segment.get_line_length(row) for row in rows]
+        if not row_widths:
+            row_widths = [0]
         # it stays on a row that is full
-        position = cursor or InputCursor(0, min(row_widths[-1], self._console.width - 1))
+        position = cursor
+        if not position:
+            position = InputCursor(0, min(row_widths[-1], self._console.width - 1))
         if cursor is not None:
             position = InputCursor(min(cursor.rows_from_last, len(row_widths) - 1), cursor.column)
         text = captured.get() + (
@@ -63,13 +69,18 @@ class TerminalFooter:
         if text == self._drawn_text and not self._pending_output and row_widths == self._row_widths:
             return
         erase_text = self._format_erase()
-        self._drawn_text, self._row_widths, self._cursor = text, row_widths, position
+        self._drawn_text = text
+        self._row_widths = row_widths
+        self._cursor = position
         self._write(_HIDE_CURSOR + erase_text + "".join(self._pending_output) + text)
 
     def erase(self) -> None:
         """Erase the footer. The output above it stays."""
-        erase_text = self._format_erase() + _SHOW_CURSOR if self._row_widths else ""
-        self._drawn_text, self._row_widths = "", []
+        erase_text = ""
+        if self._row_widths:
+            erase_text = self._format_erase() + _SHOW_CURSOR
+        self._drawn_text = ""
+        self._row_widths = []
         self._write(erase_text + "".join(self._pending_output))
 
     def _format_erase(self) -> str:
@@ -97,11 +108,16 @@ class TerminalFooter:
 def _join_rows(rows: Sequence[list[Segment]]) -> list[Segment]:
     joined = list[Segment]()
     for row in rows:
-        joined += [Segment.line(), *row] if joined or row is not rows[0] else row
+        if joined or row is not rows[0]:
+            joined += [Segment.line(), *row]
+        else:
+            joined += row
     return joined
 
 
 def _format_cursor_move(cursor: InputCursor) -> str:
     """Return the codes that move from the end of the last row to the cursor."""
-    move_up = f"\x1b[{cursor.rows_from_last}A" if cursor.rows_from_last else ""
+    move_up = ""
+    if cursor.rows_from_last:
+        move_up = f"\x1b[{cursor.rows_from_last}A"
     return f"\r{move_up}" + (f"\x1b[{cursor.column}C" if cursor.column else "")

@@ -31,11 +31,9 @@ def find_pager_command(environment: Mapping[str, str]) -> list[str]:
         command = shlex.split(environment.get("PAGER", DEFAULT_PAGER))
     except ValueError:
         return []
-    return (
-        command
-        if command and command[0] not in NO_PAGER_VALUES and shutil.which(command[0])
-        else []
-    )
+    if command and command[0] not in NO_PAGER_VALUES and shutil.which(command[0]):
+        return command
+    return []
 
 
 @contextmanager
@@ -43,7 +41,9 @@ def open_pager(console: Console, *, enabled: bool = True) -> Iterator[Console]:
     """Open a console that writes into the user's pager. Without a terminal or a pager, return the
     given one.
     """
-    command = find_pager_command(os.environ) if enabled and console.is_terminal else []
+    command = []
+    if enabled and console.is_terminal:
+        command = find_pager_command(os.environ)
     if not command:
         yield console
         return

@@ -49,9 +49,9 @@ class RawRecordRenderer:
             cell = f"{arrow} {text}"
             self._print_row(time_text, *(("", cell) if of_child else (cell, "")), style)
             return
-        max_chars = (
-            max(self._console.width - 36, 20) if self._console.is_terminal else MAX_PLAIN_CHARS
-        )
+        max_chars = MAX_PLAIN_CHARS
+        if self._console.is_terminal:
+            max_chars = max(self._console.width - 36, 20)
         line = f"{time_text} {direction:>10}  {_truncate_line(text, MAX_FULL_CHARS if self._full else max_chars)}"
         self._print_line(line.rstrip(), style, soft_wrap=self._full)
 

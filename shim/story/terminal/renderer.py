@@ -207,7 +207,9 @@ class TerminalSessionRenderer:
         self._separate_from_last("thinking", step)
         lines = [line for line in escape_control_chars(step.text).split("\n") if line.strip()]
         duration_s = (step.until or step.at) - step.at
-        details = [f"{duration_s:.1f} s"] if duration_s >= 1 else []
+        details = []
+        if duration_s >= 1:
+            details = [f"{duration_s:.1f} s"]
         if not lines:
             thinking_text = "(thinking that is not shown)"
         elif self._thinking:
@@ -216,7 +218,8 @@ class TerminalSessionRenderer:
             thinking_text = lines[0][:MAX_ARGUMENT_CHARS] + (
                 "…" if len(lines[0]) > MAX_ARGUMENT_CHARS else ""
             )
-            details += [pluralize(len(lines) - 1, "more line")] if len(lines) > 1 else []
+            if len(lines) > 1:
+                details += [pluralize(len(lines) - 1, "more line")]
         text = Text("∴ ", style="dim").append(thinking_text, style="italic")
         self._screen.print_text(
             text.append(f"  ({', '.join(details)})" if details else ""), self._compute_indent(step)
@@ -247,7 +250,9 @@ class TerminalSessionRenderer:
         main_name = next(
             (name for name in MAIN_ARGUMENTS if isinstance(step.input.get(name), str)), None
         )
-        main = self._truncate_lines(step.input[main_name], MAX_ARGUMENT_LINES) if main_name else []
+        main = []
+        if main_name:
+            main = self._truncate_lines(step.input[main_name], MAX_ARGUMENT_LINES)
         others = [
             format_text_on_one_truncated_line(f"{name}: {format_argument(value)}")
             for name, value in step.input.items()
@@ -272,7 +277,9 @@ class TerminalSessionRenderer:
             return
         indent = self._compute_indent(step) + 2
         sign, style = _OUTCOME_SIGNS.get(step.outcome, ("?", ""))
-        parts = [] if step.outcome in ("ok", "failed") else [step.outcome]
+        parts = []
+        if step.outcome not in ("ok", "failed"):
+            parts = [step.outcome]
         if self._last_drawn != ("call", step.number):
             self._separate_from_last("outcome", step)
             parts.insert(0, format_tool_call(step))
@@ -288,7 +295,9 @@ class TerminalSessionRenderer:
         self._last_drawn = "outcome", step.number
 
     def _draw_diff(self, lines: list[DiffLine], indent: int) -> None:
-        limit = len(lines) if self._full else MAX_DIFF_LINES
+        limit = MAX_DIFF_LINES
+        if self._full:
+            limit = len(lines)
         for sign, text in lines[:limit]:
             if sign != "@":
                 self._screen.print_text(
@@ -313,16 +322,19 @@ class TerminalSessionRenderer:
             if step.outcome != "unanswered":
                 self._screen.print_text(Text("(no output)", style="dim"), indent)
             return
-        style = "red" if step.outcome == "failed" else "dim"
+        style = "dim"
+        if step.outcome == "failed":
+            style = "red"
         for line in self._truncate_lines(text, MAX_OUTPUT_LINES):
             self._screen.print_text(Text(line, style=style), indent)
 
     def _draw_question(self, step: SessionStep) -> None:
         if len(self._prompt_times) < MAX_OPEN_CALLS:
             self._prompt_times[step.call] = step.at
-        call_line = (
-            format_permission_request_call(step) if self._is_interactive else format_tool_call(step)
-        )
+        if self._is_interactive:
+            call_line = format_permission_request_call(step)
+        else:
+            call_line = format_tool_call(step)
         # Its call stands right above in full, and the question itself where the person types.
         if (
             self._screen.render_input is None
@@ -334,7 +346,9 @@ class TerminalSessionRenderer:
             if step.name == QUESTION_TOOL and (
                 self._is_interactive or has_only_question_texts_and_options(step.input)
             ):
-                question = "it asks you" if self._is_interactive else format_arguments(step.input)
+                question = "it asks you"
+                if not self._is_interactive:
+                    question = format_arguments(step.input)
             self._screen.print_text(
                 Text("? ", style="yellow").append(question), self._compute_indent(step)
             )
@@ -377,8 +391,11 @@ class TerminalSessionRenderer:
         """Return whether another client controls the session than before. That one takes or
         releases control is not shown.
         """
-        previous, self._last_controller = self._last_controller, client or self._last_controller
-        return bool(previous) and self._last_controller != previous
+        previous = self._last_controller
+        self._last_controller = client or self._last_controller
+        if not previous:
+            return False
+        return self._last_controller != previous
 
     def _draw_error(self, step: SessionStep) -> None:
         self._separate_from_last("error", step)
@@ -409,9 +426,9 @@ class TerminalSessionRenderer:
     # -- the layout --------------------------------------------------------------------------------
 
     def _compute_indent(self, step: SessionStep) -> int:
-        return (
-            INDENT_COLUMNS * min(self._depths.get(step.parent, 0), MAX_DEPTH) if step.parent else 0
-        )
+        if step.parent:
+            return INDENT_COLUMNS * min(self._depths.get(step.parent, 0), MAX_DEPTH)
+        return 0
 
     def _separate_from_last(self, kind: str, step: SessionStep) -> None:
         """Draw a blank line between two things that do not belong together."""
@@ -437,7 +454,8 @@ class TerminalSessionRenderer:
         all_lines = text.split("\n")
         if self._full:
             return all_lines
-        visible_lines, char_count = list[str](), 0
+        visible_lines = list[str]()
+        char_count = 0
         for line in all_lines[:max_lines]:
             visible_lines.append(truncate_argument_line(line))
             char_count += len(visible_lines[-1])

@@ -54,7 +54,9 @@ class TrailingSpaceFilter(NamedTuple):
 
 def _is_visible_space(style: Style | None) -> bool:
     """Return whether a space of this style is visible."""
-    return style is not None and bool(style.bgcolor or style.reverse or style.underline)
+    if style is None:
+        return False
+    return bool(style.bgcolor or style.reverse or style.underline)
 
 
 class TerminalScreen:
@@ -84,7 +86,9 @@ class TerminalScreen:
     @property
     def width(self) -> int:
         """Return the width of a bar, which is fixed without a terminal."""
-        return self._console.width if self.is_terminal else 100
+        if self.is_terminal:
+            return self._console.width
+        return 100
 
     def print_text(self, text: Text, indent: int = 0) -> None:
         """Print lines. A terminal wraps a long line at its indentation; elsewhere it stays long."""
@@ -147,9 +151,9 @@ class TerminalScreen:
                 or now - self._drawn_at >= MIN_REDRAW_SECONDS
             ):
                 self._drawn_at = now
-                typed = (
-                    None if self.render_input is None else self.render_input(self._console.width)
-                )
+                typed = None
+                if self.render_input is not None:
+                    typed = self.render_input(self._console.width)
                 self._footer.draw(
                     self._render_footer(typed), None if typed is None else typed.cursor
                 )
@@ -158,7 +162,9 @@ class TerminalScreen:
 
     @property
     def _has_footer(self) -> bool:
-        return not self._has_open_prompt and (self._is_waiting or self.render_input is not None)
+        if self._has_open_prompt:
+            return False
+        return self._is_waiting or self.render_input is not None
 
     def show_wait_message(self, message: str) -> None:
         if self._footer is not None and not self._has_open_prompt:
@@ -175,7 +181,8 @@ class TerminalScreen:
 
     def hide_wait_message(self) -> None:
         """Stop showing that something is awaited."""
-        self._preview, self._is_waiting = "", False
+        self._preview = ""
+        self._is_waiting = False
         if self._footer is not None and not self._has_footer:
             self._footer.erase()
 

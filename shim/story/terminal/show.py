@@ -63,7 +63,9 @@ def draw_recording(
 
     `is_running`: the session continues, so a missing end and missing answers are not reported.
     """
-    follower = RecordingFileFollower(path) if follow else None
+    follower = None
+    if follow:
+        follower = RecordingFileFollower(path)
     recording = Recording(path, follower.wait_for_more_data if follower is not None else None)
     if raw:
         renderer: RawRecordRenderer | _RecordingRenderer = RawRecordRenderer(console, full=full)
@@ -142,7 +144,9 @@ def format_recording_title(header: RecordingHeader) -> str:
     start_time = header.started[:19].replace("T", " ") + (
         " UTC" if header.started.endswith("Z") else ""
     )
-    shim_version = f"shim {header.shim}" if header.shim else ""
+    shim_version = ""
+    if header.shim:
+        shim_version = f"shim {header.shim}"
     parts = (vendor, header.cwd, start_time.strip(), shim_version, header.platform)
     return escape_control_chars(" · ".join(filter(None, parts))).replace("\n", " ")
 

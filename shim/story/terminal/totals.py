@@ -39,7 +39,8 @@ def render_turn_end(step: SessionStep, drawn_notes: Container[str] = ()) -> Iter
     fields = step.facts
     shim_fields = as_dict(fields.get("shim"))
     end_text, style = _describe_turn_end(fields)
-    replies, usage = fields.get("num_turns"), as_dict(fields.get("usage"))
+    replies = fields.get("num_turns")
+    usage = as_dict(fields.get("usage"))
     parts = [
         end_text,
         f"{replies} {'reply' if replies == 1 else 'replies'}"
@@ -84,7 +85,9 @@ def is_interrupted_turn(result_fields: Mapping[str, Any]) -> bool:
 def list_failure_reasons(result_fields: Mapping[str, Any]) -> Iterator[str]:
     """Return the reasons of a failed turn from its result, or none if a person interrupted it."""
     if result_fields.get("is_error") and not is_interrupted_turn(result_fields):
-        causes = as_list(result_fields.get("errors")) or [result_fields.get("result")]
+        causes = as_list(result_fields.get("errors"))
+        if not causes:
+            causes = [result_fields.get("result")]
         yield from (str(error)[:MAX_ERROR_CHARS] for error in causes if error)
 
 
@@ -97,7 +100,9 @@ def render_session_totals(
     totals = story.totals
     if totals.duration_s < MIN_BAR_SECONDS:
         return []
-    lines = [Text(_format_totals(totals))] if totals.turns > 1 else []
+    lines = []
+    if totals.turns > 1:
+        lines = [Text(_format_totals(totals))]
     if not has_output:
         return lines
     bar_columns = min(max(width - 2, MIN_BAR_COLUMNS), MAX_BAR_COLUMNS)
@@ -141,7 +146,8 @@ def render_timeline(timeline: ActivityTimeline, width: int) -> Text:
     A cell shows one activity. The rest of its time counts for the next cells, so that each activity
     gets as many cells as its time, however short its parts were.
     """
-    bar, deficits = Text(), [0.0] * len(ACTIVITIES)
+    bar = Text()
+    deficits = [0.0] * len(ACTIVITIES)
     for column in timeline.compute_activity_shares_by_column(width):
         deficits = [deficit + share for deficit, share in zip(deficits, column, strict=True)]
         largest = max(
