@@ -39,7 +39,9 @@ def read_prompt(
     """Return the prompt. Raise CliArgumentError if there is none, FrontendError if it cannot be
     passed to a program.
     """
-    prompt_argument = invocation.prompt or ""
+    prompt_argument = invocation.prompt
+    if not prompt_argument:
+        prompt_argument = ""
     piped_text = _read_piped_text(descriptor, bool(prompt_argument), max_bytes, recorder)
     prompt = "\n".join(part for part in (prompt_argument, piped_text) if part.strip())
     if not prompt:
@@ -63,7 +65,9 @@ def _check_text(prompt: str) -> None:
 
 def read_background_prompt(invocation: Invocation, descriptor: int, max_bytes: int) -> str:
     """Return the prompt of a background session, or "". An open stdin is waited for only shortly."""
-    prompt_argument = invocation.prompt or ""
+    prompt_argument = invocation.prompt
+    if not prompt_argument:
+        prompt_argument = ""
     piped_text = _read_piped_text(descriptor, True, max_bytes, None).rstrip("\r\n")
     prompt = "\n".join(part for part in (prompt_argument, piped_text) if part.strip())
     _check_text(prompt)
@@ -108,9 +112,9 @@ def _read_piped_text(
     parts: list[bytes] = []
     size_bytes = 0
     while True:
-        timeout_s = (
-            OPTIONAL_STDIN_TIMEOUT_S if has_prompt and not parts else REQUIRED_STDIN_TIMEOUT_S
-        )
+        timeout_s = REQUIRED_STDIN_TIMEOUT_S
+        if has_prompt and not parts:
+            timeout_s = OPTIONAL_STDIN_TIMEOUT_S
         ready, _, _ = select.select([descriptor], [], [], timeout_s)
         if not ready:
             if parts:

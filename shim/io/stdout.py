@@ -100,7 +100,9 @@ class Stdout:
 
         The rest of a cancelled call is written by the next call, so that no line is cut.
         """
-        pending = self._unwritten + data if self._unwritten else data
+        pending = data
+        if self._unwritten:
+            pending = self._unwritten + data
         view = memoryview(pending)
         try:
             while view:
@@ -181,9 +183,9 @@ class FrontendOutput:
             try:
                 await self._write_stream_lines(data)
             finally:
-                transcript_lines = (
-                    data if self._history_writer is None else self._history_writer.take_bytes()
-                )
+                transcript_lines = data
+                if self._history_writer is not None:
+                    transcript_lines = self._history_writer.take_bytes()
                 if self._transcript is not None and transcript_lines:
                     self._transcript.write_lines(transcript_lines)
 
@@ -193,7 +195,8 @@ class FrontendOutput:
         elif self._is_array and not self._has_ended:  # nothing may follow the end of an array
             items = data.rstrip(b"\n").replace(b"\n", b",")
             # a write that is cancelled goes on with the next
-            separator, self._has_started = b"," if self._has_started else b"[", True
+            separator = b"," if self._has_started else b"["
+            self._has_started = True
             await self.stdout.write(separator + items)
 
     async def finish_turn(self, turn: Turn) -> None:

@@ -38,7 +38,8 @@ MAX_ENTRYPOINT_CHARS = 64  # every line repeats it
 # The beginning of each file of the shim. Other programs' files begin differently and are not changed.
 FILE_PREFIX = b'{"parentUuid":null,"isSidechain":false,"shim":true,'
 
-_INIT_PREFIX, _SESSION_ID_KEY = b'{"type":"system","subtype":"init",', b'"session_id":"'
+_INIT_PREFIX = b'{"type":"system","subtype":"init",'
+_SESSION_ID_KEY = b'"session_id":"'
 
 
 # only so much of a transcript's end is searched for repeated messages
@@ -123,7 +124,8 @@ class Transcript:
             + b',"timestamp":"'
         )
         if self._pending_prompt is not None:
-            pending_prompt, self._pending_prompt = self._pending_prompt, None
+            pending_prompt = self._pending_prompt
+            self._pending_prompt = None
             self.write_prompt(*pending_prompt)
 
     def write_prompt(self, content: object, uuid: str | None = None) -> None:
@@ -164,7 +166,8 @@ class Transcript:
             return
         pieces: list[bytes] = []
         new_offsets: dict[bytes, int] = {}
-        offsets, size_bytes = self._usage_writer.offsets, 0
+        offsets = self._usage_writer.offsets
+        size_bytes = 0
         for line in list_message_line_spans(data):
             if not self._ensure_open():
                 return
@@ -195,7 +198,9 @@ class Transcript:
                 self._stop_writing(error.strerror or str(error))
 
     def _open_from_init(self, data: bytes) -> None:
-        start = 0 if data.startswith(_INIT_PREFIX) else data.find(b"\n" + _INIT_PREFIX) + 1
+        start = 0
+        if not data.startswith(_INIT_PREFIX):
+            start = data.find(b"\n" + _INIT_PREFIX) + 1
         id_start = data.find(_SESSION_ID_KEY, start) + len(_SESSION_ID_KEY)
         if data.startswith(_INIT_PREFIX, start) and id_start >= len(_SESSION_ID_KEY):
             self.open(data[id_start : id_start + UUID_CHARS].decode("ascii", "replace"))
@@ -262,7 +267,9 @@ class Transcript:
         session id.
         """
         original_id = os.path.basename(self._forked_from).removesuffix(".jsonl")
-        data = _read_end(self._forked_from) if original_id else b""
+        data = b""
+        if original_id:
+            data = _read_end(self._forked_from)
         # the original is missing, not written by the shim, or too long to be copied
         if not data.startswith(FILE_PREFIX):
             return
@@ -287,7 +294,10 @@ class Transcript:
         self._size_bytes = status.st_size
         tail = os.pread(descriptor, TAIL_BYTES, max(0, status.st_size - TAIL_BYTES))
         # Its last line may be cut: we were killed, or the disk was full.
-        self._missing_newline = b"" if tail.endswith(b"\n") else b"\n"
+        if tail.endswith(b"\n"):
+            self._missing_newline = b""
+        else:
+            self._missing_newline = b"\n"
         self._parent_uuid = find_last_message_uuid_as_json(tail)
 
     def _append_lines(self, pieces: list[bytes]) -> int:
@@ -337,18 +347,24 @@ def build_transcript_path(environment: Mapping[str, str], cwd: str, session_id: 
 
 def get_projects_dir(environment: Mapping[str, str], cwd: str) -> str:
     """Return the folder of all transcripts, or "" if no home folder is known."""
-    home = environment.get("HOME") or os.path.expanduser("~")
-    config_dir = environment.get("CLAUDE_CONFIG_DIR") or (
-        os.path.join(home, ".claude") if os.path.isabs(home) else ""
-    )
-    return os.path.join(cwd, config_dir, "projects") if config_dir else ""
+    home = environment.get("HOME")
+    if not home:
+        home = os.path.expanduser("~")
+    config_dir = environment.get("CLAUDE_CONFIG_DIR")
+    if not config_dir:
+        config_dir = os.path.join(home, ".claude") if os.path.isabs(home) else ""
+    if config_dir:
+        return os.path.join(cwd, config_dir, "projects")
+    return ""
 
 
 def _open_folder(path: str, parent: int | None) -> int:
     """Open a folder of our user that not every user may write to. Below `parent` it must not be a
     link.
     """
-    nofollow_flag = 0 if parent is None else os.O_NOFOLLOW
+    nofollow_flag = 0
+    if parent is not None:
+        nofollow_flag = os.O_NOFOLLOW
     descriptor = os.open(
         path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | nofollow_flag, dir_fd=parent
     )

@@ -24,7 +24,8 @@ MAX_TITLE_CHARS = 200
 UUID_CHARS = 36
 MAX_MESSAGES = 64  # messages whose usage may still change
 
-_ASSISTANT_PREFIX, _USER_PREFIX = b'{"type":"assistant",', b'{"type":"user",'
+_ASSISTANT_PREFIX = b'{"type":"assistant",'
+_USER_PREFIX = b'{"type":"user",'
 _KIND_OFFSET = len(b'{"type":"')  # the byte where both differ
 _MAIN_CONVERSATION = b',"parent_tool_use_id":null,'  # not a subagent
 # a prompt that the stream repeats; it was written as the turn began
@@ -52,7 +53,8 @@ class TranscriptLineSpan(NamedTuple):
         """Return the three pieces to write, of which the second is the usage. `is_first`: the line
         is the first of its message.
         """
-        start, end = self.start, self.end
+        start = self.start
+        end = self.end
         if not self.message_id:
             renamed = output_bytes[start + 1 : end].replace(
                 b',"tool_use_result":', b',"toolUseResult":'
@@ -128,17 +130,19 @@ def list_message_line_spans(data: bytes) -> Iterator[TranscriptLineSpan]:
     Most lines are fragments. One byte of each is compared, which is faster than a search for the
     others.
     """
-    position, size = 0, len(data)
+    position = 0
+    size = len(data)
     while position < size - _KIND_OFFSET:
-        end = data.find(b"\n", position) + 1 or size
+        end = data.find(b"\n", position) + 1
+        if not end:
+            end = size
         kind = data[position + _KIND_OFFSET]
         if kind == _ASSISTANT_PREFIX[_KIND_OFFSET]:
             is_message = data.startswith(_ASSISTANT_PREFIX, position)
         elif kind == _USER_PREFIX[_KIND_OFFSET]:
-            is_message = (
-                data.startswith(_USER_PREFIX, position)
-                and data.find(_REPLAY_MEMBER, position, end) < 0
-            )
+            is_message = False
+            if data.startswith(_USER_PREFIX, position):
+                is_message = data.find(_REPLAY_MEMBER, position, end) < 0
         else:
             is_message = False
         if (
@@ -181,7 +185,9 @@ def _format_hash(code_units: list[int]) -> str:
     while value:
         value, digit = divmod(value, 36)
         digits = "0123456789abcdefghijklmnopqrstuvwxyz"[digit] + digits
-    return digits or "0"
+    if digits:
+        return digits
+    return "0"
 
 
 def list_user_message_uuids(data: bytes) -> list[str]:
@@ -209,7 +215,9 @@ def find_last_message_uuid_as_json(transcript_tail: bytes) -> bytes:
         transcript_tail.rfind(b'"uuid":"') + 8, transcript_tail.rfind(b'"leafUuid":"') + 12
     )
     uuid = transcript_tail[uuid_start : uuid_start + UUID_CHARS].decode("ascii", "replace")
-    return dump_json(uuid) if canonicalize_uuid(uuid) else b"null"
+    if canonicalize_uuid(uuid):
+        return dump_json(uuid)
+    return b"null"
 
 
 def extract_prompt_title(content: object) -> str:

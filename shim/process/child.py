@@ -189,11 +189,9 @@ class Child:
 
         A child that was sent SIGTERM before is not interrupted any more.
         """
-        steps = (
-            []
-            if first_signal == "SIGTERM" or self._was_terminated
-            else [(first_signal, self._interrupt_timeout_s or INTERRUPT_TIMEOUT_S)]
-        )
+        steps = []
+        if not (first_signal == "SIGTERM" or self._was_terminated):
+            steps = [(first_signal, self._interrupt_timeout_s or INTERRUPT_TIMEOUT_S)]
         await self._escalate_signals(
             [*steps, ("SIGTERM", TERMINATE_TIMEOUT_S), ("SIGKILL", KILL_TIMEOUT_S)]
         )

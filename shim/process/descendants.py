@@ -111,15 +111,21 @@ def _list_child_pids(pid: int) -> list[int]:
 
 def _read_start_time(pid: int) -> bytes:
     fields = _read_stat_fields(pid)
-    return fields[_START_TIME_FIELD] if fields else b""
+    if fields:
+        return fields[_START_TIME_FIELD]
+    return b""
 
 
 # of the facts behind a process's name (proc(5))
-_STATE_FIELD, _GROUP_FIELD, _START_TIME_FIELD = 0, 2, 19
+_STATE_FIELD = 0
+_GROUP_FIELD = 2
+_START_TIME_FIELD = 19
 
 
 def _read_stat_fields(pid: int) -> list[bytes]:
     with contextlib.suppress(OSError), open(f"/proc/{pid}/stat", "rb") as file:
         fields = file.read().rpartition(b")")[2].split()
-        return fields if len(fields) > _START_TIME_FIELD else []
+        if len(fields) > _START_TIME_FIELD:
+            return fields
+        return []
     return []

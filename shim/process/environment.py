@@ -22,7 +22,9 @@ _CLAUDE_PREFIXES = ("CLAUDE_CODE_", "CLAUDE_AGENT_SDK_")
 def parse_shim_depth(environment: Mapping[str, str]) -> int:
     """Return how many drop-ins are above this one."""
     text = environment.get(DEPTH_VARIABLE, "0")
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 4 else MAX_DEPTH
+    if text.isascii() and text.isdigit() and len(text) < 4:
+        return int(text)
+    return MAX_DEPTH
 
 
 def build_child_environment(
@@ -76,11 +78,11 @@ def is_sdk_rejecting_unknown_messages(environment: Mapping[str, str]) -> bool:
     if not environment.get("CLAUDE_CODE_ENTRYPOINT", "").startswith("sdk-py"):
         return False
     version = environment.get("CLAUDE_AGENT_SDK_VERSION", "").split(".")
-    return (
-        len(version) == 3
-        and all(map(str.isdigit, version))
-        and tuple(map(int, version)) <= LAST_STRICT_SDK_VERSION
-    )
+    if len(version) != 3:
+        return False
+    if not all(map(str.isdigit, version)):
+        return False
+    return tuple(map(int, version)) <= LAST_STRICT_SDK_VERSION
 
 
 def get_working_directory() -> str:

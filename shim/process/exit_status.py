@@ -26,7 +26,9 @@ def parse_exit_status(text: str) -> "ChildExit":
 
     if text.lstrip("-").isdigit():
         code = int(text)
-        return ChildExit(code=code) if code >= 0 else ChildExit(signal=format_signal_name(-code))
+        if code >= 0:
+            return ChildExit(code=code)
+        return ChildExit(signal=format_signal_name(-code))
     signal_name = "SIG" + text.upper().removeprefix("SIG")
     if signal_name not in signal.Signals.__members__:
         raise ValueError(f"{text!r} is neither an exit code nor the name of a signal")

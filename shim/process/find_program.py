@@ -25,7 +25,9 @@ def find_program(
     adapter: Adapter, settings: VendorSettings, environment: Mapping[str, str], cwd: str
 ) -> str:
     """Return the absolute path of a vendor's program. Raise VendorError if it cannot be found."""
-    configured = environment.get("SHIM_BIN") or settings.bin
+    configured = environment.get("SHIM_BIN")
+    if not configured:
+        configured = settings.bin
     if configured:
         path = _resolve_program(configured, environment, cwd)
         if path is None:
@@ -38,11 +40,9 @@ def find_program(
     for name in adapter.programs:
         for path in list_program_candidates(name, environment, cwd):
             return path
-    install_hint = (
-        f"install it (`{adapter.cli.install_command}`)"
-        if adapter.cli.install_command
-        else "install it"
-    )
+    install_hint = "install it"
+    if adapter.cli.install_command:
+        install_hint = f"install it (`{adapter.cli.install_command}`)"
     raise VendorError(
         f"{adapter.name}: no program called {' or '.join(adapter.programs)} was found on PATH",
         hint=f"{install_hint}, or name it with SHIM_BIN, or with [vendors.{adapter.name}] bin in "
@@ -54,7 +54,9 @@ def _resolve_program(program: str, environment: Mapping[str, str], cwd: str) -> 
     if program.startswith("~/"):
         program = os.path.join(environment.get("HOME") or os.path.expanduser("~"), program[2:])
     if os.path.isabs(program):
-        return program if os.path.isfile(program) else None
+        if os.path.isfile(program):
+            return program
+        return None
     if os.sep in program:
         raise FrontendError(
             f"the program {program} is a relative path; it must be absolute, ~/… or a bare name"
@@ -117,7 +119,9 @@ def _check_path_entries(environment: Mapping[str, str], cwd: str) -> Iterator[tu
 
 
 def _is_inside(path: str, directory: str) -> bool:
-    return path == directory or path.startswith(directory.rstrip(os.sep) + os.sep)
+    if path == directory:
+        return True
+    return path.startswith(directory.rstrip(os.sep) + os.sep)
 
 
 def is_drop_in_script(path: str) -> bool:
@@ -233,4 +237,8 @@ def _may_contain_key(path: str, key: str) -> bool:
             data = file.read(MAX_SETTINGS_BYTES + 1)
     except OSError:
         return False  # the vendor cannot read the file either
-    return key.encode() in data or b"\\u" in data or len(data) > MAX_SETTINGS_BYTES
+    if key.encode() in data:
+        return True
+    if b"\\u" in data:
+        return True
+    return len(data) > MAX_SETTINGS_BYTES

@@ -131,7 +131,9 @@ def read_drop_in_settings(path: str) -> tuple[str, dict[str, str]]:
             text = file.read(MAX_SCRIPT_BYTES).decode("utf-8", "replace")
         # in JavaScript the script is a string
         _, separator, line = text.partition(JAVASCRIPT_PREFIX)
-        script_text = json.JSONDecoder().raw_decode(line)[0] if separator else text
+        script_text = text
+        if separator:
+            script_text = json.JSONDecoder().raw_decode(line)[0]
         args = shlex.split(str(script_text).rpartition("\nexec ")[2])
     except (OSError, ValueError):
         return "", {}
@@ -178,7 +180,9 @@ def _has_bytecode(source_path: str) -> bool:
         number & 0xFFFFFFFF for number in (int(status.st_mtime), status.st_size)
     )
     expected_stamp = modified_s.to_bytes(4, "little") + size_bytes.to_bytes(4, "little")
-    return file_header[:4] == MAGIC_NUMBER and (is_hash_based or file_header[8:] == expected_stamp)
+    if file_header[:4] != MAGIC_NUMBER:
+        return False
+    return is_hash_based or file_header[8:] == expected_stamp
 
 
 def find_first_program_on_path(name: str, path_variable: str) -> str | None:

@@ -68,7 +68,10 @@ class ProgramProbe:
         self._environment = environment
         self._child_environment = dict(child_environment)
         self._help_text: str | None = None
-        self._timeout_s = PROBE_TIMEOUT_S if timeout_s is None else timeout_s
+        if timeout_s is None:
+            self._timeout_s = PROBE_TIMEOUT_S
+        else:
+            self._timeout_s = timeout_s
         self.failure = ""  # why the last question had no answer;
         # whether `failure` is the first line of an answer without a version
         self.has_answer = False
@@ -89,7 +92,9 @@ class ProgramProbe:
         turn, so it counts as one that does not know the flag.
         """
         help_text = self.get_help_text()
-        return flag in help_text or not (help_text.strip() or self._help_timed_out)
+        if flag in help_text:
+            return True
+        return not (help_text.strip() or self._help_timed_out)
 
     def get_help_text(self) -> str:
         """Return the help text, or ""."""
@@ -114,33 +119,32 @@ class ProgramProbe:
     def find_cached_version(self, version_probe: VersionProbe) -> str | None:
         """Return its version if an answer is stored. Nothing is started."""
         answer = self._load_answers(self._build_cache_key()).get(" ".join(version_probe.args))
-        return version_probe.parse_version(answer) if answer else None
+        if answer:
+            return version_probe.parse_version(answer)
+        return None
 
     def cache_models(self, model_probe: ModelProbe) -> None:
         """Store the models that the program reports, for `list_cached_models`."""
         if model_probe.args:
-            usual_timeout_s, self._timeout_s = (
-                self._timeout_s,
-                max(self._timeout_s, START_TIMEOUT_S),
-            )
+            usual_timeout_s = self._timeout_s
+            self._timeout_s = max(self._timeout_s, START_TIMEOUT_S)
             self.get_command_output(model_probe.args, refresh=True)
             self._timeout_s = usual_timeout_s
 
     def list_cached_models(self, model_probe: ModelProbe) -> list[str]:
         """Return its models if an answer is stored. Nothing is started."""
-        return (
-            model_probe.parse_models(
+        if model_probe.args:
+            return model_probe.parse_models(
                 self._load_answers(self._build_cache_key()).get(" ".join(model_probe.args), "")
             )
-            if model_probe.args
-            else []
-        )
+        return []
 
     def find_login_error(self, login_probe: LoginProbe) -> str | None:
         """Ask for its login, and return its text about a missing login, "" if it is logged in, or
         None if it does not answer (see `failure`).
         """
-        usual_timeout_s, self._timeout_s = self._timeout_s, max(self._timeout_s, START_TIMEOUT_S)
+        usual_timeout_s = self._timeout_s
+        self._timeout_s = max(self._timeout_s, START_TIMEOUT_S)
         answer = self._run_program(login_probe.args, login_probe.environment).decode(
             "utf-8", "replace"
         )
@@ -159,12 +163,15 @@ class ProgramProbe:
 
         `cache_failures`: an answer with another exit status than 0 is stored, too.
         """
-        key, question = self._build_cache_key(), " ".join(args)
+        key = self._build_cache_key()
+        question = " ".join(args)
         cached_answers = self._load_answers(key)
         if question in cached_answers and not refresh:
             return cached_answers[question]
         self.is_answer_missing = self._cache_only
-        text = "" if self._cache_only else self._run_program(args).decode("utf-8", "replace")
+        text = ""
+        if not self._cache_only:
+            text = self._run_program(args).decode("utf-8", "replace")
         if text and key and (cache_failures or self.has_succeeded):
             answers = {**dict(list(cached_answers.items())[: MAX_ANSWERS - 1]), question: text}
             write_state_file(self._cache_dir, key, orjson.dumps(answers))
@@ -189,9 +196,13 @@ class ProgramProbe:
         return sha256(key.encode("utf-8", "surrogateescape")).hexdigest()[:32] + ".json"
 
     def _load_answers(self, key: str) -> dict[str, str]:
-        data = read_state_file(self._cache_dir, key, MAX_CACHE_FILE_BYTES) if key else None
+        data = None
+        if key:
+            data = read_state_file(self._cache_dir, key, MAX_CACHE_FILE_BYTES)
         try:
-            answers = orjson.loads(data) if data else {}
+            answers = {}
+            if data:
+                answers = orjson.loads(data)
         except orjson.JSONDecodeError:
             return {}
         if not isinstance(answers, dict) or not all(
@@ -201,12 +212,10 @@ class ProgramProbe:
         return answers
 
     def _run_program(self, args: Sequence[str], environment: Mapping[str, str] = {}) -> bytes:
-        self.failure, self.cannot_run, self.has_timed_out, self.has_succeeded = (
-            "",
-            False,
-            False,
-            False,
-        )
+        self.failure = ""
+        self.cannot_run = False
+        self.has_timed_out = False
+        self.has_succeeded = False
         try:
             process = subprocess.Popen(
                 [*self._command, *args],
@@ -217,7 +226,8 @@ class ProgramProbe:
                 start_new_session=True,
             )
         except OSError as error:
-            self.failure, self.cannot_run = f"it cannot be started: {error.strerror}", True
+            self.failure = f"it cannot be started: {error.strerror}"
+            self.cannot_run = True
             return b""
         try:
             output, has_ended = _read_output(process, self._timeout_s)
@@ -225,13 +235,12 @@ class ProgramProbe:
         finally:
             _kill_program(process)
         if not has_ended:
-            self.failure, self.has_timed_out = f"it did not answer in {self._timeout_s:g} s", True
+            self.failure = f"it did not answer in {self._timeout_s:g} s"
+            self.has_timed_out = True
             return b""
         if status in CANNOT_RUN_CODES:
-            self.failure, self.cannot_run = (
-                _get_first_line(output.decode("utf-8", "replace")) or f"exit {status}",
-                True,
-            )
+            self.failure = _get_first_line(output.decode("utf-8", "replace")) or f"exit {status}"
+            self.cannot_run = True
             return b""
         if not output.strip():
             self.failure = f"it said nothing and ended with exit {status}"
@@ -326,11 +335,9 @@ def _read_output(process: "subprocess.Popen[bytes]", timeout_s: float) -> tuple[
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
         has_ended = process.poll() is not None
-        ready = (
-            select.select(open_descriptors, [], [], 0 if has_ended else POLL_INTERVAL_S)[0]
-            if open_descriptors
-            else []
-        )
+        ready = []
+        if open_descriptors:
+            ready = select.select(open_descriptors, [], [], 0 if has_ended else POLL_INTERVAL_S)[0]
         if has_ended and not ready:
             return b"\n".join(
                 bytes(output) for output in output_by_descriptor.values() if output

@@ -43,14 +43,17 @@ class RunReportFile:
             return None
         data = read_state_file(self.folder, self._report.file_name, MAX_REPORT_BYTES)
         self.remove()
-        values = parse_selected_json_keys(data, self._report.usage_keys) if data else None
+        values = None
+        if data:
+            values = parse_selected_json_keys(data, self._report.usage_keys)
         if values is not None and self._recorder is not None:
             self._recorder.record_run_event("report", report=values)
         return values
 
     def remove(self) -> None:
         """Remove the folder with its files, and the folder of its session if that is empty."""
-        folder, self.folder = self.folder, None
+        folder = self.folder
+        self.folder = None
         if folder is not None:
             shutil.rmtree(folder, ignore_errors=True)
             with contextlib.suppress(OSError):  # the session has spilled texts, which stay
@@ -63,4 +66,6 @@ def parse_selected_json_keys(data: bytes, keys: tuple[str, ...]) -> dict[str, An
         value: object = orjson.loads(data)
     except orjson.JSONDecodeError:
         return None
-    return {key: value[key] for key in keys if key in value} if isinstance(value, Mapping) else None
+    if isinstance(value, Mapping):
+        return {key: value[key] for key in keys if key in value}
+    return None

@@ -68,7 +68,10 @@ class SpawnedProcess:
                 # other code of this process has waited for the child: its exit code is lost
                 self.returncode = 0
             else:
-                self.returncode = os.waitstatus_to_exitcode(status) if pid else None
+                if pid:
+                    self.returncode = os.waitstatus_to_exitcode(status)
+                else:
+                    self.returncode = None
         return self.returncode
 
 
@@ -114,7 +117,10 @@ def spawn_child(
 
         require_package_files_for_child(command, environment.values())
     try:
-        start_process = _start_by_posix_spawn if cwd == os.getcwd() else _start_by_subprocess
+        if cwd == os.getcwd():
+            start_process = _start_by_posix_spawn
+        else:
+            start_process = _start_by_subprocess
         process = start_process(command, environment, cwd, opens_stdin=opens_stdin)
     except (OSError, ValueError) as error:
         remove_files(temporary_paths)

@@ -21,7 +21,9 @@ def create_spawn_error(
     program = command[0]
     if not isinstance(error, OSError):
         return FrontendError(f"{program} could not be started: an argument holds a NUL character")
-    system_message = error.strerror or str(error)
+    system_message = error.strerror
+    if not system_message:
+        system_message = str(error)
     if error.errno in MACHINE_ERRNOS:
         return SystemResourceError(
             f"{program} could not be started: {system_message}",
@@ -42,16 +44,12 @@ def _create_too_long_error(command: Sequence[str], environment: Mapping[str, str
     """Return an error with the sizes, because systems have different limits."""
     sizes = [len(os.fsencode(arg)) for arg in command]
     longest_index = max(range(len(sizes)), key=sizes.__getitem__)
-    previous_flag = (
-        command[longest_index - 1]
-        if longest_index and command[longest_index - 1].startswith("-")
-        else ""
-    )
-    flag = (
-        command[longest_index].partition("=")[0]
-        if command[longest_index].startswith("--")
-        else previous_flag
-    )
+    previous_flag = ""
+    if longest_index and command[longest_index - 1].startswith("-"):
+        previous_flag = command[longest_index - 1]
+    flag = previous_flag
+    if command[longest_index].startswith("--"):
+        flag = command[longest_index].partition("=")[0]
     environment_bytes = sum(
         len(os.fsencode(name)) + len(os.fsencode(value)) for name, value in environment.items()
     )

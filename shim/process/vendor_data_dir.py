@@ -20,11 +20,9 @@ def open_vendor_data_dir(
     adapter: Adapter, environment: Mapping[str, str]
 ) -> "VendorDataDir | None":
     """Return the folder of a vendor that keeps records. `environment` is that of its children."""
-    return (
-        None
-        if adapter.environment.data_dir is None
-        else VendorDataDir(*adapter.environment.data_dir, environment)
-    )
+    if adapter.environment.data_dir is None:
+        return None
+    return VendorDataDir(*adapter.environment.data_dir, environment)
 
 
 class VendorDataDir:
@@ -32,7 +30,9 @@ class VendorDataDir:
 
     def __init__(self, variable: str, folder: str, environment: Mapping[str, str]) -> None:
         configured_path = environment.get(variable, "")
-        user_home = environment.get("HOME") or os.path.expanduser("~")
+        user_home = environment.get("HOME")
+        if not user_home:
+            user_home = os.path.expanduser("~")
         self._root = os.path.realpath(
             configured_path if os.path.isabs(configured_path) else os.path.join(user_home, folder)
         )
@@ -73,5 +73,9 @@ class VendorDataDir:
 
     def _resolve_inside(self, path: str) -> str | None:
         """Return the real path of a path in the folder, or None if it leads out of the folder."""
-        real_path = "" if "\0" in path else os.path.realpath(os.path.join(self._root, path))
-        return real_path if real_path.startswith(self._root + os.sep) else None
+        real_path = ""
+        if "\0" not in path:
+            real_path = os.path.realpath(os.path.join(self._root, path))
+        if real_path.startswith(self._root + os.sep):
+            return real_path
+        return None

@@ -30,7 +30,9 @@ def _read_names(path: str, key: str) -> list[str]:
     try:
         with open(path, "rb") as file:
             data = file.read(MAX_SETTINGS_BYTES + 1)
-        settings = orjson.loads(data) if len(data) <= MAX_SETTINGS_BYTES else None
+        settings = None
+        if len(data) <= MAX_SETTINGS_BYTES:
+            settings = orjson.loads(data)
     except (OSError, ValueError):
         return []
     return list(as_dict(as_dict(settings).get(key)))[:MAX_SERVERS]

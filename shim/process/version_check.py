@@ -97,7 +97,9 @@ def choose_adapter_of_installed_cli(
         build_child_environment(twin_adapter, settings, environment),
         VERSION_TIMEOUT_S,
     )
-    return twin_adapter if probe.ask_version(twin_adapter.version_probe) else adapter
+    if probe.ask_version(twin_adapter.version_probe):
+        return twin_adapter
+    return adapter
 
 
 def _check_version(

@@ -42,4 +42,6 @@ def stop_watchdog(group_id: int) -> None:
 
 def list_watchdog_pids(group_id: int) -> list[int]:
     """Return the process id of a group's watchdog, for which we have to wait."""
-    return [_watchdogs[group_id].pid] if group_id in _watchdogs else []
+    if group_id in _watchdogs:
+        return [_watchdogs[group_id].pid]
+    return []

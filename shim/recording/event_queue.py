@@ -13,7 +13,8 @@ MAX_QUEUED_EVENTS = 200_000  # for events of a few bytes
 # seconds since the start of the recording; a code; the bytes of a stream or the fields of an event
 RecordEvent = tuple[float, str, Any]
 # codes that are not in the format: the last note, and the end of the recording
-LAST_NOTE_CODE, END_CODE = "last", "end"
+LAST_NOTE_CODE = "last"
+END_CODE = "end"
 
 
 class RecordingEventQueue:

@@ -57,9 +57,9 @@ def is_cast_file(entry: "os.DirEntry[str]") -> bool:
 
 def get_recording_folder(environment: Mapping[str, str]) -> str:
     """The folder that runs are recorded into. RecordingError if none is set."""
-    configured = (
-        environment.get("SHIM_RECORD") or load_shim_settings(Invocation(), environment).record
-    )
+    configured = environment.get("SHIM_RECORD")
+    if not configured:
+        configured = load_shim_settings(Invocation(), environment).record
     if configured and os.path.isdir(path := os.path.expanduser(configured)):
         return path
     raise RecordingError(
@@ -75,7 +75,9 @@ def get_recording_folder(environment: Mapping[str, str]) -> str:
 
 def find_newest_recording(path: str) -> str:
     """The newest recording of a folder; of a file, the file. RecordingError if there is none."""
-    return max(list_cast_paths([path]), key=_get_modified_time) if os.path.isdir(path) else path
+    if os.path.isdir(path):
+        return max(list_cast_paths([path]), key=_get_modified_time)
+    return path
 
 
 def list_newest_recordings(folder: str) -> list[str]:

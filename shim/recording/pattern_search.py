@@ -20,7 +20,8 @@ MAX_PATTERN_CHARS = 1000
 MIN_TEXT_CHARS = 4  # a shorter text is part of too many words
 # for one text of at most a few MB; a good expression searches 10 MB in a second
 SEARCH_TIMEOUT_S = 5.0
-PATTERN_PLACEHOLDER, TEXT_PLACEHOLDER = "[REDACTED:pattern]", "[REDACTED:text]"
+PATTERN_PLACEHOLDER = "[REDACTED:pattern]"
+TEXT_PLACEHOLDER = "[REDACTED:text]"
 
 
 class CustomRedactionSearch:

@@ -88,7 +88,10 @@ class ReplayInputReader:
         if kind != "chunk":
             return [(kind, data)]
         self._free_slots.release()
-        lines = self._lines.feed(data) if data else self._lines.close()
+        if data:
+            lines = self._lines.feed(data)
+        else:
+            lines = self._lines.close()
         return [("line", line) for line in lines] + ([] if data else [("end", b"")])
 
 
@@ -111,7 +114,10 @@ class ReplayPlayer:
         self._wait_for_events = wait_for_events
         self._write = write
         self._speed = speed
-        self._max_pause_s = MAX_PAUSE_S if max_gap_s is None else max_gap_s
+        if max_gap_s is None:
+            self._max_pause_s = MAX_PAUSE_S
+        else:
+            self._max_pause_s = max_gap_s
         self._clock = clock
         self._due_time_s = clock()
 
@@ -119,7 +125,8 @@ class ReplayPlayer:
         """Play to the end. Returns the last step."""
         replayer = self._replayer
         while True:
-            step, jump_count = replayer.take_next_step(), replayer.jump_count
+            step = replayer.take_next_step()
+            jump_count = replayer.jump_count
             if step.kind == "wait":
                 self._wait_for_input(
                     SIGNAL_TIMEOUT_S if step.reason == "signal" else LINE_TIMEOUT_S
@@ -138,7 +145,8 @@ class ReplayPlayer:
         self._due_time_s = self._clock()
 
     def _pause_output(self, pause_s: float) -> None:
-        replayer, jump_count = self._replayer, self._replayer.jump_count
+        replayer = self._replayer
+        jump_count = self._replayer.jump_count
         self._due_time_s = (
             self._due_time_s + min(pause_s / self._speed, self._max_pause_s)
             if self._speed
@@ -200,12 +208,10 @@ def _find_records_by_message(
     from shim.recording.selection import find_recorded_child_by_message
 
     child = find_recorded_child_by_message(line, request.path, request.folder)
-    return (
-        None
-        if child is None
-        else skip_to_first_message(
-            select_child_records(read_recording_records(child.path), child.number), "I"
-        )
+    if child is None:
+        return None
+    return skip_to_first_message(
+        select_child_records(read_recording_records(child.path), child.number), "I"
     )
 
 
@@ -247,11 +253,9 @@ def play_recording(request: ReplayRequest) -> int:
 
 def exit_by_signal(signal_name: str) -> None:
     """End by a signal; exit with 1 if this system has no signal of that name."""
-    signal_number = (
-        getattr(signal, signal_name, None)
-        if signal_name.startswith("SIG") and not signal_name.startswith("SIG_")
-        else None
-    )
+    signal_number = None
+    if signal_name.startswith("SIG") and not signal_name.startswith("SIG_"):
+        signal_number = getattr(signal, signal_name, None)
     if signal_number is None:
         os._exit(1)
     try:
@@ -273,7 +277,9 @@ def _write_stream(stream_code: str, data: bytes, report_path: str = "") -> None:
             with open(report_path, "xb") as file:
                 file.write(data)
         return
-    descriptor = 2 if stream_code == "e" else 1
+    descriptor = 1
+    if stream_code == "e":
+        descriptor = 2
     if os.isatty(descriptor):  # for a terminal, which must not obey them
         data = escape_control_chars(data.decode("utf-8", "replace")).encode()
     view = memoryview(data)

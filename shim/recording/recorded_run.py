@@ -71,7 +71,9 @@ class RecordedRun(NamedTuple):
     @property
     def vendor(self) -> str:
         """The vendor that answered first; where none answered, the vendor that was asked."""
-        return self.children[0].vendor if self.children else self.header.vendor
+        if self.children:
+            return self.children[0].vendor
+        return self.header.vendor
 
 
 def load_recorded_run(path: str) -> RecordedRun:
@@ -141,7 +143,9 @@ def load_recorded_run(path: str) -> RecordedRun:
 def _is_success(fields: Mapping[str, Any]) -> bool:
     """Whether the note of a result says that the turn succeeded."""
     result = fields.get("result")
-    return isinstance(result, Mapping) and result.get("is_error") is False
+    if not isinstance(result, Mapping):
+        return False
+    return result.get("is_error") is False
 
 
 def _collect_prompts(
@@ -162,7 +166,9 @@ def _collect_prompts(
             return messages
     uses_stdio = invocation.permission_prompt_tool == "stdio"
     stdin_has_answers = uses_stdio and invocation.prompt  # then stdin has answers, not text
-    piped_text = "" if stdin_has_answers else stdin_bytes.decode("utf-8", "replace")
+    piped_text = ""
+    if not stdin_has_answers:
+        piped_text = stdin_bytes.decode("utf-8", "replace")
     return ["\n".join(part for part in (invocation.prompt or "", piped_text) if part.strip())]
 
 

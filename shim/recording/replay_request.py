@@ -37,7 +37,9 @@ def open_recording_file(path: str) -> int:
     try:
         return open_regular_file(path)
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
+        reason = getattr(error, "strerror", None)
+        if not reason:
+            reason = str(error)
         hint = "a cast is a file; `shim claude --shim-record FILE` makes one"
         raise RecordingError(f"{path!r} cannot be read: {reason}", hint=hint) from None
 
@@ -86,7 +88,9 @@ def format_replay_args(request: ReplayRequest) -> list[str]:
 
 
 def parse_replay_args(args: Sequence[str]) -> ReplayRequest:
-    option_args = list(args)[: args.index("--")] if "--" in args else args
+    option_args = args
+    if "--" in args:
+        option_args = list(args)[: args.index("--")]
     values_by_option = dict(arg.partition("=")[::2] for arg in option_args)
     fields: dict[str, Any] = {
         name: convert(values_by_option[arg])

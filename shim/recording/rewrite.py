@@ -29,7 +29,9 @@ from shim.core.secrets.redactor import redact_argv
 from shim.state.files import open_regular_file, replace_file, write_all, write_new_file
 
 CHUNK_BYTES = 256 * 1024
-MAX_BATCH_LINES, MAX_BATCH_BYTES = 1000, 1024 * 1024  # written at once
+# written at once
+MAX_BATCH_LINES = 1000
+MAX_BATCH_BYTES = 1024 * 1024
 
 
 class CastRewriteResult(NamedTuple):
@@ -74,7 +76,9 @@ def rewrite_cast_without_secrets(
         redacted = redactor.redact_record(line.code, line.data, line.has_newline)
         if edits := first_redactor.edits.get(redactor.record_number):
             redacted = apply_string_edits(redacted, edits)
-        return raw if redacted is line.data else _replace_data(line, raw, redacted)
+        if redacted is line.data:
+            return raw
+        return _replace_data(line, raw, redacted)
 
     with _open_source(source) as file_descriptor:
         _write_file(
@@ -157,12 +161,16 @@ def _redact_other_line(line: bytes, redactor: RecordingRedactor) -> bytes:
     except ValueError:
         text = line.decode("utf-8", "surrogateescape")
         redacted_text: str = redactor.redact_json_fields(text)
-        return line if redacted_text == text else redacted_text.encode("utf-8", "surrogateescape")
+        if redacted_text == text:
+            return line
+        return redacted_text.encode("utf-8", "surrogateescape")
     fields = value
     if isinstance(value, list):
         fields = [_redact_command_line(part) for part in value]
     redacted = redactor.redact_json_fields(fields)
-    return line if redacted == value else orjson.dumps(redacted)
+    if redacted == value:
+        return line
+    return orjson.dumps(redacted)
 
 
 def _redact_header(line: bytes, redactor: RecordingRedactor) -> bytes:
@@ -241,5 +249,8 @@ def _write_file(source: str, target: str | None, chunks: Iterator[bytes]) -> Non
         else:
             write_new_file(target, write_chunks)
     except OSError as error:
-        problem = f"{source} cannot be written" if target is None else f"{target} cannot be made"
+        if target is None:
+            problem = f"{source} cannot be written"
+        else:
+            problem = f"{target} cannot be made"
         raise RecordingError(f"{problem}: {error.strerror}") from None

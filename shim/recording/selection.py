@@ -23,7 +23,9 @@ from shim.recording.recorded_run import (
 from shim.recording.replay_request import ReplayRequest, format_replay_args
 
 MAX_CASTS = 10_000  # in a folder
-MAX_LISTED_PROMPTS, MAX_EXCERPT_CHARS = 5, 60  # of the recorded prompts, in an error
+# of the recorded prompts, in an error
+MAX_LISTED_PROMPTS = 5
+MAX_EXCERPT_CHARS = 60
 MAX_PACE_VALUE = 1e6  # the largest speed, and the longest gap in seconds
 PATH_HINT = "`SHIM_VENDOR=replay:PATH` takes a cast, or a directory of them"
 
@@ -67,7 +69,9 @@ class RecordingSet:
             )
         except FrontendError:
             display_name = escape_control_chars(run.vendor)[:40]
-            path = escape_control_chars(run.children[0].path) if run.children else "the recording"
+            path = "the recording"
+            if run.children:
+                path = escape_control_chars(run.children[0].path)
             raise FrontendError(
                 f"{path} was recorded with the unknown vendor {display_name!r}"
             ) from None
@@ -79,7 +83,8 @@ class RecordingSet:
     def _find_run(self, prompt: str | None, child_id: str) -> RecordedRun:
         first_run: RecordedRun | None = None
         for run in self._load_runs():
-            first_run = first_run or run
+            if not first_run:
+                first_run = run
             if any(
                 child.id == child_id or (prompt and child.prompt == prompt)
                 for child in run.children
@@ -101,11 +106,11 @@ class RecordingSet:
         self.child_id = child.id
         self._failed_attempts = child.failed_attempts
         self._used_ids.add(child.id)
-        requested_id = (
-            request.invocation.session_id
-            or canonicalize_uuid(request.invocation.resume or "")
-            or ""
-        )
+        requested_id = request.invocation.session_id
+        if not requested_id:
+            requested_id = canonicalize_uuid(request.invocation.resume or "")
+        if not requested_id:
+            requested_id = ""
         speed, max_gap_s = self._pace
         report_folder = request.files.report_folder
         replay_request = ReplayRequest(
@@ -133,10 +138,14 @@ class RecordingSet:
         one waits for a signal, and would never end for a user who sends none. Raise VendorError if
         no child matches.
         """
-        last_child_id = resumed_child_id or self.child_id
+        last_child_id = resumed_child_id
+        if not last_child_id:
+            last_child_id = self.child_id
         children = list(self._list_children())
         ids = [child.id for child in children]
-        start = ids.index(last_child_id) + 1 if last_child_id in ids else 0
+        start = 0
+        if last_child_id in ids:
+            start = ids.index(last_child_id) + 1
         later = children[start:]
 
         def match(candidates: list[RecordedChild], prompt: str) -> list[RecordedChild]:
@@ -147,14 +156,18 @@ class RecordingSet:
             ]
 
         if self._is_single_file:
-            matches = match(later, prompt) or later
+            matches = match(later, prompt)
+            if not matches:
+                matches = later
         else:
             unused = [
                 child
                 for child in (*later, *children[:start])
                 if child.id not in self._used_ids and child.id != last_child_id
             ]
-            matches = match(unused, prompt) if prompt else unused
+            matches = unused
+            if prompt:
+                matches = match(unused, prompt)
             if not matches:
                 from shim.core.secrets.redactor import Redactor
 
@@ -240,7 +253,9 @@ def find_recorded_child_by_message(line: bytes, path: str, folder: str) -> Recor
     recordings = RecordingSet(folder, folder, {}, load_recorded_run(path).vendor)
     prompt = parse_user_message_text(line)
     try:
-        return recordings.select_recorded_child(prompt, "") if prompt else None
+        if prompt:
+            return recordings.select_recorded_child(prompt, "")
+        return None
     except VendorError:
         return None
 
@@ -259,7 +274,9 @@ def _resolve_files(path: str, cwd: str, environment: Mapping[str, str]) -> tuple
     """
     if not path or "\0" in path:
         raise FrontendError("replay: needs the path of a cast", hint=PATH_HINT)
-    home = environment.get("HOME") or os.path.expanduser("~")
+    home = environment.get("HOME")
+    if not home:
+        home = os.path.expanduser("~")
     full_path = os.path.join(cwd, os.path.join(home, path[2:]) if path.startswith("~/") else path)
     display_path = escape_control_chars(full_path)
     try:
@@ -297,7 +314,9 @@ def _parse_pace(environment: Mapping[str, str]) -> tuple[float, float | None]:
     for name in ("SHIM_REPLAY_SPEED", "SHIM_REPLAY_MAX_GAP"):
         value = environment.get(name)
         try:
-            number = float(value) if value else None
+            number = None
+            if value:
+                number = float(value)
         except ValueError:
             number = -1.0
         if number is not None and not 0 <= number < MAX_PACE_VALUE:

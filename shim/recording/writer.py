@@ -55,7 +55,10 @@ class RecordingFailureReporter:
         self.reason = ""
         self.ended_turn = False
         self._path = path
-        self._alarm_pipe: tuple[int, int] | None = os.pipe() if strict else None
+        if strict:
+            self._alarm_pipe: tuple[int, int] | None = os.pipe()
+        else:
+            self._alarm_pipe = None
 
     def report_stop(self, reason: str) -> None:
         self.reason = f"the recording {self._path} stopped: {reason}"
@@ -189,7 +192,9 @@ class RecordingWriter:
                 lines.append(self._encode_event(*event, self._written_bytes + size_bytes))
                 size_bytes += len(lines[-1])
             self._queue.release_space_of_written_event(event)
-            event = self._queue.take_queued_event() if size_bytes < MAX_BATCH_BYTES else None
+            event = None
+            if size_bytes < MAX_BATCH_BYTES:
+                event = self._queue.take_queued_event()
         self._write_all(b"".join(lines))
         return not (is_end or self._failed)
 

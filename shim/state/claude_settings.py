@@ -11,10 +11,11 @@ from shim.core.reading.typed import Any
 
 MAX_SETTINGS_BYTES = 1024 * 1024
 MAX_CLAUDE_JSON_BYTES = 64 * 1024 * 1024  # of `.claude.json`, which grows with every project
-MANAGED_FOLDER = (
-    "/Library/Application Support/ClaudeCode" if sys.platform == "darwin" else "/etc/claude-code"
-)
-SETTINGS_FLAG, MANAGED_FLAG = "--settings", "--managed-settings"
+MANAGED_FOLDER = "/etc/claude-code"
+if sys.platform == "darwin":
+    MANAGED_FOLDER = "/Library/Application Support/ClaudeCode"
+SETTINGS_FLAG = "--settings"
+MANAGED_FLAG = "--managed-settings"
 LOCAL_FILE_NAME = "settings.local.json"
 DEFAULT_SETTING_SOURCES = "user,project,local"
 
@@ -39,15 +40,13 @@ def _collect_sources(
     invocation: Invocation, environment: Mapping[str, str], cwd: str
 ) -> "list[SettingsSource]":
     """Return the settings files that exist, by precedence (`--setting-sources` selects them)."""
-    setting_sources = (
-        DEFAULT_SETTING_SOURCES
-        if invocation.setting_sources is None
-        else invocation.setting_sources
-    )
+    setting_sources = DEFAULT_SETTING_SOURCES
+    if invocation.setting_sources is not None:
+        setting_sources = invocation.setting_sources
     source_names = [name.strip() for name in setting_sources.split(",")]
-    config_dir = environment.get("CLAUDE_CONFIG_DIR") or os.path.join(
-        environment.get("HOME") or "/", ".claude"
-    )
+    config_dir = environment.get("CLAUDE_CONFIG_DIR")
+    if not config_dir:
+        config_dir = os.path.join(environment.get("HOME") or "/", ".claude")
     sources = _collect_managed_sources(invocation)
     if invocation.settings:
         sources.append(SettingsSource(SETTINGS_FLAG, load_settings_from_flag(invocation.settings)))
@@ -143,7 +142,9 @@ def _load_file(path: str) -> Mapping[str, Any]:
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except OSError as error:
-        reason = error.strerror or "it is not a regular file"
+        reason = error.strerror
+        if not reason:
+            reason = "it is not a regular file"
     except ValueError:
         reason = f"it is no JSON object of at most {MAX_SETTINGS_BYTES} bytes"
     raise _create_unreadable_error(path, reason)
@@ -196,7 +197,9 @@ def _read_limited(path: str, max_bytes: int = MAX_SETTINGS_BYTES) -> bytes:
 def _parse_object(data: bytes) -> Mapping[str, Any]:
     import orjson
 
-    value = orjson.loads(data) if data.strip() else {}
+    value = {}
+    if data.strip():
+        value = orjson.loads(data)
     if not isinstance(value, dict):
         raise ValueError("no object")
     return value

@@ -27,19 +27,15 @@ Table = Mapping[str, Any]
 Keys = tuple[str | int, ...]
 
 # The kinds of values.
-TEXT, TEXTS, NAMES, VARIABLE = (
-    "a string",
-    "a list of strings",
-    "a name or a list of names",
-    "a string or a number",
-)
+TEXT = "a string"
+TEXTS = "a list of strings"
+NAMES = "a name or a list of names"
+VARIABLE = "a string or a number"
 MODEL = "a vendor's name of a model"
-NUMBER, SECONDS, SWITCH, TABLE = (
-    "a number",
-    "a number of seconds above 0",
-    "true or false",
-    "a table",
-)
+NUMBER = "a number"
+SECONDS = "a number of seconds above 0"
+SWITCH = "true or false"
+TABLE = "a table"
 
 
 def load_settings_table(path: str, *, must_exist: bool) -> Table:
@@ -107,26 +103,32 @@ def _matches_kind(value: object, kind: str) -> bool:
     if kind == SWITCH:
         return isinstance(value, bool)
     if kind == NUMBER:
-        return (
-            isinstance(value, int | float)
-            and not isinstance(value, bool)
-            and 0 <= value < MAX_NUMBER
-        )
+        if not isinstance(value, int | float):
+            return False
+        if isinstance(value, bool):
+            return False
+        return 0 <= value < MAX_NUMBER
     if kind == SECONDS:
-        return _matches_kind(value, NUMBER) and value != 0
+        if not _matches_kind(value, NUMBER):
+            return False
+        return value != 0
     if kind == TABLE:
         return isinstance(value, dict)
     if kind == VARIABLE:
-        return isinstance(value, str | int | float) and not isinstance(value, bool)
+        if not isinstance(value, str | int | float):
+            return False
+        return not isinstance(value, bool)
     if kind == MODEL:
-        return isinstance(value, str) and can_pass_model_name_as_argument(value)
+        if not isinstance(value, str):
+            return False
+        return can_pass_model_name_as_argument(value)
     if isinstance(value, str):
         return kind in (TEXT, NAMES)
-    return (
-        kind in (TEXTS, NAMES)
-        and isinstance(value, list)
-        and all(isinstance(item, str) for item in value)
-    )
+    if kind not in (TEXTS, NAMES):
+        return False
+    if not isinstance(value, list):
+        return False
+    return all(isinstance(item, str) for item in value)
 
 
 def create_invalid_value_error(path: str, keys: Keys, value: object, allowed: str) -> FrontendError:
@@ -144,7 +146,8 @@ def create_config_node(path: str, keys: Keys, value: object) -> "ConfigNode":
 
 
 # of a cast: a day of a chatty vendor; less holds no turn
-DEFAULT_RECORD_BYTES, MIN_RECORD_BYTES = 10**9, 10_000
+DEFAULT_RECORD_BYTES = 10**9
+MIN_RECORD_BYTES = 10_000
 # vendors whose programs have the same name; they share the settings of the first
 TWIN_VENDORS = {"kimi": "kimi-code"}
 REPLACED_VENDOR = "claude"  # the vendor whose program the drop-in replaces
@@ -329,8 +332,12 @@ def get_shim_settings_path(invocation: Invocation, environment: Mapping[str, str
     """Return the path of the settings file: the one chosen for this run, or the user's, which may
     not exist.
     """
-    configured_path = invocation.shim_config or environment.get("SHIM_CONFIG")
-    return configured_path or os.path.join(get_config_dir(environment), "config.toml")
+    configured_path = invocation.shim_config
+    if not configured_path:
+        configured_path = environment.get("SHIM_CONFIG")
+    if configured_path:
+        return configured_path
+    return os.path.join(get_config_dir(environment), "config.toml")
 
 
 def load_shim_settings(
@@ -348,7 +355,9 @@ def load_shim_settings(
         path, must_exist=bool(invocation.shim_config or environment.get("SHIM_CONFIG"))
     )
     check_settings_table(path, (), table, KEY_KINDS)
-    tools = table.get("tools") or {}
+    tools = table.get("tools")
+    if not tools:
+        tools = {}
     check_settings_table(path, ("tools",), tools, TOOL_KEY_KINDS)
     vendors = {}
     for name, settings in (table.get("vendors") or {}).items():
@@ -364,7 +373,9 @@ def load_shim_settings(
             VENDOR_TIMEOUT_KINDS,
         )
         for key, kind in (("env", VARIABLE), ("models", MODEL)):
-            entries = settings.get(key) or {}
+            entries = settings.get(key)
+            if not entries:
+                entries = {}
             check_settings_table(
                 path, ("vendors", name, key), entries, dict.fromkeys(entries, kind)
             )
@@ -375,9 +386,13 @@ def load_shim_settings(
                 path, ("vendors", name, "driver"), settings["driver"]
             ).build_choice_error(DRIVERS)
         vendors[name] = _parse_vendor(settings)
-    models = table.get("models") or {}
+    models = table.get("models")
+    if not models:
+        models = {}
     check_settings_table(path, ("models",), models, dict.fromkeys(models, MODEL))
-    chosen_vendor = table.get("vendor") or ()
+    chosen_vendor = table.get("vendor")
+    if not chosen_vendor:
+        chosen_vendor = ()
     dialect = DIALECTS[
         _resolve_choice(path, "dialect", invocation.shim_dialect, environment, table, "claude")
     ]
@@ -448,7 +463,9 @@ def _use_replaced_program(
     """Return the vendors. Claude's program is the file that the drop-in replaced, unless the
     settings name another one.
     """
-    claude_settings = vendors.get(REPLACED_VENDOR) or VendorSettings()
+    claude_settings = vendors.get(REPLACED_VENDOR)
+    if not claude_settings:
+        claude_settings = VendorSettings()
     if claude_settings.bin or not os.path.isfile(replaced_path):
         return vendors
     return {**vendors, REPLACED_VENDOR: claude_settings._replace(bin=replaced_path)}
@@ -456,7 +473,9 @@ def _use_replaced_program(
 
 # What Yume's parser reads of a line, and what the Python SDK does (contract P12); below the least
 # nothing can be said.
-DEFAULT_LINE_BYTES, SDK_LINE_BYTES, MIN_LINE_BYTES = 100_000, 1_000_000, 10_000
+DEFAULT_LINE_BYTES = 100_000
+SDK_LINE_BYTES = 1_000_000
+MIN_LINE_BYTES = 10_000
 
 
 def _resolve_max_line_bytes(path: str, environment: Mapping[str, str], table: Table) -> int:
@@ -464,9 +483,13 @@ def _resolve_max_line_bytes(path: str, environment: Mapping[str, str], table: Ta
     value = environment.get("SHIM_MAX_LINE_BYTES")
     if not value:
         is_sdk = environment.get("CLAUDE_CODE_ENTRYPOINT", "").startswith("sdk-")
-        default = SDK_LINE_BYTES if is_sdk else DEFAULT_LINE_BYTES
+        default = DEFAULT_LINE_BYTES
+        if is_sdk:
+            default = SDK_LINE_BYTES
         return _parse_bytes(path, table, "max_line_bytes", default, MIN_LINE_BYTES)
-    number = int(value) if value.isascii() and value.isdigit() else 0
+    number = 0
+    if value.isascii() and value.isdigit():
+        number = int(value)
     if not MIN_LINE_BYTES <= number <= MAX_NUMBER:
         allowed = f"a number of bytes, at least {MIN_LINE_BYTES}"
         raise FrontendError(f"SHIM_MAX_LINE_BYTES is {value!r}, it must be {allowed}")

@@ -39,9 +39,11 @@ def ensure_private_dir(path: str) -> bool:
 
 def _is_private(path: str) -> bool:
     status = os.lstat(path)
-    return (
-        stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o077
-    )
+    if not stat.S_ISDIR(status.st_mode):
+        return False
+    if status.st_uid != os.getuid():
+        return False
+    return not status.st_mode & 0o077
 
 
 _warned_dirs: set[str] = set()
@@ -72,11 +74,11 @@ def _is_foreign(path: str) -> bool:
         status = os.lstat(path)
     except OSError:
         return False
-    return (
-        not stat.S_ISDIR(status.st_mode)
-        or status.st_uid != os.getuid()
-        or bool(status.st_mode & 0o022)
-    )
+    if not stat.S_ISDIR(status.st_mode):
+        return True
+    if status.st_uid != os.getuid():
+        return True
+    return bool(status.st_mode & 0o022)
 
 
 def _warn_once(path: str) -> None:
@@ -89,11 +91,10 @@ def _warn_once(path: str) -> None:
 def explain_unusable_dir(path: str) -> str:
     """Return why nothing can be stored in `path`, a folder in the state directory."""
     folder, error = find_unusable_dir(path)
-    reason = (
-        NOT_PRIVATE_TEXT.format(path=folder)
-        if error is None
-        else f"{folder} cannot be made: {error.strerror}"
-    )
+    if error is None:
+        reason = NOT_PRIVATE_TEXT.format(path=folder)
+    else:
+        reason = f"{folder} cannot be made: {error.strerror}"
     return f"state is not kept: {reason}"
 
 
@@ -199,11 +200,9 @@ def read_state_file(directory: str, name: str, max_bytes: int) -> bytes | None:
     """Return the first `max_bytes` bytes of a file in the state directory, or None if it does not
     exist.
     """
-    return (
-        _read_regular(os.path.join(directory, name), max_bytes)
-        if ensure_usable_dir(directory)
-        else None
-    )
+    if ensure_usable_dir(directory):
+        return _read_regular(os.path.join(directory, name), max_bytes)
+    return None
 
 
 def _read_regular(path: str, max_bytes: int) -> bytes | None:
@@ -223,7 +222,9 @@ def read_newest_state_files(
     """Return at most `max_count` files of the state directory that end in `suffix`, the newest
     first, each with its first `max_bytes` bytes.
     """
-    entries = list_modification_times_and_paths(directory) if ensure_usable_dir(directory) else []
+    entries = []
+    if ensure_usable_dir(directory):
+        entries = list_modification_times_and_paths(directory)
     for _, path in [entry for entry in reversed(entries) if entry[1].endswith(suffix)][:max_count]:
         data = _read_regular(path, max_bytes)
         if data is not None:
@@ -263,7 +264,9 @@ def select_spill_file_opener(max_line_bytes: int) -> "OpenSpillFile":
 
     A user who raised the limit has the memory for such lines, and would wait for the disk.
     """
-    return BytesIO if max_line_bytes > MAX_LINE_BYTES else _open_temporary_file
+    if max_line_bytes > MAX_LINE_BYTES:
+        return BytesIO
+    return _open_temporary_file
 
 
 def _open_temporary_file() -> "SpillFile":

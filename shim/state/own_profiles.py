@@ -18,7 +18,8 @@ MAX_PROFILES = 200  # in the folder; no one has so many agents
 
 def load_adapters_and_errors() -> tuple[dict[str, Adapter], dict[str, FrontendError]]:
     """Return every readable vendor by name, and the errors of the others."""
-    adapters_by_name, errors = {}, {}
+    adapters_by_name = {}
+    errors = {}
     for name, location in list(adapters.VENDORS.items()):
         try:
             adapters_by_name[name] = adapters.get_adapter(name)
@@ -44,8 +45,13 @@ def get_user_profile_folder(
     environment: Mapping[str, str], settings_path: str | None = None
 ) -> str:
     """Return the folder of a user's profiles, beside the settings file."""
-    path = settings_path or environment.get("SHIM_CONFIG")
-    base = os.path.dirname(os.path.abspath(path)) if path else get_config_dir(environment)
+    path = settings_path
+    if not path:
+        path = environment.get("SHIM_CONFIG")
+    if path:
+        base = os.path.dirname(os.path.abspath(path))
+    else:
+        base = get_config_dir(environment)
     return os.path.join(base, FOLDER_NAME)
 
 

@@ -78,11 +78,9 @@ def list_unused_key_warnings(location: str, environment: Mapping[str, str]) -> l
     from shim.profiles.schema.unused_keys import build_unused_key_warnings
 
     file = _load_file(location, environment)
-    return (
-        []
-        if file.source.is_bundled
-        else list(build_unused_key_warnings(file.table, file.source).values())
-    )
+    if file.source.is_bundled:
+        return []
+    return list(build_unused_key_warnings(file.table, file.source).values())
 
 
 # file name → bundled profile; empty until `load_bundled_profiles` is called
@@ -101,11 +99,9 @@ def _load_file(location: str, environment: Mapping[str, str]) -> ProfileFile:
     if location in _bundled_profiles:
         return _bundled_profiles[location]
     is_user_profile = os.path.isabs(location)
-    path = (
-        location
-        if is_user_profile
-        else os.path.join(os.path.dirname(os.path.abspath(adapters.__file__)), location)
-    )
+    path = location
+    if not is_user_profile:
+        path = os.path.join(os.path.dirname(os.path.abspath(adapters.__file__)), location)
     try:
         status = os.stat(path)
         table = _load_table(
@@ -113,11 +109,10 @@ def _load_file(location: str, environment: Mapping[str, str]) -> ProfileFile:
         )
     except OSError as error:
         raise FrontendError(f"the profile {path} cannot be read: {error.strerror}") from None
-    module = (
-        _create_importer(os.path.dirname(path))
-        if is_user_profile
-        else import_bundled_adapter_module
-    )
+    if is_user_profile:
+        module = _create_importer(os.path.dirname(path))
+    else:
+        module = import_bundled_adapter_module
     source = ConfigSource(
         path if is_user_profile else location,
         lambda: _read_profile(path).decode("utf-8", "replace"),

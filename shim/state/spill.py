@@ -38,11 +38,9 @@ class LargeTextFolder:
         )
         self._file_count += 1
         name = f"{self._file_count}-{token_hex(4)}{suffix}"
-        return (
-            os.path.join(self._session_dir, name)
-            if write_state_file(self._session_dir, name, data)
-            else None
-        )
+        if write_state_file(self._session_dir, name, data):
+            return os.path.join(self._session_dir, name)
+        return None
 
     def create_private_subfolder(self) -> str | None:
         """Create a folder that only we may enter (None: impossible). It is removed like old files."""
@@ -51,7 +49,9 @@ class LargeTextFolder:
         _remove_old_folders(self._root_dir, MAX_TOTAL_BYTES, current_dir=self._session_dir)
         self._file_count += 1
         path = os.path.join(self._session_dir, f"{self._file_count}-{token_hex(4)}")
-        return path if ensure_private_dir(self._session_dir) and ensure_private_dir(path) else None
+        if ensure_private_dir(self._session_dir) and ensure_private_dir(path):
+            return path
+        return None
 
 
 def _remove_old_folders(root: str, max_bytes: int, current_dir: str) -> None:

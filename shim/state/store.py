@@ -66,11 +66,9 @@ class StoredSession(NamedTuple):
 def find_session(session_id: str, environment: Mapping[str, str]) -> StoredSession | None:
     """Return the session of Claude's id, or None if the shim did not create it."""
     canonical_id = canonicalize_uuid(session_id)
-    return (
-        None
-        if canonical_id is None
-        else _read_session(_get_sessions_dir(environment), canonical_id)
-    )
+    if canonical_id is None:
+        return None
+    return _read_session(_get_sessions_dir(environment), canonical_id)
 
 
 def find_last_session(
@@ -89,7 +87,8 @@ def list_sessions(environment: Mapping[str, str]) -> Iterator[tuple[str, StoredS
     for name, data in read_newest_state_files(
         _get_sessions_dir(environment), _SUFFIX, MAX_SESSIONS, MAX_RECORD_BYTES
     ):
-        session_id, session = name.removesuffix(_SUFFIX), _parse_session(data)
+        session_id = name.removesuffix(_SUFFIX)
+        session = _parse_session(data)
         if session is not None and canonicalize_uuid(session_id) == session_id:
             yield session_id, session
 
@@ -110,10 +109,15 @@ def store_session(session_id: str, session: StoredSession, environment: Mapping[
     canonical_id = canonicalize_uuid(session_id)
     if canonical_id is None or not _is_storable(session.vendor_session):
         return False
-    directory, now_s = _get_sessions_dir(environment), time.time()
-    previous = None if session.created else _read_session(directory, canonical_id)
+    directory = _get_sessions_dir(environment)
+    now_s = time.time()
+    previous = None
+    if not session.created:
+        previous = _read_session(directory, canonical_id)
     created = session.created or (previous and previous.created) or now_s
-    spelled_id = "" if session_id == canonical_id else session_id
+    spelled_id = session_id
+    if session_id == canonical_id:
+        spelled_id = ""
     record = session._replace(
         created=created, updated=now_s, cwd=_escape_path(session.cwd), shown=spelled_id
     )._asdict()
@@ -157,11 +161,9 @@ def _parse_session(data: bytes) -> StoredSession | None:
         )
     except (orjson.JSONDecodeError, KeyError, TypeError, ValueError):
         return None
-    return (
-        session
-        if is_valid_vendor_name(session.vendor) and _is_storable(session.vendor_session)
-        else None
-    )
+    if is_valid_vendor_name(session.vendor) and _is_storable(session.vendor_session):
+        return session
+    return None
 
 
 def _escape_path(cwd: str) -> str:
@@ -170,7 +172,9 @@ def _escape_path(cwd: str) -> str:
 
 
 def _is_storable(vendor_session: str) -> bool:
-    return not vendor_session or validate_vendor_session_id(vendor_session) is not None
+    if not vendor_session:
+        return True
+    return validate_vendor_session_id(vendor_session) is not None
 
 
 def _get_sessions_dir(environment: Mapping[str, str]) -> str:

@@ -40,12 +40,17 @@ def find_stored_vendor_version(
     key = _build_key(version_probe, command)
     if not key:
         return None
-    folder, name = _get_folder(environment, VERSIONS_FOLDER), _build_version_file_name(key)
+    folder = _get_folder(environment, VERSIONS_FOLDER)
+    name = _build_version_file_name(key)
     if not os.path.lexists(os.path.join(folder, name)):
         return None
-    data = read_state_file(folder, name, MAX_VERSION_BYTES) or b""
+    data = read_state_file(folder, name, MAX_VERSION_BYTES)
+    if not data:
+        data = b""
     stored_key, _, version = data.decode("utf-8", "surrogateescape").rpartition("\n")
-    return version if stored_key == key and version else None
+    if stored_key == key and version:
+        return version
+    return None
 
 
 def store_vendor_version(
@@ -58,7 +63,8 @@ def store_vendor_version(
     key = _build_key(version_probe, command)
     if not key:
         return
-    folder, name = _get_folder(environment, VERSIONS_FOLDER), _build_version_file_name(key)
+    folder = _get_folder(environment, VERSIONS_FOLDER)
+    name = _build_version_file_name(key)
     if version:
         write_state_file(folder, name, f"{key}\n{version}".encode("utf-8", "surrogateescape"))
         for _, path in list_modification_times_and_paths(folder)[:-MAX_VERSIONS]:
@@ -135,7 +141,8 @@ def remove_executed_denied_call_records(
     vendor: str, environment: Mapping[str, str]
 ) -> list[ExecutedDeniedCall]:
     """Remove and return the records of all versions of a vendor, so that they are trusted again."""
-    folder, prefix = _get_folder(environment, PROMISES_FOLDER), f"{vendor}@"
+    folder = _get_folder(environment, PROMISES_FOLDER)
+    prefix = f"{vendor}@"
     if not os.path.isdir(folder) or not ensure_usable_dir(folder):
         return []
     cleared = []

@@ -31,7 +31,10 @@ def load_mcp_configs(configs: Iterable[str], cwd: str) -> dict[str, Any]:
     errors = []
     for config in configs:
         try:
-            servers |= _load_servers(config, cwd) if config.strip() else {}
+            if config.strip():
+                servers |= _load_servers(config, cwd)
+            else:
+                servers |= {}
         except ValueError as error:
             errors.append(str(error))
     if errors:
@@ -67,5 +70,7 @@ def _parse_servers(value: object) -> dict[str, Any]:
     servers = value.get("mcpServers")
     if isinstance(servers, dict):
         return servers
-    received = _JSON_TYPE_NAMES[type(servers)] if "mcpServers" in value else "undefined"
+    received = "undefined"
+    if "mcpServers" in value:
+        received = _JSON_TYPE_NAMES[type(servers)]
     raise ValueError(f"mcpServers: Invalid input: expected record, received {received}")

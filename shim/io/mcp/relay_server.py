@@ -126,14 +126,17 @@ class McpRelayServer:
 
     async def _serve_connection(self, connection: socket.socket) -> None:
         """Serve a relay from its ticket to its end."""
-        splitter, relay = LineSplitter(MAX_MESSAGE_BYTES), None
+        splitter = LineSplitter(MAX_MESSAGE_BYTES)
+        relay = None
         try:
             with anyio.move_on_after(TICKET_TIMEOUT_S):
                 lines = await _read_first_lines(connection, splitter)
                 server = (
                     self._tickets.get(lines.pop(0).decode("ascii", "replace")) if lines else None
                 )
-                relay = None if server is None else McpRelayConnection(connection, server)
+                relay = None
+                if server is not None:
+                    relay = McpRelayConnection(connection, server)
             if relay is None:
                 return
             self._servers.add_connection(relay)

@@ -8,7 +8,9 @@ import time
 from contextlib import suppress
 from itertools import islice
 
-FOLDER_PREFIX, SOCKET_NAME = "claude-shim-", "s"  # of the folder, and of the socket in it
+# of the folder, and of the socket in it
+FOLDER_PREFIX = "claude-shim-"
+SOCKET_NAME = "s"
 RANDOM_SUFFIX_CHARS = 8  # after the prefix, added by `mkdtemp`
 MAX_PATH_BYTES = 100  # of a socket: Linux takes 107, macOS 103
 MAX_SCANNED_NAMES = 10_000  # names beside a new folder: a shared folder may have any number
@@ -55,7 +57,8 @@ def _remove_if_stale(path: str) -> None:
     """Remove a folder that is ours and not new, and has at most a socket without a listener."""
     folder_descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        status, names = os.fstat(folder_descriptor), os.listdir(folder_descriptor)
+        status = os.fstat(folder_descriptor)
+        names = os.listdir(folder_descriptor)
         is_private = status.st_uid == os.getuid() and stat.S_IMODE(status.st_mode) == 0o700
         if (
             not is_private
