@@ -92,6 +92,24 @@ def list_anchors(page):
     return [re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings]
 
 
+TOPICS_WITH_REFERENCE = [page for page in PAGES if "\n## Reference\n" in text_of(page)]
+
+
+@pytest.mark.parametrize(
+    "page", TOPICS_WITH_REFERENCE, ids=[page.stem for page in TOPICS_WITH_REFERENCE]
+)
+def test_table_of_contents_lists_the_sections_of_the_reference(page):
+    reference = BLOCK.sub("", text_of(page)).partition("\n## Reference\n")[2]
+    contents, _, sections = reference.partition("\n### ")
+    listed_titles = re.findall(r"^- \[([^]]+)\]\(#", contents, re.MULTILINE)
+    assert listed_titles == re.findall(r"^### (.+)$", f"### {sections}", re.MULTILINE)
+
+
+def test_bridge_topic_is_short_before_its_reference():
+    tasks = text_of(MANUAL / "bridge.md").partition("\n## Reference\n")[0]
+    assert len(tasks.split()) <= 1500
+
+
 def test_readme_links_every_topic_and_the_picture():
     text = text_of(README)
     for file in (*MANUAL.glob("*.md"), PICTURE):
