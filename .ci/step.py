@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Iterator
 
 REDRAW_INTERVAL_S = 1.0
-MAX_KEPT_LINES = 200  # of the output, for a failed step
+MAX_OUTPUT_LINES = 200  # of the output, for a failed step
 MAX_READ_BYTES = 65536
 CLEAR_LINE = "\r\x1b[K"
 CONTROL_CHARS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x1f]")
@@ -31,7 +31,7 @@ def run_step(title: str, command: list[str]) -> int:
     except OSError as error:
         write(f" failed\n{command[0]}: {error.strerror}\n")
         return 127
-    lines: deque[str] = deque([""], MAX_KEPT_LINES)
+    lines: deque[str] = deque([""], MAX_OUTPUT_LINES)
     for text in read_output(process):
         first, *rest = text.split("\n")
         lines[-1] += first

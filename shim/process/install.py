@@ -17,18 +17,13 @@ from shim.process.find_program import BACKUP_SUFFIX, DROP_IN_MARKER, is_drop_in_
 from shim.state.files import replace_file, write_all
 
 PROGRAM_NAMES = ("claude", "yume-cli")
-# The message of a removed installation, in place of a traceback or the shell's "not found".
-MISSING_HINT = (
-    "hint: install claude-shim again and run `shim install`, "
-    "or remove this file (`command -v claude` finds it)"
-)
-ENTRY_CODE = f"""\
+ENTRY_CODE = """\
 try:
  from shim.__main__ import main
  main()
 except ImportError as error:
  import sys
- sys.exit(f"claude-shim, which this file starts, is not whole any more: {{error}}\\n{MISSING_HINT}")
+ sys.exit(f"claude-shim, which this file starts, is not whole any more: {error}\\n" + MISSING_HINT)
 """
 DEFAULT_DIR = "~/.local/bin"
 PACKAGE_DIR = os.path.dirname(os.path.abspath(shim.__file__))
@@ -50,17 +45,29 @@ def build_drop_in_script(settings: Mapping[str, str], name: str = "claude") -> b
     setting_args = [
         arg for name, value in settings.items() for arg in ("--installed", f"{name}={value}")
     ]
+    missing_hint = _build_missing_hint()
     missing_message = (
         f"{sys.executable}, the Python that claude-shim was installed for, does not exist any more"
     )
-    python, *messages = map(shlex.quote, (sys.executable, missing_message, MISSING_HINT))
+    entry_code = ENTRY_CODE.replace("MISSING_HINT", repr(missing_hint))
+    python, *messages = map(shlex.quote, (sys.executable, missing_message, missing_hint))
     check_command = f"[ -x {python} ] || {{ printf '%s: %s\\n%s\\n' \"$0\" {' '.join(messages)} >&2; exit 1; }}\n"
     # `-c` instead of `-m shim`: finding the module would take a fifth of the time of `--version`.
     command = " ".join(
-        map(shlex.quote, [sys.executable, "-I", "-c", ENTRY_CODE, *setting_args, name])
+        map(shlex.quote, [sys.executable, "-I", "-c", entry_code, *setting_args, name])
     )
     text = f'; `shim uninstall` removes it\n{check_command}{save_commands}exec {command} "$@"\n'
     return b"#!/bin/sh\n# " + DROP_IN_MARKER + text.encode()
+
+
+def _build_missing_hint() -> str:
+    """Return what the file prints if claude-shim was removed, after the error."""
+    from shim.process.installation import build_install_hint
+
+    return (
+        f"hint: {build_install_hint()} and then `shim install`, "
+        "or remove this file (`command -v claude` finds it)"
+    )
 
 
 def install_drop_in_script(

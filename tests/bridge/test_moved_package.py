@@ -13,9 +13,6 @@ import time
 from pathlib import Path
 
 import pytest
-
-pytest.importorskip("uvicorn")
-
 from box import CONVERSE, Running, format_ndjson
 from gateway_harness import ask_at, stream_at
 from session_hosts import PATIENCE, Hosting

@@ -22,6 +22,8 @@ def test_wheel_contains_the_manual_and_prints_a_topic(tmp_path):
     packed = set(zipfile.ZipFile(wheel).namelist())
     ours = {str(path.relative_to(ROOT)) for path in (ROOT / "shim" / "manual").iterdir()}
     assert ours <= packed and "shim/manual/demo.svg" in packed
+    assert "shim/py.typed" in packed
+    assert any(name.endswith(".dist-info/licenses/shim/LICENSE") for name in packed)
     assert not any(name.startswith(("tests/", "fixtures/")) for name in packed)
 
     subprocess.run(

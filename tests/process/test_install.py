@@ -19,6 +19,7 @@ from shim.process.install import (
     list_uncompiled_modules,
     uninstall_drop_in_script,
 )
+from shim.process.installation import build_install_hint
 
 
 def put(box, **options):
@@ -116,8 +117,9 @@ def test_missing_python_is_reported_with_a_hint(box, monkeypatch):
     done = run_version(path, box)
     assert (done.returncode, done.stdout) == (1, "")
     message = "the Python that claude-shim was installed for, does not exist any more"
-    assert done.stderr.startswith(
-        f"{path}: {sys.executable}, {message}\nhint: install claude-shim again and run"
+    assert done.stderr == (
+        f"{path}: {sys.executable}, {message}\nhint: {build_install_hint()} and then "
+        "`shim install`, or remove this file (`command -v claude` finds it)\n"
     )
 
 
@@ -132,7 +134,7 @@ def test_missing_package_is_reported_with_a_hint(box, monkeypatch):
     assert (done.returncode, done.stdout) == (1, "")
     message = (
         "claude-shim, which this file starts, is not whole any more: "
-        "No module named 'shim'\nhint: install claude-shim"
+        f"No module named 'shim'\nhint: {build_install_hint()} and then `shim install`"
     )
     assert done.stderr.startswith(message)
 

@@ -25,6 +25,7 @@ from shim.process.install import (
     list_uncompiled_modules,
     read_drop_in_settings,
 )
+from shim.process.installation import build_install_hint, find_checkout
 from shim.recording.open_recorder import explain_unrecordable_path
 from shim.state.config import ShimSettings, get_state_dir, load_shim_settings
 from shim.state.files import ensure_private_dir, find_unusable_dir, remove_file, write_state_file
@@ -265,14 +266,8 @@ def check_gateway_tokens(environment: Mapping[str, str]) -> list[DiagnosisFindin
             DiagnosisFinding(PROBLEM, "other users can read the tokens of `shim bridge serve`", fix)
         ]
     if missing:
-        fix = ""
-        if token_file.exists:
-            fix = "pip install 'claude-shim[web]'"
-        text = (
-            f"the web UI is not available: {', '.join(missing)} (extra claude-shim[web]) is "
-            "not installed"
-        )
-        return [DiagnosisFinding(WARNING if token_file.exists else NOTE, text, fix)]
+        text = f"the web UI is not available: {', '.join(missing)} is not installed"
+        return [DiagnosisFinding(WARNING, text, build_install_hint())]
     token_text = "a token is created on first use"
     if token_file.exists:
         token_text = "a token exists"
@@ -298,7 +293,7 @@ def _check_claude(environment: Mapping[str, str]) -> list[DiagnosisFinding]:
         return [DiagnosisFinding(PROBLEM, text, "run `shim install` again")]
     if start_error := _find_start_error(path):
         text = f"PATH finds {path}, claude-shim's drop-in, which fails to start: {start_error}"
-        return [DiagnosisFinding(PROBLEM, text, "reinstall claude-shim, and run `shim install`")]
+        return [DiagnosisFinding(PROBLEM, text, f"{build_install_hint()} and then `shim install`")]
     options_text = ", ".join(f"{name} {value}" for name, value in installed_options.items())
     return [
         DiagnosisFinding(
@@ -336,8 +331,9 @@ def _check_bytecode() -> DiagnosisFinding:
         f"{len(missing)} modules of claude-shim are not compiled or out of date "
         f"({missing[0]}); turns start more slowly"
     )
+    make_setup = ""
+    if checkout := find_checkout():
+        make_setup = f", or `make setup` in {checkout}"
     return DiagnosisFinding(
-        WARNING,
-        text,
-        "run `shim install` again, or `make setup` in a checkout, as the owner of the files",
+        WARNING, text, f"as the owner of the files, run `shim install` again{make_setup}"
     )

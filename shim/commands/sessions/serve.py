@@ -13,7 +13,7 @@ from shim.core.errors import SystemResourceError
 if TYPE_CHECKING:
     from shim.bridge.gateway.tokens import GatewayTokenFile
 
-REQUIRED_PACKAGES = ("starlette", "uvicorn", "segno")  # what the extra brings
+REQUIRED_PACKAGES = ("starlette", "uvicorn", "segno")  # of the web UI alone
 LOOPBACK_PREFIXES = (
     "http://127.",
     "http://localhost",
@@ -67,9 +67,11 @@ def serve_gateway(
     if missing := [
         package for package in REQUIRED_PACKAGES if importlib.util.find_spec(package) is None
     ]:
+        from shim.process.installation import build_install_hint
+
         raise SystemResourceError(
             f"the web UI needs packages that are not installed: {', '.join(missing)}",
-            hint="install claude-shim with its extra: pip install 'claude-shim[web]'",
+            hint=build_install_hint(),
         )
     from shim.bridge.gateway import server
     from shim.bridge.gateway.hosts import LocalBackgroundSessionManager

@@ -91,9 +91,11 @@ def _load_exporter(format_name: str) -> Callable[..., None]:
             FORMATS[format_name]
         ).write_recording_export
     except ModuleNotFoundError as error:
-        hint = "reinstall claude-shim with its dependencies (`make setup` in a checkout)"
+        from shim.process.installation import build_install_hint
+
         raise SystemResourceError(
-            f"--to {format_name} needs {error.name}, which is not installed", hint=hint
+            f"--to {format_name} needs {error.name}, which is not installed",
+            hint=build_install_hint(),
         ) from None
     return export
 

@@ -31,10 +31,11 @@ def send_recording_spans(path: str, endpoint: str, *, redact: bool, content: boo
         from opentelemetry.sdk.util.instrumentation import InstrumentationScope
         from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags
     except ImportError:
+        from shim.process.installation import build_install_hint
+
         raise FrontendError(
             "sending spans requires the OpenTelemetry SDK, which is not installed",
-            hint="install claude-shim with its extra `otel` (`pip install '.[otel]'` in a "
-            "checkout), or export to a file",
+            hint=f"{build_install_hint('otel')}, or export to a file (-o FILE)",
         ) from None
     spans = OtelSpanBuilder(path, redact=redact, content=content)
     resource = Resource(dict(spans.resource), SCHEMA_URL)

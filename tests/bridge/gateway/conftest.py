@@ -1,12 +1,6 @@
 """A gateway with one session that stands in for a real one."""
 
-import importlib.util
-
 import pytest
-
-if importlib.util.find_spec("uvicorn") is None or importlib.util.find_spec("starlette") is None:
-    # the gateway needs the extra claude-shim[web], which `make setup` installs
-    collect_ignore_glob = ["test_*.py"]
 
 
 @pytest.fixture

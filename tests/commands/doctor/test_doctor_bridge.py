@@ -11,6 +11,7 @@ from shim.bridge.gateway.tokens import GatewayTokenFile
 from shim.commands.doctor import installation_checks
 from shim.commands.doctor.findings import NOTE, OK, PROBLEM, WARNING
 from shim.commands.doctor.installation_checks import check_background_sessions, check_gateway_tokens
+from shim.process.installation import build_install_hint
 
 
 def test_start_hint_is_returned_without_sessions(desk):
@@ -57,7 +58,7 @@ def test_gateway_check_reports_the_token_and_missing_packages(desk, monkeypatch)
     assert "a token exists" in check_gateway_tokens(desk.environment)[0].text
     monkeypatch.setattr(installation_checks, "REQUIRED_PACKAGES", ("json", "no_such_package"))
     (finding,) = check_gateway_tokens(desk.environment)
-    assert (finding.level, finding.fix) == (WARNING, "pip install 'claude-shim[web]'")
+    assert (finding.level, finding.fix) == (WARNING, build_install_hint())
     assert "no_such_package" in finding.text
 
 

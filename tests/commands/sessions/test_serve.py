@@ -15,6 +15,8 @@ from box import PATIENCE, SHIM, start_shim
 from certificates import create_certificate
 from terminal import on_terminal
 
+from shim.process.installation import build_install_hint
+
 ADDRESS = re.compile(r"http://127\.0\.0\.1:\d+/")
 # Run several commands, and fail if one of them imports a module of the web server.
 COMMANDS = """
@@ -31,10 +33,6 @@ for words in (["bridge", "token"], ["bridge", "--help"], ["vendors"]):
     found = {"starlette", "uvicorn", "segno"} & set(sys.modules)
     assert not found, (words, found)
 """
-
-needs_web = pytest.mark.skipif(
-    importlib.util.find_spec("uvicorn") is None, reason="the extra claude-shim[web]"
-)
 
 
 def start_server(environment, cwd, *args):
@@ -54,7 +52,6 @@ def get(address, token, **options):
         return json.load(answer)
 
 
-@needs_web
 def test_address_is_printed_without_a_token_if_stdout_is_not_a_terminal(box):
     token = box.run_shim("bridge", "token").stdout.decode().strip()
     with start_server(box.build_environment(), box.cwd) as process:
@@ -69,7 +66,6 @@ def test_address_is_printed_without_a_token_if_stdout_is_not_a_terminal(box):
     assert token.encode() not in stdout and complaint == b""
 
 
-@needs_web
 def test_tls_server_answers_only_clients_that_trust_its_certificate(box, tmp_path):
     cert, key = create_certificate("localhost", tmp_path)
     token = box.run_shim("bridge", "token").stdout.decode().strip()
@@ -97,7 +93,6 @@ def test_tls_server_answers_only_clients_that_trust_its_certificate(box, tmp_pat
     assert complaint == b""
 
 
-@needs_web
 def test_sigterm_ends_an_open_event_stream_without_output_on_stderr(desk):
     start_result = desk.run_claude("--bg", "hi")
     assert start_result.status == 0
@@ -118,7 +113,6 @@ def test_sigterm_ends_an_open_event_stream_without_output_on_stderr(desk):
     assert complaint == b""
 
 
-@needs_web
 def test_terminal_receives_a_login_address_that_does_not_contain_the_token(box):
     token = box.run_shim("bridge", "token").stdout.decode().strip()
     argv = [*SHIM, "bridge", "serve", "--http", "127.0.0.1:0"]
@@ -158,7 +152,6 @@ def test_token_stays_the_same_until_replaced_with_new(box):
         (("--tls-cert", "/no/such.pem", "--tls-key", "/no/such.key"), "/no/such.pem: No such file"),
     ],
 )
-@needs_web
 def test_unusable_serve_options_are_refused_with_a_hint(box, args, expected):
     done = box.run_shim("bridge", "serve", *args)
     assert (
@@ -169,10 +162,11 @@ def test_unusable_serve_options_are_refused_with_a_hint(box, args, expected):
     )
 
 
-def test_serve_names_the_web_extra_if_the_extra_is_not_installed(shim, monkeypatch):
+def test_serve_names_missing_packages_and_the_command_that_installs_them(shim, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     status, _, complaint = shim("bridge", "serve")
-    assert status == 1 and "claude-shim[web]" in complaint and "Traceback" not in complaint
+    assert status == 1 and "starlette, uvicorn, segno" in complaint
+    assert f"hint: {build_install_hint()}\n" in complaint and "Traceback" not in complaint
 
 
 def test_other_commands_do_not_import_web_modules(box):

@@ -29,6 +29,7 @@ from sweeps import choose_few_cases, loop_over_cases, loop_over_rows
 
 from shim.core.cast.format import RecordingError
 from shim.core.errors import FrontendError
+from shim.process.installation import build_install_hint
 from shim.story.export.otel import write_recording_export
 from shim.story.export.otel_send import send_recording_spans
 from shim.story.export.spans import MAX_SPAN_EVENTS
@@ -369,7 +370,7 @@ def test_sending_spans_without_the_otel_extra_names_the_extra(shim, local_box, m
     status, output, complaint = shim(
         "export", str(file), "--to", "otel", "--endpoint", "http://127.0.0.1:9"
     )
-    assert (status, output) == (1, b"") and "extra `otel`" in complaint
+    assert (status, output) == (1, b"") and build_install_hint("otel") in complaint
 
 
 @pytest.mark.parametrize("endpoint", ["localhost:4318", "file:///etc/passwd", "", "https://"])

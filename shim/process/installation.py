@@ -1,0 +1,121 @@
+"""How this copy of claude-shim was installed, and the command that installs it again.
+
+Hints print this command. A plain `pip install` is wrong for a copy that pipx or uv installed, and
+for a checkout.
+"""
+
+import json
+import os
+import shlex
+import sys
+from importlib.metadata import Distribution, PackageNotFoundError, distribution
+from typing import NamedTuple
+from urllib.parse import unquote, urlsplit
+
+from shim.process.package import PACKAGE_DIR
+
+PACKAGE_NAME = "claude-shim"
+# Files that these programs write into the environment of each tool.
+PIPX_FILE = "pipx_metadata.json"
+UV_TOOL_FILE = "uv-receipt.toml"
+
+
+class PackageSource(NamedTuple):
+    """The source that a copy was installed from.
+
+    `requirement` is a path, a URL with its scheme (`git+https://…`), or the package's name. It is
+    empty if a path does not exist any more.
+    """
+
+    requirement: str
+    is_editable: bool = False
+
+
+def build_install_hint(extra: str = "") -> str:
+    """Return what a person can do to install this copy again, with an extra if one is named: "run
+    `COMMAND`", or a sentence without a command if none is known to work.
+    """
+    metadata = _find_distribution()
+    source = _read_source(metadata)
+    installer = _detect_installer(metadata)
+    commands = {
+        "pipx": ["pipx", "install", "--force"],
+        "uv tool": ["uv", "tool", "install", "--reinstall"],
+        "uv": ["uv", "pip", "install", "--python", sys.executable],
+        "pip": [sys.executable, "-m", "pip", "install"],
+    }
+    if not source.requirement or installer not in commands:
+        with_extra = f" with its extra `{extra}`" if extra else ""
+        with_installer = f", using {installer}" if installer else ""
+        return f"install claude-shim again{with_extra}{with_installer}"
+    args = commands[installer]
+    if source.is_editable:
+        args.append("--editable")
+    args.append(_add_extra(source.requirement, extra))
+    return f"run `{shlex.join(args)}`"
+
+
+def find_checkout() -> str:
+    """Return the folder of the source tree that this copy runs from, or ""."""
+    root = os.path.dirname(PACKAGE_DIR)
+    return root if os.path.exists(os.path.join(root, "pyproject.toml")) else ""
+
+
+def _detect_installer(metadata: Distribution | None) -> str:
+    """Return "pipx", "uv tool", or the installer that the metadata names: "pip", "uv", "conda"."""
+    if os.path.exists(os.path.join(sys.prefix, PIPX_FILE)):
+        return "pipx"
+    if os.path.exists(os.path.join(sys.prefix, UV_TOOL_FILE)):
+        return "uv tool"
+    if metadata is None:
+        return "pip"  # a source tree on the module path
+    return (metadata.read_text("INSTALLER") or "").strip()
+
+
+def _find_distribution() -> Distribution | None:
+    """Return the metadata of the running copy, or None if it was not installed.
+
+    Another copy may be installed in the same environment.
+    """
+    try:
+        metadata = distribution(PACKAGE_NAME)
+    except PackageNotFoundError:
+        return None
+    package_dir = str(metadata.locate_file("shim"))
+    source = _parse_direct_url(metadata.read_text("direct_url.json"))
+    if source.is_editable:
+        package_dir = os.path.join(source.requirement, "shim")
+    return metadata if os.path.realpath(package_dir) == os.path.realpath(PACKAGE_DIR) else None
+
+
+def _read_source(metadata: Distribution | None) -> PackageSource:
+    if metadata is None:
+        return PackageSource(find_checkout(), is_editable=True)
+    source = _parse_direct_url(metadata.read_text("direct_url.json"))
+    if os.path.isabs(source.requirement) and not os.path.exists(source.requirement):
+        return PackageSource("")
+    return source
+
+
+def _parse_direct_url(text: str | None) -> PackageSource:
+    """Parse a `direct_url.json` (PEP 610). A copy from a package index has none."""
+    if text is None:
+        return PackageSource(PACKAGE_NAME)
+    fields = json.loads(text)
+    url = urlsplit(fields["url"])
+    if url.scheme == "file":
+        is_editable = bool(fields.get("dir_info", {}).get("editable"))
+        return PackageSource(unquote(url.path), is_editable)
+    vcs = fields.get("vcs_info")
+    if vcs is None:
+        return PackageSource(fields["url"])
+    revision = vcs.get("requested_revision")
+    return PackageSource(f"{vcs['vcs']}+{fields['url']}" + (f"@{revision}" if revision else ""))
+
+
+def _add_extra(requirement: str, extra: str) -> str:
+    if not extra:
+        return requirement
+    if "://" in requirement:
+        return f"{PACKAGE_NAME}[{extra}] @ {requirement}"
+    return f"{requirement}[{extra}]"
