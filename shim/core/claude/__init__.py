@@ -1,1 +1,1 @@
-"""What Claude looks like: its command line, its lines, its control protocol and its permissions."""
+"""Claude's interfaces: its command line, its lines, its control protocol and its permissions."""

@@ -1,6 +1,6 @@
 """Reads lines of Claude's stream-json.
 
-Every function accepts any JSON object. A part that is missing or malformed is empty.
+Every function accepts any JSON object. A missing or malformed part is returned as an empty value.
 """
 
 from collections.abc import Mapping
@@ -57,7 +57,7 @@ def list_tool_results(line: Line) -> list[JsonObject]:
 
 
 def get_stream_event(line: Line) -> JsonObject:
-    """Return the API's event in a stream_event line."""
+    """Return the API event in a stream_event line."""
     return as_dict(line.get("event"))
 
 
@@ -76,5 +76,5 @@ def get_fragment(delta: Line) -> tuple[str, str]:
 
 
 def get_result_text(result: Line) -> str:
-    """Return the answer of a result, or its first error if it has no answer."""
+    """Return the answer in a result, or its first error if it has no answer."""
     return str(result.get("result") or next(iter(as_list(result.get("errors"))), ""))

@@ -1,4 +1,4 @@
-"""The JSON pieces of Claude's lines. The writer joins the constant pieces with the content of each
+"""The JSON pieces of Claude's lines. The writer joins constant pieces with the content of each
 line.
 
 The end of the module builds `tool_use_result`, the structured form of a tool result (contract 5.4).
@@ -17,16 +17,17 @@ from shim.core.reading.json_text import dump_json
 MAX_UNJOINED_LINES = 64
 
 ToolInput = Mapping[str, Any]
-# of a line's `tool_use_result`: its key, its value, and what the value ends with
+# the parts of a line's `tool_use_result`: its key, its value, and the end of the value
 ToolUseResult = tuple[bytes, bytes, bytes]
 
-# The pieces of a line are joined at once. Pieces that are kept until the next write leave the
-# processor's cache and take five times as long. A line ends with the counter of its UUID.
+# The pieces of a line are joined at once. Pieces that are kept until the next write are evicted
+# from the CPU cache, and joining them takes five times as long. A line ends with the counter of its
+# UUID.
 _HEX_BYTES = [b"%02x" % number for number in range(256)]
 _LINE_ENDS = [digits + b'"}\n' for digits in _HEX_BYTES]
 NO_USAGE_JSON = dump_json(NO_USAGE)
 
-MAIN_AGENT_MEMBER = b',"parent_tool_use_id":null'  # of a line that is not a subagent's
+MAIN_AGENT_MEMBER = b',"parent_tool_use_id":null'  # of a line that no subagent wrote
 EVENT_START = b'{"type":"stream_event","event":{"type":'
 EVENT_END = b"}}" + MAIN_AGENT_MEMBER
 MESSAGE_HEAD = b'{"type":"assistant","message":{"id":"'
@@ -49,8 +50,8 @@ TOOL_USE_RESULT_MEMBER = b',"tool_use_result":'
 _BASH_RESULT_START = TOOL_USE_RESULT_MEMBER + b'{"stdout":'
 _BASH_RESULT_END = b',"stderr":"","interrupted":false,"isImage":false}'
 
-# How a block of a kind begins and ends in its own line, how it begins in its first event, and what
-# its deltas are.
+# Kind of block → its start and its end in its own line, its start in the first event, and the start
+# of its deltas.
 BLOCK_PIECES = {
     "text": (
         b'{"type":"text","text":',
@@ -68,7 +69,7 @@ BLOCK_PIECES = {
 
 
 class LineBuffer(list[bytes]):
-    """Complete lines that wait to be taken."""
+    """Complete lines that are waiting to be written."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -82,7 +83,9 @@ class LineBuffer(list[bytes]):
         return data
 
     def compact_buffered_lines(self) -> None:
-        """Join the lines since the last call, because one long piece needs less memory than many."""
+        """Join the lines since the last call, because one long piece needs less memory than
+        many.
+        """
         if len(self) - self._joined_count >= MAX_UNJOINED_LINES:
             self[self._joined_count :] = [b"".join(self[self._joined_count :])]
             self._joined_count += 1
@@ -97,7 +100,7 @@ def generate_line_uuid_suffixes() -> Iterator[bytes]:
 
 
 def generate_message_ids(prefix: bytes) -> Iterator[bytes]:
-    """Yield message ids, which also count from 1: `prefix` and at least six digits."""
+    """Yield message ids: `prefix` and at least six hexadecimal digits, which count from 1."""
     for high_number in count():
         digits = prefix + b"%04x" % high_number
         for low_digits in _HEX_BYTES if high_number else _HEX_BYTES[1:]:
@@ -136,8 +139,8 @@ def encode_block_start_delta_and_stop(
 
 
 def encode_failed_tool_result(content_json: bytes) -> ToolUseResult:
-    """Encode the member of a failed call from its content as JSON. Return b"" if the content is not
-    a text.
+    """Encode the member of a failed call. `content_json` is its content as JSON. Return empty parts
+    if the content is not a text.
     """
     if content_json[:1] != b'"':
         return NO_TOOL_USE_RESULT
@@ -183,9 +186,10 @@ def _encode_edit_result(tool_input: ToolInput, content: str, content_json: bytes
     return TOOL_USE_RESULT_MEMBER, dump_json(fields), b""
 
 
-# Read has none: its member holds the file's own text and length, and vendors print the file with
-# their own headings. Tool → its member for a success, made of the call's arguments, the content,
-# and the content as JSON: a large output is not dumped twice.
+# Tool → a function that encodes its member for a successful call. The arguments are the call's
+# arguments, the content, and the content as JSON, so that a large output is encoded only once.
+# Read is missing: its member contains the file's own text and length, and vendors print the file
+# with their own headings.
 RESULT_ENCODERS: dict[str, Callable[[ToolInput, str, bytes], ToolUseResult]] = {
     "Bash": _encode_bash_result,
     "Write": _encode_write_result,
@@ -195,7 +199,7 @@ RESULT_ENCODERS: dict[str, Callable[[ToolInput, str, bytes], ToolUseResult]] = {
 
 
 def build_hook_tool_response(name: str, tool_input: ToolInput, content: object) -> object:
-    """Return `tool_response` for a hook: the structured outcome if the tool has one, else the
+    """Return `tool_response` for a hook: the structured result if the tool has one, otherwise the
     result's content.
     """
     encode_result = RESULT_ENCODERS.get(name)

@@ -1,4 +1,6 @@
-"""User messages as a frontend sends them in stream-json input (contract C14): a text, or blocks."""
+"""User messages that a frontend sends as stream-json (contract C14). The content is a text or a
+list of blocks.
+"""
 
 from binascii import a2b_base64
 from collections.abc import Mapping, Sequence
@@ -9,11 +11,11 @@ from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.typed import Any, NamedTuple
 from shim.core.reading.values import as_dict, as_str
 
-MAX_ROLE_CHARS = 60  # of a message's role, in a complaint about it
-MAX_MEDIA_TYPE_CHARS = 60  # of a media type, in the line about a part that is left out
-# of one image or document, as the file that it is; a larger one is given to no vendor
+MAX_ROLE_CHARS = 60  # of a message's role, in an error
+MAX_MEDIA_TYPE_CHARS = 60  # of a media type, in the line about an omitted block
+# of one image or document after decoding; a larger file is not passed to any vendor
 MAX_FILE_BYTES = 20_000_000
-# What a file may be, by the kind of its block: what the models behind most agents read.
+# The media types of each kind of block. The models of most vendors can read these types.
 MEDIA_TYPES: Mapping[str, tuple[str, ...]] = {
     "image": ("image/png", "image/jpeg", "image/gif", "image/webp"),
     "document": ("application/pdf",),
@@ -24,7 +26,7 @@ BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 PRIORITY_NOW = "now"
 PRIORITY_LATER = "later"
 
-# what can be given beside text: "image", "document", and "url" for either by its address
+# kinds besides text that a vendor accepts: "image", "document", and "url" for a file by its URL
 BlockKinds = frozenset[str]
 TEXT_ONLY_KINDS: BlockKinds = frozenset()
 ALL_KINDS: BlockKinds = frozenset(("image", "document", "url"))
@@ -33,12 +35,10 @@ ALL_KINDS: BlockKinds = frozenset(("image", "document", "url"))
 class MessageBlock(NamedTuple):
     """One block of a message.
 
-    kind        text, image or document; of another block its own type
-    text        of a text, or of a document that is plain text
-    media_type  of the file that `data` is, in base64
-    url         where the file is; then there are no data
-    title       of a document
-    problem     why no vendor can be given it; "" where one may be
+    kind        text, image or document; for any other block, its own type text        the text of a
+    text block, or of a plain text document media_type  the type of the file in `data`, which is
+    base64 url         the address of the file; `data` is then empty title       the title of a
+    document problem     why the block cannot be passed to any vendor; "" if it can
     """
 
     kind: str
@@ -50,7 +50,7 @@ class MessageBlock(NamedTuple):
     problem: str = ""
 
     def is_accepted(self, accepted_kinds: BlockKinds) -> bool:
-        """Whether a vendor that takes these kinds can be given it."""
+        """Return whether the block can be passed to a vendor that accepts these kinds."""
         if self.problem:
             return False
         return self.kind == "text" or (
@@ -58,7 +58,7 @@ class MessageBlock(NamedTuple):
         )
 
     def to_json(self) -> dict[str, Any]:
-        """The part as Claude's own block."""
+        """Return the block in Claude's format."""
         if self.kind == "text":
             return {"type": "text", "text": self.text}
         if self.url:
@@ -71,13 +71,16 @@ class MessageBlock(NamedTuple):
 class UserMessage(NamedTuple):
     """One user message.
 
-    `text` is what every vendor can be given; `blocks` are its blocks in order, none where the text
-    is all. `raw_message` is the frontend's own object, for the echo that it may ask for (C15);
-    `timestamp` is when it came, `size_bytes` its bytes. `priority` says what happens to it while a
-    turn runs: NOW ends the turn, LATER waits for its end; any other is told to the vendor in the
-    turn, if it can be. A message with `needs_reply` False (`shouldQuery`) is context for the next
-    one and is not answered by a model. `origin` is the frontend's description of the sender; the
-    result repeats it.
+    `text` can be passed to every vendor. `blocks` are all blocks in order, or () if the text is the
+    complete message. `raw_message` is the frontend's own object, for the echo that it may request
+    (C15). `timestamp` is when the message arrived, and `size_bytes` its length.
+
+    `priority` decides what happens if a turn is running. NOW ends the turn, and LATER waits for its
+    end. With any other priority the message is sent to the vendor during the turn, if the vendor
+    accepts that.
+
+    A message with `needs_reply` False (`shouldQuery`) is context for the next message, and no model
+    answers it. `origin` is the frontend's description of the sender. The result repeats it.
     """
 
     text: str
@@ -91,8 +94,8 @@ class UserMessage(NamedTuple):
     origin: Mapping[str, Any] | None = None
 
     def select_blocks(self, accepted_kinds: BlockKinds) -> tuple[MessageBlock, ...]:
-        """What a vendor that takes these kinds is given, in order; one text where texts are all of
-        it.
+        """Return the blocks for a vendor that accepts these kinds, in order. If only texts remain,
+        return one block with `text`.
         """
         accepted_blocks = tuple(block for block in self.blocks if block.is_accepted(accepted_kinds))
         if any(block.kind != "text" for block in accepted_blocks):
@@ -100,7 +103,10 @@ class UserMessage(NamedTuple):
         return (MessageBlock("text", self.text),)
 
     def replace_text(self, text: str) -> "UserMessage":
-        """The message with another text; what stands around the old one gets parts of its own."""
+        """Return the message with another text.
+
+        If the new text contains the old one, the parts before and after it become separate blocks.
+        """
         before, old_text, after = text.partition(self.text) if self.text else (text, "", "")
         if old_text:
             remaining_blocks = self.blocks
@@ -120,7 +126,7 @@ class UserMessage(NamedTuple):
         )
 
     def prepend_context(self, context: "Sequence[UserMessage]") -> "UserMessage":
-        """Return this message with the texts and parts of earlier messages before its own."""
+        """Return this message with the texts and blocks of earlier messages before its own."""
         if not context:
             return self
         messages = [*context, self]
@@ -139,8 +145,8 @@ class UserMessage(NamedTuple):
     def describe_omitted_blocks(
         self, vendor: str, accepted_kinds: BlockKinds = TEXT_ONLY_KINDS
     ) -> str:
-        """Lines for the user about parts that the vendor is not given, one a reason; "" if none was
-        left out.
+        """Return lines for the user about blocks that the vendor does not receive, one line for
+        each reason. Return "" if no block was omitted.
         """
         reasons: dict[str, dict[str, int]] = {}
         for block in self.blocks:
@@ -156,7 +162,7 @@ class UserMessage(NamedTuple):
 
 
 def _explain_omission(block: MessageBlock, vendor: str, accepted_kinds: BlockKinds) -> str:
-    """Why a vendor that takes these kinds is not given a part."""
+    """Return why a vendor that accepts these kinds does not receive a block."""
     if block.kind in accepted_kinds:
         return block.problem or f"{vendor} can be given no file by its address"
     accepted_nouns = " and ".join(
@@ -172,7 +178,9 @@ def _format_kind_counts(kind_counts: Mapping[str, int]) -> str:
 
 
 def parse_user_message(event: Mapping[str, Any], timestamp: str) -> UserMessage:
-    """The message of a `user` line. ValueError has the real claude's words where it has some (C13)."""
+    """Parse the message of a `user` line. Raise ValueError, with the real claude's text if it has
+    one (C13).
+    """
     message = event.get("message")
     role = as_dict(message).get("role")
     if not isinstance(message, dict) or role != "user":
@@ -208,7 +216,7 @@ def parse_user_message(event: Mapping[str, Any], timestamp: str) -> UserMessage:
 
 
 def _parse_block(value: object) -> MessageBlock:
-    """One block of a message, with what is wrong with it."""
+    """Parse one block of a message. Its `problem` describes what is invalid."""
     kind = as_dict(value).get("type")
     if not isinstance(value, dict) or not isinstance(kind, str):
         return MessageBlock("unknown block", problem="it is no block")
@@ -240,7 +248,7 @@ def _parse_block(value: object) -> MessageBlock:
 
 
 def _explain_invalid_data(data: str) -> str:
-    """What is wrong with base64; "" for nothing."""
+    """Return what is wrong with base64 data, or ""."""
     try:
         size_bytes = len(a2b_base64(data, strict_mode=True))
     except ValueError as error:
@@ -251,10 +259,10 @@ def _explain_invalid_data(data: str) -> str:
 
 
 def parse_json_line(line: bytes) -> object:
-    """Return the JSON value of a line, with broken bytes and escapes repaired, or None if the line
-    is not JSON.
+    """Return the JSON value of a line, or None if the line is not JSON. Invalid bytes and escapes
+    are repaired.
 
-    A byte order mark is skipped: editors and PowerShell write it before the first line.
+    A byte order mark is skipped, because editors and PowerShell write it before the first line.
     """
     line = line.removeprefix(BYTE_ORDER_MARK)
     try:

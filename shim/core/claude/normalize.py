@@ -1,9 +1,9 @@
-"""Makes the lines of a real claude safe for clients: they are completed, shortened or left out, and
-counted.
+"""Makes the lines of a real claude safe for clients. Lines are completed, shortened or omitted, and
+every change is counted.
 
-A line passes unchanged if nothing is wrong with it. A line without a member that the SDKs require
-would end the frontend's turn with an exception (contract S3 to S9, hostile-input section 2), and so
-would a line that is longer than the frontend's buffer.
+A correct line passes unchanged. A line without a member that the SDKs require would end the
+frontend's turn with an exception (contract S3 to S9, hostile-input section 2). A line that is
+longer than the frontend's buffer would do so, too.
 """
 
 from collections.abc import Callable, Iterator
@@ -16,8 +16,8 @@ from shim.core.reading.limits import StoreText, drop_excess_members, shorten_str
 
 Event = dict[str, Any]
 
-# The types of the members of a block. A missing signature of a thinking block is made up, because
-# clients do not check it.
+# The types of the members of a block. A missing signature of a thinking block is replaced with "",
+# because clients do not check it.
 REQUIRED_BLOCK_MEMBERS: dict[str, dict[str, tuple[type, ...]]] = {
     "text": {"text": (str,)},
     "thinking": {"thinking": (str,)},
@@ -42,8 +42,8 @@ RESULT_DEFAULTS: Event = {
 
 
 class ClaudeEventNormalizer:
-    """Makes lines safe to pass. `create_uuid` returns a new UUID, `store_text` stores a text that
-    is cut.
+    """Makes lines safe to pass on. `create_uuid` returns a new UUID. `store_text` stores the
+    complete text before it is cut.
     """
 
     def __init__(
@@ -67,7 +67,9 @@ class ClaudeEventNormalizer:
         }
 
     def normalize_event(self, event: Event, session_id: str, model: str) -> Event | None:
-        """Return `event` itself if it is complete, a completed copy, or None if it has no content."""
+        """Return `event` itself if it is complete, a completed copy, or None if it has no
+        content.
+        """
         kind = event["type"]
         normalize_kind = self._normalizers.get(kind)
         if normalize_kind is None:
@@ -89,8 +91,8 @@ class ClaudeEventNormalizer:
         return result
 
     def split_long_event(self, event: Event) -> Iterator[Event]:
-        """Split the text of a line that is too long into several lines of the same kind; shorten
-        anything else.
+        """Split the text of a line that is too long into several lines of the same kind. Shorten
+        any other line.
         """
         kind = event["type"]
         if kind == "assistant" and len(event["message"]["content"]) == 1:
@@ -169,8 +171,8 @@ _REQUIRED_RESULT_KEYS = {"subtype", "is_error", "duration_ms", "duration_api_ms"
 
 
 def _normalize_block(value: object) -> object:
-    """Return a content block that clients can read, completed if necessary, or None for anything
-    else.
+    """Return a content block that clients can read, completed if necessary. Return None for any
+    other value.
     """
     if not isinstance(value, dict) or not isinstance(value.get("type"), str):
         return None

@@ -8,9 +8,9 @@ from shim.core.reading.values import as_dict, as_list, list_dicts
 if TYPE_CHECKING:
     from shim.core.policy.policy import DecisionOutcome
 
-# This tool asks the person a question, so no rule and no permission mode can answer it.
+# This tool asks the user a question, so no rule and no permission mode can answer it.
 QUESTION_TOOL = "AskUserQuestion"
-ELICITATION_SUBTYPE = "elicitation"  # the control request of an MCP server that asks the person
+ELICITATION_SUBTYPE = "elicitation"  # the control request of an MCP server that asks the user
 PROMPT_TIMEOUT_TEXT = (
     "Nobody answered the question about this call in time (permission_timeout), so it was not run."
 )
@@ -36,11 +36,11 @@ TURN_STOPPED_TEXT = (
 
 
 class PermissionRequest(NamedTuple):
-    """A request of a vendor to run a call.
+    """A vendor's request for permission to run a call.
 
-    `request_id` is the vendor's id of the request, `call_id` the id of the call in the frontend's
-    stream. `tool` and `tool_input` are Claude's names, `vendor_tool` and `vendor_input` the
-    vendor's. `refusal` is the reason if the request must be denied without asking.
+    `request_id` is the vendor's id of the request. `call_id` is the id of the call in the
+    frontend's stream. `tool` and `tool_input` use Claude's names, `vendor_tool` and `vendor_input`
+    the vendor's names. `refusal` is the reason if the request must be denied without a prompt.
     """
 
     request_id: str
@@ -55,9 +55,9 @@ class PermissionRequest(NamedTuple):
 class PermissionDecision(NamedTuple):
     """A decision about a permission request.
 
-    `updated_input` are other arguments, with Claude's names (None: unchanged). `message` is the
+    `updated_input` replaces the arguments, with Claude's names (None: unchanged). `message` is the
     reason of a denial. `ends_turn`: the decision also ends the turn. `frontend_knows`: the frontend
-    made the decision, so it need not be told.
+    made the decision, so it needs no notice of the decision.
     """
 
     allow: bool
@@ -93,8 +93,8 @@ def build_permission_prompt(
 
 
 class PermissionRuleChange(NamedTuple):
-    """Rules that an answer adds, replaces or removes: `operation` is "add", "replace" or "remove",
-    `outcome` as in a policy.
+    """Rules that an answer adds, replaces or removes. `operation` is "add", "replace" or "remove".
+    `outcome` is one of a policy's outcomes.
     """
 
     operation: str
@@ -112,7 +112,7 @@ class WorkingDirectoryChange(NamedTuple):
 def parse_permission_updates(
     response: Mapping[str, Any],
 ) -> "Iterator[PermissionRuleChange | WorkingDirectoryChange]":
-    """Return the changes of rules and folders in a decision (`updatedPermissions`, 6.3)."""
+    """Yield the changes of rules and folders in a decision (`updatedPermissions`, 6.3)."""
     for update in _list_updates(response):
         update_type = str(update.get("type"))
         outcome = update.get("behavior")
@@ -141,7 +141,9 @@ def parse_permission_updates(
 
 
 def find_requested_permission_mode(response: Mapping[str, Any]) -> object:
-    """Return the permission mode that a decision sets for later calls, as it was sent, or None."""
+    """Return the permission mode that a decision sets for later calls, or None. The mode is not
+    validated.
+    """
     modes = [
         update.get("mode") for update in _list_updates(response) if update.get("type") == "setMode"
     ]
@@ -158,7 +160,9 @@ def _list_updates(response: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _format_rule(rule: Mapping[str, Any]) -> str:
-    """Format a rule. Return "" if the rule cannot be read: without its content it would allow more."""
+    """Format a rule. Return "" if the rule is invalid. Without its content, a rule would allow
+    more.
+    """
     name = rule.get("toolName")
     content = rule.get("ruleContent")
     if not isinstance(name, str) or not isinstance(content, str | None):
@@ -167,9 +171,9 @@ def _format_rule(rule: Mapping[str, Any]) -> str:
 
 
 def parse_permission_decision(response: Mapping[str, Any]) -> PermissionDecision:
-    """Return the decision in the `response` of a control_response.
+    """Parse the decision in the `response` of a control_response.
 
-    A response that cannot be read is a denial, so that it never allows more.
+    An invalid response is a denial, so that it never allows more.
     """
     if response.get("subtype") == "error":
         return PermissionDecision(

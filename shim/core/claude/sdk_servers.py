@@ -2,8 +2,8 @@
 (contract 6.6).
 
 The module does no I/O. The vendor's MCP client reaches such a server through a relay of the shim. A
-message of the client becomes a control request to the frontend, and the frontend's answer goes back
-with the client's id. The shim also initializes each server itself, like the real claude, so that
+client's message becomes a control request to the frontend. The frontend's answer is returned under
+the client's request id. The shim also initializes each server itself, like the real claude, so that
 `init` and `mcp_status` can list its tools.
 """
 
@@ -16,17 +16,17 @@ from shim.core.reading.json_text import dump_json
 from shim.core.reading.typed import Any, NamedTuple, Protocol
 from shim.core.reading.values import as_dict, as_list, as_str, list_dicts
 
-MAX_SERVERS = 100  # of one frontend, as many as the session of an agent may have
-# requests that wait for the frontend; an agent makes only a few calls at once
+MAX_SERVERS = 100  # of one frontend
+# requests that wait for the frontend; a vendor makes only a few calls at once
 MAX_PENDING_REQUESTS = 200
 MAX_TOOLS_PER_SERVER = 1000  # in `init`
-MAX_TOOL_PAGES = 20  # of a server's list of tools, which might have no end
+MAX_TOOL_PAGES = 20  # of a server's list of tools, which might be endless
 PROTOCOL_VERSION = "2025-11-25"  # the version that the real claude requests
 CLIENT_INFO = {"name": "claude-code", "title": "Claude Code", "version": "1"}
 CALL_METHOD = "tools/call"
 INITIALIZE_METHOD = "initialize"
-# gemini's client parses a first text that is JSON as `structuredContent`, and accepts nothing but
-# an object there.
+# gemini's client parses the first text as `structuredContent` if the text is JSON, and rejects any
+# value that is not an object.
 JSON_PARSING_CLIENTS = frozenset(("gemini-cli-mcp-client",))
 # Error codes of JSON-RPC.
 INVALID_REQUEST_CODE = -32600
@@ -51,7 +51,7 @@ class McpConnection(Protocol):
 
 
 class SdkMcpServer:
-    """One server and what it has reported. `status` is one of Claude's words."""
+    """One server and what it has reported. `status` is one of Claude's values."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -64,12 +64,12 @@ class SdkMcpServer:
 
     @property
     def mcp_server_entry_in_init(self) -> dict[str, Any]:
-        """Return the entry of the server in `init`."""
+        """The entry of the server in `init`."""
         return {"name": self.name, "status": self.status, "source": "sdk"}
 
     @property
     def mcp_server_entry_in_status(self) -> dict[str, Any]:
-        """Return the entry of the server in `mcp_status`."""
+        """The entry of the server in `mcp_status`."""
         entry = self.mcp_server_entry_in_init | {"transport": "sdk", "scope": "dynamic"}
         if self.error:
             entry["error"] = self.error
@@ -82,7 +82,7 @@ class SdkMcpServer:
 
 
 class PendingMcpRequest(NamedTuple):
-    """A request that waits for the frontend. `connection` is None for a request of the shim;
+    """A request that waits for the frontend. `connection` is None for a request of the shim.
     `client_request_id` is the client's own id.
     """
 
@@ -94,7 +94,9 @@ class PendingMcpRequest(NamedTuple):
 
 
 class SdkMcpServerRegistry:
-    """The servers of one frontend. No line is longer than `max_line_bytes`."""
+    """The servers of one frontend. Lines for the frontend are never longer than
+    `max_line_bytes`.
+    """
 
     def __init__(self, max_line_bytes: int) -> None:
         self._max_line_bytes = max_line_bytes
@@ -121,7 +123,7 @@ class SdkMcpServerRegistry:
 
     @property
     def tool_names(self) -> list[str]:
-        """Return Claude's names of all known tools."""
+        """Claude's names of all known tools."""
         return [
             format_mcp_tool_name(server.name, str(tool.get("name")))
             for server in self._servers.values()
@@ -129,7 +131,7 @@ class SdkMcpServerRegistry:
         ]
 
     def register_servers(self, names: Iterable[object]) -> None:
-        """Register servers of the frontend. A server that is registered already does not change."""
+        """Register servers of the frontend. A server that is already registered does not change."""
         for name in names:
             if isinstance(name, str) and name and len(self._servers) < MAX_SERVERS:
                 self._servers.setdefault(name, SdkMcpServer(name))
@@ -210,7 +212,7 @@ class SdkMcpServerRegistry:
                 self._notify_cancelled(pending, "the agent has gone")
 
     def _notify_cancelled(self, pending: PendingMcpRequest, reason: str) -> None:
-        """Tell the frontend that the response to a request is not needed any more."""
+        """Tell the frontend that the response to a request is no longer needed."""
         if pending.method == CALL_METHOD:
             params = {"requestId": pending.server_request_id, "reason": reason}
             self._forward_notification(
@@ -233,22 +235,22 @@ class SdkMcpServerRegistry:
         return format_mcp_tool_name(connection.server_name, params["name"]), as_dict(tool_input)
 
     def deny_tool_call(self, connection: McpConnection, message: RpcMessage, reason: str) -> None:
-        """Answer a call that may not run with a failed result, so that the model reads the reason."""
+        """Answer a denied call with a failed result, so that the model reads the reason."""
         result = {"content": [{"type": "text", "text": reason}], "isError": True}
         connection.queue_line(
             dump_json({"jsonrpc": "2.0", "id": message.get("id"), "result": result}) + b"\n"
         )
 
     def forward_client_message(self, connection: McpConnection, message: object) -> str | None:
-        """Forward a parsed message of a client. Return the id of the request that now waits, or
-        None.
+        """Forward a parsed message of a client. Return the id of the request if it waits for a
+        response, or None.
         """
         if not isinstance(message, dict) or not isinstance(message.get("method", ""), str):
             self._send_error(
                 connection, None, INVALID_REQUEST_CODE, "the message is no JSON-RPC object"
             )
         elif "method" not in message:
-            # an answer to a question of the server's
+            # a response to a request of the server
             self._forward_notification(connection.server_name, message)
         elif message.get("id") is None:
             self._forward_notification(
@@ -290,7 +292,9 @@ class SdkMcpServerRegistry:
     def _forward_request(
         self, connection: McpConnection | None, server_name: str, message: RpcMessage
     ) -> str | None:
-        """Send a request to the frontend with a new id, because two clients may use the same ids."""
+        """Send a request to the frontend with a new id, because two clients may use the same
+        ids.
+        """
         self._mcp_request_count += 1
         request_id, line = self._encode_control_request(
             server_name, {**message, "id": self._mcp_request_count}
@@ -367,9 +371,10 @@ class SdkMcpServerRegistry:
             self._apply_response(self._servers[pending.server_name], pending.method, response)
 
     def deliver_server_message(self, server: object, message: object) -> bool:
-        """Deliver a message of a server. Return whether the server is known.
+        """Deliver a message of a server to its clients. Return whether the server is known.
 
-        A request of a server goes to the client that connected last, because only one may answer.
+        A request of a server is sent only to the client that connected last, because only one
+        client may answer.
         """
         if (
             not isinstance(server, str)
@@ -391,11 +396,11 @@ class SdkMcpServerRegistry:
         return True
 
     def is_request_pending(self, request_id: str) -> bool:
-        """Return whether a request of a client still waits."""
+        """Return whether a request of a client is still waiting for its response."""
         return request_id in self._pending_requests
 
     def expire_request(self, request_id: str, timeout_s: float) -> None:
-        """Fail a request that the frontend has not answered in time."""
+        """Fail a request that the frontend did not answer in time."""
         pending = self._pending_requests.pop(request_id, None)
         if pending is not None:
             self._notify_cancelled(pending, "it took too long")
@@ -410,7 +415,7 @@ class SdkMcpServerRegistry:
             )
 
     def close(self) -> None:
-        """Fail all requests: the frontend answers nothing more."""
+        """Fail all open requests, because the frontend does not answer any more."""
         self._is_closed = True
         pending_requests = self._pending_requests
         self._pending_requests = {}
@@ -448,10 +453,10 @@ def _format_error(error: object) -> str:
 
 
 def add_text_as_structured_content(response: RpcMessage) -> RpcMessage:
-    """Return the answer to a call, changed so that a client of JSON_PARSING_CLIENTS does not parse
-    its text as JSON.
+    """Return the response to a call, changed so that a client of JSON_PARSING_CLIENTS does not
+    parse its text as JSON.
 
-    These clients do not parse the texts of an answer that has structured content, and show the
+    These clients do not parse the texts of a response that has structured content. They pass the
     texts to their model.
     """
     result = as_dict(response.get("result"))

@@ -1,5 +1,5 @@
-"""What a frontend may ask and change in the middle of a conversation: the vendor's name, models,
-mode, prompts.
+"""The settings of a conversation that a frontend can query and change: its model, its permission
+mode, its permission rules and its MCP servers.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -29,24 +29,22 @@ MODE_NAMES = tuple(sorted(PERMISSION_MODES))
 
 
 class SessionOptions(NamedTuple):
-    """What holds for a whole session.
+    """Options that do not change during a session.
 
-    pid              the number of our process
+    pid              the id of our process
     allows_bypass    the session may change to bypassPermissions
     state_events     "", "visible" or "host" (contract 5.13)
-    echoes_messages  a message of the frontend's is said back (C15)
-    max_line_bytes   no line of ours is longer: a question that would be is not put
-    validate_model   gives a model's name without its prefix; ValueError for a model that is not the
-                     vendor's to be told
-    map_model        gives the name that the vendor is told for such a name; None is the vendor's
-                     own default
-    list_models      gives the names of the models that can be chosen from the vendor that serves
+    echoes_messages  messages of the frontend are echoed (C15)
+    max_line_bytes   the maximum length of our lines; a prompt that would be longer is not sent
+    validate_model   returns a model's name without its prefix; raises ValueError for a model that
+                     must not be passed to the vendor
+    map_model        returns the vendor's name for such a name; None means the vendor's default model
+    list_models      returns the names of the models that can be selected from the current vendor
     output_style     the name of the output style in Claude's settings; only the real claude applies
                      it
-    find_transcript  gives the path of the session's transcript, "" if none is written
-    claude_settings  what Claude's settings files said when the session was started
-    load_settings    reads Claude's settings files as they are now. It raises FrontendError or
-                     OSError
+    find_transcript  returns the path of the session's transcript, or "" if none is written
+    claude_settings  Claude's settings at the start of the session
+    load_settings    reads Claude's settings files again; raises FrontendError or OSError
     """
 
     session_id: str
@@ -66,17 +64,17 @@ class SessionOptions(NamedTuple):
 
 
 class VendorCapabilities(NamedTuple):
-    """The vendor that serves the session now.
+    """The capabilities of the vendor that currently serves the session.
 
-    modes                the permission modes that it can honour
-    asks_permissions     it asks permissions
-    asks_in_bypass_mode  it asks in the mode bypassPermissions too
+    modes                the permission modes that it supports
+    asks_permissions     it asks for permissions
+    asks_in_bypass_mode  it asks even in the mode bypassPermissions
     never_asks           it runs its tools and never asks
-    accepts_effort       it can be told how hard its model is to try
-    asks_for_all         no mode spares one of its questions, only a rule does: it asks by Claude's
-                         rules, or did so once, in a recording
-    accepts_mcp_servers  it takes MCP servers
-    has_auto_mode        its models can decide what may run (the mode auto)
+    accepts_effort       an effort level can be passed to it
+    asks_for_all         only a rule can answer one of its requests, not a mode: it already applies
+                         Claude's rules, or did so when it was recorded
+    accepts_mcp_servers  it accepts MCP servers
+    has_auto_mode        its models can decide which calls may run (the mode auto)
     """
 
     display_name: str
@@ -91,8 +89,9 @@ class VendorCapabilities(NamedTuple):
 
 
 class EmptySdkMcpServerRegistry(tuple[()]):
-    """A frontend without MCP servers in its process, which is nearly every one: nothing of theirs
-    is imported.
+    """The registry of a frontend without MCP servers in its process.
+
+    This is the common case, and it avoids the import of `sdk_servers`.
     """
 
     __slots__ = ()
@@ -122,23 +121,22 @@ class EmptySdkMcpServerRegistry(tuple[()]):
 
 
 class SessionState:
-    """What the answers are made of, and what the requests change: the conversation reads it when a
-    turn begins.
+    """The state of a session that control requests read and change. The conversation reads it when
+    a turn starts.
 
-    answers_prompts     whether the frontend answers permission requests
-    requested_model     the model that the frontend asked for, in its own words; `model` is what the
-                        vendor is told
-    initial_model       what the command line asked for
-    effort              how hard the model is to try; None is the vendor's own
-    reported_model      what the vendor used by itself, as far as it has said so
-    hooks               what the frontend's `initialize` registered
-    sdk_servers         the MCP servers that live in the frontend's process
+    answers_prompts     the frontend answers permission prompts
+    requested_model     the model that the frontend requested, by its own name; `model` is the
+                        vendor's name
+    initial_model       the model of the command line
+    effort              the effort level of the model; None means the vendor's default
+    reported_model      the model that the vendor reported that it uses; "" if it reported none
+    hooks               the hooks that the frontend's `initialize` registered
+    sdk_servers         the MCP servers in the frontend's process
     configured_servers  the other MCP servers: name → configuration; `initialize_server_names` are
                         those that `initialize` named
     sdk_servers_error   why the vendor cannot reach a server in the frontend's process
-    claude_settings     what the session applies of Claude's settings files
-    enforcement_checks  each says why a vendor would not keep a policy before a call runs; "" where
-                        it would
+    claude_settings     the values of Claude's settings files that the session applies
+    enforcement_checks  each returns why a vendor would not apply a policy before a call runs, or ""
     """
 
     def __init__(
@@ -171,22 +169,22 @@ class SessionState:
         self.reported_model = ""
         self.system_prompt: str | None = None
         self.append_system_prompt: str | None = None
-        # the frontend's `initialize` asked for texts of subagents
+        # the frontend's `initialize` requested the texts of subagents
         self.forwards_subagent_text = False
         self.cost_usd = 0.0
         self.context_tokens = 0  # input and output of the latest reply; 0 before the first
-        # of the vendors that served before
+        # requested and initial models of vendors that served the session before
         self._models_by_vendor: dict[str, tuple[str | None, str | None]] = {}
 
     @property
     def asks_permissions(self) -> bool:
-        """Whether the vendor asks about its calls in the mode that is in force."""
+        """Whether the vendor asks for permission in the current mode."""
         if not self.vendor.asks_permissions:
             return False
         return self.vendor.asks_in_bypass_mode or self.mode != BYPASS_MODE
 
     def add_sdk_mcp_servers(self, names: Iterable[object]) -> None:
-        """The frontend has MCP servers in its own process."""
+        """Register MCP servers in the frontend's own process."""
         if not self.sdk_servers:
             from shim.core.claude.sdk_servers import SdkMcpServerRegistry
 
@@ -194,9 +192,10 @@ class SessionState:
         self.sdk_servers.register_servers(names)
 
     def list_mcp_server_entries(self, *, detailed: bool = False) -> list[dict[str, Any]]:
-        """What `init` says of the MCP servers, or, `detailed`, `mcp_status`.
+        """Return the entries of the MCP servers for `init`, or for `mcp_status` if `detailed`.
 
-        Of a server outside of the frontend only the vendor knows whether it runs.
+        An external server is always listed as `pending`, because only the vendor knows whether it
+        runs.
         """
         unsupported_reason = ""
         if not self.vendor.accepts_mcp_servers:
@@ -223,14 +222,16 @@ class SessionState:
         )
 
     def list_sdk_mcp_tools(self) -> list[str]:
-        """The tools of servers in the frontend's process, where the vendor reaches them."""
+        """Return the tools of servers in the frontend's process, or [] if the vendor cannot reach
+        them.
+        """
         if self.vendor.accepts_mcp_servers and not self.sdk_servers_error:
             return self.sdk_servers.tool_names
         return []
 
     def switch_vendor(self, vendor: VendorCapabilities) -> None:
-        """Another vendor serves from now on. Of the models that were asked for, those in Claude's
-        words are its too.
+        """Continue the session with another vendor. Requested models are kept if they are Claude's
+        names.
         """
         models = self._models_by_vendor[self.vendor.display_name] = (
             self.requested_model,
@@ -245,7 +246,7 @@ class SessionState:
 
     @property
     def model(self) -> str | None:
-        """The model that the vendor is told; None is its own default."""
+        """The vendor's name of the requested model. None means the vendor's default model."""
         if self.requested_model:
             return self.options.map_model(self.requested_model)
         return None
@@ -253,9 +254,9 @@ class SessionState:
     def evaluate_tool_call(
         self, tool: str, tool_input: Mapping[str, Any], hook_decision: "HookDecision | None" = None
     ) -> PolicyDecision:
-        """What becomes of a call that the vendor asks about, under the verdict of its hooks.
+        """Return what the hooks and the policy decide about a call that the vendor asks about.
 
-        Without a policy, and without a hook that allows it, the call is a question.
+        Without a policy, a call needs a prompt unless a hook allows it.
         """
         is_allowed, requires_prompt = (
             (bool(hook_decision.allow), hook_decision.requires_prompt)
@@ -278,7 +279,9 @@ class SessionState:
     def apply_permission_updates(
         self, updates: "Iterable[PermissionRuleChange | WorkingDirectoryChange]"
     ) -> None:
-        """Change rules and folders for the rest of this session: the frontend's user said so."""
+        """Change rules and folders for the rest of the session, as the frontend's user
+        requested.
+        """
         from shim.core.claude.permissions import PermissionRuleChange
 
         policy = self.policy
@@ -317,11 +320,11 @@ class SessionState:
         self._restrict(self.policy, self.policy.with_restricting_rules(rules, FLAGS_SOURCE))
 
     def reload_settings(self) -> ClaudeSettings:
-        """Read Claude's settings files again, and add their new rules that deny or ask. Return what
-        the session applies now.
+        """Read Claude's settings files again, and add their new deny and ask rules. Return the
+        settings that the session applies now.
 
         Rules that a vendor would not apply are not added. Rules that were removed from a file, and
-        all other settings, stay as they are until the session is started again.
+        all other settings, stay unchanged until the session is restarted.
         """
         try:
             settings = self.options.load_settings()
@@ -352,7 +355,9 @@ class SessionState:
         self._restrict(self.policy, stricter_policy)
 
     def _restrict(self, policy: Policy, stricter_policy: Policy) -> None:
-        """Apply the rules of a stricter policy. Raise ValueError if a vendor would not apply them."""
+        """Apply the rules of a stricter policy. Raise ValueError if a vendor would not apply
+        them.
+        """
         if stricter_policy.restricting_rules == policy.restricting_rules:
             return
         for explain_unenforceable in self.enforcement_checks:
@@ -364,7 +369,7 @@ class SessionState:
     def suggest_permission_updates(
         self, tool: str, tool_input: Mapping[str, Any]
     ) -> list[dict[str, Any]]:
-        """The updates of permissions that would have allowed a call."""
+        """Return the permission updates that would have allowed a call."""
         if self.policy is None:
             return []
         from shim.core.policy.policy import EDIT_MODE
@@ -379,7 +384,9 @@ class SessionState:
         return self.model or self.reported_model or "default"
 
     def list_models(self) -> list[dict[str, Any]]:
-        """At least one: some clients take the first without looking (C3)."""
+        """Return the models that can be selected, the default first. The list is never empty,
+        because some clients read its first element without a check (C3).
+        """
         default_description = f"The model that {self.vendor.display_name} uses by itself"
         models = [
             {

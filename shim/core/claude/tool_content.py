@@ -1,8 +1,8 @@
 """The content of tool results, in the form of the real claude. Measured with claude 2.1.330.
 
-A server of MCP returns `{"content": [block, …], "structuredContent": {…}, "isError": true}`. A
-vendor passes on the complete result or only its blocks. The content of Claude's tool result is a
-text or a list of Claude's own blocks:
+An MCP server returns `{"content": [block, …], "structuredContent": {…}, "isError": true}`. A vendor
+passes on the complete result or only its blocks. The content of Claude's tool result is a text or a
+list of Claude's own blocks:
 
 - text: text, without `annotations` and `_meta`
 - an image, or a blob that is an image: an image with `source`; its type comes from the bytes,
@@ -11,8 +11,8 @@ text or a list of Claude's own blocks:
 - resource_link: `[Resource link: NAME] URI (DESCRIPTION)`
 - resource: `[Resource from SERVER at URI] TEXT`
 - structuredContent: its JSON in place of the texts, after all other blocks
-- nothing, or only empty texts: `(TOOL completed with no output)`
-- a failed call: its texts, one a line, without images
+- no content, or only empty texts: `(TOOL completed with no output)`
+- a failed call: its texts, one per line, without images
 
 The real claude saves binary content in a file and names the file. The shim does not save it, and
 writes "not saved".
@@ -55,8 +55,8 @@ SHOWABLE_IMAGE_TYPES = (*IMAGE_SIGNATURES.values(), "image/webp")
 
 
 def is_mcp_result(value: object) -> bool:
-    """Return whether a value is the complete result of an MCP call: its blocks and MCP's other
-    keys.
+    """Return whether a value is the complete result of an MCP call: its blocks and other keys of
+    MCP.
     """
     if not isinstance(value, dict) or not RESULT_KEYS.issuperset(value):
         return False
@@ -78,11 +78,11 @@ def is_failed_mcp_result(value: object) -> bool:
 
 
 def convert_mcp_result_to_claude(value: object, tool: str, *, is_error: bool = False) -> object:
-    """Return the content of Claude's tool result for what a call returned.
+    """Return the content of Claude's tool result for the result of a call.
 
-    `value` is a complete MCP result, a list of blocks, or a text; anything else is returned
-    unchanged. `tool` is Claude's name of the tool, which is `mcp__SERVER__TOOL` for a tool of a
-    server.
+    `value` is a complete MCP result, a list of blocks, or a text. Any other value is returned
+    unchanged. `tool` is Claude's name of the tool, which is `mcp__SERVER__TOOL` for a tool of an
+    MCP server.
     """
     is_mcp = tool.startswith(MCP_PREFIX)
     structured: Mapping[str, Any] | None = None
@@ -122,7 +122,9 @@ def convert_mcp_result_to_claude(value: object, tool: str, *, is_error: bool = F
 
 
 def convert_mcp_blocks_to_claude(blocks: list[Block], tool: str) -> list[Block]:
-    """Return MCP blocks as blocks of Claude. A block of a type that Claude knows is not changed."""
+    """Convert MCP blocks to blocks of Claude. A block of a type that Claude knows is not
+    changed.
+    """
     server = ""
     if tool.startswith(MCP_PREFIX):
         server = tool[len(MCP_PREFIX) :].partition("__")[0]
@@ -133,7 +135,7 @@ def convert_mcp_blocks_to_claude(blocks: list[Block], tool: str) -> list[Block]:
 
 
 def _convert_block(block: Block, origin: str) -> list[Block]:
-    """Return one MCP block as blocks of Claude. `origin` is " from SERVER", or "" if the server is
+    """Convert one MCP block to blocks of Claude. `origin` is " from SERVER", or "" if the server is
     not known.
     """
     kind = block["type"]
@@ -168,7 +170,7 @@ def _convert_text(block: Block) -> Block:
 
 
 def _convert_resource(resource: Mapping[str, Any], origin: str) -> list[Block]:
-    """Return an embedded resource as its text, as its image, or as a sentence about its data."""
+    """Convert an embedded resource to its text, its image, or a sentence about its data."""
     heading = f"[Resource{origin} at {convert_json_to_text(resource.get('uri'))}] "
     blob = resource.get("blob")
     if not isinstance(blob, str):
@@ -180,7 +182,7 @@ def _convert_resource(resource: Mapping[str, Any], origin: str) -> list[Block]:
 
 
 def _convert_binary(data: str, declared: str, heading: str, *, is_image: bool) -> Block:
-    """Return an image that can be shown as an image block, and other data as a text block that
+    """Convert an image that can be shown to an image block, and other data to a text block that
     describes it.
 
     `is_image`: the server declared the data as an image.
@@ -208,10 +210,10 @@ def _convert_binary(data: str, declared: str, heading: str, *, is_image: bool) -
 
 
 def _decode_base64(data: str) -> tuple[bytes | None, str]:
-    """Return the decoded bytes and the standard spelling of base64. The bytes are None if the text
-    is not base64.
+    """Return the decoded bytes and their standard base64. The bytes are None if the text is not
+    base64.
 
-    Servers also send line breaks, data URLs, the alphabet for URLs, and base64 without padding.
+    Servers also send line breaks, data URLs, the URL-safe alphabet, and base64 without padding.
     """
     try:
         return a2b_base64(data, strict_mode=True), data
@@ -280,7 +282,9 @@ SHELL_TOOL = "Bash"
 
 
 def format_tool_result_content(value: object, tool: str, *, is_failed: bool) -> object:
-    """Return the result of a tool call as Claude's content: a text, or a list of Claude's blocks."""
+    """Return the result of a tool call as Claude's content: a text, or a list of Claude's
+    blocks.
+    """
     content = convert_to_tool_result_content(
         convert_mcp_result_to_claude(value, tool, is_error=is_failed)
     )

@@ -1,21 +1,23 @@
-"""The usage of a model in Claude's four numbers, its cost, and the usage of each message."""
+"""The usage of a model as Claude's four numbers, its cost, and the usage of each message."""
 
 from typing import Any
 
-# No real count is as large, and a client's numbers (up to 2**53) can hold thousands of them.
+# No real count is as large. The sum of thousands of them stays below 2**53, the limit of a client's
+# numbers.
 MAX_COUNT = 2**40
 
 
-# Claude's number for an unknown model; clients divide by it
+# Claude's number for an unknown model. Clients divide by it.
 CONTEXT_WINDOW_TOKENS = 200_000
-# models with usage of their own in a turn or a conversation; no one uses more
+# models with separate usage in a turn or a conversation; no conversation uses more
 MAX_MODELS = 32
 OTHER_MODEL = "other"
 
 
 class Usage(dict[str, int]):
-    """The four numbers of Claude's usage. `input_tokens` are those that were not cached. Created
-    only by `create_usage`.
+    """The four numbers of Claude's usage. `input_tokens` are those that were not cached.
+
+    Instances are created only by `create_usage`.
     """
 
 
@@ -53,7 +55,7 @@ def create_usage(
             input_tokens = input_tokens - cache_read_tokens
         else:
             input_tokens = 0
-    # Keys are set one by one. Keyword arguments would take half as long again for every reply.
+    # Keys are set one by one. Keyword arguments would take 50 % longer for every message.
     result = Usage()
     result["input_tokens"] = input_tokens
     result["cache_creation_input_tokens"] = cache_creation_tokens
@@ -109,8 +111,9 @@ NO_MESSAGE_ID = b""  # usage under this id belongs to the next message
 class MessageUsageCounter:
     """Counts the usage of each message of a conversation, for its transcript.
 
-    A vendor often reports it after the lines of the message, or at the end of the turn. It is added
-    to the message that was started last. `take_new_usage_by_message` returns what is new.
+    A vendor often reports usage after the lines of the message, or at the end of the turn. It is
+    added to the message that was started last. `take_new_usage_by_message` returns the usage since
+    the last call.
     """
 
     __slots__ = ("_message_id", "_new_usage", "_turn_usage")
@@ -121,22 +124,23 @@ class MessageUsageCounter:
 
     def _start_turn(self) -> None:
         self._message_id = NO_MESSAGE_ID
-        self._turn_usage = Usage(NO_USAGE)  # what was counted in it
+        self._turn_usage = Usage(NO_USAGE)  # the usage that was counted in this turn
 
     def start_message(self, message_id: bytes) -> None:
-        """Start a message."""
         self._message_id = message_id
         if NO_MESSAGE_ID in self._new_usage:
             self._add_to_message(self._new_usage.pop(NO_MESSAGE_ID))
 
     def add_usage(self, usage: Usage) -> None:
-        """Add usage to the message."""
+        """Add usage to the current message."""
         for key in USAGE_KEYS:
             self._turn_usage[key] += usage[key]
         self._add_to_message(usage)
 
     def add_uncounted_turn_usage(self, turn_usage: Usage) -> None:
-        """Add the part of `turn_usage` that was not counted so far to the last message of the turn."""
+        """Add the part of `turn_usage` that was not counted before to the last message of the
+        turn.
+        """
         if any(turn_usage.values()):
             self._add_to_message(
                 Usage({key: turn_usage[key] - self._turn_usage[key] for key in USAGE_KEYS})
@@ -145,7 +149,7 @@ class MessageUsageCounter:
 
     def take_new_usage_by_message(self) -> dict[bytes, Usage]:
         """Return the usage since the last call, by message. A number is negative if a total was
-        smaller than its parts.
+        smaller than the sum of its parts.
         """
         new_usage = {
             message_id: usage for message_id, usage in self._new_usage.items() if message_id
@@ -155,7 +159,7 @@ class MessageUsageCounter:
         return new_usage
 
     def discard_current_turn_usage(self) -> None:
-        """Discard the usage of the turn. The frontend has received none of its lines."""
+        """Discard the usage of the turn, because the frontend has not received any of its lines."""
         self._new_usage.clear()
         self._start_turn()
 

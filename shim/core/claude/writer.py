@@ -1,8 +1,9 @@
-"""Writes Claude's stream-json. This is the only module that knows the format of Claude's lines.
+"""Writes Claude's stream-json. Only this module and `line_pieces` know the format of Claude's
+lines.
 
 The formats are those of contract section 5. The constant parts of a line are encoded once for each
-turn, model or block. Each line then needs one encoding of its content and one number, which takes
-about a microsecond.
+turn, model or block. Each line then needs only one encoding of its content and one number, which
+takes about a microsecond.
 """
 
 from collections.abc import Mapping
@@ -43,7 +44,7 @@ from shim.core.claude.usage import NO_USAGE, MessageUsageCounter, Usage, parse_u
 from shim.core.reading.json_text import dump_json, escape_line_separators
 from shim.core.reading.limits import shorten_strings
 
-CLAUDE_VERSION = "2.1.332"  # of the claude with which the contract was measured last
+CLAUDE_VERSION = "2.1.332"  # of the claude with which the contract was last measured
 
 TERMINATORS = {"message_stop": b'{"type":"message_stop"}\n', "dollar": b"$\n", "none": b""}
 
@@ -51,13 +52,13 @@ RESERVED_FIELDS = ("type", "subtype", "session_id", "uuid")  # a vendor cannot s
 
 
 class StreamJsonWriter(OutputWriter):
-    """Writes Claude's lines into a buffer; `take_bytes` returns them. Every method appends complete
+    """Writes Claude's lines into a buffer. `take_bytes` returns them. Every method appends complete
     lines.
 
-    `uuid_prefix` is the first 24 characters of every line's UUID and makes message ids unique. The
-    rest is a counter, so that an id needs no randomness. `max_line_bytes` is the maximum length of
-    a line (0: none). The Turn keeps texts and calls below `max_bytes`; everything else is shortened
-    here. `usage_counter` counts the usage of each message for a transcript.
+    `uuid_prefix` is the first 24 characters of every line's UUID, and makes message ids unique. The
+    rest is a counter, so an id needs no random number. `max_line_bytes` is the maximum length of a
+    line, or 0 for no limit. The Turn keeps texts and calls below `max_bytes`. Everything else is
+    shortened here. `usage_counter` counts the usage of each message for a transcript.
     """
 
     def __init__(
@@ -79,17 +80,17 @@ class StreamJsonWriter(OutputWriter):
         self._line_ends = generate_line_uuid_suffixes()
         self._message_ids = generate_message_ids(b"msg_" + uuid_prefix.replace("-", "").encode())
         self._last_call = ("", b"")  # the id of the last call, and its JSON
-        self._block_index = 0  # of the open block, or the next one
-        self._encoded_model: tuple[str, bytes] = ("", b"")  # and how it stands in a reply's head
-        self._encoded_usage: tuple[Usage | None, bytes] = (None, b"")  # and its JSON
+        self._block_index = 0  # of the open block, or of the next one
+        self._encoded_model: tuple[str, bytes] = ("", b"")  # the model, and its JSON in a message
+        self._encoded_usage: tuple[Usage | None, bytes] = (None, b"")  # the usage, and its JSON
 
-    claude_version = CLAUDE_VERSION  # of the claude that is imitated
+    claude_version = CLAUDE_VERSION  # the version that is written into `init`
 
     def take_bytes(self) -> bytes:
         return self._lines.take_joined_lines()
 
     def discard_turn(self) -> None:
-        """Discard the lines of the turn. The frontend has received none of them."""
+        """Discard the lines of the turn, because the frontend has not received any of them."""
         self._lines.take_joined_lines()
         if self.usage_counter is not None:
             self.usage_counter.discard_current_turn_usage()
@@ -102,8 +103,8 @@ class StreamJsonWriter(OutputWriter):
         return (self._uuid_prefix + next(self._line_ends)[:12]).decode()
 
     def set_session_id(self, session_id: str) -> None:
-        """Set the session of the next lines, and encode the end of each line up to the counter of
-        its UUID.
+        """Set the session of the next lines. Encode the end of each line up to the counter of its
+        UUID.
         """
         self._line_tail = (
             b',"session_id":' + dump_json(session_id) + b',"uuid":"' + self._uuid_prefix
@@ -125,16 +126,16 @@ class StreamJsonWriter(OutputWriter):
         self._block_index = index
 
     def write_passthrough_line(self, line: bytes) -> None:
-        """Write a line that is Claude's already, without its LF."""
+        """Write a line that is already Claude's, without its LF."""
         if not line.isascii():
             line = escape_line_separators(line)
         self._lines.append(line + b"\n")
 
-    # -- the session and the turn ------------------------------------------------------------------
+    # -- session and turn --------------------------------------------------------------------------
 
     def write_init_message(self, session_id: str, fields: Mapping[str, Any]) -> None:
-        """Write `system/init` (contract 5.1). `fields` has cwd, tools, model, mode, shim and
-        others.
+        """Write `system/init` (contract 5.1). `fields` has `cwd`, `tools`, `model`, `mode`, `shim`
+        and other keys.
         """
         self.set_session_id(session_id)
         line = {
@@ -182,12 +183,12 @@ class StreamJsonWriter(OutputWriter):
             self.usage_counter.add_uncounted_turn_usage(parse_usage(result_fields.get("usage")))
 
     def add_usage(self, usage: Usage) -> None:
-        """Add usage to the last message. Only a transcript contains it."""
+        """Add usage to the last message. It is only written to a transcript."""
         if self.usage_counter is not None:
             self.usage_counter.add_usage(usage)
 
     def write_vendor_result_line(self, line: bytes) -> None:
-        """Write a result that is Claude's already. Its terminator comes later."""
+        """Write a result that is already Claude's. Its terminator is written later."""
         self.write_passthrough_line(line)
         self.last_result_line = self._lines[-1]
 
@@ -196,10 +197,12 @@ class StreamJsonWriter(OutputWriter):
         if self._terminator:
             self._lines.append(self._terminator)
 
-    # -- a reply -----------------------------------------------------------------------------------
+    # -- assistant messages ------------------------------------------------------------------------
 
     def start_message(self, model: str, usage: Usage) -> None:
-        """Start a reply with a new message id. With partial messages, write `message_start`."""
+        """Start an assistant message with a new id. With partial messages, write
+        `message_start`.
+        """
         self._block_index = 0
         model_name, model_members = self._encoded_model
         if model is not model_name:
@@ -228,7 +231,7 @@ class StreamJsonWriter(OutputWriter):
             self._lines.append(b"".join(pieces))
 
     def set_message_usage(self, usage: Usage) -> None:
-        """Set the usage of the reply's next assistant lines (contract S4)."""
+        """Set the usage for the next assistant lines of the message (contract S4)."""
         if usage is NO_USAGE:
             self._encoded_usage = usage, NO_USAGE_JSON
             self._message_tail = self._no_usage_tail
@@ -240,7 +243,9 @@ class StreamJsonWriter(OutputWriter):
             )
 
     def start_block(self, kind: str) -> None:
-        """Start a block of `text` or `thinking` whose fragments are written as they come."""
+        """Start a block whose fragments are written when they arrive. `kind` is `text` or
+        `thinking`.
+        """
         start_event, self._delta_head, _ = encode_block_start_delta_and_stop(
             kind, self._block_index
         )
@@ -252,8 +257,8 @@ class StreamJsonWriter(OutputWriter):
         )
 
     def write_block(self, kind: str, text_json: bytes, is_aborted: bool = False) -> None:
-        """Write the assistant line of a block of `text` or `thinking` with its encoded content, and
-        end the block.
+        """Write the assistant line of a `text` or `thinking` block with its encoded content. End
+        the block.
 
         `is_aborted`: the frontend stopped the turn before the block was complete (contract 6.4).
         """
@@ -275,7 +280,9 @@ class StreamJsonWriter(OutputWriter):
             self._block_index += 1
 
     def end_block(self) -> None:
-        """End the open block, and count its index. A line is written only with partial messages."""
+        """End the open block, and increment the block index. A line is written only with partial
+        messages.
+        """
         if self.writes_partial_messages:
             self._lines.append(
                 b"".join(
@@ -289,8 +296,8 @@ class StreamJsonWriter(OutputWriter):
         self._block_index += 1
 
     def write_complete_block(self, block_kind: str, text_json: bytes) -> None:
-        """Write a block that was never streamed, with its encoded content. With partial messages it
-        is one delta.
+        """Write a block that was not streamed, with its encoded content. With partial messages, it
+        has one delta.
         """
         if not text_json.isascii():
             text_json = escape_line_separators(text_json)
@@ -325,7 +332,7 @@ class StreamJsonWriter(OutputWriter):
     def write_tool_call(
         self, call_id: str, name: str, tool_input: Mapping[str, Any]
     ) -> Mapping[str, Any] | None:
-        """Write the assistant line of a complete call. With partial messages its input is one
+        """Write the assistant line of a complete call. With partial messages, its input is one
         delta.
 
         Return other arguments if they had to be shortened.
@@ -336,7 +343,7 @@ class StreamJsonWriter(OutputWriter):
         self._last_call = call_id, id_json
         shortened_input: Mapping[str, Any] | None = None
         size_bytes = TOOL_USE_BYTES + len(id_json) + len(encoded_name) + len(input_json)
-        if size_bytes > self.max_bytes // 2:  # its input as a fragment is dumped twice
+        if size_bytes > self.max_bytes // 2:  # a fragment encodes its input twice
             fitted = shorten_strings(tool_input, self.max_bytes // 2)
             shortened_input = fitted
             if not isinstance(fitted, dict):
@@ -379,7 +386,7 @@ class StreamJsonWriter(OutputWriter):
         return shortened_input
 
     def end_message(self, stop_reason: str | None, usage: Usage) -> None:
-        """End the reply. A line is written only with partial messages."""
+        """End the assistant message. A line is written only with partial messages."""
         if not self.writes_partial_messages:
             return
         line_ends = self._line_ends
@@ -404,8 +411,8 @@ class StreamJsonWriter(OutputWriter):
         content: object,
         is_error: bool,
     ) -> None:
-        """Write the result of a call as a user line (contract S7). Id, name and arguments are those
-        of the call.
+        """Write the result of a call as a user line (contract S7). `call_id`, `name` and
+        `tool_input` are those of the call.
         """
         content_json = dump_json(content)
         last_call_id, id_json = self._last_call
@@ -441,7 +448,7 @@ class StreamJsonWriter(OutputWriter):
     def echo_user_message(
         self, message: Mapping[str, Any], message_id: str | None, timestamp: str
     ) -> None:
-        """Write the user's own message back (contract C15)."""
+        """Echo the user's own message (contract C15)."""
         fields = {"type": "user", "message": message, "parent_tool_use_id": None, "isReplay": True}
         if timestamp:
             fields["timestamp"] = timestamp

@@ -1,1 +1,1 @@
-"""Claude's command line: what it asks for, and how it is read."""
+"""Claude's command line: its flags, its parser and the names of models."""

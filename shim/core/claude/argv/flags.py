@@ -11,12 +11,13 @@ from shim.core.reading.values import validate_uuid
 # The flag of each field of the Invocation, spelled as in Claude's own help. The spelling is also
 # the grammar:
 #   no value     a switch
-#   <value>      takes the next argument, whatever it is
+#   <value>      always takes the next argument
 #   [value]      takes the next argument unless it begins with a dash
 #   <value...>   takes one argument like <value>, then all arguments until the next flag or `--`
-# Error messages quote the spelling. Arities that contract 10 does not give were read in published
-# help texts and option tables (2.1.26x to 2.1.29x). The shim's own flags stand in the same table,
-# so an argument that Claude's parser takes as a value or as text is never a flag of the shim.
+# Error messages quote the spelling. Arities that are missing in contract 10 were taken from
+# published help texts and option tables (2.1.26x to 2.1.29x). The shim's own flags are in the same
+# table. So an argument that Claude's parser takes as a value or as text is never a flag of the
+# shim.
 FLAGS = {
     "print_mode": "-p, --print",
     "output_format": "--output-format <format>",
@@ -92,9 +93,9 @@ FLAGS = {
     """,
 }
 
-SHIM_FLAG_PREFIX = "--shim-"  # how the flags of the shim itself begin
-# In the order Claude's errors name them. `default` is accepted too, though its error does not say
-# so (contract 10).
+SHIM_FLAG_PREFIX = "--shim-"  # of the shim's own flags
+# In the order of Claude's errors. `default` is also accepted as a permission mode, although
+# Claude's error does not list it (contract 10).
 FLAG_CHOICES = {
     "output_format": ("text", "json", "stream-json"),
     "input_format": ("text", "stream-json"),
@@ -103,29 +104,27 @@ FLAG_CHOICES = {
     "shim_terminator": ("auto", "message_stop", "dollar", "none"),
 }
 
-# Words that are no prompts without `-p`: taken for one, they would start a vendor (contract F11b).
-# Measured with
-# 2.1.329 and 2.1.330: the first are known behind other options too, the second only as the first
-# word.
+# Subcommands. Without `-p` they are not prompts: as a prompt, they would start a vendor (contract
+# F11b). Measured with 2.1.329 and 2.1.330. Those of SUBCOMMANDS are recognized after other options,
+# too. Those of FIRST_ARG_SUBCOMMANDS are recognized only as the first argument.
 SUBCOMMANDS = frozenset((
     *("agents", "auth", "auto-mode", "bridge", "code", "doctor", "gateway", "import", "install", "mcp", "plugin"),
     *("plugins", "project", "purge", "rc", "remote", "remote-control", "self-hosted-runner", "setup-token", "sync"),
     *("ultrareview", "update", "upgrade"),
 ))  # fmt: skip
 FIRST_ARG_SUBCOMMANDS = frozenset(("attach", "daemon", "kill", "logs", "respawn", "rm", "stop"))
-# It was a subcommand of older versions, which programs still use; the word alone is a prompt now.
+# A subcommand of older versions that programs still use. Without an action it is a prompt today.
 CONFIG_SUBCOMMAND = "config"
 CONFIG_ACTIONS = frozenset(("add", "get", "list", "ls", "remove", "rm", "set", "unset"))
 ALL_SUBCOMMANDS = SUBCOMMANDS | FIRST_ARG_SUBCOMMANDS | {CONFIG_SUBCOMMAND}
 
 
 def parse_argv(argv: Sequence[str], *, dialect: str = "claude") -> Invocation:
-    """The words after the program's name as an Invocation; `dialect` is the one that is meant where
-    none is named.
+    """Parse the arguments after the program's name. `dialect` is the default dialect.
 
-    Raises FrontendError with the text of contract 11 for what the real one refuses; never for an
-    unknown flag (P5) or a missing `--verbose` (F2). `--version`, `--help` and a subcommand are
-    heard whatever else is wrong (P1).
+    Raise FrontendError with the text of contract 11 if the real claude refuses the arguments. An
+    unknown flag (P5) and a missing `--verbose` (F2) are never errors. `--version`, `--help` and a
+    subcommand are accepted even if other arguments are invalid (P1).
     """
     parser = _ArgvParser()
     parser.parse(argv)
@@ -154,7 +153,7 @@ def parse_argv(argv: Sequence[str], *, dialect: str = "claude") -> Invocation:
         for error in parser.errors:
             if not (accepts_other_modes and isinstance(error, UnknownPermissionModeError)):
                 raise error
-            # no mistake there (Yume's R15)
+            # This dialect accepts other modes (Yume's R15).
             invocation = invocation._replace(permission_mode=error.mode)
         _check_flag_combinations(invocation, requested_id)
     return invocation
@@ -172,11 +171,11 @@ def check_resume_flags(invocation: Invocation) -> None:
 
 
 def split_tool_rules(text: str) -> list[str]:
-    """Tool rules separated by commas or spaces: `Bash(git log:*, git diff:*),Read` is two, "" is
-    none.
+    """Split tool rules at commas and spaces outside of parentheses. `Bash(git log:*, git
+    diff:*),Read` has two rules, and "" has none.
     """
-    # Parentheses nest where they are paired; where they are not, the first `)` ends a rule, so that
-    # a stray `(` costs one rule and not every denied tool after it.
+    # Parentheses may be nested if they are balanced. Otherwise the first `)` ends a rule, so that
+    # an unmatched `(` breaks only one rule, and not every denied tool after it.
     is_balanced = text.count("(") == text.count(")")
     entries = []
     start = 0
@@ -196,7 +195,7 @@ def split_tool_rules(text: str) -> list[str]:
     return [entry for entry in entries if entry]
 
 
-_MAX_DIGITS = 15  # more than any count of turns or tokens; int() itself refuses 4,300
+_MAX_DIGITS = 15  # enough for any count of turns or tokens; int() itself refuses 4,300 digits
 
 _SWITCH, SINGLE_VALUE, _OPTIONAL, _MANY = range(4)
 
@@ -234,8 +233,8 @@ class UnknownPermissionModeError(FrontendError):
 
 
 class _ArgvParser:
-    """One pass over the words. Faults are kept and not raised: a `--version` further on still wins
-    (P1).
+    """Parses the arguments in one pass. Errors are collected and not raised, because a later
+    `--version` takes precedence (P1).
     """
 
     __slots__ = ("errors", "fields", "list_fields", "operands", "swallowed_prompt")
@@ -243,7 +242,8 @@ class _ArgvParser:
     def __init__(self) -> None:
         self.fields: dict[str, Any] = {}
         self.list_fields: dict[str, list[Any]] = {"other_flags": [], "unknown_flags": []}
-        # Each word that belongs to no flag, with the index of the unknown flag right before it.
+        # The arguments that belong to no known flag. Each has the index of the unknown flag
+        # directly before it, or None.
         self.operands: list[tuple[str, int | None]] = []
         self.swallowed_prompt: tuple[str, str] | None = None
         self.errors: list[FrontendError] = []
@@ -301,8 +301,10 @@ class _ArgvParser:
                 self.list_fields["unknown_flags"].append((name, value))
 
     def select_prompt(self) -> str | None:
-        """The first operand that no unknown flag claims; of `--x word` the word is the value if
-        more follow.
+        """Return the prompt: the first operand that is not the value of an unknown flag.
+
+        An operand directly after an unknown flag is the flag's value if other operands follow or a
+        prompt came before.
         """
         unknown_flags = self.list_fields["unknown_flags"]
         prompt_text = None
@@ -316,8 +318,8 @@ class _ArgvParser:
         return prompt_text
 
     def _resolve_flag(self, argument: str) -> tuple[str, Flag | None, str | None]:
-        """The flag as it was typed, its row if it is known, and the value if it stands in the same
-        word.
+        """Return the flag's name as it was typed, the known flag or None, and the value if it is in
+        the same argument.
         """
         if argument in FLAG_BY_NAME:
             return argument, FLAG_BY_NAME[argument], None
@@ -325,8 +327,8 @@ class _ArgvParser:
             name, equals, value = argument.partition("=")
             flag = FLAG_BY_NAME.get(name)
             return name, None if flag and flag.arity == _SWITCH else flag, value if equals else None
-        # `-pc` is two switches, `-rU` a flag and its value; a list that begins with a dash is
-        # neither.
+        # `-pc` is two switches, and `-rU` is a flag with its value. Text with a space, such as a
+        # list that begins with a dash, is neither.
         position = 1
         if _has_space(argument):
             position = len(argument)
@@ -338,7 +340,9 @@ class _ArgvParser:
         return argument, None, None
 
     def _take_value(self, flag: Flag, remaining: list[str]) -> str | None:
-        """The value that `flag` takes from the words ahead, as commander does."""
+        """Remove the value of a flag from the remaining arguments and return it, like commander
+        (claude's parser).
+        """
         if flag.arity == _SWITCH or (
             flag.arity == _OPTIONAL and (not remaining or _is_flag_like(remaining[-1]))
         ):
@@ -385,15 +389,15 @@ class _ArgvParser:
 
 
 def _is_flag_like(argument: str) -> bool:
-    """Whether Claude's parser sees a flag in it; a lone `-` is a word."""
+    """Return whether Claude's parser treats an argument as a flag. A single `-` is not a flag."""
     if len(argument) <= 1:
         return False
     return argument[0] == "-"
 
 
 def _build_unknown_option_error(name: str) -> FrontendError:
-    """The error about a flag that only the shim could know: Claude's own flags are more than we
-    know of.
+    """Return the error for an unknown flag of the shim. Unknown flags of Claude are no error,
+    because Claude has flags that we do not know.
     """
     shim_flags = [flag for flag in FLAG_BY_NAME if flag.startswith(SHIM_FLAG_PREFIX)]
     hint = f"the shim's own options are {', '.join(shim_flags)}"
@@ -447,7 +451,7 @@ def _build_invalid_value_error(
 
 
 def _parse_amount(text: str) -> float:
-    """A positive, finite amount; anything else is 0.0."""
+    """Return a positive, finite amount, or 0.0 for any other text."""
     try:
         amount = 0.0
         if "_" not in text:
@@ -459,7 +463,7 @@ def _parse_amount(text: str) -> float:
     return 0.0
 
 
-# The real one's, which says it before its help too (background page, B7).
+# The text of the real claude, which also prints it before its help (background page, B7).
 PRINT_BACKGROUND_CONFLICT = (
     "--bg and --print conflict: --print never starts the interactive session that `claude agents` attaches to, so the "
     "job would be unattachable. The prompt is the positional — drop --print: `claude --bg '<task>'`."
@@ -467,10 +471,10 @@ PRINT_BACKGROUND_CONFLICT = (
 
 
 def _check_flag_combinations(invocation: Invocation, requested_id: str | None) -> None:
-    """What is right alone and wrong beside something else (contract F3, F6), in the order Claude
-    looks at it.
+    """Raise FrontendError for invalid combinations of valid flags (contract F3, F6), in the order
+    of Claude's checks.
     """
-    if invocation.background:  # it has an id, and streams, of its own
+    if invocation.background:  # a background session has its own id and streams
         return
     resumes_session = invocation.resume is not None
     if not resumes_session:

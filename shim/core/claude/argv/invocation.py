@@ -1,4 +1,4 @@
-"""The options of one command line. An option that was not given is None, False or ()."""
+"""The options of one command line."""
 
 from shim.core.reading.typed import NamedTuple
 
@@ -6,12 +6,15 @@ FlagPairs = tuple[tuple[str, str | None], ...]
 
 
 class Invocation(NamedTuple):
-    """The options of one command line. The fields have the names of the rows of `flags.FLAGS`."""
+    """The options of one command line. An option that was not passed is None, False or ().
 
-    # The first argument that belongs to no flag. None and "" are both no prompt. With stream-json
-    # input it is ignored (contract P7).
+    The fields have the names of the rows of `flags.FLAGS`.
+    """
+
+    # The first argument that belongs to no flag. None and "" both mean that there is no prompt.
+    # With stream-json input, the prompt is ignored (contract P7).
     prompt: str | None = None
-    # `-p` was given. Without it the shim prints all the same, because SDKs never pass it (P3).
+    # `-p` was passed. The shim always prints, because SDKs never pass `-p` (P3).
     print_mode: bool = False
     model: str | None = None
     fallback_model: str | None = None
@@ -23,7 +26,7 @@ class Invocation(NamedTuple):
     verbose: bool = False
     partial: bool = False
     replay_user_messages: bool = False
-    # the session; with `background`, `session_id` is any text and is ignored
+    # The session. With `background`, `session_id` may be any text and is ignored.
     session_id: str | None = None
     resume: str | None = None  # "" without a value; a UUID is in its canonical form
     continue_last: bool = False
@@ -70,8 +73,8 @@ class Invocation(NamedTuple):
     help: bool = False
     subcommand: str | None = None
     subcommand_args: tuple[str, ...] = ()  # the arguments after the subcommand
-    # Without a prompt: the last argument that a flag with several values took, which may have been
-    # the prompt, as (flag, argument) (P6).
+    # If there is no prompt: (flag, argument) of the last argument that a flag with several values
+    # took. It may have been meant as the prompt (P6).
     swallowed_prompt: tuple[str, str] | None = None
     other_flags: FlagPairs = ()  # Claude's flags without a field, in their order
     unknown_flags: FlagPairs = ()  # all other flags, in their order

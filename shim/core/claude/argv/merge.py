@@ -22,15 +22,15 @@ SESSION_FIELDS = (
     *RESUME_POINT_FIELDS,
 )
 # Fields of one frontend's call that do not belong to the conversation: the formats of stdin and
-# stdout, the session, and how this run is recorded and explained.
+# stdout, the session, and options of this run only.
 FRONTEND_FIELDS = frozenset((
     *("print_mode", "output_format", "input_format", "verbose", "partial", "replay_user_messages"),
     *("permission_prompt_tool", "shim_terminator", "shim_explain", "version", "help"),
     *SESSION_FIELDS,
 ))  # fmt: skip
 
-# Fields and flags that restrict a conversation, and its copies too. So does a permission mode that
-# allows no more than a conversation without flags.
+# Fields and flags that restrict a conversation and its copies. A permission mode of
+# RESTRICTIVE_MODES also restricts it: it allows no more than a conversation without flags.
 RESTRICTING_FIELDS = (
     *(
         "disallowed_tools",
@@ -87,14 +87,14 @@ def build_resume_point_args(invocation: Invocation) -> list[str]:
 
 
 def merge_resume_flags(original: Invocation, current: Invocation) -> Invocation:
-    """Return the flags with which an ended session is resumed: the original ones, then the current
-    ones.
+    """Return the flags with which an ended session is resumed: the original ones, followed by the
+    current ones.
 
     A restriction stays in force if its flag is not repeated. This includes settings as JSON.
     """
     original_args = build_conversation_args(original)
     combined = parse_argv([*original_args, *build_conversation_args(current)])
-    # Of equal values the last one stays, so that the current values come after the original ones.
+    # The last of several equal values is kept, so that current values come after original ones.
     merged_fields: dict[str, Any] = {
         field: tuple(dict.fromkeys(values[::-1]))[::-1]
         for field in (*FLAGS, "unknown_flags")
@@ -111,7 +111,9 @@ def merge_resume_flags(original: Invocation, current: Invocation) -> Invocation:
 
 
 def extract_restricting_flags(original: Invocation) -> Invocation:
-    """Return the flags of a session that restrict it, without those that allow, for a copy."""
+    """Return the flags that restrict a session, without those that allow something. Used for a copy
+    of the session.
+    """
     restrictions: dict[str, Any] = {field: getattr(original, field) for field in RESTRICTING_FIELDS}
     restrictions["settings"] = _extract_restricting_settings(original.settings)
     if original.permission_mode in RESTRICTIVE_MODES and not original.skip_permissions:
@@ -123,7 +125,9 @@ def extract_restricting_flags(original: Invocation) -> Invocation:
 
 
 def _merge_settings(original_json: str | None, current_json: str | None) -> str | None:
-    """Return the original settings with the current ones over them. Rules and hooks are joined."""
+    """Return the original settings, overridden by the current ones. Rules and hooks of both are
+    kept.
+    """
     original = _parse_settings_object(original_json)
     current = _parse_settings_object(current_json)
     if original_json == current_json or original is None or current is None:
@@ -147,7 +151,7 @@ def _merge_settings(original_json: str | None, current_json: str | None) -> str 
     if FORBID_BYPASS_KEY in original_permissions:
         permissions[FORBID_BYPASS_KEY] = original_permissions[FORBID_BYPASS_KEY]
     merged = {key: value for key, value in original.items() if key != DISABLE_HOOKS_KEY} | current
-    if original_hooks:  # no setting switches them off
+    if original_hooks:  # no setting can disable them
         merged.pop(DISABLE_HOOKS_KEY, None)
     merged["permissions"] = {key: value for key, value in permissions.items() if value != []}
     merged["hooks"] = {
@@ -158,7 +162,7 @@ def _merge_settings(original_json: str | None, current_json: str | None) -> str 
 
 
 def _extract_restricting_settings(settings_json: str | None) -> str | None:
-    """Return settings without the keys that allow."""
+    """Return settings without the keys that allow something."""
     settings = _parse_settings_object(settings_json)
     if settings is None:
         return settings_json
@@ -196,7 +200,9 @@ def _parse_settings_object(settings_json: str | None) -> dict[str, Any] | None:
 
 
 def _join_unique(*values: object) -> list[Any]:
-    """Return the elements of all lists, each once. A text counts as a list with one element."""
+    """Return the elements of all lists without duplicates. A text counts as a list with one
+    element.
+    """
     lists = ([value] if isinstance(value, str) else as_list(value) for value in values)
     entries = [entry for entry_list in lists for entry in entry_list]
     return [entry for index, entry in enumerate(entries) if entry not in entries[:index]]

@@ -1,26 +1,26 @@
-"""The names of models on the command line: the prefix `VENDOR:MODEL`, Claude's own names, and the
-levels of `--effort`.
+"""Model names on the command line: the prefix `VENDOR:MODEL`, Claude's own names, and the levels of
+`--effort`.
 
-Frontends pass Claude's names whatever the vendor is, and no other vendor receives them. `[models]`
-in the settings maps them (surface page, Models).
+Frontends pass Claude's names for every vendor, but other vendors never receive these names.
+`[models]` in the settings maps them (surface page, Models).
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from shim.core.reading.typed import NamedTuple
 
-DEFAULT_MODEL = "default"  # the model that a vendor uses by itself
-# Claude's short names; its long ones begin with `claude-`. Each may end in the size of a context,
-# as in `sonnet[1m]`.
+DEFAULT_MODEL = "default"  # the vendor's default model
+# Claude's short names. Its long names begin with `claude-`. A name may end with the size of the
+# context, as in `sonnet[1m]`.
 MODEL_FAMILIES = ("fable", "haiku", "opus", "sonnet")
 SHORT_MODEL_NAMES = frozenset((DEFAULT_MODEL, "best", "opusplan", *MODEL_FAMILIES))
 LONG_MODEL_PREFIX = "claude-"
-# How hard the model is to try (`--effort`): levels that a vendor is told in its own words.
+# The levels of `--effort`. They are translated into the vendor's own levels.
 CLAUDE_EFFORT_LEVELS = ("low", "medium", "high", "xhigh", "max")
 
 
 def is_claude_model(name: str) -> bool:
-    """Whether a model's name is one of Claude's."""
+    """Return whether a model's name is one of Claude's."""
     base_name = _strip_context_size(name)
     if base_name in SHORT_MODEL_NAMES:
         return True
@@ -28,12 +28,12 @@ def is_claude_model(name: str) -> bool:
 
 
 def map_model_name(name: str | None, name_maps: Iterable[Mapping[str, str]]) -> str | None:
-    """What a vendor that is not claude is told for a model's name; None is the vendor's own
-    default.
+    """Return the name of a model that is passed to a vendor other than claude. None means the
+    vendor's default model.
 
-    The first of `name_maps` that has the name counts: as it was said, without the size of its
-    context, or, of a name of Claude's, its family (`sonnet` stands for `claude-sonnet-4-5-20250929`
-    too).
+    The first of `name_maps` that contains the name is used. A map may contain the name itself, the
+    name without the size of its context, or the family of a Claude name: `sonnet` also matches
+    `claude-sonnet-4-5-20250929`.
     """
     if not name:
         return None
@@ -45,8 +45,8 @@ def map_model_name(name: str | None, name_maps: Iterable[Mapping[str, str]]) -> 
 
 
 def map_model_names(names: str | None, map_name: Callable[[str], str | None]) -> str | None:
-    """The same for a list with commas, such as that of `--fallback-model`; None where nothing is
-    left of it.
+    """Map a comma-separated list of names, such as the value of `--fallback-model`. Return None if
+    no name remains.
     """
     return (
         ",".join(
@@ -59,7 +59,9 @@ def map_model_names(names: str | None, map_name: Callable[[str], str | None]) ->
 
 
 def parse_effort_level(value: object) -> str | None:
-    """A level as it is written; None for any other word, which the real claude ignores too."""
+    """Return an effort level in lower case, or None for any other value. The real claude ignores
+    other values, too.
+    """
     level_name = ""
     if isinstance(value, str):
         level_name = value.lower()
@@ -69,8 +71,8 @@ def parse_effort_level(value: object) -> str | None:
 
 
 def choose_supported_effort(effort: str, supported_efforts: Collection[object]) -> str | None:
-    """The level of those that a vendor has: the asked one or the next below it; None where there is
-    none.
+    """Return the requested effort level, or the next lower one that the vendor supports. Return
+    None if there is none.
     """
     return next(
         (
@@ -96,7 +98,7 @@ def _list_lookup_keys(name: str) -> Iterable[str]:
         yield from (family for family in MODEL_FAMILIES if family in base_name)
 
 
-# in a vendor's place: the path behind it is a recording, or a folder of them
+# Used instead of a vendor's name. The path after it is a recording or a folder of recordings.
 REPLAY_PREFIX = "replay:"
 _MODEL_NAME_CHARS = frozenset(
     "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._:/@+-[]=, "
@@ -105,24 +107,22 @@ MAX_MODEL_NAME_CHARS = 200
 
 
 class ModelRoute(NamedTuple):
-    """A model's name without its prefix, and the vendor of the prefix. None stands for a missing
-    part.
-    """
+    """A model's name without its prefix, and the vendor of the prefix. A missing part is None."""
 
     vendor: str | None
     model: str | None
 
 
 def parse_vendor_list(text: str) -> tuple[str, ...]:
-    """The names of a list such as `qwen, codex`."""
+    """Return the names in a list such as `qwen, codex`."""
     return tuple(name for part in text.split(",") if (name := part.strip()))
 
 
 def parse_model_route(model: str | None, vendors: Collection[str]) -> ModelRoute:
-    """Split a model's name. `vendors` are the names that count as a prefix.
+    """Split a model's name into vendor and model. `vendors` are the names that count as a prefix.
 
-    `qwen:m1` is m1 of qwen, `qwen:` is qwen's default model. `:qwen:32b` is the model `qwen:32b` of
-    the vendor that answers, and so is `x:32b`, because no vendor is called x.
+    `qwen:m1` is the model m1 of qwen, and `qwen:` is qwen's default model. `:qwen:32b` is the model
+    `qwen:32b` of the current vendor. So is `x:32b` the model `x:32b`, because there is no vendor x.
     """
     prefix, colon, model_name = (model or "").partition(":")
     if colon and not prefix:
@@ -133,7 +133,9 @@ def parse_model_route(model: str | None, vendors: Collection[str]) -> ModelRoute
 
 
 def resolve_model_name(model: str, vendor: str, vendors: Collection[str]) -> str | None:
-    """The model's name for a running conversation. ValueError if the prefix names another vendor."""
+    """Return the model's name for a running conversation. Raise ValueError if the prefix names
+    another vendor.
+    """
     prefix_vendor, model_name = parse_model_route(model, vendors)
     if prefix_vendor not in (None, vendor):
         raise ValueError(
@@ -143,7 +145,9 @@ def resolve_model_name(model: str, vendor: str, vendors: Collection[str]) -> str
 
 
 def can_pass_model_name_as_argument(name: str) -> bool:
-    """Whether a name may become an argument: it cannot be taken for a flag or a path."""
+    """Return whether a name can be passed as an argument, because it cannot be mistaken for a flag
+    or a path.
+    """
     if len(name) > MAX_MODEL_NAME_CHARS:
         return False
     if not name[:1].isalnum():
@@ -152,6 +156,6 @@ def can_pass_model_name_as_argument(name: str) -> bool:
 
 
 def check_model_name(name: str) -> None:
-    """Raise ValueError for a name that must not become an argument."""
+    """Raise ValueError for a name that must not be passed as an argument."""
     if not can_pass_model_name_as_argument(name):
         raise ValueError(f"the model name {name[:60]!r} has characters that no model name has")

@@ -1,4 +1,4 @@
-"""Resolves the paths in a command line, so that it means the same in another folder."""
+"""Resolves the relative paths in a command line, so that it can be used in another folder."""
 
 import posixpath
 
@@ -19,7 +19,7 @@ MANAGED_SETTINGS_FLAG = "--managed-settings"
 def resolve_invocation_paths(
     invocation: Invocation, source_folder: str, target_folder: str
 ) -> Invocation:
-    """Return an invocation of `source_folder` for a conversation in `target_folder`.
+    """Return an invocation from `source_folder` for a conversation in `target_folder`.
 
     Paths inside settings files are not changed.
     """
@@ -55,9 +55,9 @@ def resolve_invocation_paths(
 def resolve_rule_paths(
     rules: tuple[PermissionRule, ...], source_folder: str, target_folder: str
 ) -> tuple[PermissionRule, ...]:
-    """Return rules of `source_folder` for a conversation in `target_folder`.
+    """Return rules from `source_folder` for a conversation in `target_folder`.
 
-    Only rules of flags change. A rule in the settings file of a folder is about that folder.
+    Only rules of flags change. A rule in a folder's settings file applies to that folder.
     """
     if source_folder == target_folder:
         return rules
@@ -95,7 +95,7 @@ class _PathResolver(NamedTuple):
         return value
 
     def resolve_settings(self, settings_json: str) -> str:
-        """Return settings with resolved paths, or the same text if they have no such path."""
+        """Return settings with resolved paths, or the same text if no path changes."""
         settings = orjson.loads(settings_json)
         permissions = as_dict(settings).get("permissions")
         if not isinstance(permissions, dict):
@@ -125,7 +125,7 @@ class _PathResolver(NamedTuple):
 
 
 def is_json(text: str) -> bool:
-    """Return whether the value of a flag is JSON, and not the name of a file."""
+    """Return whether the value of a flag is JSON and not the name of a file."""
     try:
         orjson.loads(text)
     except orjson.JSONDecodeError:

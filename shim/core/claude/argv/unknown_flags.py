@@ -1,7 +1,7 @@
-"""Unknown flags: most are ignored with a warning, and a misspelled permission flag is refused.
+"""Unknown flags. Most are ignored with a warning, but a misspelled permission flag is refused.
 
-The shim cannot ignore a misspelled permission flag, because it would run what the user wanted to
-forbid.
+The shim must not ignore a misspelled permission flag, because it would then run calls that the user
+wanted to forbid.
 """
 
 import re
@@ -32,7 +32,7 @@ PERMISSION_FIELDS = (
     ),
     *("settings", "setting_sources", "max_turns", "max_budget_usd"),
 )
-# Such flags that only the real claude obeys: `Invocation` has no field for them.
+# Such flags that only the real claude applies. `Invocation` has no field for them.
 PERMISSION_FLAGS_WITHOUT_FIELD = (
     *(
         "--agent",
@@ -44,20 +44,23 @@ PERMISSION_FLAGS_WITHOUT_FIELD = (
     ),
     *("--safe-mode", "--task-budget"),
 )
-MAX_FLAG_CHARS = 60  # no known name is longer; the rest is left out of messages and comparisons
+MAX_FLAG_CHARS = 60  # no known name is longer; the rest is not compared and not printed
 MIN_PREFIX_CHARS = 6  # `--allowed` means `--allowedTools`; `--allow` is too short to be certain
-MIN_SIMILAR_CHARS = 8  # shorter names resemble too many flags: for them only one edit is accepted
+# Shorter names resemble too many flags, so only one edit is accepted for them.
+MIN_SIMILAR_CHARS = 8
 MIN_SIMILARITY = 0.8
 PROHIBITIONS = frozenset((
     *("ban", "banned", "block", "blocked", "deny", "denied", "disable", "disabled", "exclude", "excluded", "forbid"),
     *("forbidden", "no", "reject", "rejected", "without"),
 ))  # fmt: skip
-# values of `--permission-mode` alone
+# values that only `--permission-mode` has
 DISTINCT_MODES = ("plan", "acceptEdits", "dontAsk", "bypassPermissions")
 
 
 def collect_unknown_flag_warnings(invocation: Invocation) -> list[str]:
-    """Return a warning for each unknown flag. Raise FrontendError for a misspelled permission flag."""
+    """Return a warning for each unknown flag. Raise FrontendError for a misspelled permission
+    flag.
+    """
     _refuse_glued_values(invocation.glued_flags)
     warnings = []
     for argument, value in invocation.unknown_flags:
@@ -87,7 +90,9 @@ def _refuse_glued_values(arguments: tuple[str, ...]) -> None:
 
 
 def find_similar_permission_flag(name: str, value: str | None = None) -> str | None:
-    """Return the permission flag that an unknown flag with this value most likely means, or None."""
+    """Return the permission flag that an unknown flag with this value most likely means, or
+    None.
+    """
     name = name[:MAX_FLAG_CHARS]
     similar_flags = [flag for flag in _list_permission_flags() if _is_similar(name, flag)]
     most_similar = max(
@@ -135,7 +140,9 @@ def _list_permission_flags() -> Iterator[str]:
 
 
 def _is_similar(name: str, flag: str) -> bool:
-    """Return whether `name` is a typo of `flag`, an abbreviation, or consists of some of its words."""
+    """Return whether `name` is a typo or an abbreviation of `flag`, or consists of some of its
+    words.
+    """
     typed_letters = _normalize_flag_name(name)
     flag_letters = _normalize_flag_name(flag)
     if _is_one_edit_away(typed_letters, flag_letters):
@@ -151,7 +158,7 @@ def _is_similar(name: str, flag: str) -> bool:
 
 
 def _is_one_edit_away(first: str, second: str) -> bool:
-    """Return whether a letter was left out, added, replaced, or exchanged with its neighbour."""
+    """Return whether a letter was omitted, added, replaced, or swapped with its neighbor."""
     short, long = sorted((first, second), key=len)
     if len(long) - len(short) > 1:
         return False
@@ -174,8 +181,8 @@ def _measure_similarity(first: str, second: str) -> float:
 
 
 def _normalize_flag_name(flag: str) -> str:
-    """Return a name as lower-case letters and digits: `--Allowed_Tools` and `--allowedTools` become
-    the same.
+    """Return the letters and digits of a name in lower case, so that `--Allowed_Tools` and
+    `--allowedTools` are equal.
     """
     return re.sub(r"[^a-z0-9]", "", flag.lower())
 

@@ -1,4 +1,4 @@
-"""The actions that follow from a line of the frontend. The shell executes them."""
+"""The actions that follow from a line of the frontend. The caller of the session executes them."""
 
 from shim.core.claude.permissions import PermissionDecision, PermissionRequest
 from shim.core.reading.typed import NamedTuple
@@ -11,7 +11,7 @@ class SettingChanged(NamedTuple):
     """A setting has changed for the next request: "model", "mode" or "effort".
 
     A `value` of None means the vendor's default. "rules" means that other rules restrict the calls,
-    "servers" that other MCP servers run in the frontend's process; both have no `value`.
+    and "servers" that other MCP servers run in the frontend's process. Both have no `value`.
     """
 
     setting: str

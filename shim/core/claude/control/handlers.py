@@ -1,7 +1,7 @@
-"""The handlers of a frontend's control requests (contract C1 to C8, bodies in 6.1).
+"""Handlers of the frontend's control requests (contract C1 to C8, bodies in 6.1).
 
-There is one function for each subtype. It takes the request and returns the body of the response
-(None: a success without a body), or raises ControlRequestError.
+Each subtype has one function. It takes the request, and returns the body of the response or raises
+ControlRequestError. None means a successful response without a body.
 """
 
 from collections import deque
@@ -30,8 +30,8 @@ class ControlRequestError(Exception):
 
 
 class FrontendConversationState(Protocol):
-    """The session that a request belongs to. `queued_messages` wait for a turn; `has_started` is
-    True after the first message was taken.
+    """The session of a request. `queued_messages` wait for a turn. `has_started` is True after the
+    first message was accepted.
     """
 
     session_state: SessionState
@@ -179,7 +179,7 @@ def _apply_settings(frontend: FrontendConversationState, request: ControlRequest
 
 
 def _reload_settings(frontend: FrontendConversationState, request: ControlRequest) -> ResponseBody:
-    """Read Claude's settings files again. Answer with what the session applies of them."""
+    """Read Claude's settings files again. Return the settings that the session applies."""
     from shim.core.policy.serialize import serialize_settings
 
     return {"settings": serialize_settings(frontend.session_state.reload_settings())}
@@ -213,7 +213,7 @@ def _describe_mcp_servers(
 def _deliver_mcp_message(
     frontend: FrontendConversationState, request: ControlRequest
 ) -> ResponseBody:
-    """Deliver a message of a server in the frontend's process to the vendor's clients."""
+    """Deliver a message of a server in the frontend's process to the vendor's MCP clients."""
     if not frontend.session_state.sdk_servers.deliver_server_message(
         request.get("server_name"), request.get("message")
     ):
@@ -251,8 +251,8 @@ def _describe_cost(frontend: FrontendConversationState, request: ControlRequest)
 def _describe_context_usage(
     frontend: FrontendConversationState, request: ControlRequest
 ) -> ResponseBody:
-    """Return the size of the context, from the usage that the vendor reported. No vendor reports
-    its parts.
+    """Return the size of the context, from the usage that the vendor reported. Its parts are
+    unknown, because no vendor reports them.
     """
     state = frontend.session_state
     used_tokens = min(state.context_tokens, CONTEXT_WINDOW_TOKENS)

@@ -1,11 +1,11 @@
 """The order in which refusals, hooks, rules and the frontend decide about a tool call.
 
-1. A request that carries a refusal is denied.
+1. A request with a refusal is denied.
 2. The decision waits for all hooks: the frontend's callbacks and the commands of Claude's settings
    files.
 3. A call that a hook denies is denied.
 4. A call that the rules or the permission mode deny is denied (`core.policy.evaluate`).
-5. A question of the agent that this frontend cannot answer is denied.
+5. A question of the vendor that this frontend cannot answer is denied.
 6. A call that a hook, a rule or the mode allows is allowed, unless a person must confirm it.
 7. The frontend is asked. If it cannot be asked, the call is denied.
 """
@@ -31,11 +31,11 @@ class WaitForHooks(NamedTuple):
 class FrontendDecisionRequired(NamedTuple):
     """The frontend must be asked."""
 
-    tool_input: Mapping[str, Any]  # the arguments as the hooks left them
+    tool_input: Mapping[str, Any]  # the arguments after the changes of the hooks
 
 
 class PendingPermission(NamedTuple):
-    """A permission request without a decision. Hooks decide about it, then the frontend."""
+    """A permission request without a decision. First hooks decide about it, then the frontend."""
 
     request: PermissionRequest
     runs_commands: bool  # hook commands of the settings files have not decided yet
@@ -46,13 +46,15 @@ class PendingPermission(NamedTuple):
 class PermissionPromptAbilities(NamedTuple):
     """What a frontend's permission prompts can do."""
 
-    question_refusal: str = ""  # why AskUserQuestion cannot be answered, "" if it can
-    confirms_mode: bool = False  # a person approves each call that only the mode allows
+    question_refusal: str = ""  # why AskUserQuestion cannot be answered; "" if it can
+    confirms_mode: bool = False  # a person confirms each call that only the mode allows
     shows_changed_input: bool = True  # a prompt can show arguments that a hook changed
 
 
 class PermissionGate:
-    """Decides about the tool calls of one session. It reads the session and changes nothing."""
+    """Decides about the tool calls of one session. It reads the session state and does not change
+    it.
+    """
 
     def __init__(self, session_state: SessionState, abilities: PermissionPromptAbilities) -> None:
         self._session_state = session_state
@@ -68,7 +70,7 @@ class PermissionGate:
     ) -> PermissionDecision | WaitForHooks | FrontendDecisionRequired:
         """Decide about a call. The session calls this again when a hook has decided.
 
-        `prompt_error` is why the frontend cannot be asked at this moment, or "".
+        `prompt_error` is why the frontend cannot be asked now, or "".
         """
         if request.refusal:
             return PermissionDecision(False, message=request.refusal)
@@ -111,10 +113,10 @@ class PermissionGate:
     ) -> PermissionDecision:
         """Return the decision that follows from the frontend's answer.
 
-        A deny rule also applies to a call that a person allowed: the rule may be newer than the
+        A deny rule also applies to a call that a person allowed. The rule may be newer than the
         prompt, or match only the arguments that the person changed. The real claude runs such a
-        call. A hook can deny after the prompt was written, if the vendor changes the arguments of
-        the call.
+        call. A hook may deny a call after its prompt was written, because the vendor may change the
+        arguments of the call.
         """
         if not answer.allow:
             return answer
@@ -132,7 +134,7 @@ class PermissionGate:
 def get_tool_input_after_hooks(
     request: PermissionRequest, hook_decision: HookDecision
 ) -> Mapping[str, Any]:
-    """Return the arguments of a call as its hooks left them."""
+    """Return the arguments of a call after the changes of its hooks."""
     if hook_decision.updated_input is None:
         return request.tool_input
     return hook_decision.updated_input
@@ -148,7 +150,7 @@ def _find_changed_input(
 
 
 def _deny(reason: str) -> PermissionDecision:
-    """Deny a call without asking the frontend, which must be told afterwards."""
+    """Deny a call without asking the frontend. The frontend needs a notice of the denial."""
     return PermissionDecision(False, message=reason, frontend_knows=False)
 
 

@@ -1,9 +1,9 @@
 """The control session: the frontend's lines on stdin, and our answers on stdout.
 
-The session does no I/O. `receive_line` takes one line and returns the actions that the shell must
-execute. `take_output` returns the lines that the shell must write. Every control_request is
-answered; an unknown one gets the real claude's error (contract C5). A line that cannot be parsed is
-skipped with a warning on stderr; the real claude exits there (C13).
+The session does no I/O. `receive_line` takes one line and returns the actions that the caller must
+execute. `take_output` returns the lines that the caller must write. Every control_request is
+answered. An unknown one gets the real claude's error (contract C5). An invalid line is skipped with
+a warning on stderr, while the real claude exits (C13).
 """
 
 from collections import deque
@@ -64,15 +64,15 @@ from shim.core.reading.typed import Any
 from shim.core.reading.values import as_dict
 
 CALL_TOO_LARGE_TEXT = "The call is too large to be asked about ({size} bytes)."
-MAX_MESSAGE_IDS = 10_000  # stored ids; a client repeats a message soon after it has sent it
+MAX_MESSAGE_IDS = 10_000  # stored ids; a client that repeats a message does so soon
 MAX_TYPE_CHARS = 60  # of the type of a line, in the warning about the line
 
 
 class ControlSession(ControlOutputWriter):
-    """The session of one frontend.
+    """The control session of one frontend.
 
-    `queued_messages` are the messages that wait for a turn; `warnings` are lines for stderr.
-    `create_id` returns a new UUID, `format_now` the time as ISO text.
+    `queued_messages` are the messages that wait for a turn. `warnings` are lines for stderr.
+    `create_id` returns a new UUID, and `format_now` the current time as ISO text.
     """
 
     def __init__(
@@ -93,16 +93,16 @@ class ControlSession(ControlOutputWriter):
         self._hook_decisions = ToolCallHookDecisions()
         self._gate = PermissionGate(session_state, self._prompt_abilities)
         self._executed_calls: dict[str, None] = {}
-        # Requests to UserPromptSubmit hooks that have no answer yet, and the first refusal among
-        # the answers.
+        # The unanswered requests to UserPromptSubmit hooks, and the first rejection among the
+        # answers.
         self._open_prompt_hooks: set[str] = set()
         self._prompt_text = ""
         self._prompt_refusal: PromptHookRejection | None = None
-        # The ids of messages that were accepted: a message with the same id is not answered again.
+        # The ids of accepted messages. A message with the same id is not answered again.
         self._accepted_message_ids = BoundedDict[str, None](MAX_MESSAGE_IDS)
         self._load_accepted_ids = load_accepted_ids
 
-    # -- the frontend's lines ----------------------------------------------------------------------
+    # -- lines of the frontend ---------------------------------------------------------------------
 
     def receive_line(self, line: bytes) -> list[FrontendAction]:
         """Apply one line of stdin, without its LF. Return the actions that follow from it."""
@@ -129,12 +129,12 @@ class ControlSession(ControlOutputWriter):
 
     @property
     def has_received_only_unreadable_lines(self) -> bool:
-        """Return whether the frontend has sent lines, but none that could be read."""
+        """Whether the frontend has sent lines, but none that could be parsed."""
         return 0 < self._line_count == self.skipped_line_count
 
     def close_input(self) -> list[FrontendAction]:
-        """Handle the end of the frontend's stdin: refuse every open and every later permission
-        request.
+        """Handle the end of the frontend's stdin. Refuse all open permission requests, and all
+        later ones.
         """
         self._is_input_closed = True
         has_open_prompts = bool(self._list_open_prompts())
@@ -147,7 +147,7 @@ class ControlSession(ControlOutputWriter):
 
     @property
     def pending_permission_requests(self) -> list[PermissionRequest]:
-        """Return the requests that the frontend was asked about and has not answered."""
+        """The requests that the frontend was asked about and has not answered."""
         return [pending.request for pending in self._list_open_prompts()]
 
     def _list_open_prompts(self) -> list[PendingPermission]:
@@ -176,8 +176,8 @@ class ControlSession(ControlOutputWriter):
         return [*self._refuse_open_requests(""), InterruptRequested()]
 
     def _is_repeated(self, uuid: str) -> bool:
-        """Return whether a message with this id was accepted before, here or in the resumed
-        conversation.
+        """Return whether a message with this id was accepted before, in this conversation or in the
+        resumed one.
         """
         if self._load_accepted_ids is not None:
             for accepted_id in self._load_accepted_ids():
@@ -189,7 +189,7 @@ class ControlSession(ControlOutputWriter):
         return False
 
     def _echo_message(self, message: UserMessage) -> None:
-        """Echo a repeated message to a frontend that has asked for echoes."""
+        """Echo a repeated message if the frontend has requested echoes."""
         if self.session_state.options.echoes_messages:
             self._write_line(
                 {
@@ -232,7 +232,7 @@ class ControlSession(ControlOutputWriter):
         if self._restricting_rules != old_rules:
             actions = [SettingChanged("rules", None)]
         if self.has_started and self.session_state.sdk_servers.names != old_servers:
-            # A frontend that has joined the session has registered other servers.
+            # A frontend that joined the session has registered other servers.
             actions.append(SettingChanged("servers", None))
         if self.session_state.effort != old_effort:
             return [SettingChanged("effort", self.session_state.effort), *actions]
@@ -247,7 +247,7 @@ class ControlSession(ControlOutputWriter):
 
     @property
     def _restricting_rules(self) -> object:
-        """Return the rules that keep a call from running without a prompt."""
+        """The rules that keep a call from running without a prompt."""
         if self.session_state.policy is None:
             return None
         return self.session_state.policy.restricting_rules
@@ -318,9 +318,9 @@ class ControlSession(ControlOutputWriter):
         return [SettingChanged("mode", self.session_state.mode)]
 
     def _refuse_open_requests(self, message: str) -> list[FrontendAction]:
-        """Refuse every open permission request.
+        """Refuse all open permission requests.
 
-        An empty `message` means an interrupt, which also cancels the prompts at the frontend (C10).
+        An empty `message` means an interrupt, which also cancels the frontend's prompts (C10).
         """
         if not message:
             for pending in self._list_open_prompts():
@@ -336,7 +336,7 @@ class ControlSession(ControlOutputWriter):
 
     # -- permission requests -----------------------------------------------------------------------
 
-    # The most seconds that a prompt waits, for a subclass with a limit of its own.
+    # The maximum time that a prompt waits. Subclasses may have a limit.
     prompt_timeout_s = float("inf")
     _prompt_abilities = PermissionPromptAbilities()
     _timeout_text = PROMPT_TIMEOUT_TEXT
@@ -370,16 +370,16 @@ class ControlSession(ControlOutputWriter):
         self, request: PermissionRequest, *, has_hook_commands: bool = False
     ) -> PermissionDecision | None:
         """Decide about a call of the vendor, or ask the frontend about it. Return None if the
-        decision comes later.
+        decision follows later.
 
         The callbacks of the frontend's hooks were sent when the call was written
-        (`send_hook_callbacks`). With `has_hook_commands` the caller must then run the hook commands
+        (`send_hook_callbacks`). If `has_hook_commands`, the caller must then run the hook commands
         and call `apply_hook_decision`.
         """
         return self._decide(PendingPermission(request, runs_commands=has_hook_commands))
 
     def _decide(self, pending: PendingPermission) -> PermissionDecision | None:
-        """Decide about a call, ask the frontend, or wait for hooks that have not decided."""
+        """Decide about a call, ask the frontend, or wait for undecided hooks."""
         request = pending.request
         outcome = self._gate.decide(
             request,
@@ -400,11 +400,11 @@ class ControlSession(ControlOutputWriter):
         return call_decision.merge(pending.command_decision)
 
     def _has_open_hooks(self, call_id: str) -> bool:
-        """Return whether a callback about this call has not decided yet."""
+        """Return whether a callback about this call is unanswered."""
         return any(event.call_id == call_id for event in self._open_hooks.values())
 
     def _find_prompt_error(self) -> str:
-        """Return why the frontend cannot be asked at this moment, or ""."""
+        """Return why the frontend cannot be asked now, or ""."""
         if self._is_input_closed:
             return STREAM_CLOSED_TEXT
         if len(self._list_open_prompts()) >= MAX_OPEN_PROMPTS:
@@ -465,8 +465,8 @@ class ControlSession(ControlOutputWriter):
     def _ask_hook(self, event: HookEvent, line: dict[str, Any]) -> None:
         """Call a hook before a tool call runs.
 
-        The input is not shortened if the vendor would run the arguments that the hook returns: they
-        could be the shortened ones.
+        If the vendor asks for permission, an input that is too long is not shortened but denied.
+        The hook might return the shortened arguments, and the vendor would run them.
         """
         size_bytes = len(dump_json(line)) + 1
         if size_bytes > self.session_state.options.max_line_bytes:
@@ -483,11 +483,11 @@ class ControlSession(ControlOutputWriter):
 
     @property
     def is_awaiting_prompt_hooks(self) -> bool:
-        """Return whether a UserPromptSubmit hook has not answered yet."""
+        """Whether a UserPromptSubmit hook has not answered yet."""
         return bool(self._open_prompt_hooks)
 
     def take_prompt_hook_rejection(self) -> PromptHookRejection | None:
-        """Remove and return the first refusal of the message by a hook, or None. Later answers are
+        """Return the first rejection of the message by a hook, or None. Later answers are
         ignored.
         """
         self._open_prompt_hooks.clear()
@@ -501,7 +501,7 @@ class ControlSession(ControlOutputWriter):
 
     def is_awaiting_hook_decisions(self, request: PermissionRequest) -> bool:
         """Return whether a request waits for a hook about its call."""
-        # The vendor may use the id of a request again in a later turn.
+        # The vendor may reuse the id of a request in a later turn.
         pending = self._pending.get(request.request_id)
         if pending is None:
             return False
@@ -510,7 +510,7 @@ class ControlSession(ControlOutputWriter):
         return pending.prompt_id is None
 
     def ask_permission_without_hooks(self, request: PermissionRequest) -> PermissionDecision | None:
-        """Decide about a request without the hooks that have not answered in time."""
+        """Decide about a request without the hooks that did not answer in time."""
         if not self.is_awaiting_hook_decisions(request):
             return None
         self._open_hooks = {
@@ -559,13 +559,13 @@ class ControlSession(ControlOutputWriter):
     ) -> tuple[bool, PermissionDecision | None]:
         """Continue with a call after the hook commands of the settings files have decided.
 
-        Return (False, None) if the request was closed meanwhile. Otherwise return True, and the
-        decision or None if the decision comes later.
+        Return (False, None) if the request is no longer open. Otherwise return True and the
+        decision, which is None if it follows later.
         """
         pending = self._pending.get(request.request_id)
         if pending is None or not pending.runs_commands or pending.request is not request:
             return False, None
-        if decision.allow is False:  # a denial also covers other requests about the same call
+        if decision.allow is False:  # a denial also applies to other requests for the same call
             self._hook_decisions.add_decision(request.call_id, decision)
         return True, self._decide(pending._replace(runs_commands=False, command_decision=decision))
 

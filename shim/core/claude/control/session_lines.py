@@ -1,4 +1,4 @@
-"""Builds the lines that a control session writes: answers to control requests, and session states."""
+"""Writes the lines of a control session: responses to control requests, and session states."""
 
 from collections.abc import Callable, Mapping
 
@@ -27,12 +27,12 @@ class ControlOutputWriter:
         return output
 
     def put_back_output(self, output: bytes) -> None:
-        """Put back lines that could not be written. The next `take_output` returns them first."""
+        """Restore lines that could not be written. The next `take_output` returns them first."""
         if output:
             self._lines.insert(0, output)
 
     def write_session_state(self, state: str) -> None:
-        """Write the state of the session, if the frontend has asked for states (contract 5.13)."""
+        """Write the state of the session if the frontend has requested states (contract 5.13)."""
         if self.session_state.options.state_events and (self.is_running or state == "idle"):
             visibility = {}
             if self.session_state.options.state_events == "host":

@@ -1,1 +1,1 @@
-"""Hooks: the frontend's own callbacks, and the commands of Claude's settings files."""
+"""Hooks: the frontend's callbacks, and the commands in Claude's settings files."""

@@ -1,9 +1,9 @@
-"""The hooks of a frontend: its callbacks for events and before calls (contract C11, 6.5).
+"""The hooks of a frontend: its callbacks for events and for calls (contract C11, 6.5).
 
-The frontend registers them in its `initialize` request. A PreToolUse hook may deny a call: before
-it runs if the vendor asks for permission, otherwise by stopping the turn. The answers to other
-hooks are not waited for. The hooks of Claude's settings files use the same matchers and answers
-(`commands`).
+The frontend registers them in its `initialize` request. A PreToolUse hook may deny a call. If the
+vendor asks for permission, the call is denied before it runs. Otherwise the turn is stopped. The
+shim does not wait for the answers of other hooks. The hooks of Claude's settings files use the same
+matchers and answers (`commands`).
 """
 
 import re
@@ -14,8 +14,8 @@ from shim.core.reading.values import as_dict, as_str
 
 PROMPT_EVENT = "UserPromptSubmit"
 HOOK_EVENTS = (PROMPT_EVENT, "PreToolUse", "PostToolUse", "PostToolUseFailure", "Stop")
-# Entries in the tables of open hooks and of decisions. A frontend that never answers must not make
-# them grow with every call.
+# Entries in the tables of open hooks and of decisions. The tables must not grow with every call if
+# a frontend never answers.
 MAX_OPEN_HOOKS = 1000
 MAX_CALLBACKS_PER_EVENT = 64  # no frontend needs more
 MAX_PATTERN_CHARS = 500  # of a matcher
@@ -34,11 +34,11 @@ class HookEvent(NamedTuple):
 
 
 class HookDecision(NamedTuple):
-    """The decision of a PreToolUse hook. `allow`: True allows without a prompt, False denies, None
-    leaves the call to the rules.
+    """The decision of a PreToolUse hook. `allow` is True to allow without a prompt, False to deny,
+    and None to leave the decision to the rules.
 
-    `updated_input` are other arguments of the call (None: unchanged). `requires_prompt`: a person
-    must be asked, even if a rule allows the call.
+    `updated_input` replaces the arguments of the call (None: unchanged). `requires_prompt`: a
+    person must confirm the call, even if a rule allows it.
     """
 
     allow: bool | None = None
@@ -47,7 +47,9 @@ class HookDecision(NamedTuple):
     requires_prompt: bool = False
 
     def merge(self, other: "HookDecision") -> "HookDecision":
-        """Return the stricter of two decisions: a denial, then a required prompt, then an approval."""
+        """Return the stricter of two decisions. A denial is stricter than a required prompt, and a
+        required prompt is stricter than an approval.
+        """
         if other.updated_input is None:
             updated_input = self.updated_input
         else:
@@ -88,14 +90,16 @@ def drop_oldest_entry_if_full(table: dict[str, Any]) -> None:
 
 
 class PromptHookRejection(NamedTuple):
-    """The refusal of a message by a UserPromptSubmit hook."""
+    """The rejection of a message by a UserPromptSubmit hook."""
 
     text: str  # text of the `informational` line and of the result
     reason: str  # "" if the hook gave none
-    stays_in_context: bool  # the model sees the message together with the next one
+    stays_in_context: bool  # the model receives the message together with the next one
 
     def build_rejection_notice(self) -> dict[str, Any]:
-        """Return the fields of the `informational` line that reports the refusal to the frontend."""
+        """Return the fields of the `informational` line that reports the rejection to the
+        frontend.
+        """
         kind = "blocked_by_hook"
         if self.stays_in_context:
             kind = "stopped_by_hook"
@@ -111,8 +115,8 @@ class PromptHookRejection(NamedTuple):
 
 
 def parse_prompt_hook_rejection(answer: object, prompt: str) -> PromptHookRejection | None:
-    """Return the refusal in the answer of a UserPromptSubmit hook, or None if the hook accepts the
-    message.
+    """Return the rejection in the answer of a UserPromptSubmit hook, or None if the hook accepts
+    the message.
     """
     if not isinstance(answer, dict):
         return None
@@ -133,7 +137,9 @@ class HookCallbacks:
     """The callbacks of one frontend."""
 
     def __init__(self, raw_hooks: object = None) -> None:
-        """`raw_hooks` is the `hooks` member of an initialize request. Unknown entries are left out."""
+        """`raw_hooks` is the `hooks` member of an initialize request. Unknown entries are
+        ignored.
+        """
         self._callbacks: dict[str, list[tuple[str | None, str]]] = {}
         for event, groups in as_dict(raw_hooks).items():
             if event in HOOK_EVENTS and isinstance(groups, list):
@@ -144,7 +150,7 @@ class HookCallbacks:
 
     @property
     def can_deny_calls(self) -> bool:
-        """Return whether any callback can deny a call."""
+        """Whether any callback can deny a call."""
         return bool(self._callbacks.get("PreToolUse"))
 
     def list_callback_ids(self, event: HookEvent) -> list[str]:
@@ -172,11 +178,11 @@ def _parse_callbacks(groups: list[Any]) -> list[tuple[str | None, str]]:
 
 
 def matches_tool_name(matcher: str, tool: str) -> bool:
-    """Return whether a matcher matches a tool. A matcher is a list of names, separated by bars or
-    commas, or a pattern that is searched in the tool's name.
+    """Return whether a matcher matches a tool.
 
-    A broken pattern matches every tool, so that the hook is not skipped. The tool of subagents has
-    two names.
+    A matcher is a list of names, separated by bars or commas, or a regular expression that is
+    searched in the tool's name. An invalid expression matches every tool, so that the hook is not
+    skipped. The subagent tool has two names, and either one matches.
     """
     names = ("Task", "Agent") if tool in ("Task", "Agent") else (tool,)
     if re.fullmatch(TOOL_NAMES, matcher):
@@ -224,7 +230,7 @@ def build_hook_input(
 
 
 def parse_hook_output(output: object) -> HookDecision:
-    """Return the decision in the object that a hook answers with."""
+    """Return the decision in the object that a hook returned."""
     if not isinstance(output, dict):
         return HookDecision()
     specific_output = output.get("hookSpecificOutput")

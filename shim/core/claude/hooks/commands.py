@@ -1,9 +1,9 @@
 """The hooks of Claude's settings files: which commands run before a call, their input, and the
-meaning of their exit.
+meaning of their exit code.
 
-Measured with claude 2.1.330. A hook reads the call from its stdin. Exit code 2 denies the call with
-stderr as the reason. A JSON object on stdout decides like the answer of a callback, whatever the
-exit code. After any other exit, and after a timeout, the rules decide, unless the hook has
+Measured with claude 2.1.330. A hook reads the call from its stdin. Exit code 2 denies the call,
+with stderr as the reason. A JSON object on stdout decides like the answer of a callback, for every
+exit code. After any other exit code and after a timeout, the rules decide, unless the hook has
 `onFailure: "block"`.
 """
 
@@ -25,13 +25,13 @@ from shim.core.policy.settings_hooks import SettingsHook
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.typed import Any, NamedTuple
 
-DENY_EXIT_CODE = 2  # the exit code
+DENY_EXIT_CODE = 2  # denies the call
 DENIAL_TEXT = "PreToolUse:{tool} hook error: {reason}"
 
 
 class HookContext(NamedTuple):
-    """What a hook receives besides the call: our session id, the transcript and the permission
-    mode.
+    """The fields that a hook receives in addition to the call: our session id, the transcript and
+    the permission mode.
     """
 
     session_id: str
@@ -40,8 +40,8 @@ class HookContext(NamedTuple):
 
 
 class HookCommandResult(NamedTuple):
-    """How a hook command ended. The exit code is None if the command was ended or did not start;
-    `error` describes why.
+    """The result of a hook command. `code` is the exit code, or None if the command was killed or
+    did not start; `error` then describes why.
     """
 
     code: int | None
@@ -153,7 +153,7 @@ def _is_certain_to_meet_condition(
 
 
 def _parse_json_object(text: str) -> object:
-    """Return the JSON object that is the complete text, or None."""
+    """Return the JSON object if it is the complete text, or None."""
     text = text.strip()
     if not text.startswith("{"):
         return None
