@@ -335,7 +335,7 @@ class TurnLifecycle:
 
 
 def _list_unsupported_rules(
-    adapter: Adapter, request: LaunchRequest, ignored_settings: tuple[str, ...]
+    adapter: Adapter, request: LaunchRequest, ignored_settings: Mapping[str, str]
 ) -> "tuple[UnsupportedRule, ...]":
     """Return the rules and settings that have no effect. Nothing is imported if there are no rules."""
     policy = request.policy

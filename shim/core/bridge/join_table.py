@@ -135,8 +135,8 @@ def list_stricter_settings(
     stricter += [f"a hook in {file} checks tool calls" for file in sorted(hook_files)]
     stricter += [
         f"{key} restricts tool calls"
-        for key in settings.unsupported_keys
-        if key not in session_settings.unsupported_keys
+        for key, value in settings.unsupported_keys.items()
+        if session_settings.unsupported_keys.get(key) != value
     ]
     if settings.bypass_forbidden_by and not session_settings.bypass_forbidden_by:
         stricter.append(f"{settings.bypass_forbidden_by} forbids the mode bypassPermissions")

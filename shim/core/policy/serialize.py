@@ -76,7 +76,7 @@ def serialize_settings(settings: ClaudeSettings) -> str:
             _to_tuples(settings.deny, settings.ask, settings.allow),
             hooks,
             tuple(settings[3:6]),
-            settings.unsupported_keys,
+            dict(settings.unsupported_keys),
         )
     )
 
@@ -100,7 +100,10 @@ def parse_settings(text: str) -> ClaudeSettings:
             bypass_forbidden_by,
             directories,
             tuple(_build_hooks(hooks)),
-            unsupported_keys,
+            # An older version has written the keys only.
+            unsupported_keys
+            if isinstance(unsupported_keys, dict)
+            else dict.fromkeys(unsupported_keys, ""),
         )
     except PARSE_ERRORS as error:
         raise ValueError(f"no settings: {error}") from None

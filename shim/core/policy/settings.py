@@ -57,7 +57,8 @@ class ClaudeSettings(NamedTuple):
     bypass_forbidden_by: str = ""  # the name of the file that forbids bypassPermissions
     directories: tuple[str, ...] = ()  # besides the working directory
     hooks: "tuple[SettingsHook, ...]" = ()  # that run before a call
-    unsupported_keys: tuple[str, ...] = ()  # restrictions without an effect, each with its file
+    # Restrictions without an effect: a key with the name of its file, and its value as JSON.
+    unsupported_keys: Mapping[str, str] = {}
     output_style: str = ""
 
 
@@ -86,11 +87,13 @@ def merge_settings(sources: Sequence[SettingsSource]) -> ClaudeSettings:
         ),
         directories=tuple(directories),
         hooks=tuple(hook for source in hook_sources for hook in _list_pre_tool_hooks(source)),
-        unsupported_keys=tuple(
-            f"{key} in {source.name}"
+        unsupported_keys={
+            f"{key} in {source.name}": value
             for source in sources
-            for key in _list_unsupported_keys(source, checks_hooks=source in hook_sources)
-        ),
+            for key, value in _find_unsupported_keys(
+                source, checks_hooks=source in hook_sources
+            ).items()
+        },
         output_style=_find_output_style(sources),
     )
 
@@ -167,11 +170,28 @@ def _get_hooks(source: SettingsSource) -> Mapping[str, Any]:
     return as_dict(source.content.get("hooks"))
 
 
-def _list_unsupported_keys(source: SettingsSource, *, checks_hooks: bool) -> list[str]:
-    """Return the keys of a file that restrict and have no effect here."""
-    keys = [key for key in UNSUPPORTED_KEYS if _is_requested(key, source.content.get(key))]
-    events = _get_hooks(source) if checks_hooks else {}
-    return keys + [f"hooks.{event}" for event in UNSUPPORTED_HOOK_EVENTS if events.get(event)]
+def _find_unsupported_keys(source: SettingsSource, *, checks_hooks: bool) -> dict[str, str]:
+    """Return the keys of a file that restrict and have no effect here, with their values as JSON."""
+    values = {
+        key: source.content[key]
+        for key in UNSUPPORTED_KEYS
+        if _is_requested(key, source.content.get(key))
+    }
+    if checks_hooks:
+        events = _get_hooks(source)
+        values |= {
+            f"hooks.{event}": events[event]
+            for event in UNSUPPORTED_HOOK_EVENTS
+            if events.get(event)
+        }
+    if not values:
+        return {}
+    import orjson
+
+    return {
+        key: orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()
+        for key, value in values.items()
+    }
 
 
 def _is_requested(key: str, value: object) -> bool:

@@ -180,7 +180,7 @@ def test_equal_settings_join():
         deny=rules("Bash", "Read(/x)", base="/home"),
         ask=rules("Write"),
         hooks=(SettingsHook("Bash", "./judge", source="/f"),),
-        unsupported_keys=("sandbox in /f",),
+        unsupported_keys={"sandbox in /f": "{}"},
         bypass_forbidden_by="/f",
     )
     assert stricter(settings, settings) == []
@@ -196,7 +196,10 @@ def test_equal_settings_join():
             ClaudeSettings(hooks=(SettingsHook("Bash", "./judge", source="/f"),)),
             "a hook in /f checks tool calls",
         ),
-        (ClaudeSettings(unsupported_keys=("sandbox in /f",)), "sandbox in /f restricts tool calls"),
+        (
+            ClaudeSettings(unsupported_keys={"sandbox in /f": '{"enabled":true}'}),
+            "sandbox in /f restricts tool calls",
+        ),
         (ClaudeSettings(bypass_forbidden_by="/f"), "/f forbids the mode bypassPermissions"),
     ],
 )

@@ -74,5 +74,11 @@ def test_parsing_an_invalid_policy_or_settings_text_raises_value_error(text):
 )
 def test_settings_survive_serialization_and_parsing(deny, ask, allow, hooks, mode, forbids, names):
     rules = (tuple(deny), tuple(ask), tuple(allow))
-    settings = ClaudeSettings(*rules, mode, forbids, tuple(names), tuple(hooks), tuple(names))
+    keys = dict.fromkeys(names, "{}")
+    settings = ClaudeSettings(*rules, mode, forbids, tuple(names), tuple(hooks), keys)
     assert parse_settings(serialize_settings(settings)) == settings
+
+
+def test_settings_of_an_older_version_have_unsupported_keys_without_values():
+    text = "([[], [], []], [], (None, '', ()), ('sandbox in /f',))"
+    assert parse_settings(text) == ClaudeSettings(unsupported_keys={"sandbox in /f": ""})

@@ -131,12 +131,13 @@ def test_allow_managed_hooks_only_has_effect_in_managed_settings_only():
 
 
 def test_unsupported_restricting_key_is_listed_with_its_source():
-    assert merge_settings([user(sandbox={"enabled": True})]).unsupported_keys == (
-        "sandbox in user",
-    )
-    assert merge_settings([user(sandbox={"enabled": False}, model="m")]).unsupported_keys == ()
+    sandbox = {"enabled": True, "autoAllow": False}
+    assert merge_settings([user(sandbox=sandbox)]).unsupported_keys == {
+        "sandbox in user": '{"autoAllow":false,"enabled":true}'
+    }
+    assert not merge_settings([user(sandbox={"enabled": False}, model="m")]).unsupported_keys
     servers = {"allowedMcpServers": [], "deniedMcpServers": []}
-    assert merge_settings([user(**servers)]).unsupported_keys == ("allowedMcpServers in user",)
+    assert merge_settings([user(**servers)]).unsupported_keys == {"allowedMcpServers in user": "[]"}
 
 
 def test_unsupported_blocking_hook_is_listed_unless_hooks_are_disabled():
@@ -144,10 +145,10 @@ def test_unsupported_blocking_hook_is_listed_unless_hooks_are_disabled():
         event: [{"hooks": [{"type": "command", "command": "exit 2"}]}]
         for event in ("UserPromptSubmit", "Stop")
     }
-    assert merge_settings([user(hooks=hooks)]).unsupported_keys == (
-        "hooks.UserPromptSubmit in user",
-    )
-    assert merge_settings([user(hooks=hooks, disableAllHooks=True)]).unsupported_keys == ()
+    assert list(merge_settings([user(hooks=hooks)]).unsupported_keys) == [
+        "hooks.UserPromptSubmit in user"
+    ]
+    assert not merge_settings([user(hooks=hooks, disableAllHooks=True)]).unsupported_keys
 
 
 @pytest.mark.parametrize(
