@@ -8,6 +8,7 @@ from shim.bridge.launch import read_start_invocation
 from shim.bridge.registry import SessionRecord
 from shim.conversation.invocation import resolve_requested_permission_mode
 from shim.core.bridge.join_table import (
+    has_comparable_settings,
     list_flag_differences,
     list_ignored_flags,
     list_stricter_settings,
@@ -20,6 +21,7 @@ from shim.core.reading.json_text import dump_json
 from shim.process.environment import get_working_directory
 from shim.state.claude_settings import load_claude_settings
 
+DEFAULT_MODE = "default"  # if neither a flag nor a settings file names a mode
 REFUSED_JOIN_ERROR = (
     "this frontend cannot join the background session {id}, which cannot be restricted while it "
     "runs: {difference}"
@@ -74,7 +76,12 @@ def check_join(
     ]
     if differences:
         raise build_join_error(session, differences[0])
-    mode = _choose_mode(frontend, settings, session_settings, session_mode)
+    mode = ""
+    if frontend.permission_mode is not None or frontend.skip_permissions:
+        # Always requested, because another client may change the session's mode at any time.
+        mode = resolve_requested_permission_mode(frontend)
+    elif settings.mode or has_comparable_settings(frontend, start):
+        mode = _choose_settings_mode(settings, session_settings, session_mode)
     return JoinRequest(mode, frontend.model or "", list_ignored_flags(frontend, start))
 
 
@@ -112,20 +119,14 @@ def _inline_session_servers(start: Invocation) -> Invocation:
         return start
 
 
-def _choose_mode(
-    frontend: Invocation,
-    settings: ClaudeSettings,
-    session_settings: ClaudeSettings,
-    session_mode: str,
+def _choose_settings_mode(
+    settings: ClaudeSettings, session_settings: ClaudeSettings, session_mode: str
 ) -> str:
-    """Return the mode that a frontend requests; "" to leave the session's mode.
+    """Return the mode that a frontend's settings request; "" to leave the session's mode.
 
-    A mode of its flags is always requested, because another client may change the session's mode
-    at any time. Settings files choose a mode only if they say something else than when the session
-    was started, and then only a stricter one: the session may have left their mode since.
+    They request a mode only if it is another one than when the session was started, and only a
+    stricter one: the session may have left that mode since.
     """
-    if frontend.permission_mode is not None or frontend.skip_permissions:
-        return resolve_requested_permission_mode(frontend)
-    mode = settings.mode or ""
+    mode, started_mode = settings.mode or DEFAULT_MODE, session_settings.mode or DEFAULT_MODE
     is_stricter = rank_permission_mode(mode) < rank_permission_mode(session_mode)
-    return mode if mode and mode != session_settings.mode and is_stricter else ""
+    return mode if mode != started_mode and is_stricter else ""

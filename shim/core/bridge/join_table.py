@@ -65,6 +65,7 @@ LOCAL_PREFIX = "shim_"
 RECORD_FIELD = "shim_record"
 STDIO_PROMPT_TOOL = "stdio"
 DEFAULT_SOURCES = ("local", "project", "user")  # of settings, if no flag names any
+SETTINGS_FLAGS = ("--settings", "--managed-settings")
 RULE_FLAGS = ("--disallowedTools", "--allowedTools")
 # Flags whose values are JSON. An error names their keys only, because the values may be secret.
 JSON_FLAGS = ("--agents", "--json-schema", "--mcp-config")
@@ -140,14 +141,35 @@ def list_stricter_settings(
     ]
     if settings.bypass_forbidden_by and not session_settings.bypass_forbidden_by:
         stricter.append(f"{settings.bypass_forbidden_by} forbids the mode bypassPermissions")
-    sources = get_flag_value(frontend, "--setting-sources")
-    if sources is not None and sources != get_flag_value(session, "--setting-sources"):
+    allowed_rules = (*parse_permission_rules(frontend.allowed_tools), *settings.allow)
+    stricter += [
+        f"{rule.source} allows {rule} in the session, and the settings of the frontend do not"
+        for rule in _subtract_rules(session_settings.allow, allowed_rules)
+        if rule.source not in JOIN_TABLE or _is_given(get_flag_value(frontend, rule.source))
+    ]
+    if has_comparable_settings(frontend, session):
+        directories = {*settings.directories, *frontend.add_dirs}
         stricter += [
-            f"--setting-sources leaves out {rule.source}, which allows {rule}"
-            for rule in _subtract_rules(session_settings.allow, settings.allow)
-            if not rule.source.startswith("--")
+            f"the session has the directory {directory}, and the settings of the frontend do not"
+            for directory in session_settings.directories
+            if directory not in directories
         ]
     return stricter
+
+
+def has_comparable_settings(frontend: Invocation, session: Invocation) -> bool:
+    """Return whether the directories and the mode of both settings are compared.
+
+    It is not known which file or flag they come from. So they are not compared if the frontend
+    leaves out a flag with settings of the session, unless it selects other files.
+    """
+    sources = get_flag_value(frontend, "--setting-sources")
+    if sources is not None and sources != get_flag_value(session, "--setting-sources"):
+        return True
+    return not any(
+        _is_given(get_flag_value(session, flag)) and not _is_given(get_flag_value(frontend, flag))
+        for flag in SETTINGS_FLAGS
+    )
 
 
 def get_flag_value(invocation: Invocation, flag: str) -> Any:

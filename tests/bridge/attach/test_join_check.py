@@ -132,5 +132,24 @@ def test_settings_files_choose_only_a_new_and_stricter_mode(
     assert join("--settings", settings, "--permission-mode", mode, mode=mode).mode == mode
 
 
+@pytest.mark.parametrize(
+    ("argv", "session", "chosen"),
+    [
+        ((), (), "default"),
+        (("--setting-sources=",), (), "default"),
+        (("--settings", "{}"), ("--settings={}",), "default"),
+        ((), ("--settings={}",), ""),
+        (("--permission-mode", "acceptEdits"), (), "acceptEdits"),
+    ],
+)
+def test_mode_that_only_the_settings_of_the_session_choose_is_left(join, argv, session, chosen):
+    session_settings = ClaudeSettings(mode="acceptEdits")
+    request = join(*argv, session=session, settings=session_settings, mode="acceptEdits")
+    assert request.mode == chosen
+    settings = ("--settings", '{"permissions": {"defaultMode": "acceptEdits"}}')
+    request = join(*settings, session=session, settings=session_settings, mode="acceptEdits")
+    assert request.mode == ""
+
+
 def test_model_of_the_frontend_is_requested(join):
     assert join("--model", "small", session=("--model", "large")).model == "small"

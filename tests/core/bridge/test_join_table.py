@@ -217,10 +217,46 @@ def test_rules_that_the_session_has_or_covers_are_not_stricter():
     ]
 
 
-def test_setting_sources_without_a_file_that_allows_are_refused():
-    session_settings = ClaudeSettings(allow=rules("Bash") + rules("Read", source="--settings"))
-    assert stricter(ClaudeSettings(), session_settings) == []
-    assert stricter(ClaudeSettings(), session_settings, "--setting-sources=") == [
-        "--setting-sources leaves out /f, which allows Bash"
-    ]
-    assert stricter(ClaudeSettings(), session_settings, *["--setting-sources="] * 2) == []
+def test_key_with_another_value_is_stricter():
+    settings, session_settings = (
+        ClaudeSettings(unsupported_keys={"sandbox in /f": value}) for value in ("{}", "[]")
+    )
+    assert stricter(settings, session_settings) == ["sandbox in /f restricts tool calls"]
+
+
+ALLOWED = "allows Bash in the session, and the settings of the frontend do not"
+
+
+@pytest.mark.parametrize(
+    ("source", "flags", "session_flags", "expected"),
+    [
+        ("/f", "", "", [f"/f {ALLOWED}"]),
+        ("/f", "--setting-sources=", "", [f"/f {ALLOWED}"]),
+        ("/f", "--allowedTools Bash", "--allowedTools Bash", []),
+        ("--settings", "--settings {}", "--settings {}", [f"--settings {ALLOWED}"]),
+        ("--settings", "", "--settings {}", []),
+        ("--settings", "--setting-sources=", "--settings {}", []),
+    ],
+)
+def test_allow_rule_that_only_the_session_has_is_refused(source, flags, session_flags, expected):
+    session_settings = ClaudeSettings(allow=rules("Bash", source=source))
+    assert stricter(NO_SETTINGS, session_settings, flags, session_flags) == expected
+    assert stricter(session_settings, session_settings, flags, session_flags) == []
+
+
+@pytest.mark.parametrize(
+    ("flags", "session_flags", "is_refused"),
+    [
+        ("", "", True),
+        ("--settings {}", "--settings {}", True),
+        ("--setting-sources=", "", True),
+        ("--add-dir /d", "", False),
+        ("", "--settings {}", False),
+        ("--setting-sources=", "--settings {}", True),
+    ],
+)
+def test_directory_that_only_the_session_has_is_refused(flags, session_flags, is_refused):
+    session_settings = ClaudeSettings(directories=("/d",))
+    expected = ["the session has the directory /d, and the settings of the frontend do not"]
+    assert stricter(NO_SETTINGS, session_settings, flags, session_flags) == expected * is_refused
+    assert stricter(session_settings, session_settings, flags, session_flags) == []
