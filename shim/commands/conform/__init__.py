@@ -1,1 +1,1 @@
-"""The contract as a black-box check of any claude-like command."""
+"""Checks any claude-like command against Claude's contract, as a black box."""

@@ -1,4 +1,4 @@
-"""Rules of the process: the doors, the arguments, stdin and its end, exit codes and signals
+"""Rules about the process: subcommands, arguments, stdin and its end, exit codes and signals
 (contract 1, 4, 11).
 """
 
@@ -25,8 +25,8 @@ from shim.core.reading.values import list_dicts
 
 VERSION = re.compile(rb"(\d+)\.(\d+)\.(\d+) \(Claude Code\)\n")
 MIN_MAJOR_VERSION = 2  # the SDKs warn of a lower major version, or refuse it
-VERSION_TIMEOUT_S = 2.0  # the time that the Python SDK waits for the version
-HELP_TIMEOUT_S = 10.0  # the time that a frontend waits for the answer
+VERSION_TIMEOUT_S = 2.0  # the Python SDK waits so long for the version
+HELP_TIMEOUT_S = 10.0  # a frontend waits so long for the output
 EXIT_TIMEOUT_S = 5.0  # from the end of stdin to the SIGTERM of the Python SDK
 NO_INPUT_TEXT = "Input must be provided either through stdin or as a prompt argument"
 
@@ -34,13 +34,15 @@ RULES = ConformanceRuleSet()
 
 
 def require_exit_without_kill(run: CommandRun) -> CommandRun:
-    """A run that ended by itself. RuleBrokenError if we had to end it."""
+    """Return the run. Raise RuleViolationError if the command had to be killed."""
     fail_rule_if(run.exit_status is None, f"it did not end{describe_missing_output(run)}", run)
     return run
 
 
 def require_usage_error(run: CommandRun, *texts: str) -> None:
-    """A mistake that costs nothing: exit 1, nothing on stdout, and one of these texts on stderr."""
+    """Raise RuleViolationError unless the command reported a usage error: exit 1, nothing on
+    stdout, and one of these texts on stderr.
+    """
     fail_rule_if(
         require_exit_without_kill(run).exit_status != 1, f"exit {run.exit_status}, not 1", run
     )
@@ -50,7 +52,7 @@ def require_usage_error(run: CommandRun, *texts: str) -> None:
 
 
 def require_successful_exit(run: CommandRun) -> CommandRun:
-    """A run that ended by itself, with success. RuleBrokenError otherwise."""
+    """Return the run. Raise RuleViolationError unless the command exited by itself with status 0."""
     fail_rule_if(
         require_exit_without_kill(run).exit_status != 0, f"exit {run.exit_status}, not 0", run
     )
@@ -58,8 +60,10 @@ def require_successful_exit(run: CommandRun) -> CommandRun:
 
 
 def require_printed_answer(observations: ObservedCommandRuns, run: CommandRun) -> CommandRun:
-    """A run that printed an answer and ended well. NotObservedError if its request to the model
-    failed as in other runs.
+    """Return the run. Raise RuleViolationError unless the command printed an answer and exited with
+    status 0.
+
+    Raise RuleNotObservedError if its request to the model failed, as it did in other runs.
     """
     skip_rule_if(
         require_exit_without_kill(run).exit_status == 1 and list_turns_with_api_error(observations),
@@ -69,7 +73,7 @@ def require_printed_answer(observations: ObservedCommandRuns, run: CommandRun) -
     return run
 
 
-# -- doors -----------------------------------------------------------------------------------------
+# -- subcommands -----------------------------------------------------------------------------------
 
 
 @RULES.register_must_rule(
@@ -196,7 +200,7 @@ def _variadic(observations: ObservedCommandRuns) -> str:
 def _positional_beside_messages(observations: ObservedCommandRuns) -> str:
     run = require_successful_exit(observations.get_run("eof-positional"))
     fail_rule_if(run.stdout.strip(), "the positional was taken for a message", run)
-    observations.get_stream_json_runs()  # a command that never prints anything proves nothing
+    observations.get_stream_json_runs()  # raises an error if the command never prints anything
     return "it was not used"
 
 
@@ -307,7 +311,7 @@ def _nobody_reads(observations: ObservedCommandRuns) -> str:
 
 
 def _get_last_turns(observations: ObservedCommandRuns) -> list[ObservedTurn]:
-    """The last turn of each run that ended by itself."""
+    """Return the last turn of each run that exited by itself."""
     ended_runs = [
         run
         for run in observations.runs.values()
@@ -355,8 +359,8 @@ def _good_results_exit_0(observations: ObservedCommandRuns) -> str:
 
 
 def _get_signalled_run(observations: ObservedCommandRuns, name: str) -> CommandRun:
-    """A run that got a signal in the middle of its turn. NotObservedError if the turn was over
-    before.
+    """Return a run that received a signal during its turn. Raise RuleNotObservedError if the turn
+    had already ended.
     """
     run = observations.get_run(name)
     fail_rule_if(
@@ -377,7 +381,7 @@ def _get_signalled_run(observations: ObservedCommandRuns, name: str) -> CommandR
 @RULES.register_must_rule("P13", "SIGTERM in a turn is exit 143.")
 def _sigterm(observations: ObservedCommandRuns) -> str:
     run = _get_signalled_run(observations, "sigterm")
-    if run.exit_status not in (143, -15):  # by itself, or by the signal: a shell says 143 for both
+    if run.exit_status not in (143, -15):  # a shell reports 143 in both cases
         raise RuleViolationError(f"exit {run.exit_status}", run)
     return f"exit {run.exit_status}"
 

@@ -1,6 +1,4 @@
-"""`shim conform`: the contract's black-box check of any claude-like command, for a person and for a
-program.
-"""
+"""`shim conform`: checks a claude-like command against the contract, for a person or for a program."""
 
 import os
 import sys
@@ -11,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-# the same as conform.PATIENCE, whose module is imported only when the command runs
+# A copy of `runner.DEFAULT_TIMEOUT_S`. That module is imported only when the command runs.
 DEFAULT_TIMEOUT_S = 60.0
 
 

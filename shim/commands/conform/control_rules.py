@@ -1,5 +1,5 @@
-"""Rules of the control protocol: requests and answers, messages and questions on stdin and stdout
-(contract 3).
+"""Rules about the control protocol: requests and responses, messages and permission prompts on
+stdin and stdout (contract 3).
 """
 
 import json
@@ -33,14 +33,14 @@ INITIALIZE_FIELDS = {
     "models": list,
     "account": dict,
 }
-# between the answer to an interrupt and the good end of the turn, which was not over before
+# An interrupted turn may still end with success, but only within this time after the response.
 MAX_INTERRUPT_SECONDS = 5.0
 
 RULES = ConformanceRuleSet()
 
 
 def _list_answers(run: CommandRun) -> list[tuple[str, JsonObject | None]]:
-    """Every request that a run was sent, by subtype, with the `response` that it got."""
+    """Return the subtype of every request that was sent to a run, with its `response`."""
     answers = []
     for stdin_write in run.stdin_writes:
         for raw in stdin_write.data.split(b"\n"):
@@ -57,8 +57,10 @@ def _list_answers(run: CommandRun) -> list[tuple[str, JsonObject | None]]:
 
 
 def _get_answer(run: CommandRun, subtype: str) -> JsonObject:
-    """The first answer to a request. RuleBrokenError without an answer, NotObservedError if it was
-    not asked.
+    """Return the first response to a request with this subtype.
+
+    Raise RuleViolationError if there is no response, and RuleNotObservedError if no request was
+    sent.
     """
     for request_subtype, response in _list_answers(run):
         if request_subtype == subtype:
@@ -71,7 +73,7 @@ def _get_answer(run: CommandRun, subtype: str) -> JsonObject:
 
 
 def _get_answer_body(run: CommandRun, subtype: str) -> JsonObject:
-    """The body of the answer to a request. RuleBrokenError if the answer is an error."""
+    """Return the body of the response to a request. Raise RuleViolationError if it is an error."""
     response = _get_answer(run, subtype)
     fail_rule_if(
         response.get("subtype") != "success", f"{subtype} was answered with an error", run, response
@@ -183,7 +185,7 @@ def _idle_interrupt(observations: ObservedCommandRuns) -> str:
 
 
 def _find_arrival_s(run: CommandRun, line_value: JsonObject | None) -> float:
-    """The time at which a line, or the line with a `response`, came; 0 if it never came."""
+    """Return the arrival time of a line, or of the line with a `response`, or 0 if it never came."""
     for line in run.lines:
         if line_value and line_value in (line.value, as_dict(line.value).get("response")):
             return line.time_s
@@ -323,7 +325,7 @@ def _requests(observations: ObservedCommandRuns) -> str:
     return f"{len(REQUESTS)} requests"
 
 
-# -- questions and hooks ---------------------------------------------------------------------------
+# -- permission prompts and hooks ------------------------------------------------------------------
 
 
 def _list_permission_requests(turn: ObservedTurn) -> list[JsonObject]:
@@ -334,7 +336,7 @@ def _list_permission_requests(turn: ObservedTurn) -> list[JsonObject]:
 def _get_requested_result(
     observations: ObservedCommandRuns, index: int
 ) -> tuple[ObservedTurn, JsonObject]:
-    """The result of the call that was asked about first in a turn of the run with tools."""
+    """Return the result of the call for which a turn of the tools run first requested permission."""
     turn = observations.get_finished_turn("tools", index)
     permission_requests = _list_permission_requests(turn)
     if not permission_requests:

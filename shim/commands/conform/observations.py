@@ -1,9 +1,10 @@
-"""What the rules of conformance look at, and what a rule is: an id of the contract, a sentence, a
-check.
+"""The recorded runs that the rules check, and the rules. A rule has an id of the contract, a
+sentence and a check.
 
-A check reads the runs and gives back what it saw, in a few words. It raises `RuleBrokenError` when
-the rule is broken and `NotObservedError` when these runs do not show it: a rule about calls says
-nothing of a model that called nothing. Most checks do so by `fail_if` and `skip_if`.
+A check reads the runs and returns a short description of what it found. It raises
+`RuleViolationError` if the rule is broken, and `RuleNotObservedError` if these runs do not show
+whether the rule holds. For example, a rule about tool calls cannot be checked if the model called
+no tool. Most checks use `fail_rule_if` and `skip_rule_if`.
 """
 
 import json
@@ -16,23 +17,23 @@ from shim.commands.conform.process import CommandRun, JsonObject, is_result_line
 from shim.core.claude.grammar import is_init_line, list_tool_calls, list_tool_results
 from shim.core.reading.diagnostics import escape_control_chars
 
-MAX_EVIDENCE_CHARS = 400  # of the bytes sent and received that a table shows
+MAX_EVIDENCE_CHARS = 400  # per value in the table
 Level = Literal["MUST", "SHOULD"]
 MUST: Level = "MUST"
 SHOULD: Level = "SHOULD"
 RuleScope = Literal["both", "drop-in"]
 BOTH: RuleScope = "both"
-DROP_IN: RuleScope = "drop-in"  # the real claude does it differently, on purpose or not
+DROP_IN: RuleScope = "drop-in"  # the real claude does not follow these rules
 
 CONVERSATION_TYPES = frozenset(("assistant", "user", "stream_event", "result"))
 
 
 class RuleNotObservedError(Exception):
-    """These runs do not show whether the rule is kept; the text says why."""
+    """These runs do not show whether the rule holds. The message is the reason."""
 
 
 class RuleViolationError(Exception):
-    """The rule is broken: what was found, in which run, and the line that shows it."""
+    """The rule is broken. The message describes the problem; `run` and `evidence` show it."""
 
     def __init__(
         self, problem: str, run: CommandRun | None = None, evidence: object = None
@@ -45,21 +46,22 @@ class RuleViolationError(Exception):
 def fail_rule_if(
     condition: object, problem: str, run: CommandRun | None = None, evidence: object = None
 ) -> None:
-    """RuleBrokenError where the condition holds."""
+    """Raise RuleViolationError if the condition holds."""
     if condition:
         raise RuleViolationError(problem, run, evidence)
 
 
 def skip_rule_if(condition: object, reason: str) -> None:
-    """NotObservedError where the condition holds."""
+    """Raise RuleNotObservedError if the condition holds."""
     if condition:
         raise RuleNotObservedError(reason)
 
 
 @dataclass(frozen=True)
 class ObservedTurn:
-    """The lines of one turn up to its result ({}: it never came). `following_lines` are lines
-    before the next turn.
+    """The lines of one turn up to its result, which is {} if it never came.
+
+    `following_lines` are the lines between this turn and the next one.
     """
 
     run: CommandRun
@@ -69,7 +71,7 @@ class ObservedTurn:
 
     @property
     def conversation_lines(self) -> list[JsonObject]:
-        """Its lines of the conversation, without those that repeat a message of the user."""
+        """The turn's lines of the conversation, without those that repeat a message of the user."""
         return [line for line in self.lines if is_new_conversation_line(line)]
 
     @property
@@ -89,37 +91,41 @@ class ObservedTurn:
         return [(line, result) for line in self.lines for result in list_tool_results(line)]
 
 
-# asyncio formats a task with its result, and the lines of all runs are megabytes
+# Without `repr=False`, asyncio would format the result of a task, and all lines are several megabytes.
 @dataclass(repr=False)
 class ObservedCommandRuns:
-    """Every run that was made, and why other runs were not."""
+    """All runs, and the reasons why other runs were skipped."""
 
     runs: dict[str, CommandRun] = field(default_factory=dict)
     skip_reasons: dict[str, str] = field(default_factory=dict)
     default_reason: str = "such a run was not made"
 
     def get_run(self, name: str) -> CommandRun:
-        """A run. NotObservedError when it was not made."""
+        """Return a run. Raise RuleNotObservedError if it was skipped."""
         if name not in self.runs:
             raise RuleNotObservedError(self.skip_reasons.get(name, self.default_reason))
         return self.runs[name]
 
     def get_runs(self, *run_names: str) -> list[CommandRun]:
-        """Those of the runs that were made. NotObservedError when none was."""
+        """Return the runs with these names that were not skipped. Raise RuleNotObservedError if
+        there are none.
+        """
         runs = [self.runs[name] for name in run_names if name in self.runs]
         if runs:
             return runs
         return [self.get_run(run_names[0])]
 
     def get_stream_json_runs(self) -> list[CommandRun]:
-        """The runs that print a stream and printed something. NotObservedError without any."""
+        """Return the runs that printed a stream. Raise RuleNotObservedError if there are none."""
         streams = [run for run in self.runs.values() if run.name in STREAM_RUNS and run.lines]
         if not streams:
             raise RuleNotObservedError("no stream was printed")
         return streams
 
     def get_turns_of_runs(self, *run_names: str) -> list[ObservedTurn]:
-        """The turns of some runs, or of all streams. NotObservedError without any."""
+        """Return the turns of some runs, or of all streams. Raise RuleNotObservedError if there are
+        none.
+        """
         if run_names:
             runs = self.get_runs(*run_names)
         else:
@@ -133,7 +139,7 @@ class ObservedCommandRuns:
         return turns
 
     def get_finished_turn(self, name: str, index: int = 0) -> ObservedTurn:
-        """A turn that a run must have. RuleBrokenError if the run did not get so far."""
+        """Return a turn that the run must have. Raise RuleViolationError if it never ended."""
         run = self.get_run(name)
         turns = split_run_into_turns(run)
         if len(turns) <= index or not turns[index].result:
@@ -141,7 +147,7 @@ class ObservedCommandRuns:
         return turns[index]
 
 
-# The runs whose stdout is a stream-json stream with turns in it.
+# The runs whose stdout is a stream-json stream with turns.
 STREAM_RUNS = frozenset(
     (
         *("conversation", "queue", "tools", "interrupt"),
@@ -161,7 +167,7 @@ def check_field_types(run: CommandRun, value: JsonObject, types: Mapping[str, An
 
 
 def has_interrupt_text(lines: Iterable[JsonObject]) -> bool:
-    """Return whether a user line says that the turn was interrupted."""
+    """Return whether a user line reports that the turn was interrupted."""
     return any(
         "[Request interrupted by user" in json.dumps(line)
         for line in lines
@@ -170,7 +176,7 @@ def has_interrupt_text(lines: Iterable[JsonObject]) -> bool:
 
 
 def describe_missing_output(run: CommandRun) -> str:
-    """The end of a sentence: what we waited for in vain."""
+    """Return the end of a sentence: what the command did not do in time."""
     if run.is_flooded:
         return "; it printed more than is read of a run"
     if run.timed_out_on:
@@ -181,17 +187,17 @@ def describe_missing_output(run: CommandRun) -> str:
 
 
 def is_new_conversation_line(line: JsonObject) -> bool:
-    """Whether a line belongs to the conversation and repeats nothing that a client sent or a
-    command printed.
-    """
+    """Return whether a line belongs to the conversation and is not a repetition of a sent message."""
     if is_init_line(line):
         return True
     return line.get("type") in CONVERSATION_TYPES and not line.get("isReplay")
 
 
 def split_run_into_turns(run: CommandRun) -> list[ObservedTurn]:
-    """A stream, cut behind each result; what follows the last one is the last turn's
-    `following_lines` unless it talks.
+    """Split a stream after each result.
+
+    The lines after the last result are its turn's `following_lines`, unless they belong to a
+    conversation. Then they are an unfinished turn.
     """
     line_groups: list[list[JsonObject]] = [[]]
     for line in run.json_lines:
@@ -213,7 +219,7 @@ def split_run_into_turns(run: CommandRun) -> list[ObservedTurn]:
 
 
 def list_turns_with_api_error(observations: ObservedCommandRuns) -> list[ObservedTurn]:
-    """The turns that failed because a request to the model did (S10)."""
+    """Return the turns that failed because a request to the model failed (S10)."""
     turns = [
         turn
         for run in observations.runs.values()
@@ -228,7 +234,7 @@ Check = Callable[[ObservedCommandRuns], str]
 
 @dataclass(frozen=True)
 class ConformanceRule:
-    """A rule of the contract: its id there, whom it binds, one sentence, and the check."""
+    """A rule of the contract: its id, its level and scope, one sentence, and the check."""
 
     id: str
     level: Level
@@ -239,7 +245,7 @@ class ConformanceRule:
 
 
 class ConformanceRuleSet:
-    """The rules of one chapter, in order."""
+    """The rules of one chapter of the contract, in order."""
 
     def __init__(self) -> None:
         self.rules: list[ConformanceRule] = []
@@ -247,7 +253,7 @@ class ConformanceRuleSet:
     def register_must_rule(
         self, rule_id: str, text: str, scope: RuleScope = BOTH, level: Level = MUST
     ) -> Callable[[Check], Check]:
-        """Enter a rule that a command has to keep."""
+        """Register a rule that a command must follow."""
 
         def register(check: Check) -> Check:
             name = check.__name__.strip("_").replace("_", "-")
@@ -259,13 +265,13 @@ class ConformanceRuleSet:
     def register_should_rule(
         self, rule_id: str, text: str, scope: RuleScope = BOTH
     ) -> Callable[[Check], Check]:
-        """Enter a rule that a command should keep."""
+        """Register a rule that a command should follow."""
         return self.register_must_rule(rule_id, text, scope, SHOULD)
 
 
 @dataclass(frozen=True)
 class ConformanceRuleResult:
-    """The verdict of a rule, with the bytes sent and received, cut and made printable."""
+    """The verdict of a rule. The bytes sent and received are shortened and printable."""
 
     rule: ConformanceRule
     verdict: Literal["pass", "fail", "skipped"]
@@ -291,8 +297,8 @@ class ConformanceRuleResult:
 def evaluate_conformance_rule(
     rule: ConformanceRule, observations: ObservedCommandRuns
 ) -> ConformanceRuleResult:
-    """Check a rule. A check that fails with an exception, on any output, means that the rule is
-    broken.
+    """Check a rule. If the check itself fails with an exception, the rule is broken, because a
+    check must accept any valid output.
     """
     try:
         return ConformanceRuleResult(
@@ -325,7 +331,7 @@ def evaluate_conformance_rule(
 
 
 def format_evidence_for_terminal(value: Any) -> str:
-    """A value as short text that is harmless to a terminal."""
+    """Return a value as a short text that cannot control a terminal."""
     if isinstance(value, dict | list):
         try:
             value = json.dumps(value, ensure_ascii=False)
@@ -340,7 +346,7 @@ def format_evidence_for_terminal(value: Any) -> str:
 
 
 def format_run_input(run: CommandRun | None) -> str:
-    """How a run was started, and the last lines that it was sent."""
+    """Return the command line of a run, and the last lines that were sent to it."""
     if run is None:
         return ""
     last_write = ""
@@ -350,7 +356,7 @@ def format_run_input(run: CommandRun | None) -> str:
 
 
 def _format_output(run: CommandRun | None) -> str:
-    """The end of a run's output, its status and its stderr."""
+    """Return the exit status of a run, its last line of stdout, and its stderr."""
     if run is None:
         return ""
     exit_text = "ended by us"

@@ -1,5 +1,5 @@
-"""Rules of partial messages: the grammar of `stream_event` lines, and that they say what the whole
-lines say.
+"""Rules about partial messages: the grammar of `stream_event` lines, and that they have the same
+content as the complete lines.
 """
 
 import json
@@ -26,7 +26,7 @@ RULES = ConformanceRuleSet()
 
 
 def _get_streamed_turns(observations: ObservedCommandRuns) -> list[ObservedTurn]:
-    """The turns with partial messages. NotObservedError when there is none."""
+    """Return the turns with partial messages. Raise RuleNotObservedError if there are none."""
     turns = [
         turn
         for turn in observations.get_turns_of_runs()
@@ -51,7 +51,9 @@ def _partial_grammar(observations: ObservedCommandRuns) -> str:
 
 
 def _check_grammar(turn: ObservedTurn) -> int:
-    """The number of replies. Events of nested agents are skipped."""
+    """Return the number of replies. Raise RuleViolationError for an event in a wrong place. Events
+    of subagents are skipped.
+    """
     reply_id = ""
     open_index = None
     has_line = False
@@ -173,7 +175,7 @@ def _deltas_add_up(observations: ObservedCommandRuns) -> str:
 
 def _is_same_block(text: str, block: JsonObject) -> bool:
     if block.get("type") == "tool_use":
-        # Claude adds defaults of a tool to a call, so the call has at least the fields that were
+        # Claude adds the tool's defaults to a call, so the call has at least the fields that were
         # streamed.
         streamed_input = json.loads(text or "{}")
         if not isinstance(streamed_input, dict):

@@ -1,8 +1,8 @@
-"""One run of a claude-like command, held as a frontend holds it: what was sent, what came and when,
-how it ended.
+"""Runs a claude-like command as a frontend does, and records what was sent, what was received and
+when, and how the command exited.
 
-Everything is bounded: each wait by the patience that the user gave, stdout by the limits below,
-stderr by its head and tail. Whatever happens, the process is ended with its group.
+Each wait is limited by the user's timeout, stdout by the limits below, and stderr to its start and
+end. In every case the process is stopped together with its process group.
 """
 
 import contextlib
@@ -24,12 +24,12 @@ from shim.process.spawn import ChildSpawnResult, spawn_child
 if TYPE_CHECKING:
     from shim.process.spawn import AnyProcess
 
-# A turn that says one word prints some ten lines; thinking, tools and partial messages make it some
-# hundred.
+# A turn with a reply of one word prints about ten lines. With thinking, tools and partial messages it
+# prints several hundred.
 MAX_STDOUT_BYTES = 16 * 1024 * 1024
 MAX_STDOUT_LINES = 100_000
-DRAIN_TIMEOUT_S = 1.0  # for its last bytes, if something else holds its stdout after its end
-DESCENDANTS_TIMEOUT_S = 3.0  # until the processes that it started must be gone, too
+DRAIN_TIMEOUT_S = 1.0  # for the last bytes, if another process holds stdout open
+DESCENDANTS_TIMEOUT_S = 3.0  # for the exit of the processes that the command started
 SIGTERM_TIMEOUT_S = 2.0  # between SIGTERM and SIGKILL
 SIGKILL_TIMEOUT_S = 1.0
 
@@ -38,8 +38,8 @@ JsonObject = dict[str, Any]
 
 @dataclass(frozen=True)
 class CommandStdoutLine:
-    """A line of its stdout: time of arrival, bytes without the newline, and its JSON or what is
-    wrong with it.
+    """A line of the command's stdout: its arrival time, its bytes without the newline, and its JSON
+    or the error in it.
     """
 
     time_s: float
@@ -50,7 +50,7 @@ class CommandStdoutLine:
 
 @dataclass(frozen=True)
 class StdinWrite:
-    """Bytes that were written to its stdin, and the number of lines that it had printed by then."""
+    """Bytes that were written to stdin, and the number of stdout lines that had arrived by then."""
 
     time_s: float
     data: bytes
@@ -59,11 +59,11 @@ class StdinWrite:
 
 @dataclass
 class CommandRun:
-    """All that is known of one run. Times are seconds since its start.
+    """All data about one run. Times are in seconds since its start.
 
-    `exit_status` is its status, negative for a signal, None if we had to end it; `timed_out_on`
-    then says what we waited for. `missing_line` says what we still waited for when it closed its
-    stdout.
+    `exit_status` is negative for a signal, and None if the process had to be stopped;
+    `timed_out_on` then names the expected output. `missing_line` names the line that was expected
+    when the command closed its stdout.
     """
 
     name: str
@@ -93,7 +93,7 @@ class CommandRun:
         return [value for value in self.json_lines if value.get("type") in types]
 
     def find_control_response(self, request_id: str) -> JsonObject | None:
-        """The `response` of the control_response to a request, if it came."""
+        """Return the `response` of the control_response to a request, or None."""
         lines = (line for line in self.json_lines if _is_answer_to(line, request_id))
         return next((line["response"] for line in lines), None)
 
@@ -114,15 +114,15 @@ def is_result_line(value: JsonObject) -> bool:
 
 
 def describe_awaited_control_response(subtype: str) -> str:
-    """The name of an answer that is awaited."""
+    """Return the description of an expected control response."""
     return f"the answer to {subtype}"
 
 
 class ClaudeProcess:
-    """The process as a script sees it: its stdin, the lines of its stdout, signals.
+    """The process as a script uses it: its stdin, the lines of its stdout, and signals.
 
-    `answer_request` makes the response to a control_request of its own, as an SDK would; None
-    leaves it unanswered.
+    `answer_request` builds the response to a control request of the process, as an SDK would. None
+    leaves the request unanswered.
     """
 
     def __init__(
@@ -144,11 +144,11 @@ class ClaudeProcess:
         self._descendants: dict[int, bytes] = {}
 
     def measure_elapsed_s(self) -> float:
-        """Seconds since its start."""
+        """Return the seconds since the start of the process."""
         return time.monotonic() - self._start_time
 
     async def send_lines(self, *values: JsonObject) -> None:
-        """Write lines to its stdin, in one write."""
+        """Write lines to stdin in a single write."""
         await self.send_bytes(b"".join(json.dumps(value).encode() + b"\n" for value in values))
 
     async def send_bytes(self, data: bytes) -> None:
@@ -161,7 +161,7 @@ class ClaudeProcess:
             raise _WaitTimeoutError("it to read its stdin")
 
     async def send_control_request_and_wait(self, subtype: str, **fields: Any) -> JsonObject:
-        """Send a control request. Returns the `response` of its answer."""
+        """Send a control request. Return the `response` of its answer."""
         request_id = await self.send_control_request(subtype, **fields)
         await self.wait_for_stdout_line(
             lambda value: _is_answer_to(value, request_id),
@@ -173,7 +173,7 @@ class ClaudeProcess:
         return response
 
     async def send_control_request(self, subtype: str, **fields: Any) -> str:
-        """Send a control request without waiting. Returns its id."""
+        """Send a control request without waiting for the answer. Return its id."""
         self._request_count += 1
         request_id = f"conform_{self._request_count}_{subtype}"
         await self.send_lines(
@@ -188,7 +188,9 @@ class ClaudeProcess:
     async def wait_for_stdout_line(
         self, matches: LineMatcher, description: str, first_line: int | None = None
     ) -> JsonObject:
-        """Wait for a wanted line, after the last wanted one, or from line `first_line` on."""
+        """Wait for a matching line. The search starts after the previous match, or at line
+        `first_line`.
+        """
         position = self._matched_line_count if first_line is None else first_line
         with anyio.move_on_after(self.timeout_s):
             while True:
@@ -205,14 +207,14 @@ class ClaudeProcess:
         raise _WaitTimeoutError(description)
 
     async def wait_for_stdout_end(self) -> None:
-        """Wait until it closes its stdout by itself."""
+        """Wait until the process closes its stdout."""
         with anyio.move_on_after(self.timeout_s):
             await self.stdout_ended.wait()
             return
         raise _WaitTimeoutError("its end")
 
     def record_stdout_line_count(self, checkpoint_name: str) -> None:
-        """Remember how many lines came until now."""
+        """Record how many lines have arrived, under a name."""
         self.run.line_counts[checkpoint_name] = len(self.run.lines)
 
     def close_stdin(self) -> None:
@@ -221,15 +223,15 @@ class ClaudeProcess:
             self._child.close_stdin()
 
     async def close_stdout(self) -> None:
-        """Close our end of its stdout, as a frontend does that wants no more."""
+        """Close the reading end of stdout, as a frontend does that needs no more output."""
         self._read_scope.cancel()
         await self.stdout_ended.wait()
         if self._process.stdout is not None:
             self._process.stdout.close()
 
     def send_signal(self, signal_name: str) -> None:
-        """Send a signal to the process alone, as a frontend does. The processes below it are
-        remembered.
+        """Send a signal to the process alone, as a frontend does. Record the descendants of the
+        process.
         """
         self.run.sent_signal = signal_name
         self.record_stdout_line_count("signalled")
@@ -239,7 +241,7 @@ class ClaudeProcess:
             os.kill(self._process.pid, getattr(signal, signal_name))
 
     async def read_stdout_and_answer_requests(self) -> None:
-        """Read the command's stdout to its end, and answer its requests."""
+        """Read stdout to its end, and answer the control requests in it."""
         with self._read_scope:
             await self._read_lines()
         self._stdout_closed = True
@@ -305,10 +307,10 @@ class ClaudeProcess:
             self.run.exit_status = child_exit.code
 
     async def wait_for_process_exit(self) -> None:
-        """Wait for the end of the command, and stop reading a stdout that another process holds
-        open.
+        """Wait for the exit of the process. Then stop reading stdout, which another process may
+        hold open.
         """
-        with contextlib.suppress(ChildProcessError):  # we ended it ourselves meanwhile
+        with contextlib.suppress(ChildProcessError):  # it has been stopped meanwhile
             await self._child.wait_for_exit_without_reaping()
         self.run.ended_at = self.measure_elapsed_s()
         with anyio.move_on_after(DRAIN_TIMEOUT_S):
@@ -317,7 +319,7 @@ class ClaudeProcess:
         self._exited.set()
 
     async def _check_descendants(self) -> None:
-        """Look whether the processes that it had started at the signal are gone."""
+        """Count the processes that were descendants at the signal and are still running."""
         with anyio.move_on_after(DESCENDANTS_TIMEOUT_S):
             while descendants.count_running_processes(self._descendants):
                 await anyio.sleep(0.05)
@@ -333,7 +335,7 @@ def _is_answer_to(value: JsonObject, request_id: str) -> bool:
 
 
 def parse_stdout_line(time_s: float, raw: bytes) -> CommandStdoutLine:
-    """Read a line as the strictest client does."""
+    """Parse a line as strictly as the strictest frontend does."""
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -360,7 +362,7 @@ async def run_command_with_script(
     *,
     has_stdin: bool,
 ) -> None:
-    """Start the command, play the script, and fill `run`. ShimError if the command cannot be
+    """Start the command, run the script, and fill `run`. Raise ShimError if the command cannot be
     started.
     """
     process = spawn_child([*command, *run.argv], environment, cwd, opens_stdin=has_stdin)
@@ -384,10 +386,9 @@ async def run_command_with_script(
 
 
 async def _end_process(child: Child) -> None:
-    """End it with its group and what it has started, unless it ended by itself.
+    """Stop the process and its process group, unless it has exited.
 
-    `Child.stop` cannot be used: it ends every orphan below us, and other runs have orphans below
-    us.
+    `Child.stop` cannot be used, because it would also stop the orphans of other runs.
     """
     for signal_name, timeout_s in (("SIGTERM", SIGTERM_TIMEOUT_S), ("SIGKILL", SIGKILL_TIMEOUT_S)):
         if child.child_exit is None:

@@ -1,7 +1,8 @@
-"""The report of `shim conform`: a table for a person, an object for a program, an exit code.
+"""Formats the report of `shim conform`: a table for a person, an object for a program, and an exit
+code.
 
-Output of the command is shown with control characters made visible, and never read as markup
-(threats: terminal).
+Output of the command is printed with visible control characters, and never as markup (threats:
+terminal).
 """
 
 import json
@@ -20,14 +21,14 @@ VERDICT_STYLES = {"pass": "green", "fail": "red", "skipped": "dim"}
 
 
 def compute_exit_code(findings: Sequence[ConformanceRuleResult]) -> int:
-    """1 if a MUST is broken, else 0."""
+    """Return 1 if a MUST rule is broken, else 0."""
     return int(
         any(finding.verdict == "fail" and finding.rule.level == MUST for finding in findings)
     )
 
 
 def format_findings_json(command: Sequence[str], findings: Sequence[ConformanceRuleResult]) -> str:
-    """The whole report for a program, a newline at its end."""
+    """Return the complete report as JSON, with a newline at its end."""
     report: JsonObject = {
         "command": list(command),
         "passed": not compute_exit_code(findings),
@@ -40,7 +41,7 @@ def format_findings_json(command: Sequence[str], findings: Sequence[ConformanceR
 def print_conformance_report(
     console: Console, command: Sequence[str], findings: Sequence[ConformanceRuleResult]
 ) -> None:
-    """Draw the table, and for each broken rule the bytes sent and received."""
+    """Print the table, and for each broken rule the bytes that were sent and received."""
     table = Table(
         "rule", "level", "for", "verdict", "what it says, what was found", box=None, pad_edge=False
     )

@@ -1,8 +1,8 @@
-"""Conformance of any claude-like command: real processes, held as frontends hold them, judged by
-the contract.
+"""Checks the conformance of any claude-like command: it is run as frontends run it, and the rules
+of the contract are applied to its output.
 
-The user's environment is passed on and HOME is not changed; the command works in temporary folders.
-At most MAX_RUNS processes are started, MAX_PARALLEL_RUNS of them at a time, each bounded (process).
+The command gets the user's environment with an unchanged HOME, and runs in temporary folders. At
+most MAX_RUNS processes are started, at most MAX_PARALLEL_RUNS of them at the same time.
 """
 
 import os
@@ -32,11 +32,11 @@ from shim.commands.conform.scenarios import (
 )
 from shim.core.errors import FrontendError, VendorError
 
-MAX_RUNS = 48  # more than all chains need; bounds a chain that goes wrong
-MAX_PARALLEL_RUNS = 4  # an agent takes a few hundred megabytes, and mostly waits for its model
-# hanging runs: with more of them, a command that never answers would keep us for an hour
+MAX_RUNS = 48  # more than all scenarios need
+MAX_PARALLEL_RUNS = 4  # an agent needs a few hundred megabytes, and mostly waits for its model
+# Without this limit, the check of a command that never answers would take an hour.
 MAX_HUNG_RUNS = 3
-DEFAULT_TIMEOUT_S = 60.0  # for one answer; the SDKs wait as long for theirs
+DEFAULT_TIMEOUT_S = 60.0  # for one answer, as in the SDKs
 
 RULE_SETS = tuple(
     chapter.RULES
@@ -53,7 +53,8 @@ RULES: tuple[ConformanceRule, ...] = tuple(
     )
 )
 
-# Variables in which a frontend names itself. Those of an agent that runs us are removed.
+# Variables by which a frontend identifies itself. The command does not inherit them from an agent that
+# runs this check.
 REMOVED_VARIABLES = (
     "CLAUDECODE",
     "CLAUDE_CODE_ENTRYPOINT",
@@ -70,7 +71,7 @@ def run_and_evaluate_conformance_rules(
     options: ConformanceOptions,
     timeout_s: float = DEFAULT_TIMEOUT_S,
 ) -> list[ConformanceRuleResult]:
-    """Judge every rule. ShimError if the command cannot be started."""
+    """Return the result of every rule. Raise ShimError if the command cannot be started."""
     observations = anyio.run(
         _collect_observations,
         resolve_command_paths(command, environment, cwd),
@@ -88,10 +89,10 @@ def run_and_evaluate_conformance_rules(
 def resolve_command_paths(
     command: Sequence[str], environment: Mapping[str, str], cwd: str
 ) -> list[str]:
-    """The command as it can be started from another folder: its program and its files by absolute
-    paths.
+    """Return the command with absolute paths of its program and its files, so that it can be
+    started in another folder.
 
-    The user typed the program, so it is searched where a shell searches.
+    The program is looked up on PATH, as a shell does. Raise ShimError if it is not found.
     """
     if not command:
         raise FrontendError("no command was given", hint="shim conform -- claude")
@@ -113,7 +114,7 @@ def resolve_command_paths(
 
 
 class _RunPool:
-    """Makes runs. The runs of a chain work in `folder`."""
+    """Runs the command. The runs of a scenario share a folder."""
 
     def __init__(
         self,
@@ -133,7 +134,7 @@ class _RunPool:
         self._hung_count = 0
 
     async def play_scenario(self, scenario: Scenario) -> None:
-        """Make the runs of a chain, in a folder of its own."""
+        """Play a scenario in its own folder."""
         await scenario(
             _PooledScenarioRunner(self, os.path.join(self._root_folder, scenario.__name__))
         )
@@ -141,7 +142,7 @@ class _RunPool:
     async def run_command(
         self, folder: str, run: CommandRun, script: Script, has_stdin: bool
     ) -> None:
-        """Make one run, unless the bound is reached."""
+        """Run the command once, unless a limit has been reached."""
         if self._hung_count >= MAX_HUNG_RUNS:
             self.observations.skip_reasons[run.name] = (
                 f"not tried: {self._hung_count} runs before it hung"
@@ -185,7 +186,7 @@ class _PooledScenarioRunner:
         script: Script | None = None,
         has_stdin: bool = True,
     ) -> CommandRun:
-        """Make a run, if its kind is wanted."""
+        """Run the command once, if this frontend is selected."""
         run = CommandRun(name, frontend, argv)
         if self.options.is_frontend_enabled(frontend):
             await self._pool.run_command(self._folder, run, script or _close_stdin, has_stdin)

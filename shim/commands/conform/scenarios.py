@@ -1,9 +1,9 @@
-"""The runs that conformance is judged by: how the command is started, and what it is told.
+"""The runs of the command that conformance is checked with: the arguments, and the input.
 
-Many rules are read from each. A run is started as a Claude Agent SDK does it (`sdk`: stream-json
-in, no -p, told who started it) or as Yume and scripts do (`yume`: -p, a turn a process); what has
-nothing to do with either is `any`. Runs of one chain know of each other and follow each other in
-one folder; chains run beside each other.
+Each run is checked by many rules. A run is started like a Claude Agent SDK does (`sdk`: stream-json
+input, no -p, with variables that name the frontend) or like Yume and scripts do (`yume`: -p, one
+turn per process). A run that does not depend on the frontend is `any`. The runs of one scenario
+follow each other in one folder and may use each other's sessions. The scenarios run in parallel.
 """
 
 import json
@@ -31,7 +31,7 @@ TOOL_PROMPT = (
 )
 LONG_PROMPT = "Count from 1 to 300, one number a line. Use no tools."
 DENIAL_MESSAGE = "conform: denied, to see that it is"
-UNKNOWN_SESSION_ID = "00000000-0000-4000-8000-00000000c0de"  # a session that never was
+UNKNOWN_SESSION_ID = "00000000-0000-4000-8000-00000000c0de"  # a session that never existed
 MESSAGE_IDS = ("11111111-2222-4333-8444-00000000c0d1", "11111111-2222-4333-8444-00000000c0d2")
 UNKNOWN_FLAG = "--conform-flag-that-nobody-knows"
 UNKNOWN_SUBTYPE = "conform_unknown_subtype"
@@ -39,8 +39,8 @@ HOOKS = {
     "PreToolUse": [{"matcher": None, "hookCallbackIds": ["conform_before"]}],
     "Stop": [{"matcher": None, "hookCallbackIds": ["conform_stop"]}],
 }
-# What may be asked in a conversation that has no turn yet, and what the contract says of the answer
-# (C8): the keys of a success, each with its type, or the text of an error.
+# Requests that may be sent before the first turn, with their fields and the response that the contract
+# requires (C8): the types of a success's fields, or the text of an error.
 REQUESTS: dict[str, tuple[JsonObject, dict[str, type] | str]] = {
     "set_max_thinking_tokens": ({"max_thinking_tokens": 1000}, {}),
     "mcp_status": ({}, {"mcpServers": list}),
@@ -91,8 +91,8 @@ class ScenarioRunner(Protocol):
         script: "Script | None" = None,
         has_stdin: bool = True,
     ) -> CommandRun:
-        """Make a run. Without a script its stdin is closed at once; without `has_stdin` it has no
-        stdin.
+        """Run the command once. Without a script its stdin is closed at once; without `has_stdin`
+        it has no stdin.
         """
 
 
@@ -101,7 +101,7 @@ Scenario = Callable[[ScenarioRunner], Awaitable[None]]
 
 
 def build_user_message(content: object, **fields: object) -> JsonObject:
-    """A message of the user's, as the Python SDK writes it."""
+    """Build a user message as the Python SDK writes it."""
     message = {"role": "user", "content": content}
     return {
         "type": "user",
@@ -128,7 +128,7 @@ async def _initialize(claude_process: ClaudeProcess) -> None:
 
 
 async def run_version_help_and_auth_commands(runner: ScenarioRunner) -> None:
-    """Questions without a session. The first run is made alone, because it shows whether the
+    """Run commands that need no session. The first one runs alone, because it shows whether the
     command can be started.
     """
     await runner.run_command("version", "any", "--version", script=_wait_silently)
@@ -140,12 +140,12 @@ async def run_version_help_and_auth_commands(runner: ScenarioRunner) -> None:
 
 
 async def _wait_silently(claude_process: ClaudeProcess) -> None:
-    """Keep its stdin open and silent until the process has ended."""
+    """Keep stdin open without writing, until the process closes its stdout."""
     await claude_process.wait_for_stdout_end()
 
 
 async def run_invalid_arguments(runner: ScenarioRunner) -> None:
-    """Arguments that must not start a turn."""
+    """Run the command with arguments that must not start a turn."""
     prompt = runner.options.prompt
     for name, argv in {
         "bad-format": ("-p", "--output-format", "conform", prompt),
@@ -181,7 +181,7 @@ async def run_invalid_arguments(runner: ScenarioRunner) -> None:
 
 
 async def _resume_unknown_session(claude_process: ClaudeProcess) -> None:
-    """An unknown session must end the process although its stdin is open."""
+    """Wait for the end with an open stdin: for an unknown session the command must exit."""
     await claude_process.send_control_request("initialize", hooks=None)
     await claude_process.wait_for_stdout_end()
 
@@ -190,7 +190,7 @@ async def _resume_unknown_session(claude_process: ClaudeProcess) -> None:
 
 
 async def run_control_protocol(runner: ScenarioRunner) -> None:
-    """The control protocol and stdin, in conversations without a turn."""
+    """Test the control protocol and stdin, in conversations without a turn."""
     await runner.run_command("control", "sdk", *SDK_FLAGS, script=_send_control_requests)
     await runner.run_command("eof", "sdk", *SDK_FLAGS)
     await runner.run_command("eof-positional", "sdk", *SDK_FLAGS, runner.options.prompt)
@@ -232,7 +232,7 @@ async def _send_control_requests(claude_process: ClaudeProcess) -> None:
 
 
 async def _send_odd_lines(claude_process: ClaudeProcess) -> None:
-    """Lines that must be ignored, a request without an id, and a last line without its newline."""
+    """Send lines that must be ignored, a request without an id, and a last line without a newline."""
     ignored_lines = (
         {"type": "conform_unknown_type", "x": [1]},
         {"type": "keep_alive"},
@@ -256,8 +256,8 @@ async def _send_odd_lines(claude_process: ClaudeProcess) -> None:
 
 
 async def run_conversation(runner: ScenarioRunner) -> None:
-    """Two messages, each when the one before is answered; a mode and a model that hold from then
-    on.
+    """Send two messages, the second one after the result of the first one. Set the model and the
+    permission mode in between.
     """
     prompt = runner.options.prompt
 
@@ -283,8 +283,8 @@ async def run_conversation(runner: ScenarioRunner) -> None:
 
 
 async def run_queued_messages(runner: ScenarioRunner) -> None:
-    """Everything at once, then the end of stdin, as the TypeScript SDK and the ACP adapter do;
-    flags in each form.
+    """Send everything at once and close stdin, as the TypeScript SDK and the ACP adapter do. Pass
+    flags in every form.
     """
     prompt = runner.options.prompt
 
@@ -321,7 +321,9 @@ async def run_queued_messages(runner: ScenarioRunner) -> None:
 
 
 async def run_tool_calls(runner: ScenarioRunner) -> None:
-    """The same call three times: denied, allowed, and interrupted while it waits for an answer."""
+    """Request the same tool call three times: it is denied, allowed, and interrupted during its
+    permission prompt.
+    """
     prompt = runner.options.tool_prompt
     has_custom_prompt = runner.options.tool_prompt != TOOL_PROMPT
 
@@ -333,7 +335,7 @@ async def run_tool_calls(runner: ScenarioRunner) -> None:
                 return {}
             permission_requests.append(request)
             tool_input = request.get("input")
-            # Our own prompt asks for a harmless file. Anything else that a model calls is denied.
+            # The default prompt asks for a harmless file. All other calls of the model are denied.
             if has_custom_prompt or "conform" in json.dumps(tool_input):
                 return {"behavior": "allow", "updatedInput": tool_input}
             return deny(request)
@@ -374,7 +376,7 @@ async def run_tool_calls(runner: ScenarioRunner) -> None:
 
 
 async def run_interrupted_turn(runner: ScenarioRunner) -> None:
-    """A turn that is interrupted while it writes, and the turn after it."""
+    """Interrupt a turn during its reply, and run another turn."""
     options = runner.options
 
     async def script(claude_process: ClaudeProcess) -> None:
@@ -397,7 +399,7 @@ async def run_interrupted_turn(runner: ScenarioRunner) -> None:
 
 
 def _is_turn_output(value: JsonObject) -> bool:
-    """The first piece of a reply, or the end of its turn."""
+    """Return whether a line is part of a reply or the result of a turn."""
     is_message = value.get("type") == "assistant" and bool(list_content_blocks(value))
     if is_message:
         return True
@@ -410,7 +412,7 @@ def _is_turn_output(value: JsonObject) -> bool:
 
 
 async def run_resumed_sessions(runner: ScenarioRunner) -> None:
-    """A session that is begun, resumed, forked and continued, and the forms of output."""
+    """Start, resume, fork and continue a session."""
     options = runner.options
     session_id = str(uuid.uuid4())
     first_run = await runner.run_command(
@@ -462,7 +464,7 @@ async def run_resumed_sessions(runner: ScenarioRunner) -> None:
 
 
 async def run_output_formats(runner: ScenarioRunner) -> None:
-    """Output formats other than the stream, without -p and with the prompt on stdin."""
+    """Use output formats other than stream-json, no -p, and a prompt on stdin."""
     prompt = runner.options.prompt
 
     async def write_prompt(claude_process: ClaudeProcess) -> None:
@@ -472,7 +474,7 @@ async def run_output_formats(runner: ScenarioRunner) -> None:
     await runner.run_command("text", "yume", "--allowedTools=Read", prompt)
     await runner.run_command("json", "yume", "-p", "--output-format", "json", script=write_prompt)
     if runner.options.drop_in:
-        # Yume gives no --verbose, which the real one wants (F2).
+        # Yume does not pass --verbose, which the real claude requires (F2).
         await runner.run_command(
             "no-verbose", "yume", "--print", *STREAM_FLAGS[:2], prompt, has_stdin=False
         )
@@ -481,7 +483,7 @@ async def run_output_formats(runner: ScenarioRunner) -> None:
 
 
 async def run_terminated_turns(runner: ScenarioRunner) -> None:
-    """Turns that are ended from outside, and turns whose output is not read to the end."""
+    """Stop turns by a signal, and stop reading the output of a turn."""
     argv = ("-p", *STREAM_FLAGS, "--include-partial-messages", runner.options.long_prompt)
 
     def build_signal_script(signal_name: str) -> Script:

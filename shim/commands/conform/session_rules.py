@@ -1,4 +1,4 @@
-"""Rules of the forms of output and of sessions (contract 4)."""
+"""Rules about output formats and sessions (contract 4)."""
 
 from shim.commands.conform.cli_rules import (
     require_exit_without_kill,
@@ -23,7 +23,7 @@ LIMIT_TEXT = "Reached maximum number of turns (1)"
 RULES = ConformanceRuleSet()
 
 
-# -- forms of output -------------------------------------------------------------------------------
+# -- output formats --------------------------------------------------------------------------------
 
 
 @RULES.register_must_rule("F1", "Text, the default, is the text of the result and a newline.")
@@ -45,7 +45,7 @@ def _json(observations: ObservedCommandRuns) -> str:
 
 @RULES.register_must_rule("F1", "`json` with --verbose is one array of all events.")
 def _json_verbose(observations: ObservedCommandRuns) -> str:
-    # The contract's page says that no newline follows; newer versions of the real one print one.
+    # According to the contract no newline follows, but newer versions of the real claude print one.
     run = require_exit_without_kill(observations.get_run("json-verbose"))
     events = None
     if len(run.lines) == 1:

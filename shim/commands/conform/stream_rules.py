@@ -1,5 +1,5 @@
-"""Rules of the stream: its bytes, its lines, the order of a turn and what each line holds (contract
-P8-P12, 2).
+"""Rules about the stream: its bytes, its lines, the order of a turn, and the fields of each line
+(contract P8-P12, 2).
 """
 
 from collections.abc import Sequence
@@ -29,9 +29,9 @@ from shim.core.claude.grammar import (
 )
 from shim.core.reading.diagnostics import pluralize
 
-MAX_LINE_CHARS = 1_048_576  # the longest line of the Python SDK, by default
-MAX_YUME_LINE_BYTES = 100_000  # the longest line of Yume's reader, about
-SIGNALLED_RUNS = ("sigterm", "sigint")  # runs whose turn a signal ends, which may have no result
+MAX_LINE_CHARS = 1_048_576  # the default limit of the Python SDK
+MAX_YUME_LINE_BYTES = 100_000  # the approximate limit of Yume
+SIGNALLED_RUNS = ("sigterm", "sigint")  # a turn that a signal ends may have no result
 
 INIT_FIELDS = (
     "cwd",
@@ -68,8 +68,8 @@ BLOCK_FIELDS: dict[str, dict[str, type]] = {
     "thinking": {"thinking": str, "signature": str},
     "tool_use": {"id": str, "name": str, "input": dict},
 }
-# The least fields of a tool's `tool_use_result`. Read is not here: a drop-in cannot know its
-# fields.
+# The minimum fields of a tool's `tool_use_result`. Read is not listed, because a drop-in cannot know
+# its fields.
 TOOL_RESULT_FIELDS = {
     "Bash": ("stdout", "stderr", "interrupted"),
     "Write": ("filePath", "content"),
@@ -86,7 +86,7 @@ def _list_lines(observations: ObservedCommandRuns) -> list[tuple[CommandRun, Com
 def _get_lines(
     observations: ObservedCommandRuns, *types: str
 ) -> list[tuple[CommandRun, JsonObject]]:
-    """The lines of some types. NotObservedError when there is none."""
+    """Return the lines of some types. Raise RuleNotObservedError if there are none."""
     lines = [
         (run, value)
         for run in observations.get_stream_json_runs()
