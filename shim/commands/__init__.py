@@ -1,1 +1,1 @@
-"""What a person types: `claude`, `shim` and `yume-cli`."""
+"""The commands `claude`, `shim` and `yume-cli`."""

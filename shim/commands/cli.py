@@ -1,4 +1,4 @@
-"""`shim …`: the commands for people."""
+"""The entry point of `shim`, and its commands."""
 
 import errno
 import json
@@ -54,25 +54,27 @@ app = typer.Typer(
 
 
 def run_shim(argv: list[str]) -> None:
-    """Run `shim ARGUMENTS` and exit: 0 ok, 1 the thing failed, 2 usage."""
+    """Run `shim ARGUMENTS` and exit with status 0 for success, 1 for a failure, or 2 for a usage
+    error.
+    """
     _open_standard_files()
     try:
         try:
             app(argv, prog_name="shim")
         finally:
-            sys.stdout.flush()  # here a failure can still be told
+            sys.stdout.flush()  # a failure can still be reported here
     except ShimError as error:
         _exit_with_error(str(error), error.hint)
     except (BrokenPipeError, SystemExit) as error_or_exit:
-        # click ends with 1 where a pipe breaks within it
+        # click exits with 1 if a pipe breaks inside it
         if isinstance(error_or_exit, SystemExit) and not isinstance(
             error_or_exit.__context__, BrokenPipeError
         ):
             raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        sys.exit(0)  # a reader that has seen enough is not a failure
+        sys.exit(0)  # a reader that stops reading is not a failure
     except OSError as error:
-        # or the interpreter writes to stdout again, and complains
+        # Without this, the interpreter would write to stdout again and print an error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         if error.errno == errno.ENOENT and error.filename is None and not get_working_directory():
             _exit_with_error(
@@ -93,7 +95,7 @@ def _open_standard_files() -> None:
     """Open the null device in place of each closed standard file."""
     reopen_closed_stdio(os.O_RDWR)
     sys.stdin, sys.stdout, sys.stderr = (
-        stream if stream is not None else open(descriptor, mode, closefd=False)  # noqa: SIM115 - as long as we are
+        stream if stream is not None else open(descriptor, mode, closefd=False)  # noqa: SIM115 - kept open
         for descriptor, (stream, mode) in enumerate(
             ((sys.stdin, "r"), (sys.stdout, "w"), (sys.stderr, "w"))
         )

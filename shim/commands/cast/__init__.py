@@ -1,3 +1,3 @@
-"""`shim cast` and `shim replay`: list, add up, verify and replay recordings, and turn them into
-fixtures.
+"""`shim cast` and `shim replay`: list, summarize, verify and replay recordings, and create fixtures
+from them.
 """

@@ -1,8 +1,8 @@
-"""Runs a recording through the current drop-in: the same arguments, the same lines, and the
+"""Replays a recording through the current drop-in, with the same arguments, the same lines and the
 recorded child.
 
-Nothing of the user takes part but the vendors that they described. Home, state and settings are in
-a temporary folder.
+The user's home, state and settings are not used, except for profiles of the user: they are linked
+into the temporary folder of the check.
 """
 
 import contextlib
@@ -37,13 +37,13 @@ from shim.state.config import CHOICES
 from shim.story.reader import Recording
 
 LINE_TIMEOUT_S = 20.0  # for an expected line; without a vendor nothing takes so long
-QUIET_TIMEOUT_S = 2.0  # of silence, after which stdin is closed
+QUIET_TIMEOUT_S = 2.0  # after this silence stdin is closed
 EXIT_TIMEOUT_S = 10.0  # for the drop-in to exit
-MAX_QUEUED_LINES = 10_000  # of its stdout that wait to be compared
+MAX_QUEUED_LINES = 10_000  # stdout lines that wait for the comparison
 MAX_RECORDING_BYTES = 1024 * 1024 * 1024  # no recording is larger
 SHIM_FLAGS = ("--shim-vendor", "--shim-record", "--shim-config", "--shim-log")
 FILE_FLAGS = ("--settings", "--system-prompt-file", "--append-system-prompt-file")
-# A frontend that received the session's state had asked for it in one of two ways (contract 5.13).
+# A frontend that received the session's state had requested it in one of two ways (contract 5.13).
 STATE_MARKER = b'"subtype":"session_state_changed"'
 HOST_ONLY_MARKER = b'"sdk_host_only":true'
 STATE_VARIABLES = {
@@ -237,7 +237,9 @@ class _DropInProcess:
         self._lines.put(None)
 
     def write_line(self, line: bytes) -> None:
-        """Write a line to its stdin. If it does not read any more, its output will show that."""
+        """Write a line to the drop-in's stdin. If it does not read any more, its output will show
+        that.
+        """
         if self._process.stdin is not None:
             with contextlib.suppress(OSError):
                 self._process.stdin.write(line)
@@ -254,7 +256,7 @@ class _DropInProcess:
             self._process.stdin = None
 
     def read_line(self, timeout_s: float) -> bytes | None:
-        """Return its next line, or None at its end. Raise TimeoutError if no line comes."""
+        """Return the next line, or None at the end. Raise TimeoutError if no line comes."""
         if self._has_ended:
             return None
         try:
@@ -265,7 +267,7 @@ class _DropInProcess:
         return line
 
     def stop(self) -> None:
-        """Make sure that it exits."""
+        """Stop the drop-in, and wait for its exit."""
         self.close_stdin()
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)
@@ -273,7 +275,7 @@ class _DropInProcess:
                 self._process.wait(EXIT_TIMEOUT_S)
             self._process.kill()
         with contextlib.suppress(TimeoutError):
-            # so that the thread that reads it need not wait for room
+            # The thread that reads stdout must not wait for a full queue.
             while self.read_line(EXIT_TIMEOUT_S) is not None:
                 pass
         self._process.wait()
@@ -289,8 +291,8 @@ def _replay_and_compare(
     cwd: str,
     stop_reason: str,
 ) -> RecordingCheckResult:
-    """Send the recorded lines in time, and compare the output. `stop_reason` is why the comparison
-    ends early.
+    """Send the recorded lines at their times, and compare the output. `stop_reason` is the reason
+    why the comparison ends early.
     """
     invocation = parse_recorded_invocation(header)
     normalizers = OutputNormalizer(header.cwd, cwd), OutputNormalizer(header.cwd, cwd)

@@ -1,4 +1,4 @@
-"""`shim cast …`: commands for recordings. A command imports what it needs when it runs."""
+"""`shim cast …`: commands for recordings. Modules are imported when a command runs."""
 
 from typing import Annotated, Any
 

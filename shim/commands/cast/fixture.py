@@ -1,8 +1,8 @@
 """Extracts a test case from a recording: the output of one child, how it was started and ended, and
 the current translation.
 
-The folder has the layout of `fixtures/README.md`, so that adding it adds its tests. A person must
-add what no recording knows: what happens in the run, and what the case tests.
+The folder has the layout of `fixtures/README.md`, so adding it adds its tests. A recording does not
+contain the purpose of the test case, so a person must describe what happens and what is tested.
 """
 
 import json
@@ -26,7 +26,7 @@ from shim.recording.rewrite import rewrite_cast_without_secrets
 from shim.state.files import open_new_file, open_regular_file, remove_file
 from shim.story.reader import Recording, load_cast_header, parse_child_exit
 
-MAX_STDIN_BYTES = 256 * 1024  # of the child's stdin; no one reads a longer example
+MAX_STDIN_BYTES = 256 * 1024  # a person does not read a longer example
 MAX_LISTED_CHILDREN = 20  # in an error message
 PLACEHOLDER_PREFIX = "TO FILL IN: "
 STDOUT_FILE = "vendor.ndjson"
@@ -124,10 +124,9 @@ def extract_fixture(
     """Write `to/VENDOR/NAME` for a child of the recording at `path`. Secrets are redacted unless
     `redact` is "none".
 
-    `child_number` and `turn_number` choose among several children; `name` is the recording's own
-    name by default. Raise RecordingError if the recording is damaged, if it has its secrets and
-    `redact` is None, if it is not clear which child is meant, or if the folder exists or cannot be
-    created.
+    `child_number` and `turn_number` select one of several children. `name` is the recording's own
+    name by default. Raise RecordingError if the recording is damaged, if it contains its secrets
+    and `redact` is None, if several children match, or if the folder exists or cannot be created.
     """
     report = verify_cast_file(path)
     if not report.chained:
@@ -294,7 +293,7 @@ def format_toml_value(value: object) -> str:
     """
     if isinstance(value, list):
         return "[" + ", ".join(map(format_toml_value, value)) + "]"
-    if isinstance(value, str):  # a string of JSON is one of TOML, except for DEL and surrogates
+    if isinstance(value, str):  # except for DEL and surrogates, a JSON string is valid TOML
         text = json.dumps(value.encode("utf-8", "replace").decode(), ensure_ascii=False)
         return _CONTROL_CHARACTERS.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
     return json.dumps(value)

@@ -1,4 +1,4 @@
-"""`shim cast list`: a table of recordings, by the time at which they began."""
+"""`shim cast list`: a table of recordings, ordered by their start."""
 
 import os
 
@@ -22,13 +22,13 @@ COLUMN_NAMES = ("when", "vendor", "prompt", "turns", "tools", "lasted", "cost", 
 VENDOR_INDEX, PROMPT_INDEX, OUTCOME_INDEX = (
     COLUMN_NAMES.index(name) for name in ("vendor", "prompt", "outcome")
 )
-MAX_VENDOR_WIDTH = 12  # of a vendor's name in a narrow terminal
-# columns that a narrow terminal leaves out, in this order
+MAX_VENDOR_WIDTH = 12  # in a narrow terminal
+# Columns that are left out in a narrow terminal, in this order.
 OPTIONAL_COLUMNS = ("file", "cost", "turns", "tools")
 YEAR_PREFIX = "2026-"
-WIDE_PROMPT_WIDTH = 24  # of a prompt beside the name of the file
-MIN_PROMPT_WIDTH = 10  # of a prompt, however narrow the terminal is
-MAX_OUTCOME_WIDTH = 14  # our causes are shorter; those of other programs may be longer
+WIDE_PROMPT_WIDTH = 24  # if the name of the file is shown too
+MIN_PROMPT_WIDTH = 10  # in the narrowest terminal
+MAX_OUTCOME_WIDTH = 14  # the shim's causes are shorter; those of other programs may be longer
 STATE_COLORS = {"ok": "green", "cut off": "yellow", "damaged": "red", "unreadable": "red"}
 
 
@@ -51,7 +51,7 @@ def list_recordings(casts: RecordingsArgument = None, as_json: JsonOption = Fals
 
 
 def _print_table(console: Console, rows: list[list[Text]]) -> None:
-    """Print the table: on a terminal with the columns that fit, in a pipe with all."""
+    """Print the table. In a terminal it has the columns that fit, in a pipe all columns."""
     widths = [
         max(map(len, [name, *(row[column].plain for row in rows)]))
         for column, name in enumerate(COLUMN_NAMES)

@@ -1,4 +1,4 @@
-"""`shim replay`: play one side of a recording, or check it against today's translation."""
+"""`shim replay`: plays one side of a recording, or compares it with the current translation."""
 
 from typing import Annotated
 

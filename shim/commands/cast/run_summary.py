@@ -13,21 +13,25 @@ from shim.core.secrets.redactor import Redactor
 from shim.story.events import find_failure_cause, find_vendor_name
 from shim.story.model import SessionStep, SessionStepChange, SessionTotals
 
-MAX_NAMES = 500  # of tools, vendors, causes, repairs; further names are counted together
+# The maximum number of names of each kind (tools, vendors, causes, repairs). Further names are
+# counted together.
+MAX_NAMES = 500
 MAX_NAME_CHARS = 80
 MAX_PROMPT_CHARS = 200
-MAX_SAMPLES = 10_000  # of times; beyond that every second one is kept, then every fourth, and so on
+# Beyond this number only every second time is kept, then every fourth, and so on.
+MAX_SAMPLES = 10_000
 TOKEN_COLUMNS = {  # the kinds of tokens, and what their columns are called
     "input_tokens": "input",
     "cache_read_input_tokens": "cache read",
     "cache_creation_input_tokens": "cache written",
     "output_tokens": "output",
 }
-MAX_FAILED_CALLS = 10_000  # that failed; the result may say that they were denied
+MAX_FAILED_CALLS = 10_000  # the result may report them as denied
 
-# `whole`; `cut off`: the last checkpoint is missing, because the run failed or is still running;
-# `damaged`: some lines cannot be read (`shim cast verify` also finds changed lines); `unreadable`: not
-# a recording, or no file.
+# `whole`
+# `cut off`: the last checkpoint is missing, because the run failed or is still running
+# `damaged`: some lines cannot be read (`shim cast verify` also finds changed lines)
+# `unreadable`: not a recording, or not a file
 RecordingState = Literal["whole", "cut off", "damaged", "unreadable"]
 
 
@@ -114,7 +118,7 @@ class RecordedRunSummary:
         self.version = redact_secrets_in_name(header.vendor_version or "")
         self.model = ""
         self.prompt = ""
-        self.outcome = ""  # of its last turn: `ok` or the cause; "" if none ended
+        self.outcome = ""  # `ok` or the cause of the last turn; "" if no turn ended
         self.totals = SessionTotals()
         self.tools: dict[str, ToolCallCounts] = {}
         self.causes: dict[str, int] = {}
@@ -137,7 +141,7 @@ class RecordedRunSummary:
             self.prompt = self.prompt or format_prompt_excerpt(step.text)
         elif step.kind == "start":
             self.model = redact_secrets_in_name(step.text)
-        elif step.name == "refused" and step.kind == "note":  # perhaps no result says so
+        elif step.name == "refused" and step.kind == "note":  # there may be no result
             self.outcome = self.outcome or "refused"
         elif step.kind == "result":
             fields = step.facts

@@ -1,4 +1,4 @@
-"""`shim cast stats`: recordings added up, for each vendor and each of its tools."""
+"""`shim cast stats`: totals of recordings for each vendor and each of its tools."""
 
 import os
 import sys
@@ -33,7 +33,7 @@ MAX_BAR_COLUMNS = 24
 MIN_BAR_COLUMNS = 4
 MIN_NAME_COLUMNS = 8  # columns of a name, however narrow the terminal is
 TIME_HEADINGS = ("time", "median", "95 %")
-MAX_LISTED_TOOLS = 20  # of a vendor, in a terminal; --json and --to html have them all
+MAX_LISTED_TOOLS = 20  # per vendor in a terminal; --json and --to html list all
 
 
 def print_stats(

@@ -1,8 +1,7 @@
-"""`claude --bg`: starts a background session, prints its id and returns (background page, B1 to
-B8).
+"""`claude --bg`: starts a background session, prints its id and returns (B1 to B8).
 
 Everything that can be checked is checked before the start, so that an error is reported here and
-not by the session later. The vendor's program is asked for its version for that.
+not by the session later. For this check the vendor's program is asked for its version.
 """
 
 import os
@@ -48,7 +47,7 @@ NEXT_COMMANDS = {
     "logs": "show recent output",
     "stop": "stop this session",
 }
-# The text beside the id; {id} is the new id.
+# Notes that are printed with the id; {id} is the new id.
 COPIED_RUNNING_NOTE = (
     "note: session {original} is already running in the background, so this started a copy as {id}. "
     "`claude attach {original}` opens the original.\n"
@@ -189,7 +188,7 @@ def _build_host_invocation(origin: BackgroundSessionStartOptions) -> Invocation:
     if not resumed_id:
         resumed_id = origin.session_id
     if origin.session_id and store.find_session(origin.session_id, os.environ) is None:
-        # it ended before its first turn did
+        # It ended before its first turn was over.
         resumed_id = resumed_id
         if registry.find_session(origin.session_id, os.environ):
             resumed_id = ""

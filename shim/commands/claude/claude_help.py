@@ -1,6 +1,4 @@
-"""`claude --help`: Claude's flags as the parser knows them, what each does here, and the
-subcommands.
-"""
+"""`claude --help`: the flags of the parser, their effects in the shim, and the subcommands."""
 
 import textwrap
 
@@ -16,8 +14,8 @@ Arguments:
 An unknown option is ignored with a warning. A misspelled permission option is refused.
 """
 
-# Field of the Invocation → what its flag does: every flag of ours, and every flag of Claude's that
-# has an effect.
+# Field of the Invocation → what its flag does. It has every flag of the shim, and every flag of Claude
+# that has an effect.
 FLAG_TEXTS = {
     "print_mode": "print the answer and exit (the only mode here)",
     "output_format": "text (default), json (one result) or stream-json",
@@ -89,7 +87,7 @@ SUBCOMMAND_TEXTS = {
     "plugin": "list; plugins are the vendor's own (also plugins)",
     "setup-token": "not needed",
 }
-# As the real one says them when it is called in another way (background page, B25).
+# The real claude prints these lines if the arguments are wrong (B25).
 USAGE_TEXTS = {
     "agents": "Usage: claude agents [options]",
     "attach": "Usage: claude attach <id|name>",
@@ -99,7 +97,7 @@ USAGE_TEXTS = {
     "respawn": "Usage: claude respawn <id>|--all",
     "daemon": "Usage: claude daemon [subcommand] [options]",
 }
-# What Claude has and the shim has not: each is refused in a sentence, because it is no prompt
+# Subcommands of Claude that the shim does not have. They are refused, because they are not prompts
 # either.
 REFUSED_COMMANDS = (
     *(

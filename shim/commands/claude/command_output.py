@@ -12,8 +12,8 @@ TRUE_VALUES = ("1", "true", "yes", "on")
 
 
 class CommandOutput(NamedTuple):
-    """The text and the exit status. A text with another status than 0 goes to stderr unless it was
-    asked for.
+    """The text and the exit status. If the status is not 0, the text is printed to stderr unless it
+    was requested.
     """
 
     text: str
@@ -22,7 +22,7 @@ class CommandOutput(NamedTuple):
 
 
 def print_command_output(output: CommandOutput) -> int:
-    """Print an output. Return the exit status. A closed stdout is not a failure, a full disk is."""
+    """Print an output. Return the exit status. A closed stdout is not a failure; a full disk is."""
     try:
         write_all(
             1 if output.status == 0 or output.is_requested else 2,

@@ -12,7 +12,7 @@ from shim.commands.claude.command_output import CommandOutput, build_error_outpu
 from shim.core.reading.diagnostics import escape_control_chars, pluralize
 from shim.io.stderr import warn
 
-# The real one's first line, and below it why.
+# The first line of the real claude, with the reason below.
 NO_DAEMON_TEXT = (
     "there is no daemon here, and none is needed: each background session is its own process"
 )
@@ -41,7 +41,7 @@ USAGE_TEXT = """Usage: claude daemon [subcommand] [options]
                --keep-workers  leave them running
   uninstall  Nothing to do
 """
-MAX_LOG_BYTES = 64 * 1024  # of each session's, from its end
+MAX_LOG_BYTES = 64 * 1024  # the last bytes of each session's log
 ACTION_FLAGS = {"stop": ("--any", "--keep-workers")}
 
 

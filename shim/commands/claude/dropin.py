@@ -1,6 +1,4 @@
-"""The entry point of the drop-in `claude`, and the one place where a run that cannot begin is
-reported.
-"""
+"""The entry point of the drop-in `claude`. Every run that cannot start is reported here."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +19,7 @@ if TYPE_CHECKING:
     from shim.bridge.attach.conversation import BackgroundConversation
     from shim.recording.recorder import RunRecorder
 
-SIGNAL_EXIT_CODES = (143, 129)  # after a signal whose sender kills us after a moment
+SIGNAL_EXIT_CODES = (143, 129)  # after such a signal, the sender soon kills the process
 
 
 def main(argv: Sequence[str], installed_options: Mapping[str, str]) -> int:

@@ -1,6 +1,6 @@
-"""Reports why a run cannot begin: a sentence on stderr, and a result if the output format has one.
+"""Reports why a run cannot start: a sentence on stderr, and a result if the output format has one.
 
-A turn that begins imports nothing of this.
+Nothing in this module is imported by a turn that starts.
 """
 
 import os
@@ -39,7 +39,7 @@ from shim.state import config
 if TYPE_CHECKING:
     from shim.recording.recorder import RunRecorder
 
-# only with text output; a frontend that reads JSON gets a result and status 1 (surface page)
+# Used with text output only. A frontend that reads JSON gets a result and status 1.
 MISSING_PROGRAM_EXIT_CODE = 127
 SIGNAL_EXIT_CODES = {signal.SIGINT: 0, signal.SIGTERM: 143, signal.SIGHUP: 129}
 
@@ -88,7 +88,7 @@ def report_conversation_start_failure(
             cause = "interrupted"
         report_turn_start_failure(invocation, error, cause, is_stopped, display_id, recorder)
         return SIGNAL_EXIT_CODES[signal.Signals(error.signal_number)]
-    # our own bug: a frontend is still told (threats, last row)
+    # A bug of the shim is reported to the frontend, too (threats, last row).
     if not isinstance(error, ShimError):
         error = ShimError(f"the shim failed: {error!r}", hint="please report this")
         cause = "internal"
@@ -106,7 +106,7 @@ def open_failed_start_recorder(
     """
     try:
         settings = config.load_shim_settings(invocation, os.environ)
-    except FrontendError:  # the settings may be the reason of the refusal
+    except FrontendError:  # the settings may be the cause
         settings = config.ShimSettings(dialect=find_output_dialect_name(invocation))
     path = config.resolve_recording_path(invocation, os.environ, installed_options, settings)
     if not path:
@@ -154,9 +154,9 @@ def report_turn_start_failure(
 ) -> int:
     """Write a result that states why a turn cannot start, if the output format has one.
 
-    Claude writes none for an error in the arguments. `is_stopped` means that we were told to exit;
-    a frontend that does not read is not waited for then. `display_id` is the frontend's own name
-    for the session, if it is not a UUID.
+    Claude writes no result for an error in the arguments. `is_stopped` returns whether this process
+    must exit; then a frontend that does not read is not waited for. `display_id` is the frontend's
+    own name for the session, if it is not a UUID.
     """
     if recorder is not None:
         recorder.record_run_event("refused", text=str(error), cause=cause)

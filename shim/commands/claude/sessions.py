@@ -65,7 +65,7 @@ def _answer_stop(args: Sequence[str]) -> CommandOutput:
     if end([session], os.environ):
         return _build_survivor_refusal(session)
     if lost_text := describe_unanswered_messages(session, os.environ):
-        warn(f"{lost_text}\n")  # beside the words that programs know
+        warn(f"{lost_text}\n")  # in addition to the output that programs parse
     return CommandOutput(f"stopped {session.short_id}\n")
 
 

@@ -1,8 +1,8 @@
-"""Claude's subcommands, answered without starting a vendor and with few imports (contract F11b).
+"""Answers Claude's subcommands without starting a vendor and with few imports (contract F11b).
 
 ACP asks `auth status --json` four times in a short session. A subcommand that would change
-something is refused with a sentence that names the right command (of the vendor's own CLI, or
-`shim`). A list is empty.
+something is refused with a sentence that names the right command (of the vendor's own CLI, or of
+`shim`). A subcommand that lists something prints an empty list.
 """
 
 import os
@@ -160,11 +160,11 @@ def _name_vendor(vendor: str) -> str:
 
 # -- the others ------------------------------------------------------------------------------------
 
-# Two words for one thing.
+# Other names of the same command.
 ALIASES = {"plugins": "plugin", "upgrade": "update", "kill": "stop"} | dict.fromkeys(
     ("rc", "remote", "bridge", "sync"), "remote-control"
 )
-SESSION_COMMANDS = {"agents"} | FIRST_ARG_SUBCOMMANDS  # that live on their own
+SESSION_COMMANDS = {"agents"} | FIRST_ARG_SUBCOMMANDS  # about background sessions
 _EMPTY_LIST = "[]\n"
 # Subcommand, action, whether JSON is wanted → an empty list.
 LIST_OUTPUTS = {
@@ -180,7 +180,7 @@ LIST_OUTPUTS = {
     ("config", "list", True): CommandOutput("{}\n"),
     ("config", "ls", False): CommandOutput("{}\n"),
 }
-# Subcommand → the sentence that says where its work is done, and the status. {vendor} runs the
+# Subcommand → the sentence that names the right command, and the exit status. {vendor} runs the
 # turns.
 COMMAND_SENTENCES = {
     "mcp": CommandOutput(

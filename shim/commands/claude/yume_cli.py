@@ -82,7 +82,7 @@ def _start(call: YumeInvocation, installed_options: Mapping[str, str], argv: Seq
         refusal_invocation = invocation._replace(
             session_id=derive_session_uuid(resumed_name) if resumed_name else None
         )
-    except FrontendError:  # it is raised again below, where it ends in a result
+    except FrontendError:  # it is raised again below and then becomes a result
         resumed_name = ""
         refusal_invocation = invocation
     display_id = resumed_name if canonicalize_uuid(resumed_name) != resumed_name else ""
@@ -99,7 +99,7 @@ def _start(call: YumeInvocation, installed_options: Mapping[str, str], argv: Seq
 
             if is_background_session_running(session_id):
                 joined = apply_mode(call, invocation)._replace(resume=session_id)
-                if not call.prompt:  # stdin may carry frames
+                if not call.prompt:  # stdin may contain frames
                     joined = joined._replace(input_format="stream-json")
                 settings = load_shim_settings(joined, os.environ, installed_options)
                 background_conversation = plan_background_conversation(

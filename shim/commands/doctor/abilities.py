@@ -17,7 +17,7 @@ EMULATED = "emulated"
 NO = "no"
 SAMPLE_PROMPT = "say hello"
 SAMPLE_SYSTEM_PROMPT = "speak briefly, please"
-# vendors' ids are UUIDs, or have a prefix
+# The session ids of vendors are UUIDs or have a prefix.
 SAMPLE_SESSION_IDS = ("00000000-0000-4000-8000-000000000000", "ses_0")
 SAMPLE_MCP_CONFIG = '{"mcpServers":{"one":{"command":"one"}}}'
 
@@ -25,8 +25,8 @@ SAMPLE_MCP_CONFIG = '{"mcpServers":{"one":{"command":"one"}}}'
 def collect_adapter_abilities(adapter: Adapter) -> dict[str, str]:
     """Return each ability by name, with `yes`, `emulated` or `no`.
 
-    Emulated means: fragments are complete blocks; a limit stops the turn; a system prompt is added
-    to the prompt; the prompt asks for JSON, and the answer is checked.
+    Emulated means: fragments are complete blocks, a limit stops the turn, a system prompt is added
+    to the prompt, or the prompt asks for JSON and the answer is checked.
     """
     return {
         "partial messages": YES if adapter.abilities.can_stream else EMULATED,

@@ -11,15 +11,17 @@ from shim.process.find_program import BACKUP_SUFFIX
 
 # Suffixes of files that the SDKs start with node or bun.
 SCRIPT_SUFFIXES = (".js", ".mjs", ".cjs", ".jsx", ".ts", ".tsx")
-# The Python SDK, the TypeScript SDK by its generations, Claude Code of npm's.
+# The Python SDK, the generations of the TypeScript SDK, and Claude Code from npm.
 CLAUDE_PATH_REGEX = re.compile(
     r"/(claude_agent_sdk/_bundled/claude"
     r"|@anthropic-ai/claude-agent-sdk/cli\.js"
     r"|@anthropic-ai/claude-code/(cli\.js|bin/claude\.exe)"
     r"|@anthropic-ai/claude-(agent-sdk|code)-[a-z0-9-]+/claude)$"
 )
-MAX_FOLDERS = 200_000  # folders below a project, some seconds; a large monorepo has half as many
-MAX_BACKUPS = 100  # of older versions of one file
+# Searching so many folders takes some seconds. A large monorepo has half as many.
+MAX_FOLDERS = 200_000
+# The maximum number of older versions of one file.
+MAX_BACKUPS = 100
 
 
 class EmbeddedClaudeBinaries(NamedTuple):

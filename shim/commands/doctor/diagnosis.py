@@ -1,7 +1,7 @@
 """The diagnosis of `shim doctor`: what works on this machine, and how to fix the rest.
 
-Each installed program is asked for its version and its login again. No turn is started and no model
-is asked.
+Each installed program is asked again for its version and its login. No turn is started, and no
+model is called.
 """
 
 import os
@@ -46,7 +46,7 @@ from shim.state import own_profiles
 from shim.state.config import ShimSettings, VendorSettings
 from shim.state.stored_versions import remove_executed_denied_call_records
 
-EXAMPLE_VENDOR = "qwen"  # the vendor that a person without any is told to install
+EXAMPLE_VENDOR = "qwen"  # suggested to a person who has no vendor
 MAX_SHEBANG_BYTES = 256  # Linux reads no more of the first line
 
 
@@ -74,7 +74,7 @@ def build_diagnosis(
     required_names = tuple(vendor_names)
     if not required_names:
         required_names = list_default_vendors(settings, environment)
-    # it names the program of a turn's first vendor only
+    # SHIM_BIN only names the program of the first vendor.
     other_environment = {**environment, "SHIM_BIN": ""}
 
     def check_adapter(adapter: Adapter) -> VendorDiagnosis:
@@ -262,12 +262,12 @@ def check_vendor(
             if not findings:
                 version = probe.ask_version(adapter.version_probe, refresh=True)
                 if adapter.cli.two_way_help_texts and version:
-                    probe.get_help_text()  # remembered for turns
+                    probe.get_help_text()  # stored for turns
                 if is_required and version:
                     probe.cache_models(adapter.cli.model_probe)
                 version_check = check_probed_version(adapter, vendor_settings, probe, version)
                 is_silent = version is None and not probe.has_answer
-                # else `_check_promises` says what was found
+                # otherwise `_check_promises` reports the version
                 if is_silent or not version_check.distrust:
                     findings += _check_version(adapter, version, probe, level)
                 reason = "its version is not recognized"
@@ -325,7 +325,9 @@ def _list_ignored_programs(
 def _check_interpreter(
     program: str, environment: Mapping[str, str], level: str
 ) -> list[DiagnosisFinding]:
-    """Check that the interpreter of a script is installed; for nearly all vendors it is Node."""
+    """Check that the interpreter of a script is installed. For nearly all vendors the interpreter
+    is Node.
+    """
     try:
         with open(program, "rb") as file:
             first_bytes = file.read(MAX_SHEBANG_BYTES)
@@ -413,9 +415,10 @@ def _check_promises(
     reason: str,
     environment: Mapping[str, str],
 ) -> list[DiagnosisFinding]:
-    """Report whether the profile's promises hold for the version, and the `reason` if they do not.
+    """Report whether the promises of the profile hold for the version, or the `reason` if they do
+    not.
 
-    Records of broken promises are cleared, so that their versions are trusted again.
+    Records of broken promises are removed, so that their versions are trusted again.
     """
     findings = []
     for promise in remove_executed_denied_call_records(adapter.name, environment):
@@ -505,8 +508,8 @@ def _check_trust_prompt(
 def _check_login(
     adapter: Adapter, probe: ProgramProbe | None, login_refusal: str | None, level: str
 ) -> list[DiagnosisFinding]:
-    """Check whether the vendor is logged in, if that is free to ask. `login_refusal` is the message
-    in its newest recording.
+    """Check whether the vendor is logged in, if the check is free of charge. `login_refusal` is the
+    message in its newest recording.
 
     `probe` is None for a program that does not report its version.
     """

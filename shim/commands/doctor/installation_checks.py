@@ -31,7 +31,7 @@ from shim.state.config import ShimSettings, get_state_dir, load_shim_settings
 from shim.state.files import ensure_private_dir, find_unusable_dir, remove_file, write_state_file
 from shim.state.own_profiles import check_vendor_names_in_settings
 
-WELCOME_TIMEOUT_S = 2.0  # for a host to say welcome, which takes a millisecond
+WELCOME_TIMEOUT_S = 2.0  # for the `welcome` of a host, which takes a millisecond
 MAX_PROBED_HOSTS = 20  # hosts that are asked
 MAX_LISTED_SESSIONS = 5  # sessions that are named
 START_TIMEOUT_S = 10.0  # for `claude --version`, which takes 20 ms
@@ -41,7 +41,7 @@ TRIAL_FILE = ".doctor"  # a file that is written and removed again
 def check_machine_setup(
     settings: ShimSettings, environment: Mapping[str, str], cwd: str
 ) -> list[DiagnosisFinding]:
-    """Return all findings but those about the settings file, in reading order."""
+    """Return all findings about the machine in reading order, except those about the settings file."""
     return [
         _check_state_folder(environment),
         *_check_log(settings),
@@ -60,7 +60,7 @@ def check_machine_setup(
 def load_and_check_settings(
     environment: Mapping[str, str],
 ) -> tuple[ShimSettings | None, DiagnosisFinding]:
-    """Return the settings of a turn, or None if an error in them refuses every turn."""
+    """Return the settings of a turn, or None if an error in them makes every turn fail."""
     try:
         settings = load_shim_settings(Invocation(), environment)
         check_vendor_names_in_settings(settings)
@@ -191,7 +191,7 @@ def _check_recording(
 
 def check_background_sessions(environment: Mapping[str, str]) -> list[DiagnosisFinding]:
     """Check the background sessions: how many there are, whose host has died, and which hosts do
-    not answer.
+    not respond.
     """
     sessions = registry.list_sessions(environment)
     if not sessions:
@@ -257,7 +257,7 @@ def _is_answering(session: SessionRecord, environment: Mapping[str, str]) -> boo
 
 
 def check_gateway_tokens(environment: Mapping[str, str]) -> list[DiagnosisFinding]:
-    """Check whether a browser can be served, and whether another user can read the token."""
+    """Check whether the gateway can be used, and whether another user can read its token."""
     missing = [package for package in REQUIRED_PACKAGES if find_spec(package) is None]
     token_file = GatewayTokenFile(environment)
     if token_file.is_readable_by_others:
@@ -275,7 +275,7 @@ def check_gateway_tokens(environment: Mapping[str, str]) -> list[DiagnosisFindin
 
 
 def _check_claude(environment: Mapping[str, str]) -> list[DiagnosisFinding]:
-    """Check what a frontend starts when it calls `claude`."""
+    """Check which program a frontend starts as `claude`."""
     path = find_first_program_on_path("claude", environment.get("PATH", ""))
     if path is None:
         return [DiagnosisFinding(NOTE, "no claude on PATH", "`shim install` installs one")]

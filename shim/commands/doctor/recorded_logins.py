@@ -14,8 +14,8 @@ from shim.story.reader import Recording, RecordingReadBudget
 # A login is only in question for vendors that were used lately, and a person waits for the
 # diagnosis.
 MAX_RECORDINGS = 200  # the newest ones
-MAX_READ_BYTES = 64 * 1024 * 1024  # of all recordings together
-CAUSE = b'"cause":'  # in each result that we wrote
+MAX_READ_BYTES = 64 * 1024 * 1024  # for all recordings together
+CAUSE = b'"cause":'  # in each result that the shim wrote
 
 
 def collect_missing_login_messages(environment: Mapping[str, str]) -> dict[str, str]:
@@ -27,7 +27,7 @@ def collect_missing_login_messages(environment: Mapping[str, str]) -> dict[str, 
     try:
         paths = list_newest_recordings(get_recording_folder(environment))
     except ShimError:
-        # nothing is recorded, or the settings have a mistake, which the diagnosis reports
+        # Nothing is recorded, or the settings have an error, which the diagnosis reports.
         return {}
     # vendor → its message, "" if the newest recording has no missing login
     latest: dict[str, str] = {}
@@ -43,8 +43,8 @@ def collect_missing_login_messages(environment: Mapping[str, str]) -> dict[str, 
 
 
 def _read_recording(path: str, budget: RecordingReadBudget) -> dict[str, str]:
-    """Return the vendors of a recording, each with the message of its last result ("" if that is no
-    missing login).
+    """Return the vendors of a recording, each with the message of its last result. The message is
+    "" unless the result is about a missing login.
     """
     cast = Recording(path, budget=budget)
     messages: dict[str, str] = {}
@@ -69,5 +69,5 @@ def _parse_result(line: bytes) -> dict[str, str]:
         return {}
     if as_dict(result["shim"]).get("cause") != "auth":
         return {vendor: ""}
-    last_line = get_result_text(result).strip().rpartition("\n")[2]  # the lines before it are ours
+    last_line = get_result_text(result).strip().rpartition("\n")[2]  # the rest is the shim's
     return {vendor: escape_control_chars(last_line)[:MAX_SAMPLE_CHARS]}

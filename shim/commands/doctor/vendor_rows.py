@@ -24,7 +24,8 @@ from shim.state import own_profiles
 from shim.state.config import ONE_WAY, ShimSettings, VendorSettings, load_shim_settings
 from shim.state.stored_versions import find_executed_denied_call
 
-# programs that are asked at the same time; most of them are Node, and slow to start
+# The number of programs that are asked at the same time. Most of them are slow to start, because
+# they run in Node.
 MAX_CONCURRENT_PROBES = 4
 NEVER_ASKS_TEXT = "{name} never asks for permission: all of its tools run automatically"
 UNKNOWN_ASKING_TEXT = (
@@ -128,7 +129,8 @@ def build_vendor_row(
                     distrust=describe_executed_denied_call(adapter, version, broken_promise.tool)
                 )
             if adapter.cli.two_way_help_texts:
-                # remembered, so that a turn knows whether this version can be driven two-way
+                # The help is stored, so that a turn knows whether this version supports two-way
+                # mode.
                 probe.get_help_text()
             missing_feature = find_unsupported_argument(adapter, vendor_settings, environment, cwd)
         except ShimError:

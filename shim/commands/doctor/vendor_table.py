@@ -1,4 +1,4 @@
-"""`shim vendors`: the vendors of this machine in a table of 80 columns, and with `--all` the
+"""`shim vendors`: the vendors of this machine in a table of 80 columns. With `--all`, also the
 abilities of every vendor.
 """
 
@@ -18,10 +18,12 @@ from shim.core.policy.policy import PERMISSION_MODES
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.story.terminal.console import JsonOption, open_table_console, print_json, show_status
 
-MIN_WIDE_COLUMNS = 100  # of a terminal with room between the columns
-# of a vendor's name in a terminal: the longest bundled one has 8, a user's may have 32
+# A terminal with fewer columns gets a table without space between the columns.
+MIN_WIDE_COLUMNS = 100
+# The width of a vendor's name in a terminal. The longest bundled name has 8 characters; a user's
+# may have 32.
 MAX_NAME_COLUMNS = 14
-# Ability → the head of its column.
+# Ability → the heading of its column.
 ABILITY_HEADINGS = {
     "partial messages": "parts",
     "resume": "resume",

@@ -14,9 +14,9 @@ from shim.core.reading.diagnostics import escape_control_chars
 
 MANUAL_FOLDER = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(__file__))), "manual")
 SUFFIX = ".md"
-MAX_COLUMNS = 120  # columns of a line that is still easy to read
-_LINK = re.compile(r"\[[^]]*\]\(([a-z-]+)\.md(?:#[a-z0-9_-]*)?\)")  # from one topic to another
-_SECTION_LINK = re.compile(r"\[([^]]*)\]\(#[a-z0-9_-]*\)")  # inside a topic
+MAX_COLUMNS = 120  # a longer line is hard to read
+_LINK = re.compile(r"\[[^]]*\]\(([a-z-]+)\.md(?:#[a-z0-9_-]*)?\)")  # a link to another topic
+_SECTION_LINK = re.compile(r"\[([^]]*)\]\(#[a-z0-9_-]*\)")  # a link inside a topic
 
 
 class ManualTopic(NamedTuple):

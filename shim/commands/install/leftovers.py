@@ -37,7 +37,7 @@ def list_uninstall_leftovers(
         if not record_folder:
             record_folder = load_shim_settings(Invocation(), environment).record
     except FrontendError:
-        pass  # settings with a mistake are removed like others
+        pass  # settings with an error are removed too
     entries = (
         UninstallLeftover(
             get_state_dir(environment),

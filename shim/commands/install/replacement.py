@@ -23,7 +23,7 @@ from shim.process.find_program import DROP_IN_MARKER, is_drop_in_script
 from shim.process.install import JAVASCRIPT_PREFIX, build_drop_in_script
 from shim.state.files import replace_file, write_all
 
-MAX_NAMED_PATHS = 5  # places that a hint names
+MAX_NAMED_PATHS = 5  # paths in a hint
 
 # If node has `execve` (22.15 and newer), our shell script replaces node. Otherwise node waits for the
 # script, passes on the signals of the frontend, and exits like the script. Ctrl-C reaches both.
@@ -96,7 +96,7 @@ def replace_file_with_dropin(
         _write_dropin(path, settings)
         return DropinReplacementResult(path, backup if os.path.lexists(backup) else None)
     old_backup = None
-    # the package was updated since: what is kept belongs to its older version
+    # The package was updated, so the existing backup belongs to an older version.
     if os.path.lexists(backup):
         old_backup = find_free_backup_path(path)
         _rename_file(backup, old_backup)

@@ -1,1 +1,1 @@
-"""`shim vendor`: drafts and checks a user's own profile."""
+"""`shim vendor`: drafts and checks profiles of a user."""

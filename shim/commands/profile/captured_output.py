@@ -1,5 +1,5 @@
-"""Captured output in files: lines as a program printed them, or recordings, of which every child's
-stdout is read.
+"""Reads captured output from files: lines as a program printed them, or recordings, of which every
+child's stdout is read.
 """
 
 import os
@@ -13,8 +13,8 @@ from shim.core.turn.outcome import ChildExit
 from shim.story.reader import Recording, parse_child_exit
 
 CHUNK_BYTES = 256 * 1024
-MAX_FILE_BYTES = 1024 * 1024 * 1024  # of one file, as much as a recording may have
-MAX_FILES = 1000  # of one call, twice as many as the fixtures of this repository
+MAX_FILE_BYTES = 1024 * 1024 * 1024  # the maximum size of a recording
+MAX_FILES = 1000  # twice the number of fixtures in this repository
 
 
 class CapturedOutputSink(Protocol):

@@ -27,7 +27,7 @@ from shim.state.profile_files import list_unused_key_warnings
 from shim.state.profile_files import load_adapter_from_profile as load_profile
 from shim.story.terminal.console import JsonOption, print_json, print_line
 
-MAX_LISTED_ENTRIES = 40  # of one sort of findings or notes; --json has them all
+MAX_LISTED_ENTRIES = 40  # per kind of findings or notes; --json lists all
 
 app = typer.Typer(
     name="vendor",

@@ -1,8 +1,8 @@
 """Drafts a profile from captured output, for `shim vendor draft`.
 
-For each kind of event it has the fields with samples, and a rule: one that was inferred
-(`draft_rules`), or one that ignores the kind, for a person to finish. The draft is valid, so that
-`shim vendor check` runs on it at once.
+The draft lists the fields of each kind of event with samples. It also has a rule for each kind: an
+inferred rule (`draft_rules`), or a rule that ignores the kind, for a person to complete. The draft
+is valid, so `shim vendor check` runs on it at once.
 """
 
 import json
@@ -32,7 +32,7 @@ from shim.core.secrets.redactor import Redactor
 
 TEMPLATE_PATH = os.path.join(os.path.dirname(__file__), "draft.toml.jinja")
 MAX_RULES = 150  # a profile may have 200
-MAX_LISTED_FIELDS = 12  # of a kind that are shown
+MAX_LISTED_FIELDS = 12  # listed fields of a kind
 MAX_SAMPLE_CHARS = 50
 MAX_COMMENT_CHARS = 160
 MAX_TOOLS = 100  # entries that are drafted

@@ -16,14 +16,14 @@ from shim.commands.profile.draft_vocabulary import (
 from shim.commands.profile.rule_tracer import ANY_ITEM, FieldPath
 from shim.core.reading.lines import LineSplitter
 
-MAX_EVENTS = 10_000  # of all runs; more events have no new fields
+MAX_EVENTS = 10_000  # in all runs; further events have no new fields
 MAX_LINE_BYTES = 1024 * 1024  # a longer line contains data without new fields
-MAX_TABLE_DEPTH = 4  # of tables inside each other
-MAX_LIST_ITEMS = 20  # of a list; later items have the same fields
-MAX_LABELS_PER_KEY = 60  # values of a key; a key with more of them has names, not kinds
+MAX_TABLE_DEPTH = 4  # nested tables
+MAX_LIST_ITEMS = 20  # per list; later items have the same fields
+MAX_LABELS_PER_KEY = 60  # a key with more values has names and not kinds
 
 EventData = Mapping[str, Any]
-# the words that tell it from others, and where they stand
+# The words that distinguish the kind from others, with their paths.
 EventKind = frozenset[tuple[FieldPath, str]]
 
 
@@ -53,7 +53,7 @@ class CapturedEventCollector:
 
     def __init__(self) -> None:
         self.run_count = 0
-        self.unparsed_count = 0  # lines that are no JSON object
+        self.unparsed_count = 0  # lines that are not JSON objects
         self._tables: list[tuple[int, EventData]] = []
         self._splitter = LineSplitter(MAX_LINE_BYTES)
 
@@ -102,7 +102,9 @@ class CapturedEventCollector:
 
 
 def _list_labels(table: EventData, path: FieldPath = ()) -> Iterator[tuple[FieldPath, str]]:
-    """Return the words that name the kind of an event: in the event, and in the tables inside it."""
+    """Yield the paths and labels that name the kind of an event, in the event and in the tables in
+    it.
+    """
     for key, value in table.items():
         name = normalize_name_for_comparison(key)
         if isinstance(value, str):
@@ -132,7 +134,7 @@ def list_event_and_nested_objects(
     list_item_path: FieldPath = (),
     item_label: tuple[str, str] | None = None,
 ) -> Iterator[NestedEventObject]:
-    """Return the event and the tables inside it; of lists in lists only the outer one."""
+    """Return the event and the tables in it. Of nested lists only the outer one is searched."""
     yield NestedEventObject(object_path, event_object, list_item_path, item_label)
     if len(object_path) >= MAX_TABLE_DEPTH:
         return

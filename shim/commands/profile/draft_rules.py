@@ -32,8 +32,8 @@ class InferredRuleEventSelector(NamedTuple):
 class InferredRuleField(NamedTuple):
     """A field: the value at a path.
 
-    `is_json`: the text is JSON. `values`: the field is true if it has one of these values; with
-    `is_negated`, if it has none of them.
+    `is_json`: the text is JSON. `values`: the field is true if the value is one of these. With
+    `is_negated`, it is true if the value is not one of these.
     """
 
     path: FieldPath
@@ -51,8 +51,8 @@ class InferredEventRule(NamedTuple):
 
 
 class InferredProfileRules(NamedTuple):
-    """All inferred rules. `args_by_tool` has the argument names of each tool. `has_pieces`: texts
-    come in pieces.
+    """All inferred rules. `args_by_tool` has the argument names of each tool. `has_pieces` is set
+    if texts come in fragments.
     """
 
     rules: list[InferredEventRule]
@@ -117,8 +117,8 @@ def _find_call_rules(
     args_by_tool: dict[str, set[str]],
     scopes_by_id: dict[str, InferredRuleEventSelector],
 ) -> dict[InferredRuleEventSelector, InferredEventRule]:
-    """Find tables with an id, a name and arguments. Name and arguments may be in a table of their
-    own.
+    """Find tables with an id, a name and arguments. The name and the arguments may be in a nested
+    table.
     """
     rules: dict[InferredRuleEventSelector, InferredEventRule] = {}
     for event in events:
@@ -138,7 +138,7 @@ def _find_call_rules(
                 event.kind, event_table.item_path, event_table.item_label
             )
             if scopes_by_id.setdefault(event_table.table[id_key], scope) != scope:
-                continue  # the same call, said again
+                continue  # the same call in another event
             fields = {
                 "id": InferredRuleField((*event_table.path, id_key)),
                 "name": InferredRuleField(name.path),
@@ -171,7 +171,7 @@ class EventFieldValue(NamedTuple):
 def _find_value(
     event_table: NestedEventObject, names: tuple[str, ...], value_type: type | tuple[type, ...]
 ) -> EventFieldValue | None:
-    """Return the value under the first of some names, in a table or in a table inside it."""
+    """Return the value of the first of some names, in a table or in a nested table."""
     for path, table in (
         ((), event_table.table),
         *(
@@ -203,7 +203,7 @@ def _find_result_rules(
     scopes_by_id: Mapping[str, InferredRuleEventSelector],
     calls: Mapping[InferredRuleEventSelector, InferredEventRule],
 ) -> dict[InferredRuleEventSelector, InferredEventRule]:
-    """Find tables with the id of a call and its result. A call that is reported when it is over has
+    """Find tables with the id of a call and its result. A call that is reported at its end has
     both.
     """
     rules: dict[InferredRuleEventSelector, InferredEventRule] = {}
@@ -259,7 +259,7 @@ def _find_failure_field(event_table: NestedEventObject) -> dict[str, InferredRul
 
 
 def _find_end_rule(events: Sequence[CapturedEvent]) -> InferredEventRule | None:
-    """Find the kind that is the last of each run and never comes earlier."""
+    """Find the kind of the last event of each run, if it never comes earlier."""
     last_kinds = {event.run: event.kind for event in events}
     kinds = set(last_kinds.values())
     matching_events = [event for event in events if event.kind in kinds]
@@ -279,14 +279,14 @@ def _find_text_rules(
     used_scopes: Iterable[InferredRuleEventSelector],
     end_kind: EventKind | None,
 ) -> tuple[dict[InferredRuleEventSelector, InferredEventRule], bool]:
-    """Find texts and thoughts of the model, and whether they come in pieces. Complete texts are
+    """Find texts and thoughts of the model, and whether they come in fragments. Complete texts are
     preferred.
     """
     full_texts: dict[InferredRuleEventSelector, InferredEventRule] = {}
     pieces: dict[InferredRuleEventSelector, InferredEventRule] = {}
     by_text: dict[
         tuple[int, str], InferredRuleEventSelector
-    ] = {}  # what says a text of a run first
+    ] = {}  # the first source of each text of a run
     for event in events:
         if (
             event.kind == end_kind

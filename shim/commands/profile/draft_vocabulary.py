@@ -7,7 +7,7 @@ In an ordered list the most specific name comes first. No name belongs to only o
 from collections.abc import Mapping
 from typing import Any
 
-# The keys that say of which kind a line or a block is, and the longest word that may be one.
+# The keys that name the kind of a line or a block, and the longest word that may be a kind.
 KIND_KEYS = frozenset(("type", "subtype", "role", "kind", "object", "event"))
 MAX_KIND_CHARS = 60
 

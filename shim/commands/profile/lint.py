@@ -27,10 +27,11 @@ from shim.core.turn.context import SessionConfig, TurnConfig, VendorInfo
 from shim.core.turn.outcome import ChildExit
 from shim.profiles.compile.tools import ProfileTool
 
-MAX_SAMPLE_CHARS = 200  # of a line or a value that is shown
-MAX_SAMPLE_BYTES = 4096  # of a line are looked through for secrets before it is cut
-MAX_KINDS = 200  # of findings of one sort: types without a rule, tools without an entry
-MAX_FIELDS = 500  # that no rule reads, of all files
+MAX_SAMPLE_CHARS = 200  # per line or value in the report
+MAX_SAMPLE_BYTES = 4096  # a line is searched so far for secrets before it is cut
+# The maximum number of findings of one kind (types without a rule, tools without an entry).
+MAX_KINDS = 200
+MAX_FIELDS = 500  # unread fields of all files
 MAX_TYPE_CHARS = 60
 
 # Repairs that are not a defect of a profile: they are necessary, or the vendor works that way.
@@ -293,7 +294,7 @@ class ProfileLinter:
         )
 
     def _count_unread_fields(self, line: bytes, tracer: RuleTracer) -> None:
-        """Count the fields of a line that no rule reads; none of a line that is ignored on purpose."""
+        """Count the fields of a line that no rule reads. Lines that a rule ignores are not counted."""
         matched_rules = [tracer.rules[number] for number in dict.fromkeys(tracer.matched_numbers)]
         if (
             all(rule.emit == "ignore" for rule in matched_rules)

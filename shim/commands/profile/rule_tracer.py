@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 from shim.profiles.check.config_node import ConfigNode, find_key_line
 
-# of one event are looked at: more than any vendor's line has, but for lists of numbers
+# The leaves of an event that are checked. Only lists of numbers have more.
 MAX_LEAVES = 2000
-MAX_DEPTH = 12  # a field further inside counts as part of the object there
+MAX_DEPTH = 12  # a deeper field counts as part of the object at this depth
 
 # Keys of a field whose values are not fields: words, patterns and numbers.
 _OPERATOR_KEYS = frozenset(

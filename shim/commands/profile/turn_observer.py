@@ -6,8 +6,8 @@ from typing import Any, NamedTuple, cast
 from shim.core.adapter.translator import Translator
 from shim.core.turn.turn import Turn
 
-# What a translator tells a Turn (house page, "the Turn"), and the verb that is shown for it;
-# everything else of it is read, or is the shell's.
+# Method of a Turn that a translator calls → the name that is shown for it. Translators only read the
+# other members of a Turn, or do not use them.
 VERB_BY_METHOD: Mapping[str, str] = {
     "record_vendor_session_info": "started",
     "start_message": "message",
@@ -40,11 +40,11 @@ VERB_BY_METHOD: Mapping[str, str] = {
     "update_message": "message_facts",
     "close": "closed",
 }
-# the names that are shown for keywords; others are shown as they are
+# Parameter → the name that is shown. Other parameters are shown unchanged.
 ARGUMENT_NAMES = {"tool_input": "arguments", "announced_call": "announced"}
-# arguments that name the kind of event; they are not shown to a person
+# Arguments that only name the kind of event. They are not shown.
 HIDDEN_ARGUMENTS = ("source",)
-SUBAGENT_METHOD = "get_subagent"  # gives a nested agent, with verbs of its own
+SUBAGENT_METHOD = "get_subagent"  # returns a subagent, whose methods are reported too
 
 
 class TurnMethodCall(NamedTuple):

@@ -1,1 +1,1 @@
-"""`shim bridge`, and what the commands about background sessions share."""
+"""`shim bridge`, and the code that commands about background sessions share."""

@@ -1,5 +1,5 @@
-"""`shim bridge list|say|answer|stop`: what a person or a script does to a session without opening
-it.
+"""`shim bridge list|say|answer|stop`: lets a person or a script act on a session without attaching
+to it.
 """
 
 import json
@@ -30,14 +30,14 @@ from shim.core.reading.diagnostics import escape_control_chars
 from shim.io.ids import create_uuid
 from shim.story.terminal.console import JsonOption, print_json, print_line
 
-# for a host to say what it asks in a list: one that is stopped must not keep the others from it
+# The time that a host gets to report its open prompts. A stopped host must not block the list.
 LIST_TIMEOUT_S = 2.0
 SessionArgument = Annotated[
     str, typer.Argument(metavar="ID", help="The session's id, a prefix of it, or part of its name.")
 ]
-MAX_SUMMARY_CHARS = 160  # of a question, where several are listed to choose from
+MAX_SUMMARY_CHARS = 160  # per prompt in a list to choose from
 DECISIONS = ("allow", "deny")
-# of a question's frame, that `list --json` prints
+# The fields of a prompt's frame that `list --json` prints.
 QUESTION_KEYS = ("question", "at", "until", "request")
 
 
@@ -83,7 +83,7 @@ def send_message_to_session(
     if not text.strip():
         raise typer.BadParameter("the message is empty", param_hint="TEXT")
     if not record.is_running:
-        # somebody else was quicker, and is told the message like any host
+        # If another client has started the host meanwhile, the message is sent to that host.
         with suppress(SessionRunningError):
             respawn_session(record, os.environ, message)
             _wait_until_started(record)
@@ -170,7 +170,7 @@ def answer_permission_prompt(
         always=always,
     )
     frame = {"kind": "answer", "question": prompt_id, "decision": decision}
-    # nobody who was here before had this name
+    # The name is unique, so that the reply can be recognized.
     client_name = f"shim bridge answer {create_uuid()[:8]}"
     replies = send_frames_and_collect_answers(
         record.session_id, [frame], os.environ, client=client_name
@@ -229,7 +229,7 @@ def stop_sessions(
 
 
 def _wait_until_started(session: SessionRecord) -> None:
-    """Wait until the host of a restarted session is running. Raise FrontendError with its own
+    """Wait until the host of a restarted session is running. Raise FrontendError with the host's
     reason if it cannot start.
     """
     try:
@@ -259,7 +259,7 @@ def _check_replies(session: SessionRecord, replies: Sequence[Mapping[str, Any]],
         raise HostNotAnsweringError(session.session_id, session.metadata["pid"])
 
 
-# -- questions -------------------------------------------------------------------------------------
+# -- permission prompts ----------------------------------------------------------------------------
 
 
 def load_open_permission_requests(session: SessionRecord) -> dict[str, Mapping[str, Any]]:
@@ -291,7 +291,11 @@ def _read_open_prompts(
 def _resolve_prompt_id(
     session: SessionRecord, requests: Mapping[str, Mapping[str, Any]], id_prefix: str = ""
 ) -> str:
-    """Return the id of the one prompt that is meant."""
+    """Return the id of the open prompt that starts with `id_prefix`.
+
+    A prefix that does not match exactly one prompt is returned unchanged. Without a prefix, raise
+    FrontendError unless exactly one prompt is open.
+    """
     if id_prefix and not requests:
         return id_prefix
     matches = [prompt_id for prompt_id in requests if prompt_id.startswith(id_prefix)]
@@ -316,7 +320,7 @@ def _resolve_prompt_id(
 
 
 def _describe_last_answer(session: SessionRecord) -> str:
-    """Return how and by which client the last question was settled, or "" if there was none."""
+    """Return how and by which client the last prompt was answered, or "" if there was none."""
     with connect_to_session_blocking(
         session.session_id, os.environ, role=WATCH, replay=False, partial=False
     ) as connection:
@@ -328,7 +332,7 @@ def _describe_last_answer(session: SessionRecord) -> str:
 
 
 def summarize_permission_request(request: Mapping[str, Any]) -> str:
-    """Return a prompt in one line. A line that was shortened says where the rest is."""
+    """Return a prompt in one line. A shortened line names the command that prints the rest."""
     content = request.get("input")
     if not content:
         content = request.get("message")
@@ -356,8 +360,8 @@ def _parse_input(text: str) -> dict[str, Any]:
 
 
 def _build_session_report(session: SessionRecord) -> dict[str, Any]:
-    """Build the entry of a session for a program. `questions` is null if its host does not report
-    them.
+    """Return the entry of a session for a program. `questions` is null if its host does not report
+    its prompts.
     """
     metadata = session.metadata
     questions: list[dict[str, Any]] | None = []

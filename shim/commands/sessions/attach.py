@@ -74,7 +74,9 @@ def watch_session(
 
 
 def _print_frames(session: SessionRecord) -> None:
-    """Print frames until the host says goodbye, Ctrl-C comes, or nobody reads them any more."""
+    """Print frames until the host closes the connection, Ctrl-C is pressed, or the reader of stdout
+    has gone.
+    """
     output_pipe = find_console_pipe_descriptor(open_console())
     connection = connect_to_session_blocking(
         session.session_id, os.environ, role=WATCH, client=f"watcher {os.getpid()}"

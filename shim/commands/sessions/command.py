@@ -1,4 +1,4 @@
-"""`shim bridge …`: sessions that live on their own, for people and scripts."""
+"""`shim bridge …`: background sessions for people and scripts."""
 
 import typer
 

@@ -14,11 +14,11 @@ from shim.bridge.registry import SessionRecord, describe_unanswered_messages, is
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.story.terminal.console import PIPE_COLUMNS
 
-# of a terminal; on a narrower one the folders would leave no room for what a session waits for
+# In a narrower terminal, folders would leave no space for what a session waits for.
 MIN_COLUMNS_FOR_FOLDER = 100
-MIN_COLUMNS_FOR_VENDOR = 60  # the same of the vendors
-NAME_WIDTH_DIVISOR = 5  # of the terminal's width, one part in so many is a name's
-# What Markdown makes bold. `src/**/*.py` is none.
+MIN_COLUMNS_FOR_VENDOR = 60  # the same for vendors
+NAME_WIDTH_DIVISOR = 5  # a name gets one fifth of the terminal's width
+# Text that is bold in Markdown. `src/**/*.py` must not match.
 _BOLD_PATTERN = re.compile(r"(?<![\w/*])\*\*(?=[^\s*/])(.+?)(?<=[^\s*/])\*\*(?![\w/*])")
 STATE_STYLES = {
     "working": "cyan",

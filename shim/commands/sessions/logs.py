@@ -1,4 +1,4 @@
-"""The output of a background session, drawn as `shim show` draws a recording."""
+"""The output of a background session, drawn like a recording in `shim show`."""
 
 import os
 from collections import deque
@@ -12,13 +12,13 @@ from shim.core.cast.format import CAST_SUFFIX, RecordingError
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.story.terminal.show import draw_recording
 
-# that are shown, as the real one shows the last 500 chunks; a line says where the others are
+# The real claude shows the last 500 chunks. A note names the place of the other lines.
 MAX_LINES = 500
 NO_LINES_TEXT = "no output yet\n"
 
 
 class LastLinesBuffer(StringIO):
-    """A text file that keeps its last lines; `dropped_count` counts the others."""
+    """A text file that keeps its last lines. `dropped_count` is the number of other lines."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""`shim bridge serve`: the gateway, for a browser on this machine or a phone, and for scripts."""
+"""`shim bridge serve`: runs the gateway, for a browser on this machine or a phone, and for scripts."""
 
 import importlib.util
 import os
@@ -90,7 +90,9 @@ def serve_gateway(
 
 
 def _print_address(address: str, token_file: "GatewayTokenFile") -> None:
-    """Say the address. What is no terminal may be a log, which is no place for a way in."""
+    """Print the address. It contains a token only if stdout is a terminal, because other output may
+    be a log.
+    """
     if not sys.stdout.isatty():
         sys.stdout.write(f"{address}\n")
         sys.stdout.flush()
@@ -112,7 +114,7 @@ def _print_address(address: str, token_file: "GatewayTokenFile") -> None:
 
 
 def _print_qr_code(text: str) -> None:
-    """The QR code of a text, in black and white whatever the terminal's colours are."""
+    """Print the QR code of a text, in black and white in any terminal."""
     import io
 
     import segno

@@ -32,8 +32,8 @@ REDACTED_VALUE = "[REDACTED:variable]"
 # Variables with these words in their names have secret values.
 _SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL|AUTH|COOKIE", re.IGNORECASE)
 BUNDLED_SOURCE = "the shim itself"
-MAX_FILE_CHARS = 4000  # of a file for the child
-MAX_ARGUMENT_CHARS = 300  # of one argument, in the text for a person
+MAX_FILE_CHARS = 4000  # shown of a file for the child
+MAX_ARGUMENT_CHARS = 300  # shown of one argument
 TITLE_COLUMNS = 12  # columns of the titles
 
 
@@ -191,7 +191,7 @@ def _find_program_source(startup: ConversationStartup, child_launcher: ChildLaun
 def _describe_rules(
     startup: ConversationStartup, child_launcher: ChildLauncher, child: LaunchPlan
 ) -> list[dict[str, str]]:
-    """Describe each rule: its source, and how the vendor is made to follow it."""
+    """Describe each rule: its source, and how it is enforced."""
     vendor = child_launcher.adapter
     policy = child_launcher.policy
     request = child.request
@@ -256,8 +256,8 @@ def _describe_rules(
 
 
 def _diff_environment(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, Any]:
-    """Return the variables that the child's environment has in addition to ours, and those that it
-    lacks.
+    """Return the variables that are added to the child's environment, and those that are removed
+    from it.
     """
     changed = {
         name: _redact_variable(name, value)
@@ -278,7 +278,7 @@ def _redact_variable(name: str, value: str) -> str:
 
 
 def format_invocation_explanation(explanation: Mapping[str, Any]) -> str:
-    """Format the explanation as text. It is the same in a terminal and in a pipe."""
+    """Format the explanation as text, which is the same in a terminal and in a pipe."""
     lines: list[str] = []
     if explanation["refused"]:
         lines += ["This turn would be refused:", "", explanation["refused"]]

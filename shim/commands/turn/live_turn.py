@@ -1,7 +1,9 @@
-"""Runs a turn of the drop-in like a frontend, and draws it for a person, who may interrupt it.
+"""Runs a turn of the drop-in like a frontend, and draws it for a person, who may interrupt the
+turn.
 
-The drop-in gets a session of its own. The terminal's Ctrl-C reaches only this process, which
-signals the drop-in. The first Ctrl-C interrupts the turn, the second one ends it at once.
+The drop-in runs in its own process session, so the terminal's Ctrl-C only reaches this process.
+This process signals the drop-in: the first Ctrl-C interrupts the turn, and the second one ends it
+at once.
 """
 
 import errno
@@ -57,7 +59,7 @@ class TerminalTurnRunner:
         self._start_time = time.monotonic()
         self._received_signals: list[int] = []  # signals
         self._has_output = False  # the drop-in has written a line
-        self._stopped_early = False  # the drop-in was told to exit before that
+        self._stopped_early = False  # the drop-in had to exit before its first line
         self._result_line: Mapping[str, Any] | None = None
         self._init_line: Mapping[str, Any] = {}
         self._failed_outputs = BoundedDict[str, str](MAX_FAILED_CALLS)  # call → what it said
@@ -87,7 +89,7 @@ class TerminalTurnRunner:
                 self._send_line({"type": "user", "message": {"role": "user", "content": prompt}})
                 self._read_until_closed(selector, signals)
                 return self._finish()
-            except BaseException:  # for example, the reader of our stdout has closed it
+            except BaseException:  # for example, the reader has closed stdout
                 self._stop_process(at_once=True)
                 raise
             finally:
@@ -122,7 +124,7 @@ class TerminalTurnRunner:
                     REFRESH_SECONDS if self._console.is_terminal else None
                 )
             }
-            if output_pipe in ready:  # all that a pipe's writing end tells: nobody reads any more
+            if output_pipe in ready:  # a pipe's writing end is ready if its reader has closed it
                 raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
             if signals in ready:
                 os.read(signals, CHUNK_BYTES)
@@ -177,7 +179,7 @@ class TerminalTurnRunner:
         if is_init_line(event):
             self._init_line = event
         if kind == "result":
-            if self._received_signals and event.get("is_error"):  # whatever the vendor says of it
+            if self._received_signals and event.get("is_error"):  # the vendor's cause may differ
                 event = {**event, "shim": {"cause": "interrupted"}}
             self._result_line = event
             if self._person is not None:
@@ -317,13 +319,13 @@ class TerminalTurnRunner:
                 self._failed_outputs[change.step.call] = format_content_text(change.step.output)
 
     def _send_line(self, value: Mapping[str, Any]) -> None:
-        """Send a line to the drop-in, which may have exited."""
+        """Send a line to the drop-in. It may have exited already."""
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(json.dumps(value).encode() + b"\n")
             self._process.stdin.flush()
         except (BrokenPipeError, ValueError):
-            return  # its output tells how it ended
+            return  # its output shows how it ended
 
     def _close_stdin(self) -> None:
         assert self._process.stdin is not None

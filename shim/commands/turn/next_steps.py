@@ -26,7 +26,7 @@ EXAMPLE_VENDOR = "qwen"
 def print_next_steps(console: Console) -> None:
     """Print what the demo showed, and the commands that come next."""
     names = list(find_programs_on_path(load_valid_adapters(), os.environ, os.getcwd()))
-    # a claude needs no drop-in to be one
+    # The real claude needs no drop-in.
     name = next((name for name in names if name != "claude"), EXAMPLE_VENDOR)
     shim = find_shim_command(sys.argv[0], os.environ)
     vendors_text = NO_VENDOR_TEXT

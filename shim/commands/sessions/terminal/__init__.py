@@ -1,1 +1,1 @@
-"""A background session in a terminal: attached to, or watched."""
+"""A terminal that is attached to a background session, or watches it."""

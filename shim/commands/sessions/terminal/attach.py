@@ -18,11 +18,11 @@ from shim.core.reading.diagnostics import escape_control_chars
 from shim.io.stderr import warn
 from shim.story.terminal.console import BrokenPipeHandler, open_console
 
-MAX_RECONNECTS = 5  # connections that break in a row; then the terminal gives up
-# between two of them: a host that was killed seems to live for a moment, until its lock is gone
+MAX_RECONNECTS = 5  # connections that may break in a row
+# A killed host seems to run for a moment, until its lock is released.
 RECONNECT_DELAY_S = 0.2
-EXITED_TEXT = "Session {id} has exited — run {back} to resume it."  # background page, B34
-# a host's words for an end that nobody has to be told more about
+EXITED_TEXT = "Session {id} has exited — run {back} to resume it."  # B34
+# Reasons of a host for a normal end, which needs no explanation.
 NORMAL_END_REASONS = ("stopped", "ended", "idle")
 
 
@@ -42,7 +42,7 @@ def attach_terminal_to_session(
         try:
             session = respawn_session(session, environment)
         except SessionRunningError:
-            pass  # somebody else was quicker
+            pass  # another client has started it meanwhile
     view = SessionView(console, can_answer=True)
     loop = TerminalLoop(
         console, view, TerminalInputController(view, time.monotonic), reads_keys=reads_keys
@@ -53,7 +53,7 @@ def attach_terminal_to_session(
 
 
 def _check_stdin(session: SessionRecord, command: str) -> None:
-    """Raise FrontendError if stdin is closed: another file would get its descriptor."""
+    """Raise FrontendError if stdin is closed, because another file would get its descriptor."""
     try:
         os.fstat(0)
     except OSError:
@@ -73,8 +73,8 @@ def watch_session_in_terminal(
     thinking: bool = False,
     full: bool = False,
 ) -> int:
-    """Draw a running session, as `shim show --follow` draws a recording, until it ends or Ctrl-C
-    comes.
+    """Draw a running session, as `shim show --follow` draws a recording, until it ends or Ctrl-C is
+    pressed.
     """
     console = open_console()
     view = SessionView(console, draws_all=True, thinking=thinking, full=full)

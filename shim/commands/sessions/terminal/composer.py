@@ -10,9 +10,9 @@ from shim.story.terminal.arguments import format_text_on_one_truncated_line
 from shim.story.terminal.footer import InputCursor
 from shim.story.terminal.screen import RenderedKeyboardInput
 
-MAX_ROWS = 6  # of a message that is typed
-MAX_WAITING_MESSAGES = 3  # messages that are shown while they wait
-MIN_COLUMNS = 8  # columns
+MAX_ROWS = 6  # for the typed message
+MAX_WAITING_MESSAGES = 3  # waiting messages that are shown
+MIN_COLUMNS = 8
 INPUT_PREFIX = "> "
 
 

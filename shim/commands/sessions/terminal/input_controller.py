@@ -1,6 +1,4 @@
-"""The input of one person, or one script, in a background session: what was typed, and what follows
-from it. Does no I/O.
-"""
+"""The input of one person, or one script, in a background session, and its effects. Does no I/O."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -39,11 +37,11 @@ class TerminalInputController:
         self.prompt = QuestionPrompt("")
         self.has_left = False
         self.has_failed = False  # the host has refused a frame
-        # a message is typed while a key could answer a prompt
+        # whether a message is typed while a key could answer a prompt
         self.is_composing = False
-        # messages that were sent and are not echoed yet: id → text
+        # sent messages that are not echoed yet: id → text
         self.pending_messages = BoundedDict[str, str](MAX_PENDING_FRAMES)
-        # frames that were sent, by their ids
+        # sent frames without an answer, by id
         self._pending_frames = BoundedDict[str, Frame](MAX_PENDING_FRAMES)
         self.write_frame: Callable[[Frame], None] = lambda frame: None
         self._clock = clock
@@ -83,7 +81,7 @@ class TerminalInputController:
         kind = frame["kind"]
         if kind == "welcome":
             self.prompt = QuestionPrompt(str(frame.get("cwd") or ""))
-            # The first connection broke; sending it twice does no harm.
+            # The first connection broke. Sending the frame twice does no harm.
             for pending_frame in list(self._pending_frames.values()):
                 self.write_frame(pending_frame)
         elif kind == "question" and isinstance(frame.get("request"), Mapping):
@@ -209,7 +207,7 @@ class TerminalInputController:
             self.is_composing = not self.is_composing
         elif (text := self.editor.apply_key_and_take_message(key)) is not None:
             if self._can_answer and text.strip().lower() in CHOICES_BY_LINE:
-                self._refuse_answer_line()  # it was typed just when the question came
+                self._refuse_answer_line()  # it was typed just before the prompt was shown
                 return
             self.is_composing = False
             if text.strip() and (was_composing or not self._ends_answer(text)):

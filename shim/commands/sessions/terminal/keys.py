@@ -1,15 +1,16 @@
-"""Parses the keys of a terminal in raw mode, and edits one line. Pure."""
+"""Parses the keys of a terminal in raw mode, and edits the typed message. Does no I/O."""
 
 import codecs
 import re
 from collections import deque
 from collections.abc import Callable, Mapping
 
-MAX_PASTE_CHARS = 1_000_000  # of a paste; the rest is left out
-# of silence end a paste without an end mark, because a terminal sends a paste without pauses
+MAX_PASTE_CHARS = 1_000_000  # the rest of a paste is left out
+# After this silence a paste ends without an end mark, because a terminal sends a paste without
+# pauses.
 PASTE_TIMEOUT_S = 1.0
-MAX_LINE_CHARS = 1_000_000  # of a message that is typed
-MAX_SEQUENCE_CHARS = 64  # of an escape sequence; no valid sequence is longer
+MAX_LINE_CHARS = 1_000_000  # of a typed message
+MAX_SEQUENCE_CHARS = 64  # no valid escape sequence is longer
 MAX_HISTORY_LINES = 100  # earlier messages for the up arrow
 
 ENTER, BACKSPACE, DELETE, LEFT, RIGHT, HOME, END, UP, DOWN = (
@@ -22,9 +23,9 @@ _DELETE_AFTER = "cut"
 _DELETE_WORD = "word"
 _PASTE_END = "\x1b[201~"  # the end of a paste
 CTRL_C_BYTE = b"\x03"
-# keys that are text if several lines come in one read
+# Keys that count as text if several lines come in one read.
 _TEXT_BY_KEY = {ENTER: "\n", NEWLINE: "\n", TAB: "\t"}
-# turns bracketed paste on: the terminal marks the beginning and the end of a paste
+# Enables bracketed paste: the terminal marks the start and the end of a paste.
 ENABLE_PASTE_MODE = "\x1b[?2004h"
 DISABLE_PASTE_MODE = "\x1b[?2004l"
 
@@ -58,7 +59,7 @@ class KeyParser:
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._unparsed = ""
-        self._paste: str | None = None  # since a paste began
+        self._paste: str | None = None  # the text of the open paste
 
     @property
     def is_pasting(self) -> bool:
@@ -91,7 +92,8 @@ class KeyParser:
         # key of its own.
         text = text if pending == "\x1b" and text[:1] not in "[O" else pending + text
         self._unparsed = ""
-        # a place, because a copy of the rest for each line takes minutes for a megabyte
+        # An index is used, because copying the rest for each line would take minutes for a
+        # megabyte.
         keys = list[str]()
         index = 0
         while index < len(text):
@@ -113,7 +115,7 @@ class KeyParser:
         match = _SEQUENCE_PATTERN.match(text, index)
         if match is None:
             if _UNFINISHED_PATTERN.match(text, index) and len(text) - index < MAX_SEQUENCE_CHARS:
-                self._unparsed = text[index:]  # the rest of it is on its way
+                self._unparsed = text[index:]  # the rest of the sequence has not arrived
                 return len(text)
             return index + 1
         numbers, final, single, newline, _ = match.groups()
@@ -136,7 +138,8 @@ class KeyParser:
         pasted, end_sequence, _ = combined.partition(_PASTE_END)
         if not end_sequence:
             stored = combined[:MAX_PASTE_CHARS]
-            # The end of a paste may come in two pieces, also behind the characters that are kept.
+            # The end mark of a paste may be split over two reads, even beyond the stored
+            # characters.
             self._paste = (
                 stored
                 if len(stored) == len(combined)
@@ -190,7 +193,7 @@ class LineEditor:
         self.text = ""
         self.cursor = 0
         self._history = deque[str](maxlen=MAX_HISTORY_LINES)
-        self._history_index = 0  # how far back the arrow up has gone
+        self._history_index = 0  # the number of messages back in the history
 
     def apply_key_and_take_message(self, key: str) -> str | None:
         """Apply a key. Return the message if the key ends it; the line is empty then."""
@@ -236,7 +239,7 @@ def _delete_word_before(text: str, cursor: int) -> tuple[str, int]:
     return head + text[cursor:], len(head)
 
 
-# What a key makes of a text and of the place of the cursor.
+# Key → function from a text and a cursor position to the new ones.
 _EDITS_BY_KEY: Mapping[str, Callable[[str, int], tuple[str, int]]] = {
     BACKSPACE: lambda text, cursor: (
         text[: max(cursor - 1, 0)] + text[cursor:],

@@ -1,5 +1,5 @@
-"""The open questions of a session, as one person at a keyboard answers them: the oldest first.
-Pure.
+"""The open permission prompts of a session and the answers of a person. The oldest prompt comes
+first. Does no I/O.
 """
 
 from collections.abc import Mapping
@@ -25,17 +25,16 @@ from shim.story.terminal.arguments import (
 )
 
 CHOICES_BY_KEY = {"y": YES, "n": NO, "a": ALWAYS}
-# What a line may say where no key can be pressed; the numbers are those of the real one's list
-# (background page, B46).
+# Answers in a line, if no key can be pressed. The numbers are those of the real claude's list (B46).
 CHOICES_BY_LINE = {**CHOICES_BY_INPUT, "1": YES, "allow": YES, "2": ALWAYS, "3": NO, "deny": NO}
-MAX_ALWAYS_CHARS = 60  # of a key's words
+MAX_ALWAYS_CHARS = 60  # for the description of a key
 
 Request = Mapping[str, Any]
 Decision = dict[str, Any]
 
 
 class QuestionForm:
-    """A question whose answers are words: each is asked in its turn."""
+    """A prompt with questions that are answered in words, one after the other."""
 
     def __init__(self, form_questions: list[FormQuestion]) -> None:
         self.form_questions = form_questions
@@ -43,14 +42,14 @@ class QuestionForm:
 
     @property
     def current_question(self) -> FormQuestion | None:
-        """What is asked now; None when all is answered."""
+        """The first unanswered question, or None."""
         index = len(self.answers)
         if index < len(self.form_questions):
             return self.form_questions[index]
         return None
 
     def validate_and_store_answer(self, text: str) -> str:
-        """Take the answer to what is asked now. Returns what is wrong with it, "" for nothing."""
+        """Store the answer to the current question. Return the error in the answer, or ""."""
         question = self.current_question
         assert question is not None
         answer_text = text.strip()
@@ -70,7 +69,7 @@ class QuestionForm:
 
 
 class QuestionPrompt:
-    """What waits for an answer in a session of the folder `cwd`."""
+    """The open prompts of a session in the folder `cwd`."""
 
     def __init__(self, cwd: str) -> None:
         self.form: QuestionForm | None = None
@@ -78,18 +77,18 @@ class QuestionPrompt:
 
     @property
     def request_id(self) -> str:
-        """The id of the question that is asked now, "" for none."""
+        """The id of the current prompt, or ""."""
         if self.queue.current is None:
             return ""
         return self.queue.current.request_id
 
     def add_request(self, request_id: str, request: Request) -> None:
-        """Another question."""
+        """Add a prompt."""
         if self.queue.add_request(request_id, request):
             self._start_current()
 
     def resolve_request(self, request_id: str) -> None:
-        """A question needs no answer any more."""
+        """Remove a prompt that needs no answer any more."""
         if self.queue.remove_resolved_request(request_id):
             self._start_current()
 
@@ -109,15 +108,15 @@ class QuestionPrompt:
     # -- answers -----------------------------------------------------------------------------------
 
     def parse_decision_key(self, character: str) -> Decision | None:
-        """The decision of a key; None if it decides nothing."""
+        """Return the decision of a key, or None if the key decides nothing."""
         choice = CHOICES_BY_KEY.get(character)
         if self.queue.current is None or self.form is not None or not self._accepts_choice(choice):
             return None
         return self._build_decision(choice)
 
     def parse_decision_line(self, text: str) -> tuple[Decision | None, str]:
-        """What a line decides, and what is wrong with it. It decides nothing where there is more to
-        be asked.
+        """Return the decision of a line, and the error in the line. There is no decision while
+        questions of a form are unanswered.
         """
         if self.queue.current is None:
             return None, ""
@@ -132,7 +131,7 @@ class QuestionPrompt:
         return (None, "")
 
     def build_denial_decision(self) -> Decision:
-        """The decision that says no, also to a form."""
+        """Return the decision that denies the prompt, which may be a form."""
         return self._build_decision(NO)
 
     def _accepts_choice(self, choice: str | None) -> bool:
@@ -156,10 +155,12 @@ class QuestionPrompt:
             return build_elicitation_result(_build_form_params(request), {"answers": form.answers})
         return {"behavior": "allow", "updatedInput": {**request["input"], "answers": form.answers}}
 
-    # -- what a person is told ---------------------------------------------------------------------
+    # -- texts for a person ------------------------------------------------------------------------
 
     def describe_request(self) -> str:
-        """The question in one line: a model cannot put words between it and the keys."""
+        """Return the prompt as one line. It is shown beside the keys, so that no text of a model
+        comes between them.
+        """
         if self.queue.current is None:
             return ""
         request = self.queue.current.request
@@ -174,7 +175,7 @@ class QuestionPrompt:
         return f"may it run {name} {format_arguments(as_dict(request.get('input')))}".rstrip()
 
     def list_key_hints(self) -> list[str]:
-        """What can be pressed now."""
+        """Return the keys that can be pressed now, with their meanings."""
         if self.queue.current is None or self.form is not None:
             return []
         always_hint = []
@@ -183,8 +184,8 @@ class QuestionPrompt:
         return ["y yes", "n no", *always_hint]
 
     def _describe_always(self, prompt: PermissionPrompt) -> str:
-        """What the key for "always" does. A long command that is allowed as it stands was shown
-        already.
+        """Return the meaning of the key for "always". A long command that is allowed unchanged is
+        not repeated, because it was shown before.
         """
         always_text = prompt.describe_always_allow_choice("session")
         command = as_dict(prompt.request.get("input")).get("command")
@@ -195,8 +196,8 @@ class QuestionPrompt:
 
 
 def build_question_tool_input(request: Request) -> Mapping[str, Any]:
-    """The arguments of AskUserQuestion that a request has, or that stand for the form of an MCP
-    server.
+    """Return the arguments of AskUserQuestion in a request, or those that represent the form of an
+    MCP server.
     """
     if request.get("subtype") == ELICITATION_SUBTYPE:
         return build_ask_user_question_input(_build_form_params(request)) or {}

@@ -50,16 +50,16 @@ class SessionView:
         self.state: Frame = {}
         self.controller: str | None = None
         self.mode = ""  # the permission mode
-        self.cursor: LogCursor | None = None  # of the last line that was received
+        self.cursor: LogCursor | None = None  # of the last received line
         self.is_synced = False
-        self.end_reason: str | None = None  # why the host closed the connection, in its own word
+        self.end_reason: str | None = None  # the host's reason for closing the connection
         self._console = console
         self._renderer = TerminalSessionRenderer(
             console, self.story, live=True, thinking=thinking, full=full, is_interactive=can_answer
         )
         self._draws_all = draws_all
         self._history = deque[Sequence[SessionStepChange]](maxlen=MAX_HISTORY_STEPS)
-        self._history_steps = 0  # steps of the history
+        self._history_steps = 0  # the number of steps in the history
         self._start_ms = 0
         self._handlers: dict[str, Callable[[Frame], None]] = {
             "welcome": self._on_welcome,
@@ -164,7 +164,7 @@ class SessionView:
             self._on_mode(event.get("permissionMode"))
 
     def _on_mode(self, mode: object) -> None:
-        """Print the permission mode if it has changed, whoever changed it."""
+        """Print the permission mode if any client has changed it."""
         if not isinstance(mode, str):
             return
         if self.mode and mode != self.mode:

@@ -34,13 +34,13 @@ from shim.io import stdin
 from shim.story.terminal.screen import REFRESH_SECONDS
 
 READ_CHUNK_BYTES = 64 * 1024
-# the wait after a line that came in one read; a person needs longer for the next key
+# The wait for more after a line that came in one read. A person needs longer for the next key.
 BURST_TIMEOUT_S = 0.05
-# the wait for the next piece of a paste without marks, on a busy machine or network
+# The wait for the next piece of an unmarked paste, on a busy machine or network.
 PASTE_BURST_TIMEOUT_S = 0.25
-MIN_PASTE_BYTES = 256  # so many bytes in one read are a paste, whatever they contain
+MIN_PASTE_BYTES = 256  # so many bytes in one read always count as a paste
 MAX_BURST_S = 5.0  # for all pieces of a paste, because nothing else is served meanwhile
-# so much of a paste is read before it is handled; a message is shorter
+# The size of a paste that is read before it is handled. A message is shorter.
 MAX_BURST_BYTES = 4 * 1024 * 1024
 MAX_WAITING_LINES = 1000  # waiting lines of a script; the others stay in its pipe
 ANSWER_TIMEOUT_S = 30.0  # for the host's answers after the end of a script
@@ -114,7 +114,7 @@ class TerminalLoop:
                         raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
                     if signals in ready:
                         os.read(signals, READ_CHUNK_BYTES)
-                    # A signal may come behind what is ready, before the end of stdin is obeyed.
+                    # A signal may come after the check. It takes precedence over the end of stdin.
                     if self._received_signals and self._react_to_signals(settings):
                         if not self.end_signal:
                             return "left"
