@@ -1,5 +1,5 @@
-"""The files of a message, for vendors that read files by their paths. They exist only during the
-turn.
+"""Stores the files of a message, for vendors that read files by path. The files exist only during
+the turn.
 """
 
 import os
@@ -16,13 +16,13 @@ from shim.state.files import (
 )
 
 FILE_PREFIX = "claude-shim-"
-MAX_AGE_S = 24 * 3600.0  # of a file of a killed process
-MAX_TOTAL_BYTES = 200_000_000  # of the files of one turn
+MAX_AGE_S = 24 * 3600.0  # of files of killed processes
+MAX_TOTAL_BYTES = 200_000_000  # for all files of one turn
 
 
 class AttachmentStore:
     """Stores the files of a turn. `locations` are pairs of a variable of the vendor's environment
-    and a folder below it; the first variable that is set is used.
+    and a folder below its value. The first variable that is set is used.
     """
 
     def __init__(
@@ -38,8 +38,8 @@ class AttachmentStore:
         self._stored_bytes = 0
 
     def store_file(self, data: str, suffix: str) -> str | None:
-        """Store the bytes of `data`, which is base64. Return the path, or None if the file cannot
-        be written.
+        """Store `data`, which is base64, as a file. Return its path, or None if the file cannot be
+        written.
         """
         raw = b64decode(data)
         if not os.path.isabs(self._folder) or self._stored_bytes + len(raw) > MAX_TOTAL_BYTES:
@@ -56,7 +56,7 @@ class AttachmentStore:
         return path
 
     def clear(self) -> None:
-        """Remove the files, because the turn is over."""
+        """Remove the files at the end of the turn."""
         for path in self._paths:
             remove_file(path)
         self._paths.clear()

@@ -1,4 +1,4 @@
-"""Claude's own settings files: finds them, and reads what they say about permissions."""
+"""Finds and reads Claude's own settings files for what they define about permissions."""
 
 import os
 import sys
@@ -10,7 +10,7 @@ from shim.core.policy.settings import ClaudeSettings, SettingsSource, merge_sett
 from shim.core.reading.typed import Any
 
 MAX_SETTINGS_BYTES = 1024 * 1024
-MAX_CLAUDE_JSON_BYTES = 64 * 1024 * 1024  # of `.claude.json`, which grows with every project
+MAX_CLAUDE_JSON_BYTES = 64 * 1024 * 1024  # `.claude.json` grows with every project
 MANAGED_FOLDER = "/etc/claude-code"
 if sys.platform == "darwin":
     MANAGED_FOLDER = "/Library/Application Support/ClaudeCode"
@@ -24,7 +24,7 @@ def load_claude_settings(
     invocation: Invocation, environment: Mapping[str, str], cwd: str
 ) -> ClaudeSettings:
     """Return the merged settings of all files. Raise FrontendError for a file that cannot be read,
-    because it may deny something.
+    because it may contain deny rules.
     """
     return merge_settings(list(_collect_sources(invocation, environment, cwd)))
 
@@ -32,7 +32,7 @@ def load_claude_settings(
 def list_claude_settings_paths(
     invocation: Invocation, environment: Mapping[str, str], cwd: str
 ) -> list[str]:
-    """Return the names of the settings files that exist and are not empty."""
+    """Return the paths of the settings files that exist and are not empty."""
     return [source.name for source in _collect_sources(invocation, environment, cwd)]
 
 
@@ -93,10 +93,10 @@ def _is_trusted_folder(environment: Mapping[str, str], cwd: str) -> bool:
 
 
 def _collect_managed_sources(invocation: Invocation) -> "list[SettingsSource]":
-    """Return the machine's own settings: the file, and the files in the folder beside it, of which
-    the last takes precedence.
+    """Return the machine's own settings: the file, and the files in the folder beside it. The last
+    file takes precedence.
 
-    A frontend's `--managed-settings`, always JSON, counts if the machine has none, as with the real
+    A frontend's `--managed-settings`, always JSON, is used if the machine has none, as in the real
     claude.
     """
     paths = [os.path.join(MANAGED_FOLDER, "managed-settings.json")]
@@ -115,7 +115,7 @@ def _collect_managed_sources(invocation: Invocation) -> "list[SettingsSource]":
     if flag_text and not any(source.content for source in sources):
         try:
             flag_values = _parse_object(flag_text.encode("utf-8", "replace"))
-            # the real one runs none of these
+            # The real claude does not run hooks from this flag.
             allowed_values = {key: value for key, value in flag_values.items() if key != "hooks"}
             sources.append(SettingsSource(MANAGED_FLAG, allowed_values, is_managed=True))
         except ValueError:
@@ -135,7 +135,7 @@ def _find_repository(cwd: str) -> str:
 
 def _load_file(path: str) -> Mapping[str, Any]:
     """Load the object in a settings file. Return {} if the file does not exist."""
-    if not os.path.lexists(path):  # as most of them, and nothing need be loaded to read them
+    if not os.path.lexists(path):  # most files do not exist, so no parser is imported
         return {}
     try:
         return _parse_object(_read_limited(path))
@@ -158,8 +158,8 @@ def _create_unreadable_error(path: str, reason: str | None) -> FrontendError:
 
 
 def load_settings_from_flag(text: str) -> Mapping[str, Any]:
-    """Return the object that `--settings` contains, or that is in the file it names (contract 11).
-    Raise CliArgumentError.
+    """Return the object in the value of `--settings`, or in the file that it names (contract 11).
+    Raise CliArgumentError if there is no object.
     """
     import orjson
 

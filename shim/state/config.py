@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from shim.profiles.check.config_node import ConfigNode
 
 MAX_CONFIG_BYTES = 1024 * 1024  # a settings file has about a page
-MAX_NUMBER = 2**53  # of a number in the settings: seconds and bytes stay far below
+MAX_NUMBER = 2**53  # the largest number in the settings
 
 Table = Mapping[str, Any]
 Keys = tuple[str | int, ...]
@@ -43,7 +43,7 @@ def load_settings_table(path: str, *, must_exist: bool) -> Table:
     FrontendError for a file that is not TOML.
     """
     if not (must_exist or os.path.lexists(path)):
-        return {}  # also below a home that is no folder
+        return {}  # for example, the home is not a folder
     try:
         data = _read_bytes(path)
     except FileNotFoundError:
@@ -137,7 +137,9 @@ def create_invalid_value_error(path: str, keys: Keys, value: object, allowed: st
 
 
 def create_config_node(path: str, keys: Keys, value: object) -> "ConfigNode":
-    """Return the node of a wrong value in the settings file. Its line is searched only now."""
+    """Return the node of an invalid value in the settings file. Its line is only searched for an
+    error.
+    """
     from shim.profiles.check.config_node import ConfigNode, ConfigSource
 
     return ConfigNode(
@@ -145,10 +147,10 @@ def create_config_node(path: str, keys: Keys, value: object) -> "ConfigNode":
     )
 
 
-# of a cast: a day of a chatty vendor; less holds no turn
+# The size of a recording. The default holds a day of a verbose vendor; the minimum holds a turn.
 DEFAULT_RECORD_BYTES = 10**9
 MIN_RECORD_BYTES = 10_000
-# vendors whose programs have the same name; they share the settings of the first
+# Vendors whose programs have the same name. They share the settings.
 TWIN_VENDORS = {"kimi": "kimi-code"}
 REPLACED_VENDOR = "claude"  # the vendor whose program the drop-in replaces
 
@@ -184,13 +186,13 @@ class BackgroundSessionSettings(NamedTuple):
     """
 
     enabled: bool = False
-    idle_timeout_s: float = 3600.0  # the time of a meeting; the real claude waits as long
+    idle_timeout_s: float = 3600.0  # the same as in the real claude
     retention_days: float = 30.0
     answered_by: str = "any"
 
 
 class ShimSettings(NamedTuple):
-    """The settings, each with the default of the surface page."""
+    """The settings of a run, with their defaults."""
 
     vendor: tuple[str, ...] = ()
     dialect: str = "claude"
@@ -211,7 +213,7 @@ class ShimSettings(NamedTuple):
     models: Mapping[str, str] = {}
     tui: str = "none"
     bridge: "BackgroundSessionSettings" = BackgroundSessionSettings()
-    path: str = ""  # of the settings file
+    path: str = ""  # the path of the settings file
 
     def create_invalid_value_error(
         self, keys: Keys, allowed: Collection[str], value: object
@@ -224,9 +226,7 @@ class ShimSettings(NamedTuple):
         return create_config_node(self.path, keys, None).build_unknown_key_error(allowed)
 
     def resolve_redaction_mode(self) -> str:
-        """Return where secrets are removed: the chosen mode, or the default of the dialect (surface
-        page).
-        """
+        """Return where secrets are redacted: the configured mode, or the default of the dialect."""
         return self.redact or DIALECTS[self.dialect].default_redaction
 
     def get_vendor_settings(self, vendor: str) -> VendorSettings:
@@ -244,7 +244,7 @@ class ShimSettings(NamedTuple):
             or vendor_timeouts.get(name.removesuffix("_timeout"))
             or self.timeouts.get(name)
         )
-        # nobody makes a vendor wait longer for an answer than it does
+        # The frontend cannot have more time for an answer than the vendor allows.
         if name == "permission_timeout":
             return min(
                 filter(None, (configured or DEFAULT_TIMEOUTS_S[name], adapter_timeouts.get(name)))
@@ -252,10 +252,10 @@ class ShimSettings(NamedTuple):
         return configured or adapter_timeouts.get(name) or DEFAULT_TIMEOUTS_S[name]
 
 
-# What a silence may last (surface page): nothing at all yet; nothing, no call open; nothing, a call
-# open; nothing, from a vendor that has given a sign of life in this turn (the Qwen RFC suggests 10
-# s); no answer of the frontend's to a question, which may be as long as a person takes to come
-# back. A vendor that is silent for longer while it is at work has its own (`Adapter.timeouts_s`).
+# The maximum duration of a silence, in this order: before the first output, while no call is open, while
+# a call is open, and from a vendor that sends heartbeats in this turn (the Qwen RFC suggests 10 s). The
+# last one is the wait for the frontend's answer to a permission prompt, because a person may be away. A
+# vendor that works silently for longer has its own values (`Adapter.timeouts_s`).
 DEFAULT_TIMEOUTS_S = {
     "first_byte_timeout": 120.0,
     "idle_timeout": 900.0,
@@ -271,7 +271,7 @@ TIMEOUT_VARIABLES = {
 
 LOG_VALUES = (*LOG_LEVELS, "LEVEL:FILE")
 
-# Key → what it may be.
+# Key → kind of its value.
 KEY_KINDS = {
     "vendor": NAMES,
     "dialect": TEXT,
@@ -316,8 +316,8 @@ VENDOR_KEY_KINDS = {
     "models": TABLE,
     "timeouts": TABLE,
 }
-TWO_WAY = "two-way"  # one child for a conversation, which gets everything through its stdin
-ONE_WAY = "one-way"  # one child for each message, which gets nothing more
+TWO_WAY = "two-way"  # one child per conversation, which reads all messages from stdin
+ONE_WAY = "one-way"  # one child per message
 DRIVERS = (TWO_WAY, ONE_WAY)
 CHOICES = {
     "dialect": tuple(DIALECTS),
@@ -471,8 +471,8 @@ def _use_replaced_program(
     return {**vendors, REPLACED_VENDOR: claude_settings._replace(bin=replaced_path)}
 
 
-# What Yume's parser reads of a line, and what the Python SDK does (contract P12); below the least
-# nothing can be said.
+# The longest line that Yume's parser reads, the longest one that the Python SDK reads (contract P12),
+# and the minimum for a useful line.
 DEFAULT_LINE_BYTES = 100_000
 SDK_LINE_BYTES = 1_000_000
 MIN_LINE_BYTES = 10_000
@@ -506,7 +506,7 @@ def _parse_bytes(path: str, table: Table, key: str, default: int, minimum: int) 
 
 
 def _parse_record_path(path: str, table: Table) -> str:
-    """Return where runs are recorded. The path must be absolute, because a settings file has no
+    """Return the path where runs are recorded. It must be absolute, because a settings file has no
     working directory.
     """
     value = str(table.get("record", ""))
@@ -552,7 +552,7 @@ MACOS = "darwin"
 
 
 def get_config_dir(environment: Mapping[str, str]) -> str:
-    """Return the directory of the user's settings. platformdirs is used if the rule is not simple."""
+    """Return the directory of the user's settings. On macOS platformdirs is asked for it."""
     if sys.platform != MACOS:
         base = environment.get("XDG_CONFIG_HOME", "")
         if not os.path.isabs(base):
@@ -564,7 +564,7 @@ def get_config_dir(environment: Mapping[str, str]) -> str:
 
 
 def get_state_dir(environment: Mapping[str, str]) -> str:
-    """Return the directory of the shim's state (surface page, State)."""
+    """Return the directory of the shim's state."""
     configured_path = environment.get("SHIM_STATE", "")
     if os.path.isabs(configured_path):
         return configured_path
@@ -606,7 +606,7 @@ def _check_program(path: str, keys: Keys, value: str | list[str]) -> None:
 def _resolve_log(
     path: str, flag: str | None, environment: Mapping[str, str], table: Table
 ) -> str | None:
-    """Return LEVEL or LEVEL:FILE, from the first source that names one."""
+    """Return LEVEL or LEVEL:FILE from the first source that has it."""
     for source, value in _list_overrides("log", flag, environment):
         if value and value.partition(":")[0] not in LOG_LEVELS:
             raise _create_choice_error(source, value, LOG_VALUES)

@@ -1,10 +1,11 @@
-"""Writes and reads files safely, among them the small files in the state directory.
+"""Writes and reads files safely, including the small files in the state directory.
 
-A new file never replaces another one and is never written through a link. It is renamed over an old
-file when it is complete. Only regular files are read, so that no read waits for a pipe or a device.
+A new file never replaces an existing one and is never written through a link. To replace a file, a
+complete new file is renamed over it. Only regular files are read, so that no read waits for a pipe
+or a device.
 
-The state directory must belong to our user with mode 0700 (threats: settings of another user,
-symlinks). Otherwise nothing is stored; there is no fallback.
+The state directory must belong to the current user and have mode 0700 (threats: settings of another
+user, symlinks). Otherwise nothing is stored; there is no fallback.
 """
 
 import os
@@ -24,8 +25,8 @@ NOT_PRIVATE_TEXT = "{path} is not your own folder, closed to others (chmod 700)"
 
 
 def ensure_private_dir(path: str) -> bool:
-    """Create `path`, a folder in the state directory, if necessary. Return whether both belong to
-    us and only we may enter them.
+    """Create `path`, a folder in the state directory, if necessary. Return whether both folders
+    belong to the current user and are accessible only to that user.
     """
     try:
         for folder in (os.path.dirname(path), path):
@@ -50,7 +51,9 @@ _warned_dirs: set[str] = set()
 
 
 def ensure_usable_dir(path: str) -> bool:
-    """Like `ensure_private_dir`, with one line on stderr if nothing can be stored there."""
+    """Do the same as `ensure_private_dir`, and print one line on stderr if nothing can be stored
+    there.
+    """
     if ensure_private_dir(path):
         return True
     _warn_once(path)
@@ -99,10 +102,9 @@ def explain_unusable_dir(path: str) -> str:
 
 
 def find_unusable_dir(path: str) -> tuple[str, OSError | None]:
-    """Return the folder that has to be changed (`path` or the state directory above it), and the
-    error.
+    """Return the folder that must be changed (`path` or the state directory), and the error.
 
-    The error is why the folder cannot be created. It is None if the folder exists, but is not
+    The error explains why the folder cannot be created. It is None if the folder exists but is not
     private.
     """
     for folder in (os.path.dirname(path), path):
@@ -119,7 +121,7 @@ def find_unusable_dir(path: str) -> tuple[str, OSError | None]:
 
 
 def open_new_file(path: str, mode: int = 0o600) -> int:
-    """Return a descriptor to write a new file. Raise OSError, also if the name exists."""
+    """Return a descriptor for writing a new file. Raise OSError, for example if the name exists."""
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
 
 
@@ -133,7 +135,7 @@ def write_all(descriptor: int, data: bytes) -> None:
 def write_new_file(path: str, write_content: Callable[[int], None], mode: int = 0o600) -> None:
     """Create a file and call `write_content` with its descriptor. If that fails, remove the file.
 
-    Raise OSError, and whatever `write_content` raises.
+    Raise OSError, and any error that `write_content` raises.
     """
     descriptor = open_new_file(path, mode)
     try:
@@ -151,7 +153,7 @@ def replace_file(path: str, write_content: Callable[[int], None], mode: int = 0o
     complete.
     """
     temporary = f"{path}.{os.getpid()}.tmp"
-    remove_file(temporary)  # a killed process with the same id may have left one
+    remove_file(temporary)  # a killed process with the same id may have left this file
     write_new_file(temporary, write_content, mode)
     try:
         os.replace(temporary, path)
@@ -161,8 +163,8 @@ def replace_file(path: str, write_content: Callable[[int], None], mode: int = 0o
 
 
 def overwrite_file(path: str, data: bytes) -> None:
-    """Overwrite a file in place, without a new file. A reader may see a part of the new content
-    meanwhile.
+    """Overwrite a file in place, without creating a new file. A reader may see part of the new
+    content.
     """
     descriptor = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
@@ -260,9 +262,10 @@ def write_state_file(directory: str, name: str, data: bytes) -> bool:
 
 
 def select_spill_file_opener(max_line_bytes: int) -> "OpenSpillFile":
-    """Return what opens a file without a name for a long line that may never end, or None.
+    """Return a function that opens an unnamed file for a long line that may never end, or None.
 
-    A user who raised the limit has the memory for such lines, and would wait for the disk.
+    A user who raised the limit has the memory for such lines, and would otherwise wait for the
+    disk.
     """
     if max_line_bytes > MAX_LINE_BYTES:
         return BytesIO

@@ -1,4 +1,6 @@
-"""A user's own vendors: the profiles beside config.toml. A profile is read when its vendor is used."""
+"""Registers the profiles of a user, which are beside config.toml. A profile is loaded when its
+vendor is used.
+"""
 
 import os
 from collections.abc import Mapping
@@ -13,7 +15,7 @@ from shim.state.config import ShimSettings, get_config_dir
 
 BUNDLED_VENDORS = dict(adapters.VENDORS)
 FOLDER_NAME = "vendors"
-MAX_PROFILES = 200  # in the folder; no one has so many agents
+MAX_PROFILES = 200  # profiles in the folder
 
 
 def load_adapters_and_errors() -> tuple[dict[str, Adapter], dict[str, FrontendError]]:
@@ -26,7 +28,7 @@ def load_adapters_and_errors() -> tuple[dict[str, Adapter], dict[str, FrontendEr
         except FrontendError as error:
             errors[name] = error
         except Exception as error:
-            # a user's class may raise anything, and other vendors must not suffer
+            # A user's class may raise any error. The other vendors must still be loaded.
             errors[name] = FrontendError(
                 f"{location}: its class cannot be imported: {type(error).__name__}: {error}"
             )
@@ -34,7 +36,7 @@ def load_adapters_and_errors() -> tuple[dict[str, Adapter], dict[str, FrontendEr
 
 
 def load_valid_adapters() -> dict[str, Adapter]:
-    """Return every readable vendor by name. Others are left out, with a line on stderr."""
+    """Return every readable vendor by name. For each other vendor, print a line on stderr."""
     adapters_by_name, errors = load_adapters_and_errors()
     for error in errors.values():
         warn(escape_control_chars(f"{error}\n"))
@@ -58,7 +60,7 @@ def get_user_profile_folder(
 def check_vendor_names_in_settings(settings: ShimSettings) -> None:
     """Raise FrontendError for an unknown vendor in the settings file."""
     for name in settings.vendor:
-        # which only a flag or a variable may name
+        # Only a flag or a variable may choose a replay.
         if name not in adapters.VENDORS and not name.startswith("replay"):
             raise settings.create_invalid_value_error(("vendor",), adapters.VENDORS, name)
     for name in settings.vendors:
@@ -69,11 +71,11 @@ def check_vendor_names_in_settings(settings: ShimSettings) -> None:
 def register_user_profiles(
     environment: Mapping[str, str], settings_path: str | None = None
 ) -> None:
-    """Add the profiles of the folder `vendors` beside config.toml to the table. `settings_path` is
-    another settings file.
+    """Add the profiles in the folder `vendors` beside config.toml to the table of vendors.
+    `settings_path` is the path of another settings file.
 
-    A user's profile takes precedence over a bundled vendor of its name. A file whose name cannot be
-    a vendor's is ignored.
+    A user's profile takes precedence over a bundled vendor with the same name. A file whose name is
+    not a valid vendor name is ignored.
     """
     directory = get_user_profile_folder(environment, settings_path)
     try:

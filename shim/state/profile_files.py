@@ -1,7 +1,7 @@
-"""Loads profiles from the disk, and stores the parsed table, because parsing TOML takes longer than
-all other steps.
+"""Loads profiles from disk. The parsed table is cached, because parsing TOML takes longer than all
+other steps.
 
-The parsed table is stored as JSON in the state directory, with the path, time and size of its file.
+The cache is JSON in the state directory, with the path, time and size of the profile.
 """
 
 import os
@@ -30,8 +30,9 @@ from shim.state.files import open_regular_file, read_state_file, write_state_fil
 if TYPE_CHECKING:
     from shim.profiles.compile.rules import ProfileRuleMatchObserver
 
-MAX_NAME_CHARS = 200  # of a file's name; no system has fewer than 255
-MAX_CACHE_BYTES = 4 * MAX_PROFILE_BYTES  # of a table as JSON, where a character may take six bytes
+MAX_NAME_CHARS = 200  # every system allows at least 255
+# A character of a profile may take up to six bytes as JSON.
+MAX_CACHE_BYTES = 4 * MAX_PROFILE_BYTES
 
 
 def load_adapter_from_profile(
@@ -40,11 +41,11 @@ def load_adapter_from_profile(
     environment: Mapping[str, str],
     trace: "ProfileRuleMatchObserver | None" = None,
 ) -> Adapter:
-    """Return the adapter of a profile. A user's profile has an absolute path, a bundled one the name
-    of its file.
+    """Return the adapter of a profile. The location of a user's profile is an absolute path, that
+    of a bundled profile a file name.
 
-    Warn on stderr about the keys of a user's profile that no bundled profile uses. With a `trace`
-    the caller reports these keys (`list_unused_key_warnings`).
+    Print a warning on stderr for each key of a user's profile that no bundled profile uses. With a
+    `trace`, the caller reports these keys (`list_unused_key_warnings`).
     """
     read: dict[str, ProfileFile] = {}
 
@@ -60,11 +61,11 @@ def load_adapter_from_profile(
     return described
 
 
-_warned: set[tuple[str, str]] = set()  # path of a profile, name of a key
+_warned: set[tuple[str, str]] = set()  # (path of a profile, name of a key)
 
 
 def _warn_of_unused_keys(file: ProfileFile) -> None:
-    """Write one line to stderr for each key, once in the life of this process."""
+    """Print one line on stderr for each key, only once per process."""
     from shim.profiles.schema.unused_keys import build_unused_key_warnings
 
     for name, warning in build_unused_key_warnings(file.table, file.source).items():
@@ -83,7 +84,7 @@ def list_unused_key_warnings(location: str, environment: Mapping[str, str]) -> l
     return list(build_unused_key_warnings(file.table, file.source).values())
 
 
-# file name → bundled profile; empty until `load_bundled_profiles` is called
+# file name → bundled profile; empty until `preload_bundled_profiles` is called
 _bundled_profiles: dict[str, ProfileFile] = {}
 
 
@@ -122,9 +123,9 @@ def _load_file(location: str, environment: Mapping[str, str]) -> ProfileFile:
 
 
 def _load_table(path: str, key: str, environment: Mapping[str, str]) -> Mapping[str, Any]:
-    """Return the table of a file, which is parsed once. The stored table names its file."""
+    """Return the table of a file. It is parsed only once and then read from the cache."""
     directory = os.path.join(get_state_dir(environment), "profiles")
-    # Two paths with the same end share a place, so the remembered table names its path.
+    # Two paths with the same end have the same file, so the file contains a key of the path.
     name = f"{path.encode('utf-8', 'surrogateescape').hex()[-MAX_NAME_CHARS:]}.json"
     cached_bytes = read_state_file(directory, name, MAX_CACHE_BYTES)
     if cached_bytes is not None:
@@ -146,8 +147,8 @@ def _load_table(path: str, key: str, environment: Mapping[str, str]) -> Mapping[
         encoded = json.dumps({"key": key, "table": table}).encode()
     except (TypeError, RecursionError):
         return table
-    # What JSON cannot say (a date, nan, a long number) is wrong in a profile, and must be refused a
-    # second time too.
+    # A value that JSON does not have (a date, nan, a long number) is an error in a profile. It is not
+    # cached, so that it is an error at the next load too.
     if json.loads(encoded)["table"] == table:
         write_state_file(directory, name, encoded)
     return table
@@ -162,15 +163,15 @@ class _DefaultJsonContext:
 
 
 def _parse_json(data: bytes) -> object:
-    """Parse JSON like `json.loads`, with the same scanner. A child would wait 3 ms for the import
-    of `json`, which imports `re`.
+    """Parse JSON like `json.loads`, with the same scanner. Importing `json`, which imports `re`,
+    would delay the child by 3 ms.
 
     Raise ValueError if it is not JSON.
     """
     text = data.decode("utf-8")
     try:
         scanner: Any = import_module("_json")
-    except ImportError:  # another Python than CPython
+    except ImportError:  # a Python other than CPython
         import json
 
         return json.loads(text)
@@ -189,7 +190,7 @@ def _read_profile(path: str) -> bytes:
 
 
 def _create_importer(directory: str) -> Callable[[str], ModuleType]:
-    """Return an importer of modules from the folder of the profiles. No search path is used."""
+    """Return an importer for modules in the folder of the profiles. It does not use a search path."""
 
     def load_module(name: str) -> ModuleType:
         from importlib.util import module_from_spec, spec_from_file_location

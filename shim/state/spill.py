@@ -1,8 +1,8 @@
-"""Texts that are too large for a line: `spill/<session>/<n>-<8 hex>.txt` in the state directory
-(surface page).
+"""Stores texts that are too large for a line: `spill/<session>/<n>-<8 hex>.txt` in the state
+directory.
 
-No file name contains a vendor's text. Old files, and the oldest beyond a total size, are removed
-when the next file is written.
+File names never contain a text of a vendor. When a file is written, old files are removed, and then
+the oldest ones beyond a total size.
 """
 
 import os
@@ -43,7 +43,9 @@ class LargeTextFolder:
         return None
 
     def create_private_subfolder(self) -> str | None:
-        """Create a folder that only we may enter (None: impossible). It is removed like old files."""
+        """Create a folder that only the current user can access. Return None if that is impossible.
+        The folder is removed like old files.
+        """
         if not ensure_private_dir(self._root_dir):
             return None
         _remove_old_folders(self._root_dir, MAX_TOTAL_BYTES, current_dir=self._session_dir)
@@ -55,7 +57,7 @@ class LargeTextFolder:
 
 
 def _remove_old_folders(root: str, max_bytes: int, current_dir: str) -> None:
-    """Remove the folders that are too old, then the oldest until the rest fits."""
+    """Remove the folders that are too old, then the oldest ones until the rest fits."""
     folders = [
         (changed_at_s, path, _measure_folder(path))
         for changed_at_s, path in list_modification_times_and_paths(root)

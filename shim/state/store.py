@@ -1,8 +1,7 @@
-"""The sessions: the vendor's session for each session id of Claude. There is one small file for
-each.
+"""Stores sessions: the vendor's session for each session id of Claude, in one small file each.
 
-A vendor has ids of its own, and a frontend may choose ids, too. A file is written at the end of a
-turn, and read when the session is resumed (surface page, State).
+A vendor has its own ids, and a frontend may choose ids too. A file is written at the end of a turn,
+and read when the session is resumed.
 """
 
 import os
@@ -42,10 +41,11 @@ _SUFFIX = ".json"
 class StoredSession(NamedTuple):
     """A session: its vendor, the vendor's own id, the working directory and the model.
 
-    `vendor_session` is "" if the vendor has stored nothing yet; the session is then resumed as a
-    new one. `used` is the usage of the vendor's session, if the vendor counts that instead of each
-    turn. `created` and `updated` are seconds since 1970; `updated` is 0 before it is stored.
-    `shown` is Claude's id as the frontend spelled it, or "" if it is in lower case.
+    `vendor_session` is "" if the vendor has stored nothing yet; then the session is resumed as a
+    new one. `used` is the usage of the vendor's session, if the vendor reports that instead of the
+    usage of each turn. `created` and `updated` are seconds since 1970; `updated` is 0 before the
+    session is stored. `shown` is Claude's id as the frontend spelled it, or "" if it is in lower
+    case.
     """
 
     vendor: str
@@ -64,7 +64,7 @@ class StoredSession(NamedTuple):
 
 
 def find_session(session_id: str, environment: Mapping[str, str]) -> StoredSession | None:
-    """Return the session of Claude's id, or None if the shim did not create it."""
+    """Return the session with Claude's id, or None if the shim did not create it."""
     canonical_id = canonicalize_uuid(session_id)
     if canonical_id is None:
         return None
@@ -83,7 +83,7 @@ def find_last_session(
 
 
 def list_sessions(environment: Mapping[str, str]) -> Iterator[tuple[str, StoredSession]]:
-    """Return Claude's ids and the stored sessions, the last used first."""
+    """Return Claude's ids and the stored sessions, most recently used first."""
     for name, data in read_newest_state_files(
         _get_sessions_dir(environment), _SUFFIX, MAX_SESSIONS, MAX_RECORD_BYTES
     ):
@@ -101,10 +101,10 @@ def remove_session(session_id: str, environment: Mapping[str, str]) -> bool:
 
 
 def store_session(session_id: str, session: StoredSession, environment: Mapping[str, str]) -> bool:
-    """Store a session. Return False if it cannot be stored, or if the vendor's id must not become
-    an argument.
+    """Store a session. Return False if it cannot be stored, or if the vendor's id is not safe as an
+    argument.
 
-    The time of its creation does not change.
+    The creation time does not change.
     """
     canonical_id = canonicalize_uuid(session_id)
     if canonical_id is None or not _is_storable(session.vendor_session):

@@ -1,8 +1,8 @@
-"""Stores what is known of the versions of vendors' programs, in one small file for each.
+"""Stores the versions of vendors' programs, each in a small file.
 
-One folder has the version that a program printed, until the program's file changes. Another folder
-has the versions that ran a denied call, until `shim doctor` is run. Both are read before a child is
-started, so this module imports nothing that a turn does not need.
+One folder has the version that a program printed; it is valid until the program's file changes.
+Another folder has the versions that ran a denied call; they are stored until `shim doctor` is run.
+Both are read before a child is started, so this module imports only what a turn needs anyway.
 """
 
 import os
@@ -22,10 +22,11 @@ from shim.state.files import (
 )
 
 VERSIONS_FOLDER = "versions"
-MAX_VERSIONS = 200  # programs whose version is stored; the oldest files are removed
-MAX_VERSION_BYTES = 64 * 1024  # a key contains the words of a launcher and a pattern of a profile
+MAX_VERSIONS = 200  # stored programs; the oldest files are removed
+# A file contains the command prefix and a pattern of the profile.
+MAX_VERSION_BYTES = 64 * 1024
 PROMISES_FOLDER = "promises"
-MAX_PROMISE_BYTES = 4096  # a name of a tool has 200 characters at most
+MAX_PROMISE_BYTES = 4096  # the name of a tool has at most 200 characters
 MAX_FILE_NAME_CHARS = 100
 MAX_TOOL_CHARS = 200
 _FILE_NAME_CHARS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.+_-")
@@ -83,7 +84,7 @@ def _build_version_file_name(key: str) -> str:
 
 
 def _build_key(version_probe: VersionProbe, command: Sequence[str]) -> str:
-    """Return what identifies the command, its arguments and, after the last NUL, the state of the
+    """Return a key of the command, its arguments and, after the last NUL, the state of the
     program's file.
 
     Return "" if the program does not exist.
@@ -96,7 +97,7 @@ def _build_key(version_probe: VersionProbe, command: Sequence[str]) -> str:
     command_line = "\0".join(
         (*command[:-1], os.path.realpath(program), *version_probe.args, version_probe.regex)
     ).replace("\n", " ")
-    # The time of the last change of the entry tells a program that was copied here with the time of
+    # The change time of the entry reveals a program that was copied here with the modification time of
     # another file.
     return f"{command_line}\0{status.st_mtime_ns} {status.st_ctime_ns} {status.st_size}"
 
