@@ -1,4 +1,4 @@
-"""Formats a call that changes a file as a unified diff: lines that begin with `@@`, `+`, `-` or a
+"""Formats a call that changes a file as a unified diff: lines that start with `@@`, `+`, `-` or a
 space.
 """
 
@@ -8,11 +8,11 @@ from typing import Any
 
 from shim.core.reading.values import as_list, as_str
 
-# difflib takes quadratic time; a longer change is shown as all old lines, then all new ones.
+# difflib takes quadratic time. A longer change is shown as all old lines, then all new lines.
 MAX_COMPARED_LINES = 2000
 CONTEXT_LINES = 3
-FULL_CONTEXT_LINES = 1_000_000  # all unchanged lines are shown, as a permission prompt needs them
-MAX_EDITS = 200  # of one call; no person reads more
+FULL_CONTEXT_LINES = 1_000_000  # shows all unchanged lines, for permission prompts
+MAX_EDITS = 200  # per call; a person does not read more
 _EDIT_FIELDS = frozenset(("old_string", "new_string"))
 
 

@@ -7,10 +7,10 @@ from shim.core.reading.values import as_dict
 from shim.story.diff import CONTEXT_LINES, FULL_CONTEXT_LINES, build_tool_call_diff
 from shim.story.events import SessionStep
 
-DiffSign = Literal[" ", "+", "-", "@"]  # a line that stays, is new, is gone; a place in the file
+DiffSign = Literal[" ", "+", "-", "@"]  # unchanged, added or removed line; position in the file
 
 _EDIT_TOOLS = ("Edit", "MultiEdit", "Write", "NotebookEdit")
-_NEW_FILE_HUNK = "@@ -0,0 +1,"  # adds nothing to the lines of a new file
+_NEW_FILE_HUNK = "@@ -0,0 +1,"  # the hunk header of a new file, which is not shown
 _LINE_SIGNS: dict[str, DiffSign] = {" ": " ", "+": "+", "-": "-"}
 
 
@@ -42,8 +42,8 @@ def _list_patch_lines(extra: Mapping[str, Any]) -> Iterator[DiffLine]:
 
 
 def _list_argument_diff_lines(step: SessionStep, extra: Mapping[str, Any]) -> Iterator[DiffLine]:
-    """Return the change that the arguments describe. Positions in the file may be unknown; a gap
-    separates two edits.
+    """Return the change that the arguments describe. A gap separates two edits, because their
+    positions in the file may be unknown.
     """
     context_lines = CONTEXT_LINES
     if step.kind == "question":

@@ -1,4 +1,4 @@
-"""The steps of a session, their changes and their totals. Pure."""
+"""The steps of a session, their changes and their totals. Does no I/O."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ StepKind = Literal[
     "start", "prompt", "thinking", "text", "call", "question", "answer", "note", "error", "result"
 ]
 
-MAX_STREAMED_CHARS = 16 * 1024 * 1024  # of a streamed text, which is stored until its end
+MAX_STREAMED_CHARS = 16 * 1024 * 1024  # a streamed text is stored until its end
 TOKEN_FIELDS = (
     "input_tokens",
     "output_tokens",
@@ -31,25 +31,25 @@ MAIN_ARGUMENTS = (
     "prompt",
     "skill",
 )
-# the sign of an entry of a list of tasks, by its status
+# Status of a todo → its sign.
 TODO_SIGNS = {"completed": "☑", "in_progress": "▸", "pending": "☐"}
-MAX_QUESTIONS = 20  # of one call; the real claude asks at most four
-MAX_OPTIONS = 50  # of one question
-# characters that two texts must share at their beginnings to count as one that was cut or blanked
+MAX_QUESTIONS = 20  # per call; the real claude asks at most four
+MAX_OPTIONS = 50  # per question
+# Two texts that share so many first characters count as one text that was cut or redacted.
 MIN_SHARED_CHARS = 20
 
 
 @dataclass(slots=True)
 class SessionStep:
-    """One step of a session. `at` and `until` are seconds since the beginning; `until` is None
-    while the step is open.
+    """One step of a session. `at` and `until` are seconds since the start; `until` is None while
+    the step is open.
 
-    A call has a name, its input, and after its result the output and the outcome: `ok`, `failed`,
-    `denied`, `unanswered`. `extra` is Claude's addition to a result (the patch of an edit). `facts`
-    are the fields of the event that a start, a note, a prompt, an answer, an error or a result came
-    from; the `name` of a note is its kind. Thinking without text was hidden by the vendor. `parent`
-    is the call that a subagent runs for. A result has `since`, the time when its turn was requested
-    or began by itself, and `cost`, the cost of this turn in dollars.
+    A call has a name and its input. After its result it has the output and the outcome: `ok`,
+    `failed`, `denied`, `unanswered`. `extra` is Claude's addition to a result (the patch of an
+    edit). `facts` are the fields of the event that a start, a note, a prompt, an answer, an error
+    or a result was created from; the `name` of a note is its kind. Thinking without text was hidden
+    by the vendor. `parent` is the call that a subagent runs for. A result has `since`, the time
+    when its turn was requested or started by itself, and `cost`, the cost of this turn in dollars.
     """
 
     number: int
@@ -82,7 +82,7 @@ class SessionStep:
 
 
 class SessionStepChange(NamedTuple):
-    """A change of a step: it begins, it grows by a fragment of text, or it ends."""
+    """A change of a step: its start, an added fragment of text, or its end."""
 
     phase: Literal["begin", "more", "end"]
     step: SessionStep
@@ -151,8 +151,8 @@ class StreamedContentBlock:
 
 
 def is_same_block_text(streamed_text: str, full_text: str) -> bool:
-    """Return whether a complete block is the one that was streamed, although one of them may have
-    been cut or redacted.
+    """Return whether a complete block is the streamed block, even if one of them was cut or
+    redacted.
     """
     if full_text.startswith(streamed_text) or streamed_text.startswith(full_text):
         return True
@@ -163,8 +163,8 @@ def is_same_block_text(streamed_text: str, full_text: str) -> bool:
 
 
 def has_only_question_texts_and_options(tool_input: Mapping[str, Any]) -> bool:
-    """Return whether the arguments of AskUserQuestion contain only the texts and the options of its
-    questions.
+    """Return whether the arguments of AskUserQuestion contain only texts of questions and their
+    options.
     """
     questions = tool_input.get("questions")
     if (
@@ -206,12 +206,12 @@ def _has_only_texts(value: object, allowed_names: tuple[str, ...]) -> bool:
 
 
 def find_vendor_name(event: Mapping[str, Any]) -> str:
-    """Return the vendor that an init or a result names, or "". A real claude names none."""
+    """Return the vendor in an init or a result, or "". A real claude names no vendor."""
     return str(as_dict(event.get("shim")).get("vendor") or "")
 
 
 def format_model_name(model: object) -> str:
-    """Return a model's name, or "" for the word in an init that came before the model was known."""
+    """Return the name of a model, or "" for the placeholder in an init before the model is known."""
     if model in (None, "unknown"):
         return ""
     return str(model)

@@ -1,5 +1,5 @@
-"""Formats times, tokens, costs and values, in the same way for a terminal, a table, a page and a
-pull request. Pure.
+"""Formats times, tokens, costs and values in the same way for a terminal, a table, a page and a
+pull request. Does no I/O.
 """
 
 from collections.abc import Iterator, Mapping
@@ -7,7 +7,7 @@ from typing import Any
 
 from shim.story.events import TODO_SIGNS, TOKEN_FIELDS
 
-MAX_DEPTH = 8  # levels of values in values; deeper ones are not told
+MAX_DEPTH = 8  # nested levels; deeper values are not shown
 LITERAL_TEXTS = {True: "true", False: "false", None: "none"}
 
 

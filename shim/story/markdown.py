@@ -1,8 +1,8 @@
-"""Parses a model's Markdown with markdown-it: into safe tokens, and into a tree of elements for a
+"""Parses a model's Markdown with markdown-it, into safe tokens and into a tree of elements for a
 page.
 
-HTML, entities and references stay text. A link that does not lead to the web is text; an image
-becomes a link to it. Text that the parser makes of escapes and addresses is made printable, too
+HTML, entities and references remain text. A link that does not lead to the web is text; an image
+becomes a link to it. Text that the parser creates from escapes and addresses is made printable, too
 (threats: terminal, HTML in exports).
 """
 

@@ -1,7 +1,7 @@
-"""The steps of a session as a person reads it: prompts, texts, calls and results, and where the
-time went.
+"""The steps of a session as a person reads it: prompts, texts, calls and results, and the time of
+each activity.
 
-The tracker takes Claude's events with their times. It returns how each step begins, grows and ends,
+The tracker takes Claude's events with their times. It returns how each step starts, grows and ends,
 so that the same renderer draws a live run and a recording. It stores only open steps and totals.
 """
 
@@ -42,11 +42,12 @@ __all__ = [
 ]
 
 MAX_COST_USD = 1e9  # a larger number is not a price
-MAX_OPEN_CALLS = 10_000  # whose results may still come
-# that are streamed at the same time; and of one reply, that wait for their line
+MAX_OPEN_CALLS = 10_000  # calls whose results may still come
+# The maximum number of blocks that are streamed at the same time, and of blocks of one reply that
+# wait for their line.
 MAX_OPEN_BLOCKS = 1000
 
-# Internal events of claude that mean nothing to a reader.
+# Internal events of claude that are not shown to a reader.
 _IGNORED_EVENTS = frozenset(
     (
         "background_tasks_changed",
@@ -66,9 +67,9 @@ _SETTING_REQUESTS = ("interrupt", "set_model", "set_permission_mode")
 
 
 class SessionStepTracker:
-    """Turns events, in the order of their times, into changes of steps.
+    """Converts events, in the order of their times, to changes of steps.
 
-    A turn begins with a prompt, or by itself after a result. A prompt during a turn belongs to that
+    A turn starts with a prompt, or by itself after a result. A prompt during a turn belongs to that
     turn.
     """
 
@@ -81,15 +82,15 @@ class SessionStepTracker:
         self._step_count = 0
         self._turn_number = 0
         self._queued_prompts = 0  # prompts that came during a turn
-        self._turn_requested_s: float | None = None  # when the current or next turn was asked for
+        self._turn_requested_s: float | None = None  # when the current or next turn was requested
         self._open_calls: dict[str, SessionStep] = {}
-        # calls of this turn; its result may say that they were denied
+        # failed calls of this turn; its result may report them as denied
         self._failed_calls: dict[str, SessionStep] = {}
         self._pending_prompts: dict[str, SessionStep] = {}
-        self._open_blocks: dict[str, StreamedContentBlock] = {}  # by agent: each has one open block
-        # by agent: streamed blocks whose whole line has not come
+        self._open_blocks: dict[str, StreamedContentBlock] = {}  # the open block of each agent
+        # agent → streamed blocks whose complete line has not come
         self._streamed_blocks: dict[str, list[tuple[str, str]]] = {}
-        # The conversation, the cost of earlier conversations, the cost of this one.
+        # (id of the conversation, cost of earlier conversations, cost of this conversation)
         self._costs: tuple[str, float, float] = "", 0.0, 0.0
 
     # -- the inputs --------------------------------------------------------------------------------
@@ -384,7 +385,7 @@ class SessionStepTracker:
                 totals.add_call_outcome("denied")
         self._failed_calls.clear()
         cost = line.get("total_cost_usd")
-        if isinstance(cost, int | float) and 0 <= cost < MAX_COST_USD:  # of the conversation so far
+        if isinstance(cost, int | float) and 0 <= cost < MAX_COST_USD:  # cumulative cost
             cost_session_id, earlier_cost, session_cost = self._costs
             if cost_session_id != (session_id := str(line.get("session_id"))):
                 earlier_cost = earlier_cost + session_cost
@@ -526,7 +527,7 @@ class SessionStepTracker:
     # -- time --------------------------------------------------------------------------------------
 
     def _advance_time(self, time_s: float) -> float:
-        """Set the time, which never goes back."""
+        """Set the time, which never decreases."""
         self._time_s = self.totals.duration_s = max(time_s, self._time_s)
         return self._time_s
 
@@ -543,7 +544,7 @@ class SessionStepTracker:
             self._start_turn(time_s)
 
     def _update_activity(self, time_s: float) -> None:
-        """Set the activity after a prompt or a call began or ended."""
+        """Set the activity after the start or the end of a prompt or a call."""
         if self.timeline.activity != "idle":
             self.timeline.switch_activity(
                 time_s,

@@ -7,7 +7,7 @@ from typing import Any
 from shim.story.events import SessionStep, format_content_text
 from shim.story.formatting import format_single_line_value
 
-MAX_FIELDS_CHARS = 300  # of a note without a sentence
+MAX_FIELDS_CHARS = 300  # for a note without a sentence
 
 _ID_FIELDS = frozenset(
     ("type", "subtype", "uuid", "session_id", "kind", "request_id", "parent_tool_use_id")
@@ -129,7 +129,7 @@ def _describe_resolved_prompt(fields: EventFields) -> str:
 
 
 _NOTE_DESCRIBERS: dict[str, Callable[[EventFields], str]] = {
-    # the recorder's
+    # Notes of the recorder.
     "caught": lambda fields: f"the drop-in got {fields['signal']}",
     "limit": _describe_recording_limit,
     "passed_over": lambda fields: (
@@ -149,11 +149,11 @@ _NOTE_DESCRIBERS: dict[str, Callable[[EventFields], str]] = {
     "unknown_event": lambda fields: (
         f"not understood: {fields['event']} {fields.get('count') or ''}".rstrip()
     ),
-    # of a host
+    # Notes of the host of a background session.
     "driver": lambda fields: f"{fields['client'] or 'nobody'} drives",
     "settled": _describe_resolved_prompt,
     "unanswered": lambda fields: "a message was not answered: the session ended before its turn",
-    # claude's
+    # Notes of claude.
     "api_retry": _describe_retry,
     "compact_boundary": _describe_compaction,
     "hook_response": _describe_hook_failure,

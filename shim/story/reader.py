@@ -1,4 +1,4 @@
-"""Reads recordings from files, and turns them into steps: from the frontend's output, or from the
+"""Reads recordings from files and converts them to steps, from the frontend's output or from the
 child's.
 """
 
@@ -31,13 +31,13 @@ from shim.state.files import open_regular_file
 from shim.story.model import SessionStepChange, SessionStepTracker
 
 CHUNK_BYTES = 256 * 1024
-MAX_PROMPT_BYTES = 1024 * 1024  # of a prompt on stdin; no person reads more
-# of a line in pieces: 16 times the drop-in's longest line for an SDK
+MAX_PROMPT_BYTES = 1024 * 1024  # of a prompt from stdin; a person does not read more
+# A line may be recorded in pieces. The limit is 16 times the drop-in's longest line for an SDK.
 MAX_LINE_BYTES = 16 * 1024 * 1024
 TOO_LONG_PHRASE = "could not be read, being too long"
-_SIGNAL_NAME = re.compile(r"SIG[A-Z0-9]{1,16}\Z|signal \d{1,4}\Z")  # a name of a signal as recorded
+_SIGNAL_NAME = re.compile(r"SIG[A-Z0-9]{1,16}\Z|signal \d{1,4}\Z")  # the recorded name of a signal
 CAUGHT_SIGINT = {"kind": "caught", "signal": "SIGINT"}  # the note of an interrupt
-MAX_TRANSLATED_LINE_BYTES = 1_000_000  # of a line that is translated anew, as for an SDK
+MAX_TRANSLATED_LINE_BYTES = 1_000_000  # of a line that is translated again, as for an SDK
 
 
 @dataclass
@@ -48,12 +48,12 @@ class RecordingReadBudget:
 
 
 class Recording:
-    """A recording in a file, read once. Raise RecordingError if it cannot be read or is not a
-    recording.
+    """A recording in a file, which is read once. Raise RecordingError if it cannot be read or is
+    not a recording.
 
-    `wait_for_more` is called at the end of the file. It waits for a recording that is still
-    written, and returns whether to read again. With a `budget`, the file ends where the budget is
-    used up.
+    `wait_for_more` is called at the end of the file. It waits for more data of a recording that is
+    still being written, and returns whether to continue. With a `budget`, reading stops when the
+    budget is used up.
     """
 
     def __init__(
@@ -133,10 +133,11 @@ def load_cast_header(path: str) -> RecordingHeader:
 
 
 class RecordedSessionStepReader:
-    """Turns the records of a recording into changes of steps.
+    """Converts the records of a recording to changes of steps.
 
     The source is the frontend's output if that is Claude's stream. Otherwise the child's output is
-    translated again. If no vendor here can translate it, the frontend's output is read as text.
+    translated again. If no vendor on this machine can translate it, the frontend's output is read
+    as text.
     """
 
     def __init__(self, header: RecordingHeader) -> None:
@@ -159,10 +160,10 @@ class RecordedSessionStepReader:
         self._is_translatable = False  # the output of some child can be translated
         self._stderr = HeadTailBuffer()
         self._time_s = 0.0
-        self._signalled_child: object = None  # the child that we sent a signal
-        # retold, and waits for the note of it
+        self._signalled_child: object = None  # the child that received a signal from the shim
+        # A translated result that waits for its note.
         self._pending_result: tuple[float, Mapping[str, Any]] | None = None
-        self._has_unnoted_result = False  # a result was told without its note
+        self._has_unnoted_result = False  # a result was returned without its note
 
     @property
     def skipped_line_count(self) -> int:
@@ -252,7 +253,7 @@ class RecordedSessionStepReader:
         return self.story.add_recorder_note(time_s, note)
 
     def _add_child_record(self, time_s: float, record: RecordingRecord) -> list[SessionStepChange]:
-        """Add a record of a child. Its result waits for the note with the outcome."""
+        """Add a record of a child. A result is held until the note with the outcome."""
         changes = []
         if record.code != "x":
             changes = self._flush_pending_result()
@@ -287,7 +288,7 @@ class RecordedSessionStepReader:
         return []
 
     def _flush_pending_result(self) -> list[SessionStepChange]:
-        """Add the waiting result without its note. Earlier versions recorded no note."""
+        """Add the held result without its note. Earlier versions recorded no note."""
         if self._pending_result is None:
             return []
         (time_s, event), self._pending_result, self._has_unnoted_result = (
@@ -353,11 +354,11 @@ class RecordedSessionStepReader:
         return lines
 
     def _open_child_stream(self, child_vendor: object) -> ChildStream | None:
-        """Open the translation of the next child's output, in the same conversation as the last
+        """Open the translation of the next child's output, in the same conversation as the previous
         one.
 
-        `child_vendor` is the child's vendor if it is not the header's: in a fallback list a later
-        vendor may answer.
+        `child_vendor` is the child's vendor if it is not that of the header. In a fallback list a
+        later vendor may answer.
         """
         vendor = child_vendor if isinstance(child_vendor, str) else self._header.vendor
         try:

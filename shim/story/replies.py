@@ -1,9 +1,8 @@
-"""The replies of the model in a recording, for traces: each with its blocks, its calls and its
-cost.
+"""The model's replies in a recording, for traces: each with its blocks, its calls and its cost.
 
-A SessionStepTracker returns blocks as they come. A SessionTrace sorts them into replies, and
-returns a reply when it has ended and all of its calls have results. A subagent has a queue of its
-own, named by the call that runs it; "" is the main queue.
+A SessionStepTracker returns blocks in the order of their arrival. A SessionTrace assigns them to
+replies, and returns a reply when it has ended and all of its calls have results. Each subagent has
+its own queue, named by the call that runs the subagent; "" is the main queue.
 """
 
 from collections import deque
@@ -17,20 +16,22 @@ from shim.core.reading.values import as_dict
 from shim.story.model import TOKEN_FIELDS, SessionStep, SessionStepChange, SessionStepTracker
 from shim.story.reader import RecordedSessionStepReader, Recording
 
-# items of a lane that wait for an earlier one, which is then returned unfinished
+# Items of an agent that wait for an earlier item. Beyond this number, that item is returned
+# unfinished.
 MAX_WAITING_ITEMS = 1000
-MAX_AGENTS = 1000  # nested agents of a session; further ones share the main lane
+MAX_AGENTS = 1000  # subagents per session; further ones share the main queue
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(slots=True)
 class ModelReply:
-    """One reply of the model. Times are seconds since the beginning: `at` is the request,
+    """One reply of the model. Times are seconds since the start: `at` is the request,
     `first_output_at` the first output, `until` the end. `parts` are its texts, thoughts and
     calls in order.
 
-    `streamed`: it came in fragments. `usage` has Claude's names; `has_final_usage`: all its output
-    tokens are known. `turn` counts the results of the session from 1. `number` counts the replies.
+    `streamed` is set if the reply came in fragments. `usage` has Claude's names; `has_final_usage`
+    is set if all its output tokens are known. `turn` counts the results of the session from 1.
+    `number` counts the replies.
     """
 
     number: int
@@ -57,7 +58,9 @@ class ModelReply:
 
     @property
     def final_token_counts(self) -> dict[str, int]:
-        """Return its tokens without a count that may be too low, or {} if there are none."""
+        """The token counts of the reply, without a count that may be too low, or {} if there are
+        none.
+        """
         reliable = {
             name: count
             for name, count in self.usage.items()
@@ -76,7 +79,9 @@ TraceItem = ModelReply | SessionStep
 
 
 class _AgentQueue:
-    """One agent's items in order. `waiting_since` is when it began to wait for the model."""
+    """The items of one agent in order. `waiting_since` is the time when it started to wait for the
+    model.
+    """
 
     def __init__(self, waiting_since: float) -> None:
         self.waiting_since = waiting_since
@@ -95,19 +100,19 @@ class _AgentQueue:
 
 
 class ModelReplyCollector:
-    """Sorts steps into replies. Its items are replies, and steps that belong to no reply."""
+    """Assigns steps to replies. Its items are replies, and steps that belong to no reply."""
 
     def __init__(self) -> None:
         self.reply_count = 0
         self.result_count = 0
-        self.init_fields: Mapping[str, Any] = {}  # of the session's first init
+        self.init_fields: Mapping[str, Any] = {}  # the fields of the session's first init
         self._queues: dict[str, _AgentQueue] = {}
 
     def pop_finished_items(
         self, *, include_unfinished: bool = False
     ) -> list[tuple[str, TraceItem]]:
-        """Remove and return the finished items, each with its queue: those of a queue in order,
-        subagents before their callers.
+        """Remove and return the finished items, each with its queue. Items of a queue keep their
+        order, and subagents come before their callers.
         """
         queues = reversed(self._queues.items())
         return [
@@ -115,7 +120,7 @@ class ModelReplyCollector:
         ]
 
     def add_message_line(self, time_s: float, line: Mapping[str, Any]) -> None:
-        """Read the facts about a reply from its line."""
+        """Read the metadata of a reply from its line."""
         event = get_stream_event(line)
         parent = get_parent_call_id(line)
         message = as_dict((event or line).get("message"))
@@ -136,7 +141,7 @@ class ModelReplyCollector:
             reply.until = max(time_s, reply.until)
 
     def _add_usage(self, reply: ModelReply, usage: Any, *, is_final: bool) -> None:
-        """Add the tokens of a reply. A line with lower numbers than the one before changes nothing."""
+        """Add the tokens of a reply. A line with lower numbers than the previous one is ignored."""
         if not isinstance(usage, Mapping):
             return
         for name in TOKEN_FIELDS:
@@ -254,7 +259,7 @@ class RecordingTraceReader:
         self._start_time = _parse_time(self.header.started)
 
     def read_trace_items(self) -> Iterator[tuple[str, TraceItem]]:
-        """Yield the items, each with its agent's queue; those of a queue in order."""
+        """Yield the items, each with its agent's queue. Items of a queue keep their order."""
         story_reader = RecordedSessionStepReader(self.header)
         story_reader.story = self.trace
         for record in self._recording.read_records():
@@ -265,9 +270,7 @@ class RecordingTraceReader:
 
     @property
     def is_incomplete(self) -> bool:
-        """Return whether the recording lacks its end or has unreadable lines. Known after the last
-        item.
-        """
+        """Whether the recording lacks its end or has unreadable lines. Valid after the last item."""
         if not self._recording.reader.has_end:
             return True
         return bool(self._recording.reader.skipped_lines)

@@ -1,22 +1,22 @@
-"""Where the time of a session went, in a limited number of equal parts. Pure."""
+"""Adds up the time of each activity of a session, in a limited number of equal parts. Does no I/O."""
 
 from typing import Literal, get_args
 
-# What the time was spent on: the model, a tool, a person's answer, nothing (between two turns).
+# The activities: the model, a tool, a person's answer, and nothing (between two turns).
 Activity = Literal["model", "tool", "person", "idle"]
 ACTIVITIES: tuple[Activity, ...] = get_args(Activity)
 
-MAX_BUCKETS = 1024  # more than a bar has columns, on any screen
-# seconds of the first buckets; a power of two, so that sums of widths are exact
+MAX_BUCKETS = 1024  # more than the columns of a bar on any screen
+# The initial width of a bucket in seconds. It is a power of two, so that sums of widths are exact.
 MIN_BUCKET_SECONDS = 1 / 1024
 
 
 class ActivityTimeline:
-    """Adds up the time of each activity. Times never go back.
+    """Adds up the time of each activity. Times never decrease.
 
-    Each moment is counted once: `seconds` and the buckets both add up to the whole time. When the
-    buckets are full, two neighbors become one of twice the width, so that nothing is left out of a
-    long session.
+    Each moment is counted once: `seconds` and the buckets both add up to the total time. When the
+    buckets are full, each two neighbors are merged into one of twice the width, so that a long
+    session fits.
     """
 
     def __init__(self) -> None:
@@ -24,7 +24,7 @@ class ActivityTimeline:
         self.activity: Activity = "idle"
         self._activity_start_s = 0.0
         self._bucket_seconds = MIN_BUCKET_SECONDS
-        self._buckets: list[list[float]] = []  # the seconds of each, in the order of SPENT
+        self._buckets: list[list[float]] = []  # in the order of ACTIVITIES
 
     def switch_activity(self, time_s: float, activity: Activity) -> None:
         """Count the time until `time_s`, in seconds since the beginning, and start `activity` then."""
@@ -61,7 +61,7 @@ class ActivityTimeline:
 
     def compute_activity_shares_by_column(self, column_count: int) -> list[tuple[float, ...]]:
         """Return the shares of each activity in `column_count` equal parts of the time, in the
-        order of SPENT. They add up to 1.
+        order of ACTIVITIES. They add up to 1.
 
         Return nothing for a session that took no time.
         """
@@ -81,6 +81,6 @@ class ActivityTimeline:
                     0.0,
                 ) / (end_s - start_s or 1.0)
                 for activity_index, seconds in enumerate(bucket):
-                    if seconds:  # most buckets have time of a single kind
+                    if seconds:  # most buckets have a single activity
                         sums[column][activity_index] += fraction * seconds
         return [tuple(share / (sum(column) or 1.0) for share in column) for column in sums]

@@ -1,10 +1,10 @@
 """`shim export --to atif`: the Agent Trajectory Interchange Format of Harbor, version 1.8.
 
 A step is a prompt, a reply of the model with its calls and their results, or a system message.
-Steps are written as they are read. Only the steps of subagents wait for the end, where the format
-has them. Data without a field is in `extra`. The tokens of a reply are left out if the stream does
-not report them (contract: they may be known only for the whole turn). `final_metrics` has those of
-the session.
+Steps are written as they are read. Only the steps of subagents wait for the end, because the format
+has them there. Data without a field of the format is in `extra`. The tokens of a reply are left out
+if the stream does not report them, because some vendors only report them for the complete turn.
+`final_metrics` has the tokens of the session.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,7 +19,7 @@ from shim.story.replies import ModelReply, RecordingTraceReader, TraceItem
 
 ATIF_VERSION = "ATIF-v1.8"
 MAX_WAITING_STEPS = 64  # steps that wait for the session's init, which names the agent
-MAX_DEPTH = 20  # levels of agents; a deeper one is attributed to the main agent
+MAX_DEPTH = 20  # levels of subagents; a deeper one counts as the main agent
 
 WriteFunction = Callable[[bytes], None]
 
@@ -58,8 +58,8 @@ class _AtifDocument:
         self._write = write
         self._redactor = redactor
         self._root = _AgentTrajectory("")
-        self._trajectories: dict[str, _AgentTrajectory] = {}  # by the call that it serves
-        self._owner_by_call: dict[str, str] = {}  # a call of a nested agent → that agent
+        self._trajectories: dict[str, _AgentTrajectory] = {}  # by the call
+        self._owner_by_call: dict[str, str] = {}  # a call of a subagent → that subagent
         self._agent_by_call: dict[str, str] = {}  # a call → the name of the agent that it starts
         self._waiting_lines: list[bytes] = []
         self._has_head = False
@@ -85,12 +85,12 @@ class _AtifDocument:
         self._write_children(self._root)
         self._write(b"}\n")
 
-    # -- where a step belongs ----------------------------------------------------------------------
+    # -- agents ------------------------------------------------------------------------------------
 
     def _attach_remaining(self) -> None:
-        """Put each nested trajectory into that of its caller, after everything was read.
+        """Attach each nested trajectory to that of its caller, after everything has been read.
 
-        A trajectory that began after the result of its call gets a step that names it.
+        If a trajectory started after the result of its call, a step is added that names it.
         """
         for name, trajectory in self._trajectories.items():
             if trajectory.parent is None:
@@ -107,8 +107,8 @@ class _AtifDocument:
                 self._add_step(parent, step | {"observation": {"results": [reference]}})
 
     def _can_nest(self, parent: _AgentTrajectory, child: _AgentTrajectory) -> bool:
-        """Return whether one trajectory may be nested in another: not in itself, whatever the ids
-        are, and not too deep.
+        """Return whether one trajectory may be nested in another one. It must not contain itself,
+        for any ids, and the nesting is limited.
         """
         depth = child.height
         ancestor = parent
@@ -169,7 +169,7 @@ class _AtifDocument:
             self._write(b"}")
         self._write(b"]" if parent.children else b"")
 
-    # -- what a step is ----------------------------------------------------------------------------
+    # -- steps -------------------------------------------------------------------------------------
 
     def _build_step(self, trajectory: _AgentTrajectory, item: TraceItem) -> dict[str, Any] | None:
         if isinstance(item, ModelReply):
@@ -185,7 +185,7 @@ class _AtifDocument:
             return timestamp | _build_failure_step(item.facts)
         if item.kind != "note":
             return None
-        if item.name == "user":  # in the user's name: an interrupt, or a nested agent's prompt
+        if item.name == "user":  # an interrupt, or the prompt of a subagent
             return timestamp | {"source": "user", "message": item.text}
         if item.name not in _EXPORTED_NOTES:
             return None
@@ -263,7 +263,7 @@ class _AtifDocument:
             return {}
         return {"timestamp": timestamp}
 
-    # -- what is said once -------------------------------------------------------------------------
+    # -- head --------------------------------------------------------------------------------------
 
     def _build_agent(self, name: str, *, tools: bool = False) -> dict[str, Any]:
         recording = self._recording

@@ -114,7 +114,7 @@ def _export_to_file(
         export(recording_path, functools.partial(write_all, file_descriptor), redact=redact)
 
     try:
-        (replace_file if force else write_new_file)(path, fill, 0o666)  # made to be shared
+        (replace_file if force else write_new_file)(path, fill, 0o666)  # to be shared
     except FileExistsError:
         raise FrontendError(
             f"{path} already exists", hint="choose another name, or --force to replace it"

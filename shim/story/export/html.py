@@ -1,8 +1,8 @@
-"""A session as one HTML page that needs no network, no server and nothing but a browser.
+"""A session as one HTML page that needs no network and no server.
 
-A template has the frame, the security policy, the style, the script, and the session as JSON. The
-script draws the session with text nodes only. Markdown is parsed here and becomes a tree of
-elements. The policy allows exactly this script and this style, by their hashes, and no loading.
+A template contains the frame, the security policy, the style, the script, and the session as JSON.
+The script draws the session with text nodes only. Markdown is parsed here and converted to a tree
+of elements. The policy allows exactly this script and this style, by their hashes, and no loading.
 """
 
 import base64
@@ -35,10 +35,10 @@ SCRIPT_FILES = (
     "outline.js",
     "page.js",
 )
-TIMELINE_COLUMNS = 368  # of two points each, where the page is as wide as it gets
-# the kinds of steps whose text is a model's
+TIMELINE_COLUMNS = 368  # two points each, at the maximum width of the page
+# Kinds of steps whose text comes from a model.
 MARKDOWN_KINDS = frozenset(("text", "thinking", "result"))
-MAX_TREE_BYTES = 2_000_000  # of all trees as JSON; later texts are drawn as they were written
+MAX_TREE_BYTES = 2_000_000  # all trees as JSON; later texts are not parsed as Markdown
 
 # Characters that would end the element of the data or begin another, or that end a line in old
 # scripts.
@@ -158,8 +158,8 @@ def render_html_page(title: str, data: Mapping[str, Any]) -> bytes:
 
 
 def render_template(path: str, **parts: object) -> str:
-    """Render a page from the template at `path`. Values are made printable and escaped, unless they
-    are Markup.
+    """Render a page from the template at `path`. Values are made printable and escaped, except
+    Markup.
     """
     folder, name = os.path.split(path)
     return _get_environment(folder).get_template(name).render(**parts) + "\n"

@@ -12,8 +12,8 @@ from shim.story.reader import TOO_LONG_PHRASE, RecordedSessionStepReader, Record
 
 
 class LoadedRecording(NamedTuple):
-    """A recording for an export. `source` is where the session came from, `notes` are remarks for
-    the reader of the export.
+    """A recording for an export. `source` describes the origin of the session, `notes` are remarks
+    for the reader of the export.
     """
 
     export: SessionExport
@@ -23,7 +23,7 @@ class LoadedRecording(NamedTuple):
 
 
 def load_recording(path: str, *, redact: bool) -> LoadedRecording:
-    """Load a recording, up to the point where it was cut off. Raise RecordingError if it cannot be
+    """Load a recording, up to the point where it is cut off. Raise RecordingError if it cannot be
     read.
     """
     recording = Recording(path)

@@ -24,7 +24,7 @@ from shim.story.formatting import (
 from shim.story.model import SessionTotals
 
 MAX_BODY_CHARS = 60_000  # a description on GitHub may have 65,536
-MAX_OUTPUT_CHARS = 4_000  # of one output or diff; the HTML export has more
+MAX_OUTPUT_CHARS = 4_000  # per output or diff; the HTML export has more
 MAX_CODE_CHARS = 60
 OUTCOME_SIGNS = {"ok": "✓", "failed": "✗", "denied": "⊘", "unanswered": "…", "": "…"}
 OMITTED_NOTE = "_… the rest of the session does not fit into a description; `shim export --to html` has all of it._\n"
@@ -253,7 +253,7 @@ def escape_markdown(text: str) -> str:
 
 
 def _separate_sign(sign: str) -> str:
-    """Return a sign separated from its neighbors, with which it would have a meaning, or "" for
+    """Return a sign that is separated from neighbors with which it would have a meaning, or "" for
     other signs.
     """
     return {
@@ -265,9 +265,9 @@ def _separate_sign(sign: str) -> str:
 
 
 def sanitize_markdown(text: str) -> str:
-    """Return a model's Markdown without what must not reach another project's page.
+    """Return a model's Markdown without anything that could affect another project's page.
 
-    Fences and code spans are rewritten, so that none stays open; no other backtick remains.
+    Fences and code spans are rewritten, so that none remains open; no other backtick remains.
     """
     output_lines: list[str] = []
     lines = iter(text.split("\n"))
@@ -316,7 +316,7 @@ def _sanitize_line(line: str) -> str:
             if is_sign:
                 position += len(escaped)
         elif sign == "://":
-            # GitHub's redirect, which leaves no reference on the linked page
+            # GitHub's redirect does not create a reference on the linked page.
             parts.append("://redirect.")
         elif len(sign) == 4:
             parts.append(f"{sign}{ZERO_WIDTH_SPACE}")

@@ -1,7 +1,8 @@
 """`shim export --to ndjson`: only Claude's stream.
 
-If the frontend got Claude's stream, these are its exact bytes. If it got text, one object or
-another dialect, that stream was never written, and the child's output is translated again.
+If the frontend received Claude's stream, the export has its exact bytes. If the frontend received
+text, one object or another dialect, Claude's stream was never written, and the child's output is
+translated again.
 """
 
 from collections.abc import Callable, Mapping
@@ -73,9 +74,7 @@ def write_recording_export(path: str, write: WriteFunction, *, redact: bool) -> 
 
 
 class _RedactingWriter:
-    """Writes lines without secrets, also without secrets that are split over the fragments of a
-    block.
-    """
+    """Writes lines without secrets, including secrets that are split over the fragments of a block."""
 
     def __init__(self, write: WriteFunction) -> None:
         self._write = write

@@ -1,5 +1,5 @@
-"""A session as OpenTelemetry spans, by the semantic conventions for GenAI of 1.41 (status:
-development).
+"""Converts a session to OpenTelemetry spans, according to the semantic conventions for GenAI of
+1.41 (status: development).
 
 Each turn is a trace with the root span `invoke_agent`. It contains a `chat` span for each reply of
 the model and an `execute_tool` span for each call. A subagent is an `invoke_agent` span in the call
@@ -28,7 +28,7 @@ SCOPE_NAME = "claude-shim"
 # span kinds
 KIND_INTERNAL = 1
 KIND_CLIENT = 3
-MAX_SPAN_EVENTS = 100  # of a span: notes
+MAX_SPAN_EVENTS = 100  # notes per span
 MAX_CALLERS = 10_000  # calls of a session that may have started an agent
 AGENT_TOOLS = ("Task", "Agent")  # Claude's tools that start agents
 MAX_QUEUED_PROMPTS = 1000  # prompts that wait for their turn
@@ -93,10 +93,10 @@ class OtelSpanBuilder:
         self._has_content = content
         header = self._recording.header
         self._seed = hashlib.sha256(orjson.dumps(header.fields)).digest()
-        self._finished_turns = 0  # turns
-        self._open_turn: _OpenTurn | None = None  # the current one
+        self._finished_turns = 0
+        self._open_turn: _OpenTurn | None = None  # the current turn
         self._prompts: deque[tuple[float, str]] = deque(maxlen=MAX_QUEUED_PROMPTS)
-        # lane → the input of its next reply
+        # agent → the input of its next reply
         self._input_by_agent: dict[str, list[dict[str, Any]]] = {}
         self._nested_agents: dict[str, _NestedAgent] = {}
         self._agent_calls: dict[str, _AgentCall] = {}  # the calls that may have started an agent
@@ -153,7 +153,7 @@ class OtelSpanBuilder:
             nested = self._nested_agents.setdefault(
                 agent_id, _NestedAgent(turn_number, reply.at, reply.until)
             )
-        if nested is not None:  # it may run in the background, longer than its turn
+        if nested is not None:  # it may run in the background after its turn
             turn_number = nested.turn_number
             ends = [call.until for call in reply.tool_calls if call.until is not None]
             nested.end_s = max(nested.end_s, reply.until, *ends)
@@ -423,7 +423,7 @@ class _AgentCall(NamedTuple):
 
 @dataclass(slots=True)
 class _NestedAgent:
-    """A subagent that a call started: the turn in which it began, and its time."""
+    """A subagent: the turn in which it started, and its time."""
 
     turn_number: int
     start_s: float

@@ -28,20 +28,21 @@ from shim.story.formatting import (
 from shim.story.model import SessionStep, SessionStepChange, StepKind, format_content_text
 from shim.story.notes import describe_note_step
 
-MAX_TOTAL_CHARS = 4_000_000  # characters of all texts: a phone opens a page of 5 MB at once
-MAX_TEXT_CHARS = 20_000  # of one text: some 400 lines
-MIN_TEXT_CHARS = 200  # texts are not cut shorter; then steps are left out
+# The total of all texts. A phone opens a page of 5 MB without delay.
+MAX_TOTAL_CHARS = 4_000_000
+MAX_TEXT_CHARS = 20_000  # per text, about 400 lines
+MIN_TEXT_CHARS = 200  # if this does not suffice, steps are left out
 MAX_STEPS = 20_000
-# where a reader finds the turns; there is room for them longer
+# These steps mark the turns. They are still stored when other steps are left out.
 LANDMARK_KINDS = frozenset(("prompt", "error", "result"))
-MAX_EXTRA_LANDMARKS = 2_000  # without room for other steps
-MAX_FIELDS = 100  # of a call's arguments, or of an event
+MAX_EXTRA_LANDMARKS = 2_000  # such steps without space for others
+MAX_FIELDS = 100  # per call or event
 MAX_FIELD_CHARS = 500
-MAX_GROWTH_POINTS = 120  # moments of a streamed text; more make a replay no smoother
-# the size of a step without its texts, and of a point of its growth
+MAX_GROWTH_POINTS = 120  # points per streamed text; more would not make a replay smoother
+# The size of a step without its texts, and the size of a growth point.
 STEP_OVERHEAD_CHARS = 150
 GROWTH_POINT_CHARS = 12
-MAX_DEPTH = 4  # levels of nested agents; deeper ones are shown at this depth
+MAX_DEPTH = 4  # levels of subagents; deeper ones are shown at this depth
 
 
 class TruncatedText(NamedTuple):
@@ -91,10 +92,10 @@ def truncate_text(text: TruncatedText, max_chars: int) -> TruncatedText:
 
 @dataclass(slots=True)
 class SessionStepView:
-    """One step as it is shown. Times are milliseconds since the beginning. `growth` has times and
-    the permille of the text that had arrived.
+    """One step as it is shown. Times are milliseconds since the start. `growth` contains times,
+    each with the permille of the text that had arrived.
 
-    `main` is the argument that describes a call best, `fields` are the others. `above` is the
+    `main` is the argument that describes a call best, and `fields` are the others. `above` is the
     number of the step that a subagent runs for, or that a prompt is about.
     """
 
@@ -164,17 +165,17 @@ class SessionExport:
         self._keeps_steps = keeps_steps
         self.title = ""
         self.max_text_chars = MAX_TEXT_CHARS
-        self.omitted_steps = 0  # steps without room
-        self.secret_counts: dict[str, int] = {}  # the secrets that were found, by kind
+        self.omitted_steps = 0  # steps without space
+        self.secret_counts: dict[str, int] = {}  # kind → number of redacted secrets
         self._redactor = Redactor(self.secret_counts) if redact else None
         self._max_chars = max_chars
         self._char_count = 0
-        self._extra_landmarks = 0  # that came when there was no room
+        self._extra_landmarks = 0  # stored landmarks without space for other steps
         self._open_steps: dict[int, _OpenStep] = {}
         # a call's id → its step and its depth
         self._step_and_depth_by_call: dict[str, tuple[int, int]] = {}
         self._last_text = ""
-        # calls of this turn; its result may say that they were denied
+        # failed calls of this turn; its result may report them as denied
         self._failed_calls: list[tuple[SessionStepView, SessionStep]] = []
 
     # -- texts -------------------------------------------------------------------------------------
@@ -207,8 +208,8 @@ class SessionExport:
     # -- steps -------------------------------------------------------------------------------------
 
     def add_step_change(self, time_s: float, change: SessionStepChange) -> SessionStepView | None:
-        """Apply a change of a step, `time_s` seconds since the beginning. Return the step, or None
-        if it does not fit.
+        """Apply a change of a step, `time_s` seconds after the start. Return the step, or None if
+        it does not fit.
         """
         step = change.step
         if change.phase == "begin":
@@ -222,7 +223,7 @@ class SessionExport:
             del self._open_steps[step.number]
             self._end_step(step, open_step)
         elif step.kind == "call" and not self._keeps_steps:
-            # what it is asked to do is seen before it is done
+            # The page shows the call before its result.
             self._fill_call(step, open_step.step_view, open_step.tool_input)
         return open_step.step_view
 
@@ -352,10 +353,10 @@ class SessionExport:
             try:
                 value = read_field(step)
             except (AttributeError, KeyError, TypeError, ValueError, IndexError):
-                continue  # an event of another shape
+                continue  # an event of another form
             if value not in (None, "", [], {}):
                 yield name, self.format_field_value(value)
-        # notes of this name are a user's words, without facts
+        # A note with this name is a text of the user, without fields.
         if step.kind == "note" and step.name != "user":
             for name, value in list(fields.items())[:MAX_FIELDS]:
                 if name not in HIDDEN_FIELDS and value not in (None, "", [], {}):
@@ -394,7 +395,7 @@ def _add_growth(growth: list[tuple[int, int]], time_ms: int, size: int) -> None:
 
 
 ReadField = Callable[[SessionStep], Any]
-# The facts of a step, by its kind.
+# Kind of a step → its fields.
 FIELD_READERS: Mapping[StepKind, Mapping[str, ReadField]] = {
     "start": {
         "model": lambda step: format_model_name(step.facts.get("model")),

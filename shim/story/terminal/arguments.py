@@ -26,17 +26,17 @@ from shim.story.events import (
 )
 
 MAX_ARGUMENT_CHARS = 160
-MAX_CALL_CHARS = 1_000_000  # of a call that is asked about; no frontend's question is longer
-# A session on its own is listed; elsewhere nothing but a no is safe.
+MAX_CALL_CHARS = 1_000_000  # for a permission prompt; no frontend has a longer one
+# A background session can be listed. In other sessions only a denial is safe.
 TOO_LONG_NOTE = (
     "… and {more:,} more characters, too many for a terminal: `shim bridge list --json` has them if the session lives "
     "on its own; say no to what you cannot read"
 )
 INDENT_COLUMNS = 4
-MAX_QUESTION_CHARS = 160  # of a question, where one line says it
+MAX_QUESTION_CHARS = 160  # for a question in one line
 DIFF_STYLES = {"+": "green", "-": "red", "@": "cyan", " ": "dim"}
 
-# Arguments that are drawn in another way, or not at all.
+# Arguments that are drawn in another way or omitted.
 HIDDEN_ARGUMENTS = frozenset(
     ("old_string", "new_string", "content", "edits", "new_source", "todos")
 )
@@ -95,7 +95,7 @@ def truncate_argument_line(text: str) -> str:
     return f"{text[:MAX_ARGUMENT_CHARS]}… ({omitted_chars} more characters)"
 
 
-# -- what a call asks ------------------------------------------------------------------------------
+# -- questions of a call ---------------------------------------------------------------------------
 
 
 class FormQuestion(NamedTuple):
@@ -137,12 +137,12 @@ def _parse_options(options: Any) -> list[tuple[str, str]]:
     ]
 
 
-# -- whole -----------------------------------------------------------------------------------------
+# -- complete calls --------------------------------------------------------------------------------
 
 
 def render_tool_call_details(step: SessionStep) -> list[Text]:
-    """Render everything about a call that its one line leaves out; for a call that asks a person,
-    its questions.
+    """Render everything about a call that its one line leaves out. For a call that asks a person,
+    render its questions.
     """
     questions = []
     if step.name == QUESTION_TOOL:

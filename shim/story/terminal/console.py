@@ -13,7 +13,7 @@ from rich.text import Text
 
 from shim.core.reading.diagnostics import escape_control_chars
 
-PIPE_COLUMNS = 10_000  # in a pipe no line of a table is cut
+PIPE_COLUMNS = 10_000  # no line of a table is cut in a pipe
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 RecordingArgument = Annotated[str, typer.Argument(metavar="CAST", help="The recording.")]
@@ -30,7 +30,7 @@ def open_console() -> Console:
 
 
 def open_table_console() -> Console:
-    """Open a console with the terminal's width, or in a pipe with the table's width."""
+    """Open a console with the terminal's width. In a pipe it has the width of the table."""
     console = Console(highlight=False)
     if console.is_terminal:
         return console
@@ -43,7 +43,7 @@ def format_single_line(text: object) -> str:
 
 
 class BrokenPipeHandler:
-    """A context that ends without an error if the reader of our stdout closes it."""
+    """A context that ends without an error if the reader of stdout closes the pipe."""
 
     def __enter__(self) -> None:
         pass
@@ -51,7 +51,7 @@ class BrokenPipeHandler:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
         if not isinstance(error, BrokenPipeError):
             return False
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the interpreter writes to stdout once more
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the interpreter writes to stdout at exit
         return True
 
 

@@ -1,8 +1,8 @@
-"""The lines below a session on a terminal: current activity, and the input of a person.
+"""The lines below a session in a terminal: the current activity, and the input of a person.
 
-They are erased before something is printed above them, and drawn again after it, in one write. No
-thread draws them: the caller calls `draw` ten times a second, or when something has changed. The
-terminal scrolls by itself, so that its history stays complete.
+They are erased before something is printed above them, and drawn again after it, in one write.
+There is no drawing thread: the caller calls `draw` ten times a second, or when something has
+changed. The terminal scrolls by itself, so that its history remains complete.
 """
 
 from collections.abc import Sequence
@@ -11,16 +11,17 @@ from typing import NamedTuple
 from rich.console import Console, RenderableType
 from rich.segment import Segment, Segments
 
-# the cursor
+# show and hide the cursor
 _HIDE_CURSOR = "\x1b[?25l"
 _SHOW_CURSOR = "\x1b[?25h"
-_ERASE_TO_END = "\x1b[J"  # from the cursor to the end of the screen
-# lines of the screen that stay above, or the terminal scrolls what has to be erased
+_ERASE_TO_END = "\x1b[J"  # erases from the cursor to the end of the screen
+# Rows above the footer that must stay free. Otherwise the terminal would scroll rows that must be
+# erased.
 _RESERVED_ROWS = 1
 
 
 class InputCursor(NamedTuple):
-    """The position of the cursor: a row counted from the last one, which is 0, and a column."""
+    """The position of the cursor: its column, and its row counted up from the last row, which is 0."""
 
     rows_from_last: int
     column: int
@@ -31,9 +32,9 @@ class TerminalFooter:
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._pending_output: list[str] = []  # said since the last drawing
+        self._pending_output: list[str] = []  # output since the last drawing
         self._drawn_text = ""
-        self._row_widths: list[int] = []  # of each row that is drawn
+        self._row_widths: list[int] = []  # the width of each drawn row
         self._cursor = InputCursor(0, 0)
 
     @property
@@ -57,7 +58,7 @@ class TerminalFooter:
         row_widths = [Segment.get_line_length(row) for row in rows]
         if not row_widths:
             row_widths = [0]
-        # it stays on a row that is full
+        # On a full row the cursor stays in the last column.
         position = cursor
         if not position:
             position = InputCursor(0, min(row_widths[-1], self._console.width - 1))

@@ -1,6 +1,7 @@
 """Renders a model's Markdown in a terminal, without control sequences (threats: terminal).
 
-The parser does not parse HTML, images and entities. The rendered text is made printable once more.
+The parser does not interpret HTML, images and entities. The rendered text is made printable once
+more.
 """
 
 from markdown_it import MarkdownIt
@@ -23,7 +24,7 @@ class _LeftHeading(Heading):
 
 
 class _FoldedTable(TableElement):
-    """A table that wraps a word which is too long for its column, instead of shortening it."""
+    """A table that wraps a word that is too long for its column, instead of shortening it."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         for table in super().__rich_console__(console, options):

@@ -11,12 +11,12 @@ from contextlib import contextmanager, suppress
 from rich.console import Console
 
 DEFAULT_PAGER = "less"
-NO_PAGER_VALUES = ("", "cat")  # a reader who wants none says so with these
-LESS_OPTIONS = "FRX"  # for less: leave at once what fits a screen, obey colours, keep the screen
+NO_PAGER_VALUES = ("", "cat")  # values of PAGER that disable the pager
+LESS_OPTIONS = "FRX"  # less: exit if the text fits a screen, show colors, keep the screen
 
 
 class PagedConsole(Console):
-    """A console whose reader may leave."""
+    """A console whose reader may close the pipe."""
 
     def on_broken_pipe(self) -> None:
         """Raise the error to the caller; rich would end the program."""
@@ -67,6 +67,6 @@ def open_pager(console: Console, *, enabled: bool = True) -> Iterator[Console]:
         with suppress(BrokenPipeError):
             pager_input.close()
         while True:
-            with suppress(KeyboardInterrupt):  # the pager's own affair
+            with suppress(KeyboardInterrupt):  # the pager handles Ctrl-C itself
                 process.wait()
                 break

@@ -15,7 +15,7 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
-QUIET_SECONDS = 0.5  # what is done sooner is not worth a line
+QUIET_SECONDS = 0.5  # a shorter activity is not shown
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Draws the raw lines between frontend, drop-in and child, with their times."""
+"""Draws the raw lines between the frontend, the drop-in and the child, with their times."""
 
 from collections.abc import Iterable
 
@@ -9,8 +9,8 @@ from rich.text import Text
 from shim.core.cast.format import RecordingRecord
 from shim.core.reading.diagnostics import escape_control_chars
 
-MIN_TWO_COLUMN_WIDTH = 120  # columns; a narrower terminal shows both wires in one column
-MAX_PLAIN_CHARS = 200  # of a line in a file or a pipe
+MIN_TWO_COLUMN_WIDTH = 120  # a narrower terminal shows both directions in one column
+MAX_PLAIN_CHARS = 200  # per line in a file or a pipe
 MAX_FULL_CHARS = 2_000_000
 
 # The direction, the same for two columns with the drop-in between them, whether it is the child's,
@@ -28,7 +28,7 @@ _DIRECTIONS = {
 
 
 class RawRecordRenderer:
-    """Draws records one below the other. With `full`, no line is shortened."""
+    """Draws records one below the other. With `full`, lines are not shortened."""
 
     def __init__(self, console: Console, *, full: bool = False) -> None:
         self._console = console

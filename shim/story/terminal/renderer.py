@@ -39,19 +39,19 @@ from shim.story.terminal.arguments import (
 from shim.story.terminal.screen import RenderedKeyboardInput, TerminalScreen
 from shim.story.terminal.totals import list_failure_reasons, render_session_totals, render_turn_end
 
-MAX_ARGUMENT_LINES = 12  # of a command, or of further arguments
+MAX_ARGUMENT_LINES = 12  # for a command, and for further arguments
 MAX_OUTPUT_LINES = 8
 MAX_OUTPUT_CHARS = 1200
 MAX_DIFF_LINES = 40
 MAX_NOTE_CHARS = 600
-MAX_FULL_CHARS = 1_000_000  # with `full`
-MAX_OPEN_CALLS = 10_000  # calls that are remembered for the depth of their agents
-MAX_REMEMBERED_ERRORS = 10  # texts of a turn that are not repeated as its reason
-MIN_QUOTED_CHARS = 20  # characters of such a text, from which on the reason may also quote it
-MAX_DEPTH = 6  # levels of nested agents
-NO_VENDOR = "none"  # answers a turn that could not begin
+MAX_FULL_CHARS = 1_000_000  # per text with `full`
+MAX_OPEN_CALLS = 10_000  # stored calls, for the depth of their subagents
+MAX_REMEMBERED_ERRORS = 10  # error texts of a turn that its reason need not repeat
+MIN_QUOTED_CHARS = 20  # a reason that quotes a shorter text is still drawn
+MAX_DEPTH = 6  # levels of subagents
+NO_VENDOR = "none"  # the vendor of a turn that could not start
 
-# notes whose counts are also in the result
+# Notes whose counts are also in the result.
 _COUNTED_NOTES = ("repair", "unknown_event", "redaction")
 _PROMPT_OUTCOMES = {
     "allow": "allowed", "deny": "denied", "timeout": "nobody answered in time: denied", "cancelled": "withdrawn",
@@ -82,7 +82,8 @@ class TerminalSessionRenderer:
         full: bool = False,
         is_interactive: bool = False,
     ) -> None:
-        # the session goes on behind what is drawn: what is open then may still be answered
+        # The session continues after the drawn part, so open calls and prompts may still be
+        # answered.
         self.is_running = False
         self._screen = TerminalScreen(console, live=live)
         self._story = story
@@ -92,12 +93,12 @@ class TerminalSessionRenderer:
         self._depths: dict[str, int] = {}
         self._running_calls = BoundedDict[int, str](MAX_OPEN_CALLS)
         self._prompt_times: dict[str, float] = {}
-        self._last_call_line = ""  # the call that was drawn last, in one line
-        self._last_drawn: tuple[str, int] = "", 0  # the kind and the step that were drawn last
-        self._has_output = False  # a model has said or called something
-        self._last_controller = ""  # the client that drove last
+        self._last_call_line = ""  # the last drawn call, in one line
+        self._last_drawn: tuple[str, int] = "", 0  # (kind, number) of the last drawn step
+        self._has_output = False  # a model has printed text or called a tool
+        self._last_controller = ""  # the last controller
         self._drawn_notes: set[str] = set()  # kinds of notes that the result need not repeat
-        self._error_texts: list[str] = []  # texts of this turn that may be its reason to fail
+        self._error_texts: list[str] = []  # texts that may be the reason of a failure
 
     def draw_step_change(self, change: SessionStepChange) -> None:
         phase, step, fragment = change
@@ -122,14 +123,14 @@ class TerminalSessionRenderer:
         self._screen.show_input_prompt(escape_control_chars(prompt))
 
     def end_input_prompt(self, *, has_answered: bool = True) -> None:
-        """Remove the input prompt. `has_answered` is False if the answer is not needed any more."""
+        """Remove the input prompt. `has_answered` is False if the answer is no longer needed."""
         if not has_answered:
             self._screen.end_open_input_prompt_line()
         self._screen.end_input_prompt()
 
     def hide_wait_message(self, printed_text: str = "") -> None:
-        """Stop showing the activity. `printed_text` is printed elsewhere, so that the result need
-        not repeat it.
+        """Stop showing the activity. `printed_text` is printed elsewhere, so the result does not
+        have to repeat it.
         """
         self._screen.end_open_input_prompt_line()
         self._screen.hide_wait_message()
@@ -335,7 +336,7 @@ class TerminalSessionRenderer:
             call_line = format_permission_request_call(step)
         else:
             call_line = format_tool_call(step)
-        # Its call stands right above in full, and the question itself where the person types.
+        # The complete call is drawn above, and the prompt where the person types.
         if (
             self._screen.render_input is None
             or self._last_drawn[0] != "call"
@@ -388,8 +389,8 @@ class TerminalSessionRenderer:
         self._screen.print_text(Text(f"· {text}", style="yellow"), self._compute_indent(step))
 
     def _is_new_controller(self, client: str) -> bool:
-        """Return whether another client controls the session than before. That one takes or
-        releases control is not shown.
+        """Return whether the controller of the session has changed to another client. If the same
+        client takes or releases control, nothing is shown.
         """
         previous = self._last_controller
         self._last_controller = client or self._last_controller
@@ -431,7 +432,7 @@ class TerminalSessionRenderer:
         return 0
 
     def _separate_from_last(self, kind: str, step: SessionStep) -> None:
-        """Draw a blank line between two things that do not belong together."""
+        """Draw a blank line between two steps that do not belong together."""
         last = self._last_drawn[0]
         if last and not (kind == last == "note") and not (last == "error" and kind == "result"):
             self._draw_blank_line()

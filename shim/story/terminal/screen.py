@@ -1,4 +1,4 @@
-"""The output on which a session is drawn: a terminal, or plain lines that do not depend on a width.
+"""The output for a session: a terminal, or plain lines whose width is not limited.
 
 Everything is drawn as text without control characters (`escape_control_chars`), never as markup
 (threats: terminal). The Markdown parser is imported when it is needed.
@@ -18,11 +18,12 @@ from rich.text import Text
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.story.terminal.footer import InputCursor, TerminalFooter
 
-MAX_MARKDOWN_CHARS = 50_000  # of a text that is parsed as Markdown; a longer one is drawn as it is
-MAX_PREVIEW_CHARS = 4000  # of the end of a streamed text
+MAX_MARKDOWN_CHARS = 50_000  # a longer text is drawn as plain text
+MAX_PREVIEW_CHARS = 4000  # the last characters of a streamed text
 MAX_PREVIEW_LINES = 12
-REFRESH_SECONDS = 0.1  # between two drawings while something is awaited; `flush` is called as often
-MIN_REDRAW_SECONDS = 0.04  # between two drawings of a text that is streamed, however fast that is
+# The interval between two drawings while a result is awaited. `flush` must be called as often.
+REFRESH_SECONDS = 0.1
+MIN_REDRAW_SECONDS = 0.04  # the interval between two drawings of a streamed text
 
 
 class RenderedKeyboardInput(NamedTuple):
@@ -74,8 +75,8 @@ class TerminalScreen:
         self._wait_message = ""
         self._wait_start = 0.0
         self._preview = ""
-        self._has_open_prompt = False  # a line whose end a person types
-        self._is_waiting = False  # something is awaited
+        self._has_open_prompt = False  # a line that waits for a person's input
+        self._is_waiting = False  # a result is awaited
         self._drawn_at = 0.0
         self._footer = (
             TerminalFooter(console)
@@ -118,8 +119,8 @@ class TerminalScreen:
             self._console.print(trimmed)
 
     def show_input_prompt(self, text: str) -> None:
-        """Leave the cursor after a text for the answer of a person. Nothing else is drawn until
-        then.
+        """Leave the cursor after a text for the answer of a person. Until then nothing else is
+        drawn.
         """
         self.hide_wait_message()
         self.end_open_input_prompt_line()
@@ -128,7 +129,7 @@ class TerminalScreen:
         self._console.file.flush()
 
     def end_input_prompt(self) -> None:
-        """Continue drawing, because the person has ended the line."""
+        """Continue drawing after the person has ended the line."""
         self._has_open_prompt = False
 
     def end_open_input_prompt_line(self) -> None:
@@ -180,7 +181,7 @@ class TerminalScreen:
             self._is_waiting = True
 
     def hide_wait_message(self) -> None:
-        """Stop showing that something is awaited."""
+        """Stop showing that a result is awaited."""
         self._preview = ""
         self._is_waiting = False
         if self._footer is not None and not self._has_footer:

@@ -1,4 +1,4 @@
-"""Draws a recording, also while it is written (`shim show`)."""
+"""Draws a recording, even while it is being written (`shim show`)."""
 
 import os
 import time
@@ -13,16 +13,16 @@ from shim.story.terminal.raw_renderer import RawRecordRenderer
 from shim.story.terminal.renderer import TerminalSessionRenderer
 
 POLL_SECONDS = 0.1  # between two checks of a recording that is being written
-TAIL_BYTES = 200  # at the end of a file, with its last checkpoint
-FLUSH_RECORDS = 200  # drawn between two flushes
+TAIL_BYTES = 200  # the end of a file, which contains the last checkpoint
+FLUSH_RECORDS = 200  # records between two flushes
 
 
 class RecordingFileFollower:
-    """Waits for more of a file that is being written, until its last checkpoint or until it is
-    removed.
+    """Waits for more of a file that is being written, until its last checkpoint is written or the
+    file is removed.
 
-    At its end a recording may be replaced by a redacted copy. Then another, complete file has this
-    name.
+    At its end a recording may be replaced by a redacted copy. Then the name belongs to another,
+    complete file.
     """
 
     def __init__(self, path: str) -> None:
@@ -160,7 +160,7 @@ def _read_file_id(path: str) -> tuple[int, int] | None:
 
 
 def _has_end_checkpoint(path: str) -> bool:
-    """Return whether the file of this name has its last checkpoint."""
+    """Return whether the file with this name has its last checkpoint."""
     try:
         with open(path, "rb") as file:
             file.seek(max(os.fstat(file.fileno()).st_size - TAIL_BYTES, 0))

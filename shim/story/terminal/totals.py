@@ -17,17 +17,17 @@ from shim.story.formatting import (
 from shim.story.model import SessionStepTracker
 from shim.story.timeline import ACTIVITIES, Activity, ActivityTimeline
 
-_ACTIVITY_STYLES: dict[Activity, tuple[str, str, str]] = {  # distinct without colours too
+_ACTIVITY_STYLES: dict[Activity, tuple[str, str, str]] = {  # distinguishable without colors
     "idle": ("·", "dim", "idle"),
     "model": ("░", "cyan", "model"),
     "tool": ("▓", "green", "tools"),
     "person": ("█", "yellow", "a person"),
 }
-MIN_BAR_SECONDS = 0.05  # seconds; a shorter session has no bar
+MIN_BAR_SECONDS = 0.05  # a shorter session has no bar
 MIN_BAR_COLUMNS = 20
 MAX_BAR_COLUMNS = 100
 MAX_ERROR_CHARS = 2000
-# ours, and a real claude's
+# The causes of the shim and of a real claude.
 INTERRUPT_CAUSES = ("interrupted", "aborted_tools", "aborted_streaming")
 
 
@@ -144,7 +144,7 @@ def render_timeline(timeline: ActivityTimeline, width: int) -> Text:
     """Render the activity in each of `width` parts of the time.
 
     A cell shows one activity. The rest of its time counts for the next cells, so that each activity
-    gets as many cells as its time, however short its parts were.
+    gets as many cells as its time, even if its parts were short.
     """
     bar = Text()
     deficits = [0.0] * len(ACTIVITIES)
