@@ -1,8 +1,8 @@
-"""A vendor's process and its process group: its pipes, and its end.
+"""A vendor's process and its process group: its pipes, and how it ends.
 
-The process is started without anyio, so that it works while anyio is imported. Its pipes are read
-without blocking, and the head and the tail of its stderr are kept. When the process ends, the rest
-of its group is ended, too.
+The process is started without anyio, so that it runs while anyio is imported. Its pipes are read
+without blocking, and the head and the tail of its stderr are kept. When the process exits, the rest
+of its group is stopped, too.
 """
 
 import contextlib
@@ -34,16 +34,16 @@ INTERRUPT_TIMEOUT_S = 1.4
 # for it, such as copilot's, saves its session in this time.
 GROUP_EXIT_TIMEOUT_S = 1.2
 TERMINATE_TIMEOUT_S = 0.6
-# The same times for an idle child at the end of a conversation. The TypeScript SDK kills us 2 s after
-# it has closed stdin.
+# The same times for an idle child at the end of a conversation. The TypeScript SDK kills the drop-in 2 s
+# after it has closed stdin.
 IDLE_EXIT_TIMEOUT_S = 0.8
 IDLE_TERMINATE_TIMEOUT_S = 0.5
 IDLE_KILL_TIMEOUT_S = 0.2
 
 
 class Child:
-    """A running child. `read_stdout` reads its stdout, `stderr_tail` has its stderr;
-    `wait_for_exit` and `stop` make sure that it ends.
+    """A running child. `read_stdout` reads its stdout, and `stderr_tail` contains its stderr.
+    `wait_for_exit` and `stop` make sure that it exits.
     """
 
     def __init__(self, spawned_child: ChildSpawnResult) -> None:
@@ -69,7 +69,7 @@ class Child:
                 os.set_blocking(pipe.fileno(), False)
 
     async def read_stdout(self) -> bytes:
-        """Return the next bytes of its stdout, or b"" at the end."""
+        """Return the next bytes of stdout, or b"" at the end."""
         assert self._process.stdout is not None
         chunk = await _read_chunk(self._process.stdout.fileno())
         if self.first_output_delay_s is None:
@@ -79,7 +79,7 @@ class Child:
         return chunk
 
     def read_available_stdout(self) -> bytes:
-        """Return the bytes of its stdout that are available now, or b""."""
+        """Return the bytes of stdout that are available now, or b""."""
         assert self._process.stdout is not None
         try:
             chunk = os.read(self._process.stdout.fileno(), CHUNK_BYTES)
@@ -90,14 +90,16 @@ class Child:
         return chunk
 
     async def write_initial_stdin_and_close(self) -> None:
-        """Write its stdin and close it. A child that does not read its stdin is not an error."""
+        """Write the initial stdin and close it. It is not an error if the child does not read its
+        stdin.
+        """
         try:
             await self.write_stdin(self._stdin)
         finally:
             self.close_stdin()
 
     async def write_stdin(self, data: bytes) -> None:
-        """Write to its stdin and keep it open. A child that has closed its stdin is not an error."""
+        """Write to stdin and keep it open. It is not an error if the child has closed its stdin."""
         pipe = self._process.stdin
         async with self._write_lock:
             view = memoryview(data)
@@ -114,7 +116,6 @@ class Child:
                 return
 
     def close_stdin(self) -> None:
-        """Close its stdin."""
         if self._process.stdin is not None:
             if self._recorder is not None:
                 self._recorder.record_stdin(b"")
@@ -122,8 +123,8 @@ class Child:
                 self._process.stdin.close()
 
     async def drain_stderr(self, copy_chunk: Callable[[bytes], None] = lambda chunk: None) -> None:
-        """Read its stderr until the end, so that the child never waits for a reader. `copy_chunk`
-        gets each chunk.
+        """Read stderr until the end, so that the child never waits for a reader. `copy_chunk` gets
+        each chunk.
         """
         assert self._process.stderr is not None
         try:
@@ -138,7 +139,7 @@ class Child:
             self.stderr_drained.set()
 
     async def wait_for_exit(self) -> ChildExit:
-        """Wait for the child, and return how it ended. The rest of its group is ended."""
+        """Wait for the child, and stop the rest of its group. Return how the child ended."""
         if self.child_exit is None:
             await self.wait_for_exit_without_reaping()
             if self._was_signalled:
@@ -166,7 +167,7 @@ class Child:
             finally:
                 os.close(descriptor)
             return
-        # other code of this process has waited for the child
+        # Other code of this process has waited for the child.
         with contextlib.suppress(ChildProcessError):
             while (
                 os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
@@ -174,7 +175,7 @@ class Child:
                 await anyio.sleep(POLL_INTERVAL_S)
 
     def send_signal(self, signal_name: str) -> None:
-        """Send a signal to the group. The processes that are below the child now are ended with it."""
+        """Send a signal to the group. The current descendants of the child will be stopped with it."""
         if self._process.returncode is None:
             self._was_signalled = signal_name != "SIGKILL"
             self._was_terminated = self._was_terminated or signal_name == "SIGTERM"
@@ -187,7 +188,7 @@ class Child:
         """Send `first_signal`, then SIGTERM, then SIGKILL, and wait after each. The wait cannot be
         cancelled.
 
-        A child that was sent SIGTERM before is not interrupted any more.
+        If the child has already received SIGTERM, `first_signal` is skipped.
         """
         steps = []
         if not (first_signal == "SIGTERM" or self._was_terminated):
@@ -197,7 +198,7 @@ class Child:
         )
 
     async def shut_down_idle_process(self) -> None:
-        """End an idle child: close its stdin, then send the signals of `stop`. This takes at most
+        """Stop an idle child: close its stdin, then send the signals of `stop`. This takes at most
         1.5 s.
         """
         self._descendants.update(descendants.find_descendant_start_times(self._process.pid))
@@ -226,11 +227,11 @@ class Child:
 
     @property
     def pids(self) -> set[int]:
-        """Return the process ids that we have to wait for: the child and its watchdog."""
+        """The ids of the child and its watchdog, which this process must wait for."""
         return {self._process.pid, *watchdog.list_watchdog_pids(self._process.pid)}
 
     def close(self) -> None:
-        """Close its pipes, and remove its temporary files."""
+        """Close the pipes, and remove temporary files."""
         watchdog.stop_watchdog(self._process.pid)
         if self._recorder is not None:
             self._recorder.record_remaining_output(self._process)

@@ -1,9 +1,9 @@
-"""Processes below a child that have left its process group. A vendor's shell often has a session of
-its own.
+"""Finds and stops descendants of a child that have left its process group. A vendor's shell often
+has its own session.
 
-They are recorded when the child is told to exit, and ended when it has exited. A process whose
-parent has exited can be found only if we are its subreaper (`become_subreaper`). Only Linux
-supports this; on other systems only the group is ended.
+The descendants are recorded before the child is signalled, and stopped when it has exited. A
+process whose parent has exited can be found only if this process is its subreaper
+(`become_subreaper`). Only Linux supports this; on other systems only the group is stopped.
 """
 
 import contextlib
@@ -19,15 +19,16 @@ _is_subreaper = False
 
 
 def become_subreaper() -> None:
-    """Become the parent of all orphans below us, so that they can be found. Call this before a
-    child starts.
+    """Become the parent of all orphaned descendants, so that they can be found. Call this before a
+    child is started.
     """
     global _is_subreaper
     if _is_subreaper or not sys.platform.startswith("linux"):
         return
     _is_subreaper = True
     with contextlib.suppress(ImportError, OSError, AttributeError, TypeError, ValueError):
-        # what is below `ctypes`, which is imported five times as slowly, and a child waits for it
+        # `_ctypes` is imported five times as fast as `ctypes`, and the start of a child waits for
+        # it.
         import _ctypes
 
         prctl = _ctypes.dlsym(_ctypes.dlopen(None, os.RTLD_NOW), "prctl")  # type: ignore[arg-type]
@@ -35,7 +36,7 @@ def become_subreaper() -> None:
 
 
 def kill_orphans(excluded_pids: Collection[int] = ()) -> None:
-    """End every process below us, except the children `excluded_pids` and the processes below them."""
+    """Kill every descendant, except the children `excluded_pids` and their descendants."""
     if not _is_subreaper:
         return
     kill_running_processes(find_descendant_start_times(os.getpid(), excluded_pids))
@@ -53,10 +54,10 @@ def reap_orphans(excluded_pids: Collection[int]) -> None:
 
 
 def find_descendant_start_times(pid: int, excluded_pids: Collection[int] = ()) -> dict[int, bytes]:
-    """Return the processes below this one with their start times, which distinguish them from later
+    """Return the descendants of a process with their start times, which distinguish them from later
     processes with the same id.
 
-    `excluded_pids` and all processes below them are left out.
+    `excluded_pids` and their descendants are left out.
     """
     start_times: dict[int, bytes] = {}
     pending_pids = _list_child_pids(pid)
@@ -116,7 +117,7 @@ def _read_start_time(pid: int) -> bytes:
     return b""
 
 
-# of the facts behind a process's name (proc(5))
+# Indexes of the fields after a process's name (proc(5)).
 _STATE_FIELD = 0
 _GROUP_FIELD = 2
 _START_TIME_FIELD = 19

@@ -1,4 +1,6 @@
-"""A limit of connections that fits the limit of file descriptors, which is 256 a process on macOS."""
+"""Computes a limit for connections from the limit for file descriptors, which is 256 per process on
+macOS.
+"""
 
 import resource
 

@@ -1,5 +1,5 @@
-"""The environment of a child: without variables of Claude and the shim, and with a counter against
-endless recursion.
+"""Builds the environment of a child: without variables of Claude and the shim, and with a counter
+that prevents endless recursion.
 """
 
 import os
@@ -13,7 +13,8 @@ DEPTH_VARIABLE = "SHIM_DEPTH"
 # A vendor's tool may call `claude`, whose vendor may call it again. A fourth level is an error.
 MAX_DEPTH = 3
 
-# The prefix of a variable that the installed file hides from our Python. A child gets it back.
+# The prefix of a variable that the installed file hides from the shim's Python. A child gets the
+# variable back.
 SAVED_PREFIX = "SHIM_PUT_ASIDE_"
 SHIM_PREFIXES = ("SHIM_", "CLAUDE_SHIM_")
 _CLAUDE_PREFIXES = ("CLAUDE_CODE_", "CLAUDE_AGENT_SDK_")
@@ -30,15 +31,15 @@ def parse_shim_depth(environment: Mapping[str, str]) -> int:
 def build_child_environment(
     adapter: Adapter, settings: VendorSettings, environment: Mapping[str, str]
 ) -> dict[str, str]:
-    """Build the environment of the children of `adapter` (surface page, Environment). No vendor
-    gets the API key of another one.
+    """Build the environment of the children of `adapter`. No vendor gets the API key of another
+    one.
 
     PWD is set to the working directory. Some vendors work in it, and a frontend may pass on the
     value of another program.
     """
     variables = {}
     for name, value in environment.items():
-        # a bundled program runs in our Python
+        # A bundled program runs in the shim's own Python.
         if name.startswith(SAVED_PREFIX) and not adapter.cli.bundled_module:
             name = name.removeprefix(SAVED_PREFIX)
         if name.startswith(SHIM_PREFIXES):

@@ -2,8 +2,8 @@
 is never found.
 
 Relative PATH entries and entries inside the working directory are ignored (threats: working
-directory). A working directory that is the home directory or above it does not count, because no
-one clones a repository there.
+directory). This does not apply if the working directory is the home directory or above it, because
+repositories are not cloned there.
 """
 
 import os
@@ -15,10 +15,10 @@ from shim.core.claude.argv.invocation import Invocation
 from shim.core.errors import FrontendError, UnsupportedPermissionModeError, VendorError
 from shim.state.config import VendorSettings, get_shim_settings_path
 
-# stands in the second line of every file that `shim install` writes
+# This text is in the second line of every file that `shim install` writes.
 DROP_IN_MARKER = b"claude-shim drop-in"
 BACKUP_SUFFIX = ".before-shim"
-MAX_SETTINGS_BYTES = 1_000_000  # of a vendor's settings file; a longer one is not searched
+MAX_SETTINGS_BYTES = 1_000_000  # a larger settings file is not searched
 
 
 def find_program(
@@ -82,7 +82,7 @@ def resolve_command_prefix(
 
 
 def list_program_candidates(name: str, environment: Mapping[str, str], cwd: str) -> Iterator[str]:
-    """Return the executables called `name`, in the order of PATH. A drop-in stands for the file
+    """Return the executables called `name`, in the order of PATH. A drop-in is replaced by the file
     that it replaced.
     """
     for directory in list_search_dirs(environment, cwd):
@@ -157,8 +157,8 @@ def find_programs_on_path(
 def explain_possible_policy_bypass(
     adapter: Adapter, command_prefix: Sequence[str], folders: Sequence[str] = ()
 ) -> str:
-    """Return why a vendor's program may not obey our file or hook: it may not read it, or other
-    files may take precedence.
+    """Return why a vendor's program might ignore the shim's file or hook, or "": it may not read
+    it, or other files may take precedence.
 
     `folders` are the working directory and the user's home. Their settings may give the program
     tools that no rule names.

@@ -1,4 +1,4 @@
-"""`shim install` and `shim uninstall`: the file in place of `claude`, and the bytecode of the
+"""`shim install` and `shim uninstall`: the file that replaces `claude`, and the bytecode of the
 package.
 """
 
@@ -27,16 +27,16 @@ except ImportError as error:
 """
 DEFAULT_DIR = "~/.local/bin"
 PACKAGE_DIR = os.path.dirname(os.path.abspath(shim.__file__))
-# Variables that change the folders even of an isolated Python. They are hidden from our Python and
-# passed to the vendor.
+# Variables that change the folders of Python even in isolated mode. They are hidden from the shim's
+# Python and passed to the vendor.
 MISLEADING_VARIABLES = ("PYTHONEXECUTABLE", "__PYVENV_LAUNCHER__")
 JAVASCRIPT_PREFIX = "\nconst script = "
-MAX_SCRIPT_BYTES = 64 * 1024  # of the file, which holds one line of paths
+MAX_SCRIPT_BYTES = 64 * 1024  # the file has a few short lines
 
 
 def build_drop_in_script(settings: Mapping[str, str], name: str = "claude") -> bytes:
-    """Build the file: one exec of this installation's Python, isolated, with these settings. `name`
-    is the program that it imitates.
+    """Build the file. It executes the Python of this installation in isolated mode with these
+    settings. `name` is the program that the file imitates.
     """
     save_commands = "".join(
         f'[ -z "${{{variable}+x}}" ] || {{ export {SAVED_PREFIX}{variable}="${variable}"; unset {variable}; }}\n'
@@ -136,7 +136,7 @@ def read_drop_in_settings(path: str) -> tuple[str, dict[str, str]]:
     try:
         with open(path, "rb") as file:
             text = file.read(MAX_SCRIPT_BYTES).decode("utf-8", "replace")
-        # in JavaScript the script is a string
+        # A JavaScript file contains the script as a string.
         _, separator, line = text.partition(JAVASCRIPT_PREFIX)
         script_text = text
         if separator:
@@ -181,7 +181,7 @@ def _has_bytecode(source_path: str) -> bool:
         status = os.stat(source_path)
     except OSError:
         return False
-    # then its time and size do not count
+    # Hash-based bytecode is not compared by time and size.
     is_hash_based = bool(int.from_bytes(file_header[4:8], "little"))
     modified_s, size_bytes = (
         number & 0xFFFFFFFF for number in (int(status.st_mtime), status.st_size)
@@ -193,7 +193,7 @@ def _has_bytecode(source_path: str) -> bool:
 
 
 def find_first_program_on_path(name: str, path_variable: str) -> str | None:
-    """Return the program that a shell finds under `name`."""
+    """Return the program that a shell would run as `name`."""
     for directory in path_variable.split(os.pathsep):
         candidate = os.path.join(directory or ".", name)
         if os.path.isfile(candidate) and os.access(candidate, os.X_OK):

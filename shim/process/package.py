@@ -31,7 +31,7 @@ def describe_shim_package_change() -> str:
             f"claude-shim {shim.__version__} was moved or removed from {PACKAGE_DIR} while it runs"
         )
     except OSError:
-        # for example, no descriptor is free: that does not mean that the package has changed
+        # For example, no descriptor is free. This does not mean that the package has changed.
         return ""
     version = _parse_version(text)
     if version == shim.__version__:
@@ -45,7 +45,7 @@ def require_package_files_for_child(
     """Raise SystemResourceError if a program that is about to start needs files of this package
     that were removed.
 
-    Otherwise a vendor would run without the settings and hooks that ask for permission.
+    Without them a vendor would run without the settings and hooks that make it ask for permission.
     """
     if os.path.exists(VERSION_FILE):
         return

@@ -17,8 +17,8 @@ def spawn_with_subprocess(
     *,
     opens_stdin: bool,
 ) -> "subprocess.Popen[bytes]":
-    """Start and return a child in a session of its own, with default handlers of `default_signals`
-    and no blocked signals.
+    """Start a child in its own session, with default handlers of `default_signals` and no blocked
+    signals.
     """
     with _reset_signals(default_signals):
         return subprocess.Popen(

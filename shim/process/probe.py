@@ -1,9 +1,9 @@
 """Asks an installed program for its `--help` and `--version`, once, and stores the answers.
 
-A probe takes at most 2 s. A program that fails counts as the newest known version, a program that
-is too slow as one that knows no flag. The answers are stored in the state directory, by the
-program's real path, times and size, so that an update is noticed, and by the arguments of the
-question.
+A probe takes at most 2 s. A program that fails counts as the newest known version; a program that
+is too slow counts as a version without flags. The answers are stored in the state directory. Their
+key contains the program's real path, times and size, so that an update is noticed, and the
+arguments of the question.
 """
 
 import os
@@ -26,22 +26,23 @@ from shim.state.stored_versions import store_vendor_version
 PROBE_TIMEOUT_S = 2.0
 # The timeout if a person waits, not a turn. Programs in Node need some seconds on a busy machine.
 INTERACTIVE_TIMEOUT_S = 10.0
-# for a program to report its login or its models, which is a complete start
+# The time for a program to report its login or its models, which needs a complete start.
 START_TIMEOUT_S = 15.0
 KILL_TIMEOUT_S = 0.5  # for a killed program to exit
 # Between two checks of a program, because processes that it started may hold its pipes forever.
 POLL_INTERVAL_S = 0.02
-# of the stdout and of the stderr of an answer; the longest known answer has 14 KB
+# The limit for stdout and for stderr. The longest known answer has 14 KB.
 MAX_ANSWER_BYTES = 64 * 1024
-MAX_ANSWERS = 8  # of one program, which is asked two questions; a profile may change the second
-# of a file of answers; each byte may take six in JSON
+# Per program. It is asked for its help and its version, and a profile may change the arguments.
+MAX_ANSWERS = 8
+# The size of a file with answers. A byte may take six bytes as JSON.
 MAX_CACHE_FILE_BYTES = MAX_ANSWERS * 2 * 6 * MAX_ANSWER_BYTES
-# the exit codes of a shell or of `env` when the interpreter is missing
+# The exit codes of a shell or of `env` if the interpreter is missing.
 CANNOT_RUN_CODES = (126, 127)
-# programs with stored answers, the last ones; each update of a program counts as another program
+# The number of programs with stored answers. Each update of a program counts as another program.
 MAX_CACHED_PROGRAMS = 200
 HELP_ARGS = ("--help",)
-MAX_FAILURE_CHARS = 200  # of an error text that comes instead of an answer
+MAX_FAILURE_CHARS = 200  # of an error message
 
 
 class ProgramProbe:
@@ -63,7 +64,7 @@ class ProgramProbe:
         `cache_only`: nothing is started, and a question without a stored answer has no answer.
         """
         self._cache_only = cache_only
-        self.is_answer_missing = False  # an answer was needed that is not stored
+        self.is_answer_missing = False  # a needed answer is not stored
         self._command = list(command)
         self._environment = environment
         self._child_environment = dict(child_environment)
@@ -72,24 +73,24 @@ class ProgramProbe:
             self._timeout_s = PROBE_TIMEOUT_S
         else:
             self._timeout_s = timeout_s
-        self.failure = ""  # why the last question had no answer;
+        self.failure = ""  # why the last question had no answer
         # whether `failure` is the first line of an answer without a version
         self.has_answer = False
-        self.cannot_run = False  # whether that is because it cannot run at all
-        self.has_timed_out = False  # whether that is because it did not end in time
-        self._help_timed_out = False  # whether it was so with the help
-        self.has_succeeded = False  # whether it ended with exit 0
+        self.cannot_run = False  # the program cannot run at all
+        self.has_timed_out = False  # the program did not exit in time
+        self._help_timed_out = False  # the same for the help
+        self.has_succeeded = False  # the program exited with status 0
 
     @property
     def program(self) -> str:
         return self._command[-1]
 
     def accepts_flag(self, flag: str) -> bool:
-        """Return whether the help names `flag`. A program without help counts as the newest
-        version, which knows the flag.
+        """Return whether the help contains `flag`. A program without help counts as the newest
+        version, which has the flag.
 
-        A program that did not answer in time may be any version. An unknown flag would end its
-        turn, so it counts as one that does not know the flag.
+        A program that did not answer in time may be any version. It counts as a version without the
+        flag, because an unknown flag would end its turn.
         """
         help_text = self.get_help_text()
         if flag in help_text:
@@ -104,8 +105,8 @@ class ProgramProbe:
         return self._help_text
 
     def ask_version(self, version_probe: VersionProbe, *, refresh: bool = False) -> str | None:
-        """Return its version, or None if the program does not report it. `refresh` asks again even
-        if an answer is stored.
+        """Return the program's version, or None if it does not report one. With `refresh`, ask
+        again even if an answer is stored.
         """
         answer = self.get_command_output(version_probe.args, refresh=refresh, cache_failures=False)
         version = version_probe.parse_version(answer)
@@ -117,7 +118,7 @@ class ProgramProbe:
         return version
 
     def find_cached_version(self, version_probe: VersionProbe) -> str | None:
-        """Return its version if an answer is stored. Nothing is started."""
+        """Return the version in a stored answer, or None. Nothing is started."""
         answer = self._load_answers(self._build_cache_key()).get(" ".join(version_probe.args))
         if answer:
             return version_probe.parse_version(answer)
@@ -132,7 +133,7 @@ class ProgramProbe:
             self._timeout_s = usual_timeout_s
 
     def list_cached_models(self, model_probe: ModelProbe) -> list[str]:
-        """Return its models if an answer is stored. Nothing is started."""
+        """Return the models in a stored answer. Nothing is started."""
         if model_probe.args:
             return model_probe.parse_models(
                 self._load_answers(self._build_cache_key()).get(" ".join(model_probe.args), "")
@@ -140,8 +141,8 @@ class ProgramProbe:
         return []
 
     def find_login_error(self, login_probe: LoginProbe) -> str | None:
-        """Ask for its login, and return its text about a missing login, "" if it is logged in, or
-        None if it does not answer (see `failure`).
+        """Ask whether the program is logged in. Return its message about a missing login, "" if it
+        is logged in, or None if it does not answer (see `failure`).
         """
         usual_timeout_s = self._timeout_s
         self._timeout_s = max(self._timeout_s, START_TIMEOUT_S)
@@ -158,10 +159,11 @@ class ProgramProbe:
     def get_command_output(
         self, args: Sequence[str], *, refresh: bool = False, cache_failures: bool = True
     ) -> str:
-        """Return the output of the program when it is started with `args`: stdout, then stderr; ""
-        if that failed.
+        """Return the output of the program with `args`: stdout, then stderr. Return "" if the
+        program failed.
 
-        `cache_failures`: an answer with another exit status than 0 is stored, too.
+        With `cache_failures`, the answer of a program that exits with another status than 0 is
+        stored, too.
         """
         key = self._build_cache_key()
         question = " ".join(args)
@@ -183,7 +185,9 @@ class ProgramProbe:
         return os.path.join(get_state_dir(self._environment), "probes")
 
     def _build_cache_key(self) -> str:
-        """Return the name of the file with its answers, or "" if the program does not exist."""
+        """Return the name of the file with the program's answers, or "" if the program does not
+        exist.
+        """
         from hashlib import sha256
 
         program = self._command[-1]
@@ -326,8 +330,8 @@ def list_cached_models(
 
 
 def _read_output(process: "subprocess.Popen[bytes]", timeout_s: float) -> tuple[bytes, bool]:
-    """Return the first MAX_ANSWER_BYTES of its stdout and of its stderr, and whether the program
-    ended in time.
+    """Return the first MAX_ANSWER_BYTES of stdout and of stderr, and whether the program exited in
+    time.
     """
     pipes = [pipe for pipe in (process.stdout, process.stderr) if pipe is not None]
     output_by_descriptor = {pipe.fileno(): bytearray() for pipe in pipes}
@@ -361,7 +365,7 @@ def _remove_old_answers(directory: str) -> None:
         if len(names) > MAX_CACHED_PROGRAMS:
             for path in sorted(names, key=os.path.getmtime)[: len(names) - MAX_CACHED_PROGRAMS]:
                 remove_file(path)
-    except OSError:  # another process forgot one just now
+    except OSError:  # another process has removed one meanwhile
         return
 
 

@@ -1,7 +1,7 @@
-"""The file that a child writes about its run, in a folder that only our user may enter. It is read
-once and removed.
+"""The file in which a child reports about its run. Its folder is accessible only to the current
+user. It is read once and removed.
 
-The folder is one of `spill`, so the remains of a killed run are removed with old spill files.
+The folder is in `spill`, so the files of a killed run are removed with old spill files.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ from shim.state.spill import LargeTextFolder
 if TYPE_CHECKING:
     from shim.io.record_sinks import RunRecordSink
 
-# vibe writes its whole configuration, 10 KB; the totals of a conversation are smaller
+# vibe writes its complete configuration (10 KB). The totals of a conversation are smaller.
 MAX_REPORT_BYTES = 1024 * 1024
 
 
@@ -38,7 +38,7 @@ class RunReportFile:
         self.folder = LargeTextFolder(environment, session_id).create_private_subfolder()
 
     def read_and_remove(self) -> dict[str, Any] | None:
-        """Return the requested keys of its object (None: no file), and remove the folder."""
+        """Return the requested keys of the report (None: no file), and remove its folder."""
         if self.folder is None:
             return None
         data = read_state_file(self.folder, self._report.file_name, MAX_REPORT_BYTES)
@@ -56,7 +56,7 @@ class RunReportFile:
         self.folder = None
         if folder is not None:
             shutil.rmtree(folder, ignore_errors=True)
-            with contextlib.suppress(OSError):  # the session has spilled texts, which stay
+            with contextlib.suppress(OSError):  # the folder contains spilled texts, which are kept
                 os.rmdir(os.path.dirname(folder))
 
 

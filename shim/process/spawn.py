@@ -1,8 +1,8 @@
-"""Starts a vendor's process, and ends a process that will not be used.
+"""Starts a vendor's process, and kills a process that is not needed.
 
 A turn waits for its vendor, so as little as possible is imported before the start. `os.posix_spawn`
 starts a child several milliseconds sooner than `subprocess`. `subprocess` is used for another
-working directory, and with old libraries that cannot create a session.
+working directory, and on systems with old libraries that cannot create a session.
 """
 
 import os
@@ -23,24 +23,24 @@ if TYPE_CHECKING:
 # gemini (Node's `process.exit`) loses output that does not fit into the pipe when it exits. Linux
 # allows this size to every user.
 STDOUT_PIPE_BYTES = 1024 * 1024
-# for a killed process to exit, which takes no time unless the kernel is stuck
+# The time for a killed process to exit. It exits at once unless the kernel is stuck.
 KILL_TIMEOUT_S = 0.5
 POLL_INTERVAL_S = 0.01
-# A child inherits the signals that we ignore (Python: SIGPIPE and SIGXFSZ) and that our parent
-# ignores. A vendor that ignores SIGINT could not be interrupted. SIGKILL and SIGSTOP cannot be
-# changed.
+# A child inherits the signals that Python ignores (SIGPIPE and SIGXFSZ) and those that the shim's parent
+# ignores. A vendor that ignores SIGINT could not be interrupted. SIGKILL and SIGSTOP cannot be changed.
 DEFAULT_SIGNALS = tuple(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
-MAX_DESCRIPTORS = 256  # looked at where the system does not list those that are open
+MAX_DESCRIPTORS = 256  # checked if the system does not list the open ones
 
-# the next message's child may be there already while the last one's is being ended
+# The child of the next message may be running while the last one is being stopped.
 running_pids: set[int] = set()
 
 
 class SpawnedProcess:
-    """A started process: its id, our ends of its pipes, and its exit code when it is known.
+    """A started process: its id, the parent's ends of its pipes, and its exit code once it is
+    known.
 
-    It has the part of `subprocess.Popen` that a `Child` uses. A code below 0 is minus the number of
-    a signal.
+    It has the members of `subprocess.Popen` that `Child` uses. A negative exit code is minus the
+    number of a signal.
     """
 
     __slots__ = ("pid", "returncode", "stderr", "stdin", "stdout")
@@ -53,11 +53,11 @@ class SpawnedProcess:
         self.returncode: int | None = None
 
     def poll(self) -> int | None:
-        """Return its exit code, or None while it runs."""
+        """Return the exit code, or None while the process runs."""
         return self._reap(os.WNOHANG)
 
     def wait(self) -> int:
-        """Wait for the process, and return its exit code."""
+        """Wait for the process, and return the exit code."""
         return self._reap(0) or 0
 
     def _reap(self, options: int) -> int | None:
@@ -65,7 +65,7 @@ class SpawnedProcess:
             try:
                 pid, status = os.waitpid(self.pid, options)
             except ChildProcessError:
-                # other code of this process has waited for the child: its exit code is lost
+                # Other code of this process has waited for the child, so its exit code is lost.
                 self.returncode = 0
             else:
                 if pid:
@@ -80,14 +80,12 @@ if TYPE_CHECKING:
 
 
 class ChildSpawnResult(NamedTuple):
-    """A child that was started, with everything that `Child` needs.
+    """A started child, with everything that `Child` needs.
 
-    process              the process, with our ends of its pipes
-    stdin_bytes          the bytes for its stdin
-    stderr_tail          keeps its stderr; None: the head and the tail unchanged
-    recorder             records the child
-    temporary_paths      files that are removed when it has ended
-    interrupt_timeout_s  seconds that its interrupt may take, 0 for the default
+    process              the process, with the parent's ends of its pipes stdin_bytes          the
+    bytes for its stdin stderr_tail          keeps its stderr; None: the head and the tail unchanged
+    recorder             records the child temporary_paths      files that are removed when it has
+    exited interrupt_timeout_s  seconds that its interrupt may take, 0 for the default
     """
 
     process: "AnyProcess"
@@ -106,11 +104,10 @@ def spawn_child(
     opens_stdin: bool,
     temporary_paths: Sequence[str] = (),
 ) -> "AnyProcess":
-    """Start a child in a session and process group of its own. Raise ShimError if it cannot be
-    started.
+    """Start a child in its own session and process group. Raise ShimError if it cannot be started.
 
-    `opens_stdin`: its stdin is a pipe instead of the null device. `temporary_paths` belong to the
-    child and are removed if it cannot be started.
+    With `opens_stdin`, the child's stdin is a pipe instead of the null device. `temporary_paths`
+    belong to the child and are removed if it cannot be started.
     """
     if not os.path.exists(shim.__file__):
         from shim.process.package import require_package_files_for_child
@@ -138,7 +135,7 @@ def spawn_child(
 def _start_by_posix_spawn(
     command: Sequence[str], environment: Mapping[str, str], cwd: str, *, opens_stdin: bool
 ) -> "AnyProcess":
-    """Start the process. Raise OSError if the system refuses it, ValueError for arguments that
+    """Start the process. Raise OSError if the system refuses it, and ValueError for arguments that
     cannot be passed.
     """
     disable_descriptor_inheritance()
@@ -181,8 +178,8 @@ def _start_by_posix_spawn(
 def _start_by_subprocess(
     command: Sequence[str], environment: Mapping[str, str], cwd: str, *, opens_stdin: bool
 ) -> "subprocess.Popen[bytes]":
-    """Start the process in any folder, or with a `posix_spawn` that cannot create a session (glibc
-    before 2.26).
+    """Start the process in any folder, or on a system whose `posix_spawn` cannot create a session
+    (glibc before 2.26).
     """
     from shim.process.popen import spawn_with_subprocess
 
@@ -192,8 +189,8 @@ def _start_by_subprocess(
 
 
 def disable_descriptor_inheritance() -> None:
-    """Keep the child from inheriting the descriptors that our own parent left open. Descriptors
-    that Python opened are never inherited.
+    """Prevent the child from inheriting descriptors that the shim inherited from its own parent.
+    Descriptors that Python opened are never inherited.
     """
     try:
         names = os.listdir("/dev/fd")
@@ -208,8 +205,8 @@ def disable_descriptor_inheritance() -> None:
 
 
 def _enlarge_stdout_pipe(process: "AnyProcess") -> None:
-    """Enlarge the pipe of its stdout if the system allows it, so that the child need not wait for
-    us, also when it exits.
+    """Enlarge the pipe of the child's stdout if the system allows it, so that the child does not
+    wait for the shim, even when it exits.
     """
     try:
         import fcntl
@@ -221,7 +218,7 @@ def _enlarge_stdout_pipe(process: "AnyProcess") -> None:
 
 
 def kill_child(process: "AnyProcess") -> None:
-    """Kill a child that will not be used, because something failed between its start and the loop."""
+    """Kill a child that is not needed, because an error occurred before the loop started."""
     from shim.process import watchdog
 
     signal_process_group(process, "SIGKILL")
@@ -234,8 +231,8 @@ def kill_child(process: "AnyProcess") -> None:
 
 
 def signal_process_group(process: "AnyProcess", signal_name: str) -> None:
-    """Send a signal to a child's group. A child that was reaped is not signalled, because another
-    process may have its id.
+    """Send a signal to a child's group. If the child has been reaped, nothing is sent, because
+    another process may have its id.
     """
     if process.returncode is not None:
         return
@@ -246,13 +243,13 @@ def signal_process_group(process: "AnyProcess", signal_name: str) -> None:
 
 
 def close_pipes(process: "AnyProcess") -> None:
-    """Close our ends of its pipes."""
+    """Close the parent's ends of the pipes."""
     for pipe in (process.stdin, process.stdout, process.stderr):
         if pipe is not None:
             try:
                 pipe.close()
             except OSError:
-                continue  # what it was not given is lost
+                continue  # unwritten data is lost
 
 
 def remove_files(paths: Sequence[str]) -> None:
@@ -260,4 +257,4 @@ def remove_files(paths: Sequence[str]) -> None:
         try:
             os.unlink(path)
         except OSError:
-            continue  # it was never written, or is gone already
+            continue  # it was never written, or has been removed

@@ -1,7 +1,7 @@
-"""Explains why a program could not be started: whose fault it is, and what to do about it.
+"""Explains why a program could not be started, and how to fix it.
 
-The system's own messages are about a system call: a script without its interpreter "does not
-exist", and a prompt that is too long is an argument list.
+The messages of the system describe a system call: for a script without its interpreter, the script
+"does not exist", and a prompt that is too long is an argument list.
 """
 
 import errno
@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from shim.core.errors import FrontendError, ShimError, SystemResourceError, VendorError
 
 MACHINE_ERRNOS = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
-MAX_FIRST_LINE_BYTES = 256  # what the kernel reads of a script to find its interpreter
+MAX_FIRST_LINE_BYTES = 256  # the kernel reads no more to find the interpreter
 
 
 def create_spawn_error(
@@ -41,7 +41,7 @@ def create_spawn_error(
 
 
 def _create_too_long_error(command: Sequence[str], environment: Mapping[str, str]) -> FrontendError:
-    """Return an error with the sizes, because systems have different limits."""
+    """Return an error that contains the sizes, because the limit depends on the system."""
     sizes = [len(os.fsencode(arg)) for arg in command]
     longest_index = max(range(len(sizes)), key=sizes.__getitem__)
     previous_flag = ""

@@ -1,4 +1,4 @@
-"""A vendor's folder of records. It is read for data that the vendor's stream leaves out, and never
+"""A vendor's folder of records. It is read for data that the vendor's stream lacks, and never
 written to.
 
 Only regular files inside the folder are read, without waiting for them. If a file is missing, the
@@ -13,7 +13,7 @@ from shim.core.adapter.adapter import Adapter
 from shim.state.files import open_regular_file
 
 MAX_ENTRIES = 10_000  # searched entries of a folder, more than the sessions of a day
-TAIL_BYTES = 4 * 1024 * 1024  # of the end of a record, more than any change of a file
+TAIL_BYTES = 4 * 1024 * 1024  # of a record; a file change is never larger
 
 
 def open_vendor_data_dir(

@@ -1,5 +1,5 @@
-"""The version of the program that a turn starts, and whether the profile's promises hold for this
-version.
+"""Checks the version of the program that a turn starts, and whether the promises of the profile
+hold for this version.
 
 Every start of a child waits for this check. So a known version is read from a small file, without
 importing `shim.process.probe`. The program is started for its version only if that file is missing
@@ -42,9 +42,9 @@ def check_installed_version(
 ) -> VersionCheck:
     """Return what the installed version means for the promises of a vendor.
 
-    `command` is the program, after the words of its launcher if there is one. `child_environment`
-    are the environment of its children. `is_trusted`: the user vouches for any version.
-    `cache_only`: no program is started, and an unknown version counts as tested.
+    `command` is the program after its command prefix. `child_environment` is the environment for
+    children of this vendor. With `is_trusted`, the user vouches for any version. With `cache_only`,
+    no program is started, and an unknown version counts as tested.
     """
     if adapter.cli.replayed_vendor:
         return VersionCheck()
@@ -74,8 +74,8 @@ def choose_adapter_of_installed_cli(
     without_passthrough: bool = False,
     cache_only: bool = False,
 ) -> Adapter:
-    """Return the vendor whose program is installed: this vendor, or its twin, whose program has the
-    same name.
+    """Return the vendor whose program is installed: this vendor, or the other vendor whose program
+    has the same name.
     """
     if adapter.name not in TWIN_VENDORS:
         return adapter

@@ -1,8 +1,8 @@
-"""Ends a child's process group if we die without a chance to end it, as after SIGKILL.
+"""Stops a child's process group if the shim dies without a chance to stop it, as after SIGKILL.
 
-A shell reads from a pipe whose writing end only we hold. A line means a normal end; the end of the
-pipe means that we died. The vendor itself would not notice, because it may read and write nothing
-for hours while a tool runs.
+A shell reads from a pipe whose writing end only the shim holds. A line means a normal end; the end
+of the pipe means that the shim has died. The vendor itself would not notice, because it may read
+and write nothing for hours while a tool runs.
 """
 
 import contextlib
@@ -41,7 +41,7 @@ def stop_watchdog(group_id: int) -> None:
 
 
 def list_watchdog_pids(group_id: int) -> list[int]:
-    """Return the process id of a group's watchdog, for which we have to wait."""
+    """Return the process id of a group's watchdog, which this process must wait for."""
     if group_id in _watchdogs:
         return [_watchdogs[group_id].pid]
     return []
