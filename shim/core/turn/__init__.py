@@ -1,1 +1,1 @@
-"""The Turn: the state machine that owns every invariant of a turn of Claude's stream-json."""
+"""The Turn: the state machine that enforces the rules of one turn in Claude's stream-json."""

@@ -1,5 +1,7 @@
-"""One reply of the model: its usage, its stop reason, and the text of its blocks. The texts are
-stored so that a repeated text is not written twice.
+"""One assistant message (a reply of the model): its usage, its stop reason, and the text of its
+blocks.
+
+The texts are stored so that a repeated text is not written twice.
 """
 
 from collections.abc import Callable
@@ -13,12 +15,13 @@ from shim.core.turn.turn_context import TurnContext
 
 SYNTHETIC_MODEL = "<synthetic>"  # the model of a message that no model wrote
 
-# Longer than any reply of a model. A vendor that streams without end must not fill the memory.
+# Longer than any reply of a model. Limits the memory if a vendor never stops streaming.
 MAX_BLOCK_CHARS = 512 * 1024
-FRAGMENT_COST_CHARS = 64  # the memory of a fragment besides its characters
+FRAGMENT_COST_CHARS = 64  # the memory of a fragment in addition to its characters
 MAX_BLOCKS = 1000
 
-# The stored text of a reply that may be cut and repeated. No reply is longer, and the memory is small.
+# The stored text of a reply that may be interrupted and repeated. No reply is longer, and the
+# memory is small.
 MAX_MESSAGE_CHARS = 4 * 1024 * 1024
 MAX_MESSAGE_BLOCKS = 1000
 
@@ -28,7 +31,7 @@ BlockKey = tuple[TurnState, object]  # the kind of the block, and the vendor's k
 
 
 class AssistantMessage:
-    """The open reply or the last one, and the usage of all replies of the turn."""
+    """The open reply, or the last one, and the usage of all replies of the turn."""
 
     def __init__(
         self,
@@ -36,7 +39,7 @@ class AssistantMessage:
     ) -> None:
         self._machine = context.machine
         self._writer = context.writer
-        # what it said is remembered to the end of the turn
+        # the text of a reply is then stored until the end of the turn
         self._can_retry = context.config.can_retry
         self._partial = context.writer.writes_partial_messages
         self._outcome_tracker = context.outcome_tracker
@@ -44,18 +47,18 @@ class AssistantMessage:
             context.diagnostics, self.shorten_text_to_line_limit
         )
         self.written_text = CutMessageTextTracker()
-        self.number = 0  # how many replies have a block
+        self.number = 0  # the number of replies with a block
         self.model = ""
         self.start_usage: Usage = NO_USAGE  # written with the reply's lines
         self.end_usage: Usage = NO_USAGE  # written at the end of the reply
         self.stop_reason: str | None = None
-        self.was_aborted = False  # the reply did not end by itself
+        self.was_aborted = False  # the reply did not end normally
         self.ends_with_call = False  # its last block is a call
         self.last_text = ""
         self.usage_by_model: dict[str, Usage] = {}  # of the turn, by model
         self.last_usage: Usage = NO_USAGE  # usage of the latest reply
         self.cost_usd = 0.0  # of the turn, in dollars
-        self.has_open_block = False  # a block of a real claude has started and not ended
+        self.has_open_block = False  # a block of a real claude has started, but not ended
 
     def start(self) -> None:
         """Start a reply. Called with its first block."""
@@ -91,19 +94,19 @@ class AssistantMessage:
 
     @property
     def has_ended_with_tool_calls(self) -> bool:
-        """Return whether the reply ended with calls, and no other reply followed."""
+        """Whether the reply ended with calls, and no other reply followed."""
         if self.ends_with_call:
             return True
         return self.stop_reason == "tool_use"
 
     def shorten_text_to_line_limit(self, text: str) -> str:
-        """Shorten an answer so that it fits a line."""
+        """Shorten an answer so that it fits into a line."""
         return shorten_middle(text, self._writer.max_bytes, OMISSION_TEXT)
 
-    # -- the vendor's reports ----------------------------------------------------------------------
+    # -- reports of the vendor ---------------------------------------------------------------------
 
     def update(self, model: str | None = None, usage: Usage | None = None) -> None:
-        """Set the model and the usage so far of the open or the next reply."""
+        """Set the model and the current usage of the open reply, or of the next one."""
         if model and model != self.model and isinstance(model, str) and model != SYNTHETIC_MODEL:
             self.model = model[:MAX_NAME_CHARS]
         if usage is not None:
@@ -122,19 +125,20 @@ class AssistantMessage:
         aborted: bool = False,
         adds_usage: bool = True,
     ) -> None:
-        """End the reply (`end_message`). `usage` and `cost` are those of this reply and are added
-        up.
+        """End the reply (`end_message`). `usage` and `cost` are those of this reply. They are added
+        to the totals.
 
         `adds_usage`: False if the vendor reports the usage of the whole turn at its end
-        (`add_usage`). `aborted`: the reply did not end by itself, so it has no stop reason
-        (contract 6.4).
+        (`add_usage`). `aborted`: the reply did not end normally, so it has no stop reason (contract
+        6.4).
         """
         machine = self._machine
         self.was_aborted = aborted
         if usage:
             if usage.__class__ is not Usage:
                 usage = parse_usage(usage)
-            # else its last line is said, and the next reply has numbers of its own
+            # In READY, the reply's last line was already written, and the next reply has its own
+            # usage.
             if machine.state is not READY:
                 self.end_usage = usage
             if adds_usage:
@@ -151,7 +155,7 @@ class AssistantMessage:
     def add_usage(self, usage: Usage, cost_usd: float = 0.0) -> None:
         """Add the usage of one request to the usage of its model (contract 5.3).
 
-        The request may also be one without a reply in the turn: a failed request or a compaction.
+        The request may have no reply in the turn, like a failed request or a compaction.
         """
         if cost_usd:
             self.cost_usd += parse_dollars(cost_usd)
@@ -169,18 +173,18 @@ class AssistantMessage:
 
 
 class WrittenBlockTexts:
-    """The texts of the blocks of the open reply. If a vendor sends a block again in full, only its
+    """The texts of the blocks of the open reply. If a vendor sends a complete block again, only its
     new part is written.
 
-    `shorten_text` shortens a text to the length of an answer. Beyond a limit only the length is
-    stored. `texts` is empty if there is nothing to clear.
+    `shorten_text` shortens a text to the length of an answer. If too much text is stored, only the
+    shortened texts and the full lengths are kept. `texts` is empty if there is nothing to clear.
     """
 
     def __init__(self, diagnostics: Diagnostics, shorten_text: Callable[[str], str]) -> None:
         self._diagnostics = diagnostics
         self._shorten_text = shorten_text
         self.texts: dict[BlockKey, list[str]] = {}
-        # UTF-16 units, and the text as far as an answer can hold it
+        # the length in UTF-16 units, and the text shortened to the length of an answer
         self._shortened: dict[BlockKey, tuple[int, str]] = {}
         self._stored_chars = 0
 
@@ -217,7 +221,7 @@ class WrittenBlockTexts:
         self._shortened.pop((block_kind, block_key), None)
 
     def clear(self) -> None:
-        """Clear all texts, because another reply begins."""
+        """Clear all texts, because another reply starts."""
         self.texts.clear()
         self._shortened.clear()
         self._stored_chars = 0
@@ -227,7 +231,7 @@ class WrittenBlockTexts:
         return {block: list(texts) for block, texts in self.texts.items()}
 
     def restore_texts(self, texts_by_block: dict[BlockKey, list[str]]) -> None:
-        """Replace the texts with a copy."""
+        """Replace the texts with a copy from `copy_texts`."""
         self.clear()
         for (kind, key), texts in texts_by_block.items():
             for text in texts:
@@ -237,7 +241,8 @@ class WrittenBlockTexts:
         for block, texts in self.texts.items():
             text = "".join(texts)
             units, shortened_text = self._shortened.get(block, (0, ""))
-            # Joining the two halves of a character changes its length, but not in UTF-16.
+            # Lengths are counted in UTF-16, because joining the two halves of a character (two
+            # surrogates) changes the length in characters, but not in UTF-16.
             units += len(text.encode("utf-16-le", "surrogatepass")) // 2
             self._shortened[block] = units, self._shorten_text(shortened_text + text)
             texts.clear()
@@ -245,10 +250,10 @@ class WrittenBlockTexts:
 
 
 class CutMessageTextTracker:
-    """The text of the open reply by kind, so that a reply that was cut and is repeated is not
-    written twice.
+    """The text of the open reply, by kind of block. It is compared with the repetition of an
+    incomplete reply, so that no text is written twice.
 
-    `char_count` is in characters; it is 0 if there is nothing to clear.
+    `char_count` is in characters. It is 0 if there is nothing to clear.
     """
 
     def __init__(self) -> None:
@@ -256,11 +261,13 @@ class CutMessageTextTracker:
         self.is_repeatable = True  # the complete text is stored
         self._texts: list[str] = []
         self._thinking_texts: list[str] = []
-        # what the cut reply said, and how much of it came again
+        # the text of the incomplete reply, and how many of its characters were repeated
         self._cut_texts: dict[TurnState, tuple[str, int]] = {}
 
     def add_block_text(self, block_kind: TurnState, text: str) -> None:
-        """Store the text of a block. A text that is too long is not stored."""
+        """Store the text of a block. If the reply becomes too long, its text is no longer
+        stored.
+        """
         if block_kind is TEXT:
             texts = self._texts
         else:
@@ -272,14 +279,14 @@ class CutMessageTextTracker:
             self.is_repeatable = False
 
     def clear(self) -> None:
-        """Clear the texts: the reply cannot be repeated any more."""
+        """Clear the texts, because the reply cannot be repeated any more."""
         self._texts.clear()
         self._thinking_texts.clear()
         self.char_count = 0
 
     def start_comparing_with_cut_message(self) -> bool:
-        """Start to compare the next text with the reply that was cut. Return False if that reply
-        has no text.
+        """Start to compare the next text with the incomplete reply. Return False if that reply has
+        no text.
         """
         self._cut_texts = {
             TEXT: ("".join(self._texts), 0),
@@ -288,25 +295,25 @@ class CutMessageTextTracker:
         return any(text for text, _ in self._cut_texts.values())
 
     def restart_comparing_with_cut_message(self) -> bool:
-        """Start the comparison again, because the repetition was cut, too."""
+        """Restart the comparison, because the repetition was also incomplete."""
         self._cut_texts = {kind: (text, 0) for kind, (text, _) in self._cut_texts.items()}
         return any(text for text, _ in self._cut_texts.values())
 
     def get_cut_text_and_repeated_chars(self, block_kind: TurnState) -> tuple[str, int]:
-        """Return the text of the cut reply, and how many of its characters were repeated."""
+        """Return the text of the incomplete reply, and how many of its characters were repeated."""
         return self._cut_texts.get(block_kind, ("", 0))
 
     def set_repeated_char_count(self, block_kind: TurnState, char_count: int) -> None:
-        """Set how many characters of the cut reply were repeated."""
+        """Set how many characters of the incomplete reply were repeated."""
         self._cut_texts[block_kind] = (
             self.get_cut_text_and_repeated_chars(block_kind)[0],
             char_count,
         )
 
     def get_repeated_text_by_block_kind(self) -> dict[TurnState, str]:
-        """Return the text that was repeated so far, by kind."""
+        """Return the text that was repeated so far, by kind of block."""
         return {kind: text[:position] for kind, (text, position) in self._cut_texts.items()}
 
     def stop_comparing_with_cut_message(self) -> None:
-        """Stop the comparison: the next text is new."""
+        """Stop the comparison, because the next text is new."""
         self._cut_texts = {}

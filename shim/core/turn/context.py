@@ -1,4 +1,4 @@
-"""The input of a turn: its configuration, the state of the conversation, and the writer."""
+"""The input of a turn: its configuration and the state of the conversation."""
 
 from collections.abc import Callable, Mapping
 
@@ -19,12 +19,14 @@ if TYPE_CHECKING:
     from shim.core.policy.evaluate import PolicyEvaluator
     from shim.core.policy.policy import UnsupportedRule
 
-# a vendor's session, and all that it used, where the vendor counts that
+# a vendor's session id, and the session's total usage if the vendor reports it
 VendorSessionUsage = tuple[str | None, Usage]
 NO_VENDOR_SESSION_USAGE: VendorSessionUsage = (None, NO_USAGE)
-# The limit of a vendor's ids and names. They are in each of our lines, and they are stored.
+# The maximum length of a vendor's ids and names. They are part of each line, and they are stored.
 MAX_NAME_CHARS = 200
-MAX_USED_IDS = 10_000  # stored call ids of a conversation; a later call with such an id is new
+MAX_USED_IDS = (
+    10_000  # stored call ids of a conversation; a later call with such an id gets a new id
+)
 
 
 class UsageTotals(NamedTuple):
@@ -38,8 +40,8 @@ class UsageTotals(NamedTuple):
 
 
 class ConversationState:
-    """The state that lasts longer than a turn: the session id, the used call ids, cost and usage so
-    far.
+    """The state that persists between turns: the session id, the used call ids, and the cost and
+    usage so far.
 
     `thread_usage` is the usage of the vendor's session at the end of its last turn.
     """
@@ -66,7 +68,9 @@ class ConversationState:
         self.vendor_session_usage = thread_usage
 
     def get_vendor_session_usage(self, vendor_session_id: str) -> Usage:
-        """Return the usage of a session of the vendor, if it is the known session."""
+        """Return the usage of a session of the vendor, or no usage if the session is not the stored
+        one.
+        """
         if self.vendor_session_usage[0] == vendor_session_id:
             return self.vendor_session_usage[1]
         return NO_USAGE
@@ -78,11 +82,11 @@ class ConversationState:
         cost_usd: float,
         model: str,
     ) -> UsageTotals:
-        """Add the usage of a turn. `usage_by_model` and `cost_usd` (dollars) are those of its
+        """Add the usage of a turn. `usage_by_model` and `cost_usd` (dollars) are the sums of its
         replies.
 
-        A usage or a cost that the vendor reports for the whole turn, in `fields`, replaces their
-        sum.
+        If `fields` has a usage or a cost that the vendor reports for the whole turn, it replaces
+        the sum.
         """
         vendor_usage = parse_usage(fields.get("usage"))
         if any(vendor_usage.values()) and not usage_by_model:
@@ -99,7 +103,7 @@ class ConversationState:
         return UsageTotals(turn_usage, self.cost_usd, self.usage_by_model)
 
     def reserve_call_id(self, call_id: str, diagnostics: Diagnostics) -> str:
-        """Return the id for a call in our stream: its own id, or a new one if its id was used
+        """Return the id for a call in our stream: its own id, or a new one if the id was used
         before.
         """
         used_ids = self.used_ids
@@ -118,7 +122,7 @@ class ConversationState:
         self.older_ids, self.used_ids = self.used_ids, set()
 
     def create_unused_call_id(self, call_id: str) -> str:
-        """Return a new id for a call whose id was used before. No id is returned twice."""
+        """Return a new id for a call whose id was used before. Each returned id is unique."""
         while True:
             self.last_suffix += 1
             suffix = f"~{self.last_suffix}"
@@ -134,34 +138,34 @@ class ConversationState:
 
 
 class VendorDataReader(Protocol):
-    """Reads the folder in which the vendor stores its own records (`shim.process.vendor_data_dir`)."""
+    """Reads the folder in which the vendor stores its own data (`shim.process.vendor_data_dir`)."""
 
     def find_file(self, folder: str, suffix: str) -> str | None:
-        """Return the path of a file in `folder` by the end of its name."""
+        """Return the path of a file in `folder` whose name ends with `suffix`, or None."""
 
     def read_tail(self, path: str, min_offset: int = 0) -> tuple[int, bytes]:
-        """Return the content of a file after `min_offset`, or only its end, and the offset of that
-        part.
+        """Return the content of a file after `min_offset`, or only its end if that is too long, and
+        the offset of the returned part.
         """
 
 
 class JsonSchemaAnswer(NamedTuple):
-    """An answer for `--json-schema`: its `value`, or the `problem` if it does not match the schema."""
+    """An answer for `--json-schema`: its `value`, or the `problem` if it does not match."""
 
     value: dict[str, Any] | None = None
     problem: str = ""
 
 
 class VendorInfo(NamedTuple):
-    """What the turn knows about its vendor.
+    """The properties of the vendor that the turn needs.
 
-    version_note       remark about that version, such as "newer than tested"
+    version_note       a note about that version, such as "newer than tested"
     is_unattended      the vendor never asks before it runs a tool
     unattended_reason  why the vendor counts as unattended although its profile promises that it
                        asks; "" otherwise
-    can_retract        the vendor may repeat a reply; otherwise less text is stored
-    has_claude_errors  its errors have Claude's texts already
-    is_replay          a recording is replayed, nothing runs
+    can_retract        the vendor may repeat a reply; if not, less text is stored
+    has_claude_errors  its errors already have Claude's texts
+    is_replay          a recording is replayed, and no vendor runs
     trust_prompt       the text on stderr if the vendor does not trust the folder
     login_command      the command with which a person logs in
     clean_exit_codes   exit codes that do not contradict a successful end
@@ -183,12 +187,12 @@ class VendorInfo(NamedTuple):
 class SessionConfig(NamedTuple):
     """The session that the turn belongs to.
 
-    new_id             its id, if neither the frontend nor the vendor has chosen one
-    requested_id       the id that the frontend chose
-    thread_usage       the usage of the resumed session
-    list_servers       returns its MCP servers and their tools, as far as they are known here
-    list_server_names  returns the names of all configured MCP servers, including those of the
-                       vendor's own settings
+    new_id                its id, if neither the frontend nor the vendor has chosen one
+    requested_id          the id that the frontend chose
+    vendor_session_usage  the usage of the resumed session
+    list_servers          returns its MCP servers and their tools, if they are known to the shim
+    list_server_names     returns the names of all configured MCP servers, including those in the
+                          vendor's own settings
     """
 
     new_id: str
@@ -199,11 +203,11 @@ class SessionConfig(NamedTuple):
 
 
 class ConversationLimits(NamedTuple):
-    """The limits of a turn.
+    """The limits of a conversation.
 
-    max_turns            the limit that is counted here; None if the vendor counts its turns
-    requested_max_turns  the limit, whoever counts
-    max_budget_usd       dollars that the session may cost
+    max_turns            the limit that the shim counts; None if the vendor counts its turns
+    requested_max_turns  the requested limit, for both cases max_budget_usd       the maximum cost
+    of the session, in dollars
     """
 
     max_turns: int | None = None
@@ -215,24 +219,23 @@ class TurnConfig(NamedTuple):
     """The configuration of one turn.
 
     model                   the model that was passed to the vendor
-    requested_model         the model that the frontend asked for, if it is another one
-    default_model           the vendor's default, as far as it is known; written in `init` until the
-                            vendor reports a model
+    requested_model         the model that the frontend requested, if it is a different one
+    default_model           the vendor's default model, if known; written in `init` until the vendor
+                            reports a model
     tools                   the tools for `init` if the vendor reports none
-    can_retry               a stream that was cut may be requested again, so the written text is
+    can_retry               an interrupted stream may be requested again, so the written text is
                             stored until the end
-    read_answer             builds the structured answer that the vendor does not give
-    redacts_secrets         secrets are left out
+    read_answer             builds the structured answer if the vendor does not provide one
+    redacts_secrets         secrets are removed from the output
     asks_by_line            the line of a call, with its unchanged input, is the permission prompt
-    data_dir                the vendor's own records; None in a replay, where nothing runs
-    store_text              stores a text that is too large for a line, and returns where
-    output_style            name of the output style in Claude's settings; "" if none is set
+    data_dir                the vendor's own data; None in a replay, in which no vendor runs
+    store_text              stores a text that is too large for a line, and returns its location
+    output_style            the name of the output style in Claude's settings; "" if none is set
     rejects_unknown_lines   the frontend fails on a line of an unknown kind
-    forwards_subagent_text  whether texts and thoughts of subagents are emitted; their calls always
-                            are
-    failed_attempts         the vendors that were asked before this one, in their order
+    forwards_subagent_text  texts and thinking of subagents are written; their calls always are
+    failed_attempts         the vendors that were asked before this one, in order
     unsupported_rules       allow rules and keys of settings that have no effect
-    elapsed_ms              milliseconds since the turn began
+    elapsed_ms              returns the milliseconds since the turn started
     """
 
     vendor: VendorInfo

@@ -8,8 +8,8 @@ from shim.core.reading.json_text import JsonSanitizer
 from shim.core.turn.assistant_message import SYNTHETIC_MODEL
 from shim.core.turn.context import TurnConfig, VendorInfo
 
-# The types of the fields that a vendor reports about itself. Other types are ignored, because some
-# clients end on another type in the init line.
+# The types of the fields that a vendor reports about itself. Values of other types are ignored,
+# because they make some clients exit.
 INFO_TYPES: dict[str, type] = {
     **dict.fromkeys(("cwd", "model", "mode", "key_source", "vendor_version"), str),
     **dict.fromkeys(("tools", "mcp_servers", "slash_commands", "agents"), list),
@@ -45,7 +45,7 @@ def build_init_fields(
     model: str,
     redact: Callable[[Any], Any] | None,
 ) -> dict[str, Any]:
-    """Return the fields of the init line; `model` is the model of the next reply."""
+    """Return the fields of the init line. `model` is the model of the next reply."""
     fields: dict[str, Any] = {
         "cwd": config.cwd,
         "tools": list(config.tools),
@@ -67,7 +67,7 @@ def build_init_fields(
 
 
 def build_version_warning_fields(vendor: VendorInfo) -> dict[str, Any]:
-    """Return the keys of `init.shim` about a version that was not tested. Empty for a tested
+    """Return the keys of `init.shim` about a version that was not tested, or {} for a tested
     version.
     """
     fields: dict[str, Any] = {}
@@ -99,7 +99,7 @@ def _build_shim_fields(config: TurnConfig, vendor_info: Mapping[str, Any]) -> di
 
 
 def _add_mcp_servers(config: TurnConfig, fields: dict[str, Any]) -> None:
-    """Add the MCP servers, and their tools, that the vendor does not list itself."""
+    """Add the MCP servers that the vendor does not list itself, and their tools."""
     local_servers, local_tools = config.session.list_servers()
     if not local_servers:
         return

@@ -1,13 +1,14 @@
-"""The states of a turn, and the one table of all transitions between them.
+"""The states of a turn, and the table of all transitions between them.
 
                                    HOW TO READ THE TABLE
 
-A column is a goal. The cell (state, goal) lists the actions on the path to the goal, in order.
+A column is a goal. The cell (state, goal) lists the actions on the path to the goal, in order. A
+reply is one assistant message.
   init    write the first line                   text, thinking   open a block
   start   start a reply                          close            end the open block: last delta, its
                                                                   line, its stop
-  stop    end a reply                            unecho           finish a repeated reply without
-                                                                  anything new
+  stop    end a reply                            unecho           finish a repeated reply that had
+                                                                  no new text
   fill    write missing results, and the         end              write the result and the terminator
           user line of an interrupt
 """
@@ -19,14 +20,14 @@ from shim.core.reading.diagnostics import Diagnostics
 
 
 class TurnState(StrEnum):
-    """Where a turn is. TEXT and THINKING are also the kinds of a block."""
+    """The state of a turn. TEXT and THINKING are also the kinds of a block."""
 
-    NEW = "new"  # nothing was written
+    NEW = "new"  # no line was written
     READY = "ready"  # between two replies
     MESSAGE = "message"  # in a reply, and no block is open
     TEXT = "text"  # a block of text is open
     THINKING = "thinking"  # a block of thinking is open
-    ECHO = "echo"  # a reply that was cut is repeated, without anything new so far
+    ECHO = "echo"  # an incomplete reply is repeated, and no new text has come yet
     DONE = "done"  # the vendor has reported the end of the turn; its process may continue
     CLOSED = "closed"  # the result was written
 
@@ -60,8 +61,8 @@ TRANSITIONS: dict[TurnState, dict[TurnState, str]] = {
 STEP_NAMES = {
     state: {goal: cell.split() for goal, cell in row.items()} for state, row in TRANSITIONS.items()
 }
-# Transitions without output: a reply was cut; the vendor has reported the end, and the result or a
-# retry follows; or `close` has failed.
+# Transitions without output. They are used after an incomplete reply, after the vendor has reported
+# the end of the turn (the result or a retry follows), and after `Turn.close` has failed.
 ALL_GOALS = frozenset(TRANSITIONS[NEW])
 SILENT_TRANSITIONS: dict[TurnState, frozenset[TurnState]] = {
     READY: ALL_GOALS | {ECHO, DONE},
@@ -73,14 +74,16 @@ TransitionAction = Callable[[], None]
 
 
 class TurnTransitionError(Exception):
-    """A transition that is not in the table. It is a defect of the shim."""
+    """A transition that is not in the table. This is a bug in the shim."""
 
     def __init__(self, state: TurnState, goal: TurnState) -> None:
         super().__init__(f"a turn that is {state} cannot become {goal}")
 
 
 class TurnStateMachine:
-    """The state of one turn. `set_transition_actions` sets the action of each step in the table."""
+    """The state of one turn. `set_transition_actions` sets the function of each action in the
+    table.
+    """
 
     __slots__ = ("_before_move", "_diagnostics", "_steps_by_path", "state")
 
@@ -96,7 +99,7 @@ class TurnStateMachine:
         self._steps_by_path: dict[TurnState, dict[TurnState, tuple[TransitionAction, ...]]] = {}
 
     def set_transition_actions(self, **steps: TransitionAction) -> None:
-        """Set the action of each step in the table."""
+        """Set the function of each action in the table."""
         self._steps_by_path = {
             state: {goal: tuple([steps[name] for name in cell]) for goal, cell in row.items()}
             for state, row in STEP_NAMES.items()
@@ -104,11 +107,11 @@ class TurnStateMachine:
         self._steps_by_path[DONE] = self._steps_by_path[CLOSED] = {}
 
     def move_to(self, goal: TurnState, skip_actions: bool = False) -> bool:
-        """Move to `goal`, and run the actions on the path. Return False and count the event if it
-        comes too late.
+        """Move to `goal`, and run the actions on the path. Return False and count the event if the
+        turn is over.
 
-        With `skip_actions` no action runs, and the transitions of `SILENT_TRANSITIONS` are allowed,
-        too. Raise TurnTransitionError if no path leads to `goal`.
+        If `skip_actions`, no action runs, and the transitions of `SILENT_TRANSITIONS` are also
+        allowed. Raise TurnTransitionError if no path leads to `goal`.
         """
         if skip_actions:
             if goal not in SILENT_TRANSITIONS.get(self.state, ALL_GOALS):
@@ -133,11 +136,11 @@ class TurnStateMachine:
 
     @property
     def is_over(self) -> bool:
-        """Return whether the vendor has reported the end of the turn. Later events do not count."""
+        """Whether the vendor has reported the end of the turn. Later events are ignored."""
         if self.state is DONE:
             return True
         return self.state is CLOSED
 
     def record_late_event(self) -> None:
-        """Count an event that came too late."""
+        """Count an event that came after the end of the turn."""
         self._diagnostics.record("late_event")

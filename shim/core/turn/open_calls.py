@@ -1,4 +1,4 @@
-"""Calls that wait for their results, by the vendor's id of each, or for their arguments.
+"""Calls that wait for their results, by the vendor's id, and calls that wait for their arguments.
 
 Some model servers and agents (llama.cpp, ollama, kimi and others) give several open calls the same
 id, or no id. Such calls are distinguished by name and arguments, and their results are paired with
@@ -13,11 +13,12 @@ import orjson
 from shim.core.reading.json_text import dump_json
 from shim.core.turn.context import MAX_NAME_CHARS
 
-STREAM = "stream"  # the source of a call whose vendor announces each call once
-PERMISSION_REQUEST = "question"  # the source of a call that a vendor asks about
-UPDATE = "update"  # the source of arguments that replace those of an open call
+# The sources of an announcement are kinds of events of the vendor.
+STREAM = "stream"  # the vendor announces each call once
+PERMISSION_REQUEST = "question"  # the vendor asks for permission
+UPDATE = "update"  # the vendor replaces the arguments of an open call
 MAX_SOURCES = 8  # no vendor announces a call in more kinds of events
-MAX_ENDED_CALLS = 1000  # calls that are remembered after their end
+MAX_ENDED_CALLS = 1000  # calls that are stored after their end
 MAX_ID_BITS = 512  # a longer number is not accepted as an id
 DIGEST_BYTES = 8  # enough to distinguish the long ids of one turn
 
@@ -27,7 +28,7 @@ Entry = TypeVar("Entry")
 def normalize_call_id(value: object) -> str:
     """Return a vendor's id as text that is short enough for every line, or "" if there is no id.
 
-    A digest keeps two long ids different that only differ at their end.
+    Long ids get a digest, so that two ids stay different even if only their ends differ.
     """
     if isinstance(value, int) and value.__class__ is int and value.bit_length() <= MAX_ID_BITS:
         return str(value)
@@ -42,7 +43,7 @@ def normalize_call_id(value: object) -> str:
 
 
 def compute_input_fingerprint(tool_input: object) -> int:
-    """Return a number that is the same for equal arguments, whatever the order of their keys."""
+    """Return a number that is equal for equal arguments. The order of the keys does not matter."""
     try:
         return hash(orjson.dumps(tool_input, option=orjson.OPT_SORT_KEYS))
     except TypeError:
@@ -50,15 +51,15 @@ def compute_input_fingerprint(tool_input: object) -> int:
 
 
 class ToolCallAnnouncement:
-    """Name and arguments of one open call, as the vendor announced them."""
+    """The name and arguments of one open call, as the vendor announced them."""
 
     __slots__ = ("call_id", "inputs_by_source", "is_forbidden", "name")
 
     def __init__(self, call_id: str, name: str, tool_input: object, source: str) -> None:
-        self.call_id = call_id  # "" if the vendor gave none
+        self.call_id = call_id  # "" if the call has no id
         self.name = name
-        self.is_forbidden = False  # a rule forbids arguments that came later
-        # by source; an int is their fingerprint
+        self.is_forbidden = False  # a rule forbids arguments that were announced later
+        # source → arguments, or their fingerprint (an int)
         self.inputs_by_source: dict[str, object] = {source: tool_input}
 
     def has_input(self, tool_input: object) -> bool:
@@ -70,11 +71,11 @@ class ToolCallAnnouncement:
 
     @property
     def has_any_input(self) -> bool:
-        """Return whether any source has given arguments."""
+        """Whether any source has announced arguments."""
         return any(self.inputs_by_source.values())
 
     def record_input_fingerprint_of_source(self, source: str, tool_input: object) -> None:
-        """Remember the arguments with which another source announced the call."""
+        """Store the arguments with which another source has announced the call."""
         if len(self.inputs_by_source) < MAX_SOURCES or source in self.inputs_by_source:
             self.inputs_by_source[source] = (
                 compute_input_fingerprint(tool_input) if tool_input else {}
@@ -85,16 +86,16 @@ class OpenToolCalls(Generic[Entry]):
     """The open calls of a turn, or of its nested agents.
 
     `calls` has an entry for each open call. The key of the oldest call with an id is the vendor's
-    id. Each later call with the same id has a key of its own until the calls before it have ended.
+    id. A later call with the same id has another key until the calls before it have ended.
     """
 
     def __init__(self) -> None:
         self.calls: dict[str, Entry] = {}
-        self.hidden_keys: dict[str, None] = {}  # keys of calls that are left out of the stream
+        self.hidden_keys: dict[str, None] = {}  # keys of calls that are omitted from the stream
         self._announcements: dict[str, ToolCallAnnouncement] = {}  # by key
-        # the vendor's id → name and fingerprint from the call's result
+        # the vendor's id → name and fingerprint of the arguments in the call's result
         self._ended_calls: dict[str, tuple[str, int]] = {}
-        # the vendor's id → keys of the later calls; "" → calls without an id
+        # the vendor's id → keys of later calls with the same id; "" → calls without an id
         self._later_keys: dict[str, list[str]] = {}
 
     def has_call_id(self, call_id: str) -> bool:
@@ -126,11 +127,11 @@ class OpenToolCalls(Generic[Entry]):
         source: str = STREAM,
         accepts_key: Callable[[str], bool] | None = None,
     ) -> str | None:
-        """Return the key of the open call that is announced again, or None if this is another call.
+        """Return the key of the open call that is announced again, or None if this is a new call.
 
-        It is the same call if name and arguments agree. Another kind of event (`source`) may
-        announce it with other arguments, and a call without arguments may get them later. Without
-        an id, one source announces a call once.
+        It is the same call if name and arguments are equal. Another kind of event (`source`) may
+        announce it with other arguments, and a call without arguments may get them later. A source
+        announces a call without an id only once.
         """
         keys = [
             key
@@ -161,8 +162,8 @@ class OpenToolCalls(Generic[Entry]):
         return None
 
     def _find_unrequested_call(self, name: str, tool_input: object) -> str | None:
-        """Return the key of the first open call with this name and these arguments that was not
-        asked about.
+        """Return the key of the first open call with this name and these arguments for which no
+        permission was requested.
         """
         for key in self.calls:
             announcement = self._announcements.get(key)
@@ -184,7 +185,7 @@ class OpenToolCalls(Generic[Entry]):
         return source in announcement.inputs_by_source
 
     def record_repeated_call(self, call_key: str, source: str, tool_input: object) -> bool:
-        """Remember another announcement of a call. Return whether its arguments are new."""
+        """Store another announcement of a call. Return whether its arguments are new."""
         announcement = self._announcements[call_key]
         is_new = not announcement.has_input(tool_input)
         if is_new or source not in announcement.inputs_by_source:
@@ -192,11 +193,11 @@ class OpenToolCalls(Generic[Entry]):
         return is_new
 
     def mark_call_forbidden(self, call_key: str) -> None:
-        """Remember that a call must not run because of the arguments that it got later."""
+        """Record that a call must not run, because a rule forbids its later arguments."""
         self._announcements[call_key].is_forbidden = True
 
     def is_call_forbidden(self, call_key: str) -> bool:
-        """Return whether a call must not run because of the arguments that it got later."""
+        """Return whether a call must not run, because a rule forbids its later arguments."""
         announcement = self._announcements.get(call_key)
         if announcement is None:
             return False
@@ -205,7 +206,7 @@ class OpenToolCalls(Generic[Entry]):
     def add(self, announcement: ToolCallAnnouncement, spare_key: str, entry: Entry | None) -> str:
         """Add a call and return its key. A call without `entry` is hidden.
 
-        `spare_key` becomes the key if the id is empty or taken.
+        `spare_key` becomes the key if the id is empty or already in use.
         """
         call_id = announcement.call_id
         key = call_id
@@ -231,8 +232,8 @@ class OpenToolCalls(Generic[Entry]):
     ) -> str | None:
         """Return the key of the call that a result belongs to, or None if no call waits for it.
 
-        It is the oldest call with the result's id, if possible with its name and arguments. A
-        result without an id belongs to a call without an id, or else to any open call.
+        It is the oldest call with the result's id, preferably with its name and arguments. A result
+        without an id belongs to a call without an id, or otherwise to any open call.
         """
         keys = self.list_keys_of_call_id(call_id)
         if not keys and not call_id:
@@ -245,7 +246,7 @@ class OpenToolCalls(Generic[Entry]):
             if key in self._announcements and self._announcements[key].name == name
         ]
         if call_id and name is not None and tool_input is not None and not same_name:
-            return None  # the result names its call, and the call is not open
+            return None  # the result names a call that is not open
         if len(keys) > 1 and name is not None:
             same_input = [
                 key
@@ -253,7 +254,7 @@ class OpenToolCalls(Generic[Entry]):
                 if tool_input is not None and self._announcements[key].has_input(tool_input)
             ]
             keys = same_input or same_name or keys
-        # prefer the call with the most progress: a call that has started was announced more often
+        # Prefer the call that was announced most often, because it has progressed furthest.
         if len(keys) > 1:
             most_sources = max(map(self._count_sources, keys))
             keys = [key for key in keys if self._count_sources(key) == most_sources]
@@ -262,20 +263,24 @@ class OpenToolCalls(Generic[Entry]):
         return None
 
     def _count_sources(self, key: str) -> int:
-        """Return how many kinds of events have announced a call, without permission requests."""
+        """Return how many kinds of events have announced a call. Permission requests are not
+        counted.
+        """
         announcement = self._announcements.get(key)
         if announcement is None:
             return 0
         return len(announcement.inputs_by_source.keys() - {PERMISSION_REQUEST})
 
     def record_ended_call(self, call_id: str, name: str, tool_input: object) -> None:
-        """Remember the name and the arguments that the result of a call named."""
+        """Store the name and the arguments in the result of a call."""
         if len(self._ended_calls) >= MAX_ENDED_CALLS:
             self._ended_calls.clear()
         self._ended_calls[call_id] = name, compute_input_fingerprint(tool_input)
 
     def differs_from_ended_call(self, call_id: str, name: str | None, tool_input: object) -> bool:
-        """Return whether a result names another call than the ended call with the same id."""
+        """Return whether a result belongs to a different call than the ended call with the same
+        id.
+        """
         ended_call = self._ended_calls.get(call_id)
         if ended_call is None:
             return False
@@ -284,7 +289,7 @@ class OpenToolCalls(Generic[Entry]):
         return ended_call != (name, compute_input_fingerprint(tool_input))
 
     def remove(self, key: str) -> None:
-        """Remove a call. The next call with the same id gets its key."""
+        """Remove a call. The next call with the same id takes over its key."""
         self.calls.pop(key, None)
         self.hidden_keys.pop(key, None)
         announcement = self._announcements.pop(key, None)
@@ -307,7 +312,7 @@ class OpenToolCalls(Generic[Entry]):
 
     def remove_visible_calls(self) -> None:
         """Remove all calls that are not hidden."""
-        for key in reversed(list(self.calls)):  # the latest first, so that no key changes
+        for key in reversed(list(self.calls)):  # the newest first, so that no key changes
             self.remove(key)
 
     def _get_id(self, key: str) -> str:
@@ -317,7 +322,7 @@ class OpenToolCalls(Generic[Entry]):
         return announcement.call_id
 
     def _rename_key(self, old_key: str, new_key: str) -> None:
-        """Give a call another key, and keep its position among the open calls."""
+        """Give a call another key. Its position among the open calls does not change."""
         self._announcements[new_key] = self._announcements.pop(old_key)
         if old_key in self.hidden_keys:
             del self.hidden_keys[old_key]
@@ -334,26 +339,26 @@ def _is_equal_input(announced_input: object, tool_input: Any) -> bool:
     return bool(announced_input == tool_input)
 
 
-MAX_DEFERRED_CALLS = 1000  # as many as may be open in one turn
-MAX_EARLY_CALLS = 100  # calls that arrived before the vendor announced them
+MAX_DEFERRED_CALLS = 1000  # equal to the limit of open calls in one turn
+MAX_EARLY_CALLS = 100  # calls that arrived at the server before the vendor announced them
 
 ToolInput = Mapping[str, Any]
 
 
 class DeferredToolCalls:
-    """The calls of one turn that were announced without arguments, in their order.
+    """The calls of one turn that were announced without arguments, in order.
 
-    The frontend's process is the MCP server of their tools. A call arrives there with its
-    arguments, and is not written before that.
+    Their tools belong to an MCP server in the frontend's process. A call is written when it arrives
+    there with its arguments.
     """
 
     def __init__(self) -> None:
         self._waiting_calls: dict[str, str] = {}  # the vendor's id → Claude's name of the tool
         self._early_calls: list[tuple[str, ToolInput]] = []
-        self._written_ids: set[str] = set()  # ids of calls that were deferred and are written
+        self._written_ids: set[str] = set()  # ids of deferred calls that were written
 
     def add(self, call_id: str, name: str) -> ToolInput | None:
-        """Add a call. Return its arguments if they arrived earlier; the call does not wait then."""
+        """Add a call. Return its arguments if they arrived before; the call then does not wait."""
         if (
             call_id in self._waiting_calls
             or call_id in self._written_ids
@@ -369,10 +374,10 @@ class DeferredToolCalls:
         return None
 
     def match_input_to_call(self, name: str, tool_input: ToolInput) -> str | None:
-        """Return the id of the first call of this tool that waits for arguments, and stop waiting
-        for them.
+        """Return the id of the first call of this tool that waits for arguments. It then no longer
+        waits.
 
-        Keep the arguments and return None if no call waits for them.
+        If no call waits for them, store the arguments and return None.
         """
         call_id = next(
             (
@@ -390,8 +395,8 @@ class DeferredToolCalls:
         return call_id
 
     def remove_refused_call(self, call_id: str) -> bool:
-        """Stop waiting for a call that was refused: it is written without arguments. Return whether
-        it waited.
+        """Stop waiting for a refused call, which is written without arguments. Return whether it
+        was waiting.
         """
         if self._waiting_calls.pop(call_id, None) is None:
             return False
@@ -399,6 +404,6 @@ class DeferredToolCalls:
         return True
 
     def stop_waiting_for_input(self, call_id: str) -> bool:
-        """Stop waiting for a call. Return whether it was written already."""
+        """Stop waiting for a call. Return whether it was already written."""
         self._waiting_calls.pop(call_id, None)
         return call_id in self._written_ids

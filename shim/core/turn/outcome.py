@@ -1,4 +1,4 @@
-"""How a turn ended: the vendor's report, the exit of its process, and what follows from both.
+"""The outcome of a turn, derived from the vendor's report and the exit of its process.
 
 An interrupt takes precedence over a failure, and a failure over a success. A turn without a report
 is an error.
@@ -15,15 +15,15 @@ from shim.core.reading.typed import Any, NamedTuple
 from shim.core.turn.context import TurnConfig
 from shim.core.turn.machine import CLOSED, DONE, NEW, READY, TurnState, TurnStateMachine
 
-# The part of stderr in an error text. It holds a reason and still fits a dialog.
+# The part of stderr in an error text. It can contain a reason and still fits into a dialog.
 STDERR_EXCERPT_CHARS = 2000
 BUDGET_SUBTYPE = "error_max_budget_usd"
 MAX_TURNS_TEXT = "Reached maximum number of turns"
 MAX_NAMED_CALLS = 8  # open calls in an error text; the others are counted
 
-# Why another vendor of a list may answer: this one is not logged in, or may not be asked now. Where
-# its stream never began also that its program is gone: it could not start. What nobody understood
-# of a stream may have been work.
+# Causes for which another vendor of a list may answer: this vendor is not logged in, or has reached
+# a rate limit. If its stream never started, the exit of its program is also such a cause. A stream
+# with unknown events is not, because the events may have been work.
 FALLBACK_CAUSES = frozenset(("auth", "rate_limit"))
 START_FAILURE_CAUSES = frozenset(("exit_code", "signal", "truncated", "protocol"))
 
@@ -37,7 +37,9 @@ DISCONNECT_PHRASES = (
 
 
 class ChildExit(NamedTuple):
-    """How a child ended: an exit code, or the name of the signal that ended it."""
+    """How a child ended: its exit code, or the name of the signal that ended it. Both are None if
+    it is unknown.
+    """
 
     code: int | None = None
     signal: str | None = None
@@ -49,7 +51,7 @@ class ChildExit(NamedTuple):
 
 
 class TurnOutcome(NamedTuple):
-    """The outcome of a turn. All fields but `kind` and `fields` belong to a failure."""
+    """The outcome of a turn. All fields except `kind` and `fields` describe a failure."""
 
     kind: str  # ended, failed or interrupted
     message: str = ""
@@ -57,22 +59,22 @@ class TurnOutcome(NamedTuple):
     failure: ApiFailure = ApiFailure()
     is_api_error: bool = False  # a request to the model's API failed
     subtype: str | None = None
-    fields: Mapping[str, Any] = {}  # usage, cost, result … as the vendor gave them
-    # we ended the turn: what the vendor says of it afterwards is no reason
+    fields: Mapping[str, Any] = {}  # usage, cost, result …, as the vendor reported them
+    # the shim ended the turn, so a later report of the vendor is not the reason
     ended_by_shim: bool = False
 
 
 class TurnOutcomeTracker:
-    """Records what the vendor reports about the end, and what the shim decides."""
+    """Records the vendor's reports about the end of the turn, and the decisions of the shim."""
 
     def __init__(self, machine: TurnStateMachine) -> None:
         self._machine = machine
         self.outcome: TurnOutcome | None = None
         self.has_vendor_outcome = False  # the vendor has reported how the turn ended
         self.is_finalized = False  # the vendor has reported that it is done
-        self.is_paused = False  # the vendor may be done; it is if it stays silent
-        self.has_started = False  # something was written before the end
-        self.child_exit: ChildExit | None = None  # None: we ended the child, or it stays
+        self.is_paused = False  # the vendor may be done; it is done if no output follows
+        self.has_started = False  # a line was written before the end
+        self.child_exit: ChildExit | None = None  # None: the shim ended the child, or it still runs
         # a real claude's own result line, and what it means
         self.vendor_result: tuple[bytes, TurnOutcome | None] = (b"", None)
         self.has_interrupt_line = False  # a real claude wrote the user line of an interrupt
@@ -112,7 +114,7 @@ class TurnOutcomeTracker:
         self.outcome = TurnOutcome("failed", message, cause, failure, api, subtype, result_fields)
 
     def stop(self, message: str, cause: TurnEndCause) -> None:
-        """End the turn for this reason. What the vendor says about its end afterwards is ignored."""
+        """End the turn for this reason. Later reports of the vendor about its end are ignored."""
         if self._machine.state is CLOSED or self.is_interrupted:
             return
         fields = {} if self.outcome is None else self.outcome.fields
@@ -121,8 +123,8 @@ class TurnOutcomeTracker:
     def record_interrupt(
         self, result_fields: Mapping[str, Any], *, has_open_call: bool = False
     ) -> None:
-        """Record that the frontend stopped the turn, or that the vendor reports it. This beats what
-        the vendor reports about its end.
+        """Record that the frontend stopped the turn, or that the vendor reported an interrupt. It
+        takes precedence over the vendor's report about the end.
         """
         if self._machine.is_over:
             return
@@ -133,18 +135,18 @@ class TurnOutcomeTracker:
         self.record_open_call(has_open_call)
 
     def record_open_call(self, has_open_call: bool) -> None:
-        """Record whether a call is open in a turn that was interrupted."""
+        """Record whether a call is open in an interrupted turn."""
         is_call_interrupted = self.has_interrupted_call or has_open_call
         self.has_interrupted_call = self.is_interrupted and is_call_interrupted
 
     def record_interrupt_line(self, *, names_tool: bool) -> None:
-        """Record the user line that a real claude writes about an interrupt."""
+        """Record the user line that a real claude writes after an interrupt."""
         self.record_interrupt({})
         self.has_interrupt_line = True
         self.has_interrupted_call = names_tool
 
     def set_vendor_result(self, line: bytes, outcome: TurnOutcome) -> None:
-        """Set the result of a real claude, and what it means."""
+        """Set the result line of a real claude, and the outcome that it means."""
         self.outcome = outcome
         self.vendor_result = line, outcome
 
@@ -154,9 +156,9 @@ class TurnOutcomeTracker:
             self.outcome = self.outcome._replace(fields={**self.outcome.fields, **fields})
 
     def record_vendor_completion(self) -> None:
-        """Record that the vendor is done. The shell may end its process after a moment.
+        """Record that the vendor is done. The driver may end its process after a moment.
 
-        If the vendor also reported its outcome, whatever it prints from now on is too late.
+        If the vendor has also reported its outcome, all later output is ignored.
         """
         self.is_finalized = True
         machine = self._machine
@@ -166,13 +168,15 @@ class TurnOutcomeTracker:
             machine.move_to(DONE, True)
 
     def cancel_vendor_completion(self) -> None:
-        """Record that the vendor continues. After its outcome it is too late for that."""
+        """Record that the vendor continues. This has no effect after the vendor has reported its
+        outcome.
+        """
         self.is_finalized = self._machine.state is DONE
         self.is_paused = False
 
     def record_possible_turn_end(self) -> None:
-        """Record that the vendor may be done. It does not report its end: silence is the end of the
-        turn if the child stays.
+        """Record that the vendor may be done. Used for vendors that do not report their end. If the
+        child is persistent, the turn ends when no output follows.
         """
         self.is_paused = not self._machine.is_over
 
@@ -183,20 +187,20 @@ class TurnOutcomeTracker:
 
     @property
     def is_interrupted(self) -> bool:
-        """Return whether the turn was interrupted."""
+        """Whether the turn was interrupted."""
         if self.outcome is None:
             return False
         return self.outcome.kind == "interrupted"
 
     @property
     def has_failed(self) -> bool:
-        """Return whether the turn failed or was interrupted."""
+        """Whether the turn failed or was interrupted."""
         if self.outcome is None:
             return False
         return self.outcome.kind != "ended"
 
     def _is_too_late(self) -> bool:
-        """Return whether the vendor has reported the end already. The first report counts."""
+        """Return whether the vendor has already reported the end. Only the first report counts."""
         machine = self._machine
         if machine.is_over and machine.state is not CLOSED:
             machine.record_late_event()
@@ -209,20 +213,22 @@ class TurnSnapshot(NamedTuple):
     config: TurnConfig
     outcome: TurnOutcome | None  # reported by the vendor or decided by the shim
     state: TurnState
-    has_started: bool  # something was written before the end
-    has_output: bool  # the model has produced something
-    has_effects: bool  # something happened that must not happen twice
-    is_repeatable: bool  # the written text is stored, so that it is not written again
+    has_started: bool  # a line was written before the end
+    has_output: bool  # the model has produced output
+    has_effects: bool  # the turn had effects that must not happen twice
+    is_repeatable: bool  # the written text is stored, so that it is not written twice
     # the names of the calls without a result, if the last reply ended with calls
     open_call_names: str
     has_unknown_events: bool  # there were events that are not translated
-    has_misread_output: bool  # the vendor printed something that is not a known event
+    has_misread_output: bool  # the vendor printed text that is not a known event
 
 
 def decide_outcome(
     snapshot: TurnSnapshot, child_exit: ChildExit | None, stderr: str
 ) -> TurnOutcome:
-    """Decide the outcome when the child has exited. `child_exit` is None if we ended the child."""
+    """Decide the outcome when the child has exited. `child_exit` is None if the shim ended the
+    child.
+    """
     outcome = snapshot.outcome
     config = snapshot.config
     vendor = config.vendor.name
@@ -268,8 +274,8 @@ def decide_outcome(
 
 
 def build_over_budget_outcome(max_budget_usd: float, fields: Mapping[str, Any]) -> TurnOutcome:
-    """Return the outcome of a turn after which the session has cost more than its budget, in
-    Claude's words.
+    """Return the outcome of a turn after which the session has cost more than its budget, with
+    Claude's text.
     """
     amount = f"{max_budget_usd:.12f}".rstrip("0").rstrip(".")
     text = f"Reached maximum budget (${amount})"
@@ -284,7 +290,8 @@ def find_failed_attempt(
     """Return why a vendor did not answer, if another vendor may be asked. Return None if its turn
     is the answer.
 
-    `any_cause`: accept every cause; otherwise only those that another vendor may not have.
+    `any_cause`: accept every cause. Otherwise only causes are accepted that another vendor may not
+    have.
     """
     if snapshot.has_output or snapshot.has_unknown_events or snapshot.state is CLOSED:
         return None
@@ -301,8 +308,8 @@ def find_failed_attempt(
 
 
 def can_retry_turn(snapshot: TurnSnapshot, child_exit: ChildExit | None, stderr: str) -> bool:
-    """Return whether the stream of a turn was cut before anything happened that must not happen
-    twice (Yume's R11).
+    """Return whether the stream of a turn was interrupted before it had effects that must not
+    happen twice (Yume's R11).
     """
     if (
         not snapshot.config.can_retry
@@ -328,15 +335,15 @@ def can_retry_turn(snapshot: TurnSnapshot, child_exit: ChildExit | None, stderr:
 
 
 def is_disconnect_message(message: str) -> bool:
-    """Return whether an error text is about a stream that was cut."""
+    """Return whether an error text is about an interrupted stream."""
     return any(phrase in message.lower() for phrase in DISCONNECT_PHRASES)
 
 
 def _check_open_calls(snapshot: TurnSnapshot, outcome: TurnOutcome) -> TurnOutcome | None:
     """Return a failure in place of a success if calls of the last reply have no result.
 
-    A vendor that ends deliberately reports a result of its own, as text or structured output. A
-    call with a result may be the last event: some models add nothing to it (acai page, section 1).
+    A vendor that ends deliberately reports a result as text or structured output. A call with a
+    result may be the last event, because some models write no text after it (acai page, section 1).
     """
     if not snapshot.open_call_names:
         return None
@@ -349,7 +356,7 @@ def _check_open_calls(snapshot: TurnSnapshot, outcome: TurnOutcome) -> TurnOutco
 
 
 def format_open_call_names(calls: Mapping[str, tuple[str, str, Any]]) -> str:
-    """Format the names of the calls without a result for a sentence."""
+    """Format the names of the calls without a result as part of a sentence."""
     names = [name for _, name, _ in islice(calls.values(), MAX_NAMED_CALLS)]
     unnamed_count = len(calls) - len(names)
     return ", ".join(names) + (f" and {unnamed_count} more" if unnamed_count else "")

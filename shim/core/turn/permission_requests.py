@@ -1,4 +1,4 @@
-"""The permission requests of a vendor: calls that it asks about before they run."""
+"""The permission requests of a vendor. The vendor sends one before it runs a call."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,14 +10,14 @@ from shim.core.turn.open_calls import PERMISSION_REQUEST, DeferredToolCalls, nor
 from shim.core.turn.tool_calls import ToolCalls
 from shim.core.turn.turn_context import TurnContext
 
-# The most requests in one turn; no real task needs more. As many may wait in one chunk of output;
-# further ones are dropped and counted.
+# Requests in one turn. No real task needs more. The same number may wait in one chunk of output.
+# Further ones are dropped and counted.
 MAX_PERMISSION_REQUESTS = 1000
 
 
 class PermissionRequests:
-    """The permission requests of one turn. The stream takes the new ones with `take_pending`, and
-    the driver decides about them.
+    """The permission requests of one turn. The stream reads new ones with `take_pending`, and the
+    driver decides about them.
     """
 
     def __init__(self, context: TurnContext, tool_calls: ToolCalls) -> None:
@@ -42,13 +42,12 @@ class PermissionRequests:
         is_unique: bool = False,
         is_deferred: bool = False,
     ) -> None:
-        """Add a request of the vendor. `vendor_call` is the pair of the vendor's own tool name and
-        arguments.
+        """Add a request of the vendor. `vendor_call` is the vendor's own tool name and arguments.
 
-        The call is written to the frontend now, unless it is open already or `is_deferred`. A
+        The call is written to the frontend now, unless it is already open or `is_deferred`. A
         request that must not reach the frontend is added with a refusal, so that the vendor gets an
         answer. `announced_call` is the name and the arguments with which the vendor announced the
-        call, if the request has others. `is_unique`: no other open call has this id.
+        call, if they differ from those of the request. `is_unique`: no other open call has this id.
         """
         call_id = normalize_call_id(call_id)
         name = normalize_tool_name(name)
@@ -98,13 +97,15 @@ class PermissionRequests:
         return pending
 
     def defer_call(self, call_id: str, name: str) -> None:
-        """Hold back a call of a tool in the frontend's process until its arguments are known."""
+        """Delay a call of a tool in the frontend's process until its arguments are known."""
         tool_input = self.deferred_calls.add(call_id, name)
         if tool_input is not None:
             self._tool_calls.add_tool_call(call_id, name, tool_input, source=PERMISSION_REQUEST)
 
     def write_deferred_call(self, name: str, tool_input: Mapping[str, Any]) -> None:
-        """Write a deferred call whose arguments have arrived at the frontend's own server."""
+        """Write a deferred call, because its arguments have arrived at the frontend's MCP
+        server.
+        """
         if any(call[1:] == (name, tool_input) for call in self._tool_calls.open_calls.values()):
             return
         call_id = self.deferred_calls.match_input_to_call(name, tool_input)
@@ -117,8 +118,9 @@ class PermissionRequests:
             self._tool_calls.add_tool_call(call_id, name, tool_input, source=PERMISSION_REQUEST)
 
     def refuse_pending_requests(self) -> None:
-        """Refuse the requests that were not taken yet, because the turn is over. A prompt after the
-        result would get no answer (contract S16b).
+        """Refuse the requests that were not taken yet, because the turn is over.
+
+        A prompt after the result would get no answer (contract S16b).
         """
         self.pending = [
             permission._replace(refusal=permission.refusal or TURN_OVER_TEXT)
@@ -126,8 +128,8 @@ class PermissionRequests:
         ]
 
     def _find_refusal(self, request_id: str, key: str | None, name: str) -> str:
-        """Return the reason not to ask the frontend, or "". `key` identifies the open call; None if
-        there is none.
+        """Return why the frontend must not be asked, or "". `key` identifies the open call, or is
+        None if no call is open.
         """
         if self._machine.is_over:
             return TURN_OVER_TEXT

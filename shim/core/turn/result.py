@@ -1,5 +1,5 @@
-"""Builds the one `result` of a turn: `is_error`, `subtype`, texts, usage and cost. It is built from
-frozen data about the end.
+"""Builds the only `result` of a turn: `is_error`, `subtype`, texts, usage and cost. It is built
+from immutable data about the end of the turn.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ INTERRUPTED_IN_TOOL = "[Request interrupted by user for tool use]"
 # Claude's number for an unknown model. Clients divide by it (contract 5.3, ACP).
 MAX_OUTPUT_TOKENS = 32_000
 
-# The subtypes of an error (contract 5.3). A vendor's own names are not among them.
+# The subtypes of an error (contract 5.3). Other names of a vendor are replaced with the first one.
 ERROR_SUBTYPES = frozenset(("error_during_execution", "error_max_turns", "error_max_budget_usd"))
 _TERMINAL_REASONS = {"limit": "budget_exhausted", "interrupted": "aborted_streaming"}
 
@@ -32,10 +32,10 @@ class FinishedTurn(NamedTuple):
     config: TurnConfig
     diagnostics: Diagnostics
     outcome: TurnOutcome
-    child_exit: ChildExit | None  # None: we ended the child, or it stays
-    has_started: bool  # something was written before the end
-    has_output: bool  # the model has produced something
-    result_count: int  # of calls
+    child_exit: ChildExit | None  # None: the shim ended the child, or it still runs
+    has_started: bool  # a line was written before the end
+    has_output: bool  # the model has produced output
+    result_count: int  # tool results that were written
     has_interrupted_call: bool  # a call was open when the turn was interrupted
     stop_reason: str | None  # of the last reply
     last_text: str  # of the last reply
@@ -49,7 +49,7 @@ class FinishedTurn(NamedTuple):
 
 
 class ApiErrorLine(NamedTuple):
-    """The line of a failed request to the model's API. It comes before the result."""
+    """The line about a failed request to the model's API. The result follows it."""
 
     text: str
     error: str
@@ -68,14 +68,14 @@ class TurnResult(NamedTuple):
 
 
 def build_turn_result(turn_end: FinishedTurn) -> TurnResult:
-    """Build the result, and the line of an API failure if there was one."""
+    """Build the result, and the line about an API failure if there was one."""
     outcome = turn_end.outcome
     failure = turn_end.outcome.failure
     text = turn_end.outcome.message
     is_error = outcome.kind != "ended"
     api_error = None
     if is_error and outcome.is_api_error:
-        # The line of the error and the result have the same text.
+        # The line about the failure and the result have the same text.
         text = omit_middle(
             _format_api_error(turn_end), turn_end.max_bytes // 4
         ) + _format_failed_attempts(turn_end)
@@ -119,7 +119,9 @@ def build_turn_result(turn_end: FinishedTurn) -> TurnResult:
 def build_minimal_error_result(
     vendor_name: str, text: str, cause: TurnEndCause = "internal"
 ) -> dict[str, Any]:
-    """Build an error result that uses no data of the turn. A session that does not exist had no
+    """Build an error result that uses no data of the turn.
+
+    `num_turns` is 1 for an internal error, and otherwise 0: a session that does not exist had no
     turn (5.10).
     """
     return {
@@ -140,7 +142,7 @@ def build_minimal_error_result(
 
 
 def _format_failed_attempts(turn_end: FinishedTurn) -> str:
-    """Format why the vendors that were asked before did not answer either."""
+    """Describe why the vendors that were asked before this one did not answer."""
     if turn_end.has_output or turn_end.outcome.kind == "interrupted":
         return ""
     return format_failed_attempts(turn_end.config.failed_attempts)
@@ -164,8 +166,8 @@ def _format_api_error(turn_end: FinishedTurn) -> str:
 
 
 def _list_limit_errors(turn_end: FinishedTurn) -> list[str]:
-    """Return the errors of a turn limit that the vendor counted: Claude's text (contract F10), then
-    the vendor's.
+    """Return the errors for a turn limit that the vendor has counted: Claude's text (contract F10),
+    then the vendor's text. Return [] if the outcome is not such a limit.
     """
     outcome = turn_end.outcome
     if outcome.subtype != "error_max_turns" or outcome.message.startswith(MAX_TURNS_TEXT):
@@ -184,9 +186,10 @@ def _choose_subtype(outcome: TurnOutcome) -> str:
 
 
 def _count_turns(turn_end: FinishedTurn) -> int:
-    """Return `num_turns`: one, plus one for each tool result and for an interrupt (contract 5.3).
+    """Return `num_turns`: one, plus one for each tool result and one for an interrupt (contract
+    5.3).
 
-    A turn that never began counts 0 (5.10), and so does a command that the vendor answered without
+    A turn that never started counts as 0 (5.10). So does a command that the vendor answered without
     its model.
     """
     outcome = turn_end.outcome
@@ -244,7 +247,7 @@ def _choose_terminal_reason(turn_end: FinishedTurn) -> str:
 
 
 def _build_shim_member(turn_end: FinishedTurn) -> dict[str, Any]:
-    """Build our own member: the vendor, why the turn ended, and the repairs."""
+    """Build our own member: the vendor, the cause of the end, and the repairs."""
     diagnostics = turn_end.diagnostics
     child_exit = turn_end.child_exit
     member: dict[str, Any] = {"vendor": turn_end.config.vendor.name}

@@ -1,4 +1,6 @@
-"""The subagents of a turn. They have complete lines only, with the id of the call that runs them."""
+"""The subagents of a turn. Their output has only complete lines, with the id of the call that runs
+them.
+"""
 
 from collections.abc import Mapping
 
@@ -28,13 +30,13 @@ MessageFields = Mapping[str, Any]
 class SubagentCall(NamedTuple):
     """A call of a subagent that waits for its result."""
 
-    parent_call_id: str | None  # id of the call that runs the agent, in the frontend's stream
-    call_id: str  # id of this call in the frontend's stream
+    parent_call_id: str | None  # in the frontend's stream, the id of the call that runs the agent
+    call_id: str  # the id of this call in the frontend's stream
     name: str
 
 
 class SubagentTracker:
-    """The calls that the subagents of one turn wait for."""
+    """The calls for whose results the subagents of one turn wait."""
 
     def __init__(
         self, context: TurnContext, assistant_message: AssistantMessage, tool_calls: ToolCalls
@@ -43,9 +45,9 @@ class SubagentTracker:
         self.machine = context.machine
         self.assistant_message = assistant_message
         self.tool_calls = tool_calls
-        # arguments of open calls that the vendor should refuse
+        # the written id → arguments of open calls that the vendor should refuse
         self.forbidden_inputs: dict[str, Mapping[str, Any]] = {}
-        # False: only calls and results are emitted, which is the real claude's default
+        # False: only calls and results are written, which is the real claude's default
         self.forwards_text = context.config.forwards_subagent_text
         self.table: OpenToolCalls[SubagentCall] = OpenToolCalls()
         self.open_calls: dict[str, SubagentCall] = self.table.calls  # by the vendor's id
@@ -53,10 +55,10 @@ class SubagentTracker:
     def get_subagent(
         self, parent_call_id: str, written_parent_id: str | None, usage: Usage | None
     ) -> "Subagent":
-        """Return the subagent that the call `parent_call_id` runs. `usage` is the usage of its
-        reply.
+        """Return the subagent that the call `parent_call_id` runs. `usage` is the usage of the
+        subagent's reply.
 
-        `written_parent_id` is the id of that call in our stream while it is open.
+        `written_parent_id` is the id of that call in our stream while the call is open, or None.
         """
         if usage is not None:
             self.assistant_message.add_usage(usage)
@@ -68,15 +70,15 @@ class SubagentTracker:
         return Subagent(self, written_parent_id or parent_call_id, usage)
 
     def write_missing_tool_results(self, result_text: str) -> None:
-        """Write results for the calls that are open at the end."""
+        """Write results for the calls that are open at the end of the turn."""
         while self.open_calls:
             call_id, call = next(iter(self.open_calls.items()))
             Subagent(self, call.parent_call_id).add_tool_result(call_id, result_text, True)
 
 
 class Subagent:
-    """One subagent. `parent_call_id` is the id of its call in the frontend's stream (None:
-    unknown).
+    """One subagent. `parent_call_id` is the id of its call in the frontend's stream, or None if it
+    is unknown.
     """
 
     __slots__ = ("_parent_call_id", "_tracker", "_usage")
@@ -99,8 +101,8 @@ class Subagent:
             )
 
     def add_tool_call(self, call_id: str | None, name: str, tool_input: Mapping[str, Any]) -> None:
-        """Write a call of the subagent. Its id is unique in the conversation; a used id is
-        replaced.
+        """Write a call of the subagent. Its id is unique in the conversation, so an id that was
+        used before is replaced.
         """
         tracker = self._tracker
         call_id = normalize_call_id(call_id)
@@ -165,7 +167,7 @@ class Subagent:
             "content": format_tool_result_content(content, call.name, is_failed=is_error),
             "is_error": is_error,
         }
-        # The parent of the call, not of this agent: any agent may return the result.
+        # Use the parent of the call and not of this agent, because any agent may return the result.
         self._write_message(call.parent_call_id, "user", {"role": "user", "content": [block]})
         tool_input = tracker.forbidden_inputs.pop(call.call_id, None)
         if tool_input is not None and not is_error:

@@ -1,5 +1,5 @@
-"""Text and thinking of a turn: fragments, complete blocks, snapshots, halves of characters, and
-repeated replies.
+"""Text and thinking of a turn: fragments, complete blocks, snapshots, characters that are split
+between fragments, and repeated replies.
 """
 
 import orjson
@@ -25,11 +25,11 @@ from shim.core.turn.machine import (
 )
 from shim.core.turn.turn_context import TurnContext
 
-MAX_ESCAPE_FACTOR = 3  # an escaped text is at most so many times longer
+MAX_ESCAPE_FACTOR = 3  # an escaped text is at most this many times longer
 
 
 class TextBlocks:
-    """Writes the text and the thinking of the model, and holds the open block."""
+    """Writes the text and the thinking of the model. Holds the open block."""
 
     def __init__(self, context: TurnContext, assistant_message: AssistantMessage) -> None:
         self._machine = context.machine
@@ -39,25 +39,26 @@ class TextBlocks:
         self._outcome_tracker = context.outcome_tracker
         self._partial = writer.writes_partial_messages
         self.max_bytes = writer.max_bytes  # bytes of a block in a line
-        # bytes that fit a line even if all of them are escaped
+        # bytes that fit into a line even if all of them are escaped
         self._safe_bytes = writer.max_bytes // MAX_ESCAPE_FACTOR
         self._can_retract = context.config.vendor.can_retract
         self._can_retry = context.config.can_retry
-        self.block_key: object = None  # the vendor's name for the open block
-        self.fragments: list[str] = []  # of the open block, as they were received
-        self._size = 0  # of the open block, in bytes as it is streamed, else in characters
-        # a block that is too long for a line is being closed, and will continue as another block
+        self.block_key: object = None  # the vendor's index of the open block
+        self.fragments: list[str] = []  # the fragments of the open block, as received
+        # the size of the open block: bytes with partial messages, characters without
+        self._size = 0
+        # a block that is too long for a line is being closed and will continue as another block
         self.is_splitting = False
-        # the half of a character that waits for its other half; also the last fragment
+        # The half of a character whose other half has not come. It is also the last fragment.
         self.half_character = ""
-        self._prefix = ""  # what the result has before the text of the open block
-        # reply, key and text of a block that was too long for a line
+        self._prefix = ""  # the part of the result's text before the open block
+        # reply number, key and text of a block that was too long for a line
         self._long_block: tuple[int, object, str] | None = None
 
     # -- text from the translators -----------------------------------------------------------------
 
     def add_text(self, fragment: str, block_key: object = None) -> None:
-        """Add a fragment of text. `block_key` is the vendor's index of the block; another key
+        """Add a fragment of text. `block_key` is the vendor's index of the block. Another key
         starts another block.
         """
         is_next = (
@@ -69,7 +70,7 @@ class TextBlocks:
         if not is_next or not fragment:
             self.add_block_fragment(TEXT, fragment, block_key)
             return
-        # Nearly every fragment of a stream takes this path, without a second call.
+        # Nearly every fragment of a stream takes this path, which avoids a second call.
         self.fragments.append(fragment)
         if self._partial:
             self._write_delta(TEXT, fragment, block_key)
@@ -79,7 +80,7 @@ class TextBlocks:
             self._split_long_block(TEXT, fragment, block_key)
 
     def append_to_open_block(self, fragment: str) -> None:
-        """Add a fragment to the open text block, if no half of a character waits."""
+        """Add a fragment to the open text block. `half_character` must be empty."""
         self.fragments.append(fragment)
         if self._partial:
             self._write_delta(TEXT, fragment, self.block_key)
@@ -89,7 +90,7 @@ class TextBlocks:
             self._split_long_block(TEXT, fragment, self.block_key)
 
     def add_block(self, full_text: str, kind: str = TEXT) -> None:
-        """Add a complete block of text or thinking that was never streamed."""
+        """Add a complete block of text or thinking that was not streamed."""
         if not full_text:
             return
         if full_text.__class__ is not str:
@@ -118,7 +119,7 @@ class TextBlocks:
                 self._writer.write_complete_block(state, dump_json(piece))
                 self._writer.compact_buffered_lines()
         message = self._assistant_message
-        # a reply of known usage is complete
+        # A reply whose usage is known is complete, so it will not be repeated.
         if self._can_retract and (self._can_retry or message.start_usage is NO_USAGE):
             message.written_text.add_block_text(state, full_text)
         if state is TEXT:
@@ -130,9 +131,9 @@ class TextBlocks:
             self._prefix = ""
 
     def update_block_text(self, block_kind: TurnState, full_text: str, block_key: object) -> None:
-        """Set the text of a block so far, and write what is new.
+        """Set the current text of a block, and write its new part.
 
-        A text that contradicts what was written is counted; written text is not taken back.
+        A text that contradicts the written text is counted. Written text cannot be retracted.
         """
         if full_text.__class__ is not str:
             raise TypeError(f"a block of {block_kind} is no text")
@@ -143,7 +144,7 @@ class TextBlocks:
             if new_text := full_text[len(written_text) :]:
                 self.add_block_fragment(block_kind, new_text, block_key)
         elif full_text.strip() != written_text.strip():
-            # copilot streams a text and then sends it trimmed
+            # copilot streams a text and then sends it without surrounding white space.
             self._diagnostics.record("contradicted_block", full_text)
 
     def get_written_and_comparable_text(
@@ -163,14 +164,14 @@ class TextBlocks:
         return written_text, full_text
 
     def end_block(self) -> None:
-        """End the open block. Its line is written now instead of with the next event."""
+        """End the open block, so that its line is written now and not with the next event."""
         state = self._machine.state
         if state is TEXT or state is THINKING:
             self._machine.move_to(MESSAGE)
 
     def retract_message(self) -> None:
-        """Handle a reply that was cut and will be repeated: drop its unwritten text, and do not
-        write the repeated part.
+        """Handle an incomplete reply that the vendor will repeat. Drop its unwritten text, and skip
+        the repeated part later.
         """
         machine = self._machine
         message = self._assistant_message
@@ -198,14 +199,14 @@ class TextBlocks:
         self._size = 0
 
     def record_passthrough_text_fragment(self, fragment: str) -> None:
-        """Store a fragment of a passthrough line. A block that is longer than a line is not stored
-        to its end.
+        """Store a fragment of a passthrough line. If a block is longer than a line, the rest is not
+        stored.
         """
         if self._size < self.max_bytes:
             self.fragments.append(fragment)
             self._size += len(fragment)
 
-    # -- the actions of the state machine ----------------------------------------------------------
+    # -- actions of the state machine --------------------------------------------------------------
 
     def start_text_block(self) -> None:
         if self._partial:
@@ -216,7 +217,7 @@ class TextBlocks:
             self._writer.start_block(THINKING)
 
     def write_open_block(self) -> None:
-        """Write the end of the open block: its last delta, its line, its stop."""
+        """Write the end of the open block: its last delta, its line, and its stop."""
         kind = self._machine.state
         parts = self.fragments
         writer = self._writer
@@ -238,7 +239,7 @@ class TextBlocks:
             text_json = dump_json(text)
         aborted = self._outcome_tracker.outcome is not None and self._outcome_tracker.is_interrupted
         if len(text_json) <= self._safe_bytes or self._partial:
-            # a streamed block was kept short as it went
+            # A streamed block was already split while it was streamed.
             writer.write_block(kind, text_json, aborted)
         else:
             text_json = b""  # it may be large
@@ -248,7 +249,7 @@ class TextBlocks:
         self._record_block(kind, text)
 
     def finish_fully_repeated_message(self) -> None:
-        """Finish a repeated reply without anything new. The answer is its repeated text."""
+        """Finish a repeated reply that had no new text. The answer is its repeated text."""
         message = self._assistant_message
         message.last_text = message.written_text.get_repeated_text_by_block_kind().get(TEXT, "")
         message.written_text.stop_comparing_with_cut_message()
@@ -285,7 +286,7 @@ class TextBlocks:
     def open_block_for_fragment(
         self, block_kind: TurnState, fragment: str, block_key: object
     ) -> str:
-        """Open a block of `kind` for `block_key`. Return the part of `fragment` that was not
+        """Open a block for `block_key`. Return the part of `fragment` that must still be
         written.
         """
         if self._machine.state is ECHO:
@@ -320,7 +321,7 @@ class TextBlocks:
             self._writer.write_block_delta(text_json)
 
     def _split_half_character(self, fragment: str) -> str:
-        """Return a fragment without the half character at its end. The half waits for the next
+        """Return a fragment without the half character at its end. The half is kept for the next
         fragment.
         """
         if has_lone_surrogates(fragment):
@@ -332,10 +333,10 @@ class TextBlocks:
         return fragment
 
     def _split_long_block(self, kind: TurnState, fragment: str, block_key: object) -> None:
-        """Close the open block if this fragment would make it longer than a line. The text
+        """Close the open block, because this fragment would make it longer than a line. The text
         continues in another block.
 
-        Two halves of a character stay together.
+        The two halves of a character stay together.
         """
         was_splitting = self.is_splitting
         self.is_splitting = True
@@ -373,7 +374,7 @@ class TextBlocks:
             self._writer.compact_buffered_lines()
 
     def _close_long_block(self, kind: TurnState, block_key: object) -> None:
-        """Close the block. In the result, the next block continues the same text."""
+        """Close the block. In the result, the next block continues its text."""
         self._machine.move_to(MESSAGE)
         if kind is TEXT:
             self._long_block = (
@@ -385,8 +386,8 @@ class TextBlocks:
             )
 
     def _skip_repeated(self, kind: TurnState, fragment: str, block_key: object) -> str:
-        """Skip the part of a fragment that repeats the cut reply. Return the new part, and leave
-        ECHO for it.
+        """Skip the part of a fragment that repeats the incomplete reply. Return the new part. Leave
+        the state ECHO if there is one.
         """
         message = self._assistant_message
         diagnostics = self._diagnostics
@@ -414,7 +415,7 @@ class TextBlocks:
         if block_key is not None and repeated_text:
             blocks.remove(kind, block_key)
             blocks.add_block_text(kind, block_key, repeated_text)
-        if self._can_retract:  # it may be cut once more
+        if self._can_retract:  # the reply may be interrupted again
             for other_kind, text in repeated_texts.items():
                 if text:
                     written_text.add_block_text(other_kind, text)

@@ -1,5 +1,5 @@
-"""Tool calls of a turn. Every call gets one result and every result has a call, in whatever order
-they arrive.
+"""Tool calls of a turn. Every call gets exactly one result, and every result has a call, in any
+order of arrival.
 """
 
 from collections.abc import Callable, Mapping
@@ -37,13 +37,14 @@ if TYPE_CHECKING:
     from shim.core.policy.evaluate import PolicyEvaluator
 
 MAX_EARLY_RESULTS = 64  # results that arrived before their call
-# Open calls, and the bytes of their arguments as JSON. No agent runs so many at once. Beyond a limit
-# the older half gets an error result, so that a vendor that forgets its calls costs little memory.
+# Open calls, and the bytes of their arguments as JSON. No agent runs as many at once. Beyond a
+# limit, the older half gets an error result. This limits the memory if a vendor never reports
+# results.
 MAX_OPEN_CALLS = 1000
 MAX_OPEN_CALL_BYTES = 8 * 1024 * 1024
-MAX_DENIALS = 100  # entries of `permission_denials`; all of them are in one line
+MAX_DENIALS = 100  # entries of `permission_denials`, which are all in one line
 MAX_REFUSAL_CHARS = 20_000  # of the result of a refused call
-# ids that were replaced, and calls for each id; only denials use the vendor's id later
+# Replaced ids, and calls for each id. They are stored because a later denial has the vendor's id.
 MAX_RENAMED_CALLS = 100
 
 UNANSWERED_TEXT = "No result was reported for this call."
@@ -54,8 +55,8 @@ OpenCall = tuple[str, str, Mapping[str, Any]]  # id in our stream, name, argumen
 
 
 class PermissionDenials:
-    """The refused calls for the result's `permission_denials`. Together they take at most half of a
-    line.
+    """The refused calls for the result's `permission_denials`. All of them together take at most
+    half of a line.
     """
 
     def __init__(self, context: TurnContext) -> None:
@@ -65,15 +66,15 @@ class PermissionDenials:
         self._used_bytes = 0
         self.entries: dict[str, dict[str, Any]] = {}  # by id
         self._truncated_ids: set[str] = set()  # ids of entries without their arguments
-        # ids of this turn's calls that were written with the vendor's id
+        # ids of this turn's calls that were written under the vendor's id
         self._unchanged_ids: set[str] = set()
-        # the vendor's id → written id, name, fingerprint
+        # the vendor's id → written id, name, and fingerprint of the arguments
         self._renamed_ids: dict[str, list[tuple[str, str, int]]] = {}
-        # tool of a call that the vendor ran after it had received the denial
+        # the tool of a call that the vendor ran although it had received the denial
         self.tool_that_ran = ""
 
     def add(self, call_id: str, name: str, tool_input: Mapping[str, Any]) -> None:
-        """Add a refused call. Arguments that do not fit are left out."""
+        """Add a refused call. Arguments that are too long are omitted."""
         call_id = normalize_call_id(call_id)
         if call_id in self.entries:
             return
@@ -109,7 +110,7 @@ class PermissionDenials:
     def resolve_call_id_in_output(
         self, vendor_call_id: str, name: str, tool_input: Mapping[str, Any]
     ) -> str:
-        """Return the id with which a call of the vendor was written in this turn."""
+        """Return the id under which a call of the vendor was written in this turn."""
         vendor_call_id = normalize_call_id(vendor_call_id)
         name = normalize_tool_name(name)
         renamed_calls = self._renamed_ids.get(vendor_call_id)
@@ -135,8 +136,8 @@ class PermissionDenials:
     def record_call_id_in_output(
         self, vendor_call_id: str, output_call_id: str, name: str, tool_input: Mapping[str, Any]
     ) -> None:
-        """Store the id with which a call is written, because the vendor may deny the call later by
-        its own id.
+        """Store the id under which a call is written, because the vendor may later deny the call
+        under its own id.
         """
         if output_call_id == vendor_call_id:
             if len(self._unchanged_ids) >= MAX_USED_IDS:
@@ -146,12 +147,12 @@ class PermissionDenials:
             renamed_calls = self._renamed_ids.setdefault(vendor_call_id, [])
             renamed_calls.append((output_call_id, name, compute_input_fingerprint(tool_input)))
             del renamed_calls[:-MAX_RENAMED_CALLS]
-            # the denial came before the call, with the vendor's id
+            # The denial came before the call, under the vendor's id.
             if self.has_denial(vendor_call_id, name, tool_input):
                 self._rename_entry(vendor_call_id, output_call_id)
 
     def _rename_entry(self, old_id: str, new_id: str) -> None:
-        """Replace the id in the entry of a refused call with the id in our stream."""
+        """Replace the id of a refused call with the id in our stream."""
         if old_id != new_id and new_id not in self.entries:
             self.entries[new_id] = self.entries.pop(old_id) | {"tool_use_id": new_id}
 
@@ -160,7 +161,7 @@ class UnmatchedToolResults:
     """Results that arrived before their calls."""
 
     def __init__(self) -> None:
-        # the vendor's id → content, and whether it failed
+        # the vendor's id → content, and whether the call failed
         self._results: dict[str, list[tuple[object, bool]]] = {}
         self._count = 0
 
@@ -186,12 +187,12 @@ class UnmatchedToolResults:
         return results.pop(0)
 
     def list_call_ids(self) -> list[str]:
-        """Return the ids of all results; an id occurs once for each of its results."""
+        """Return the ids of all results. An id is listed once for each of its results."""
         return [call_id for call_id, results in self._results.items() for _ in results]
 
 
 class ToolCalls:
-    """Writes tool calls and results, and holds the calls that wait for their results."""
+    """Writes tool calls and results. Holds the calls that wait for their results."""
 
     def __init__(
         self,
@@ -199,8 +200,8 @@ class ToolCalls:
         assistant_message: AssistantMessage,
         finish: Callable[[], None],
     ) -> None:
-        """`finish` writes the result of the turn. It is called if a limit is reached or a forbidden
-        call has begun.
+        """`finish` writes the result of the turn. It is called if a limit is reached, or if a
+        forbidden call has started.
         """
         self._context = context
         self._machine = context.machine
@@ -213,22 +214,22 @@ class ToolCalls:
         self._outcome_tracker = context.outcome_tracker
         self.denials = PermissionDenials(context)
         self._finish = finish
-        # bytes of a result: its text stands in a line twice for some tools
+        # Half of a line, because the result of some tools is written twice in its line.
         self._max_bytes = writer.max_bytes // 2
         self.table: OpenToolCalls[OpenCall] = OpenToolCalls()
-        # the vendor's id → the oldest open call with it
+        # the vendor's id → the oldest open call with this id
         self.open_calls: dict[str, OpenCall] = self.table.calls
         self.result_count = 0  # results that were written
-        # calls and results for a frontend's hooks, if it has any
+        # calls and results for the frontend's hooks; None if it has no hooks
         self.hook_events: list[HookEvent] | None = None
-        self._open_call_bytes = 0  # at least the size of their arguments
+        self._open_call_bytes = 0  # an upper bound of the size of the open calls' arguments
         self._early_results = UnmatchedToolResults()
         # the written id → why the call was refused, and whether the vendor received the denial
         # before the call ran
         self._refusals: dict[str, tuple[str, bool]] = {}
 
     def start_hook_events(self) -> None:
-        """Store calls and results for the frontend's hooks from now on."""
+        """Start to store calls and results for the frontend's hooks."""
         self.hook_events = []
 
     def take_hook_events(self) -> tuple[HookEvent, ...]:
@@ -249,13 +250,13 @@ class ToolCalls:
         is_hidden: bool = False,
         source: str = STREAM,
     ) -> str | None:
-        """Announce a complete call, in Claude's words. Return its key in `open_calls`, or None if
+        """Announce a complete call, with Claude's names. Return its key in `open_calls`, or None if
         the call is not open.
 
-        The same id with the same name and arguments is the same call while it is open. Otherwise it
-        is a new call, with a new id. `source` names the kind of event: another kind may repeat the
-        call with other arguments. With `is_hidden`, the call and its result are left out of the
-        stream, unless a rule forbids the call.
+        An announcement with the same id, name and arguments belongs to the same call while the call
+        is open. Any other announcement is a new call, with a new id. `source` is the kind of event.
+        Another kind of event may repeat the call with other arguments. If `is_hidden`, the call and
+        its result are omitted from the stream, unless a rule forbids the call.
         """
         if call_id.__class__ is not str or len(call_id) > MAX_NAME_CHARS:
             call_id = normalize_call_id(call_id)
@@ -278,7 +279,7 @@ class ToolCalls:
         is_denied = False
         evaluator = self._config.evaluator
         if is_hidden or evaluator is not None:
-            # it never ran, so there is nothing to stop
+            # A refused call never ran, so the turn must not be stopped for it.
             was_refused = self._has_denial(call_id, name, tool_input)
             is_denied = (
                 evaluator is not None
@@ -291,10 +292,10 @@ class ToolCalls:
                 return None
         if self._machine.state is not MESSAGE and not self._machine.move_to(MESSAGE):
             return None
-        # a hook's answer may hand them back to the vendor, so it is asked about these
+        # Hooks get the vendor's arguments, because their answer may be returned to the vendor.
         vendor_tool = name
         vendor_input = tool_input
-        vendor_id = call_id  # a result and another announcement have it as it is
+        vendor_id = call_id  # without redaction, as in the vendor's result and other announcements
         redact = self._context.redact
         if redact is not None and not self._context.uses_call_line_as_permission_prompt:
             vendor_id = redact(vendor_id)
@@ -337,8 +338,8 @@ class ToolCalls:
     def record_permission_request(
         self, key: str, name: str, tool_input: Mapping[str, Any], *, has_same_input: bool
     ) -> None:
-        """Note a permission request for an open call. Hooks see its arguments, unless
-        `has_same_input` says they are known.
+        """Record a permission request for an open call. Its arguments are passed to hooks, unless
+        `has_same_input` shows that the hooks already have them.
         """
         is_new = self.table.record_repeated_call(key, PERMISSION_REQUEST, tool_input)
         if is_new and not has_same_input and self.hook_events is not None:
@@ -366,13 +367,13 @@ class ToolCalls:
         name: str | None = None,
         tool_input: Mapping[str, Any] | None = None,
     ) -> None:
-        """Write the result of a call. `name` and `tool_input` stand in for a call that was never
+        """Write the result of a call. `name` and `tool_input` are used if the call was never
         announced.
 
-        `content` is a text, Claude's blocks, blocks of MCP, or a complete MCP result
-        (`mcp_content`). A result that comes before its call waits for the call. A second result is
-        counted and dropped. If several calls have the same id, or none, their results are paired
-        with them in order.
+        `content` is a text, Claude's blocks, MCP blocks, or a complete MCP result (`tool_content`).
+        A result that comes before its call waits for the call. A second result is counted and
+        dropped. If several calls have the same id, or no id, their results are paired with them in
+        order.
         """
         if content.__class__ is not str:
             content = self._sanitizer.clean(content)
@@ -388,7 +389,7 @@ class ToolCalls:
         call = self.open_calls[key]
         if self._machine.state is not READY and not self._machine.move_to(READY):
             return  # the call gets its result at the end of the turn
-        # a vendor may call what it stopped complete
+        # A vendor may report an interrupted call as successful.
         evaluator = self._config.evaluator
         is_error = is_error or self._outcome_tracker.has_interrupted_call
         if content.__class__ is not str or call[1] == SHELL_TOOL or call[1].startswith(MCP_PREFIX):
@@ -404,7 +405,7 @@ class ToolCalls:
         ):
             if evaluator.is_denial_enforced_by_vendor(call[1]):
                 self.denials.tool_that_ran = call[1]
-            # the vendor ran the call although it knew the rule
+            # The vendor ran the call although it knew the rule.
             self._stop_for_forbidden_call(*call)
             return
         if name is not None:
@@ -428,8 +429,8 @@ class ToolCalls:
             self._check_max_turns(self._config.limits.max_turns)
 
     def write_result_for_each_open_call(self, result_content: str = "") -> None:
-        """Write `result_content` as the result of each open call, for a vendor that never reports
-        results.
+        """Write `result_content` as the result of each open call. Used for a vendor that never
+        reports results.
         """
         if self.open_calls and self._machine.move_to(READY):
             calls = list(self.open_calls.values())
@@ -440,7 +441,9 @@ class ToolCalls:
                 self._check_max_turns(self._config.limits.max_turns)
 
     def stop_turn_for_forbidden_call(self, call_id: str, reason: str) -> None:
-        """Stop the turn, because the frontend forbids a call that the vendor runs without asking."""
+        """Stop the turn, because the frontend forbids a call that the vendor runs without
+        asking.
+        """
         for written_id, name, tool_input in list(self.open_calls.values()):
             if written_id == call_id:
                 self._stop_for_forbidden_call(call_id, name, tool_input, reason)
@@ -454,11 +457,10 @@ class ToolCalls:
     def enforce_rules_on_subagent_call(
         self, call_id: str, written_id: str, name: str, tool_input: Mapping[str, Any]
     ) -> bool:
-        """Check a call of a nested agent against the rules, and stop the turn if the call is
-        forbidden.
+        """Check a call of a subagent against the rules. Stop the turn if the call is forbidden.
 
-        Return True if the vendor knows the rule and should refuse the call itself.
-        `report_forbidden_run` is called if the vendor runs the call nevertheless.
+        Return True if the vendor knows the rule and should refuse the call itself. If the vendor
+        runs the call nevertheless, `stop_turn_after_forbidden_call_ran` is called.
         """
         evaluator = self._config.evaluator
         if (
@@ -475,7 +477,7 @@ class ToolCalls:
     def stop_turn_after_forbidden_call_ran(
         self, output_call_id: str, name: str, tool_input: Mapping[str, Any]
     ) -> None:
-        """Stop the turn because the vendor ran a call although it knew the rule that forbids the
+        """Stop the turn, because the vendor ran a call although it knew the rule that forbids the
         call.
         """
         self.denials.tool_that_ran = name
@@ -488,12 +490,12 @@ class ToolCalls:
 
         `vendor_knows`: the vendor received the denial before the call ran.
         """
-        # bounds the refusals by the open calls
+        # Only refusals of open calls are stored, so their number is limited.
         if any(call_id == written_id for written_id, _, _ in self.open_calls.values()):
             self._refusals[call_id] = message[:MAX_REFUSAL_CHARS], vendor_knows
 
     def hide_call(self, call_id: str, name: str, tool_input: object, source: str = STREAM) -> None:
-        """Leave a call and its result out of the stream."""
+        """Omit a call and its result from the stream."""
         if len(self.table.hidden_keys) >= MAX_USED_IDS:
             self.table.remove_calls_hidden_from_stream()
         announcement = ToolCallAnnouncement(
@@ -518,15 +520,17 @@ class ToolCalls:
 
     @property
     def has_tool_activity(self) -> bool:
-        """Return whether the vendor has called a tool or sent a result."""
+        """Whether the vendor has called a tool or sent a result."""
         return bool(
             self.result_count or self.open_calls or self.table.hidden_keys or self._early_results
         )
 
-    # -- the end -----------------------------------------------------------------------------------
+    # -- end of the turn ---------------------------------------------------------------------------
 
     def write_structured_answer(self, value: Mapping[str, Any]) -> None:
-        """Write the structured answer as the call that Claude makes for it (contract F11, 5.11)."""
+        """Write the structured answer as the call with which Claude returns it (contract F11,
+        5.11).
+        """
         call_id = self._writer.create_uuid()
         self._machine.move_to(MESSAGE)
         self._assistant_message.ends_with_call = True
@@ -538,7 +542,9 @@ class ToolCalls:
         )
 
     def write_missing_results(self) -> str:
-        """Write results for the calls that are open at the end. Return their texts."""
+        """Write results for the calls that are open at the end. Return the text of these
+        results.
+        """
         is_interrupted = self._outcome_tracker.is_interrupted
         text = INTERRUPTED_TEXT if is_interrupted else UNANSWERED_TEXT
         self._outcome_tracker.record_open_call(bool(self.open_calls))
@@ -551,14 +557,14 @@ class ToolCalls:
         return text
 
     def record_orphan_tool_results(self) -> None:
-        """Record the results whose calls never came."""
+        """Record the results whose calls were never announced."""
         for call_id in self._early_results.list_call_ids():
             self._diagnostics.record("orphan_tool_result", call_id)
 
     # -- helpers -----------------------------------------------------------------------------------
 
     def _write_result(self, call: OpenCall, content: object, is_error: bool) -> object:
-        """Write the result of a call. Return its content as it was written."""
+        """Write the result of a call. Return the content that was written."""
         if self._assistant_message.written_text.char_count:
             self._assistant_message.written_text.clear()
         self.result_count += 1
@@ -568,7 +574,7 @@ class ToolCalls:
         return content
 
     def _fit_content(self, content: object) -> object:
-        """Shorten the content of a result so that it fits a line (contract 5.4)."""
+        """Shorten the content of a result so that it fits into a line (contract 5.4)."""
         if isinstance(content, str) and len(content) * MAX_CHAR_BYTES <= self._max_bytes:
             return content
         fitted = shorten_strings(
@@ -586,10 +592,10 @@ class ToolCalls:
         name: str | None,
         tool_input: Mapping[str, Any] | None,
     ) -> str | None:
-        """Return the key of a call for a result whose call is not open, or None if the result is
+        """Return the key of the call for a result whose call is not open, or None if the result is
         not written.
 
-        With a `name`, the missing call is announced now.
+        If `name` is set, a missing call is announced now.
         """
         key = self.table.find_call_key_for_result(call_id, name, tool_input)
         if (
@@ -617,7 +623,7 @@ class ToolCalls:
             return None
         elif call_id and self._early_results.can_add_result:
             self._early_results.add_result(call_id, self._fit_content(content), is_error)
-        else:  # without an id it would be taken for the result of a later call
+        else:  # without an id, it might be paired with a later call
             self._diagnostics.record("orphan_tool_result", call_id)
         return None
 
@@ -625,7 +631,7 @@ class ToolCalls:
         """Return the key of the open call that a result belongs to, or None."""
         key = self.table.find_call_key_for_result(call_id, name, tool_input)
         if key is None and call_id and not self._conversation.has_used_call_id(call_id):
-            # a call that was announced without its id
+            # The call may have been announced without its id.
             key = next(iter(self.table.list_keys_of_call_id("")), None)
         if key in self.open_calls:
             return key
@@ -634,8 +640,8 @@ class ToolCalls:
     def _has_run_forbidden(
         self, evaluator: "PolicyEvaluator", call: OpenCall, name: str | None, tool_input: object
     ) -> bool:
-        """Return whether a result proves that a forbidden call ran: the open call, or the call that
-        it names.
+        """Return whether a result proves that a forbidden call ran. The call is the open one, or
+        the one that the result names.
         """
         if evaluator.is_denial_enforced_by_vendor(call[1]) and evaluator.is_rule_violation(
             call[1], call[2]
@@ -665,7 +671,7 @@ class ToolCalls:
             return None
         evaluator = self._config.evaluator
         written_id = self.open_calls[key][0]
-        if is_new and self.hook_events is not None:  # hooks have seen only the earlier arguments
+        if is_new and self.hook_events is not None:  # hooks have only received earlier arguments
             self.hook_events.append(HookEvent("PreToolUse", written_id, name, tool_input))
         if (
             not is_new
@@ -681,8 +687,8 @@ class ToolCalls:
         return key
 
     def _remove_hidden_call(self, key: str, name: str, tool_input: Mapping[str, Any]) -> bool:
-        """Remove a hidden call that turns out to be forbidden, so that it can be announced. Return
-        whether it was.
+        """Remove a hidden call that a rule forbids, so that it can be announced. Return whether it
+        was removed.
         """
         evaluator = self._config.evaluator
         if (
@@ -695,14 +701,16 @@ class ToolCalls:
         return True
 
     def _limit_open_calls(self, newest_id: str) -> None:
-        """Write results for the oldest calls if too many are open or their arguments are too large."""
+        """Write results for the oldest calls if too many are open or their arguments are too
+        large.
+        """
         sizes = {call[0]: len(dump_json(call[2])) for call in self.open_calls.values()}
         self._open_call_bytes = sum(sizes.values())
         if (
             len(self.open_calls) <= MAX_OPEN_CALLS
             and self._open_call_bytes <= MAX_OPEN_CALL_BYTES - MAX_OPEN_CALL_BYTES // 8
         ):
-            return  # with room for many calls before they are measured again
+            return  # many calls can follow before the sizes are measured again
         for written_id, size in sizes.items():
             has_few = False
             if len(self.open_calls) <= MAX_OPEN_CALLS // 2:
@@ -714,8 +722,8 @@ class ToolCalls:
             self.add_tool_result(next(iter(self.open_calls)), UNANSWERED_TEXT, True)
 
     def _check_max_turns(self, max_turns: int) -> None:
-        """Apply `--max-turns` for a vendor that does not count: no reply begins beyond the limit
-        (contract F10).
+        """Apply `--max-turns` for a vendor that does not count turns: no reply starts after the
+        limit (contract F10).
         """
         if self._assistant_message.number >= max_turns and not self.open_calls:
             self._outcome_tracker.record_failure(
@@ -724,7 +732,7 @@ class ToolCalls:
             self._finish()
 
     def finish_if_over_budget(self, max_budget_usd: float) -> None:
-        """Apply `--max-budget-usd` for a vendor that reports the cost of each reply: no reply
+        """Apply `--max-budget-usd` for a vendor that reports the cost of each reply. No reply
         follows one that exceeds the budget.
 
         The limit does not change a turn that is over (contract F10).
@@ -743,7 +751,7 @@ class ToolCalls:
     def _stop_for_forbidden_call(
         self, call_id: str, name: str, tool_input: Mapping[str, Any], reason: str = ""
     ) -> None:
-        """Stop the turn, because a call has begun that a rule forbids. This is the second line of
+        """Stop the turn, because a call has started that a rule forbids. This is the second line of
         defense (surface page).
         """
         text = f"{reason or f'{name} is not allowed in this session'}: the turn was stopped; the call may have begun"

@@ -1,9 +1,9 @@
-"""One turn. Its methods record what the vendor reports; it writes Claude's lines.
+"""One turn. Its methods record what the vendor reports, and write Claude's lines.
 
-A vendor's translator may call the methods in any order. The Turn decides which lines must come
-before an event, and which must not be written: one `init` comes first, blocks never overlap, each
-call has one result, and one `result` comes last. The Turn is pure: it uses no clock, file or
-randomness.
+A vendor's translator may call the methods in any order. The Turn decides which lines must be
+written before an event, and which must not be written. `init` comes first, blocks never overlap,
+each call has exactly one result, and exactly one `result` comes last. The Turn is pure: it uses no
+clock, no files and no random numbers.
 
     context              configuration, conversation, output, state machine, outcome
     user_messages        the messages that the turn answers
@@ -13,8 +13,8 @@ randomness.
     subagents            the agents that a call runs
     permission_requests  permission requests
 
-A part knows the context and the parts that it is built from. Only the Turn knows all parts, so the
-Turn writes the end.
+Each part knows the context and the parts that were passed to its constructor. Only the Turn knows
+all parts, so the Turn writes the end.
 """
 
 from collections.abc import Callable, Mapping
@@ -62,13 +62,13 @@ from shim.core.turn.tool_calls import OpenCall, ToolCalls
 from shim.core.turn.turn_context import TurnContext
 from shim.core.turn.user_messages import UserMessages
 
-WriteLine = Callable[[bytes, dict[str, Any]], None]  # a line without its LF, and as parsed
+WriteLine = Callable[[bytes, dict[str, Any]], None]  # (line without its LF, parsed line)
 
 
 class Turn:
     """One turn: its parts, and its `result` (None until the end).
 
-    The constructor binds the methods that one part carries out alone.
+    A method that only one part implements is assigned in the constructor.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Turn:
         redact: Callable[[Any], Any] | None = None,
         before_move: TransitionAction | None = None,
     ) -> None:
-        """`redact` returns a value without its secrets; None if the turn writes them.
+        """`redact` returns a value without its secrets. It is None if the turn writes secrets.
 
         `before_move` is called before the state changes.
         """
@@ -101,9 +101,9 @@ class Turn:
         self.subagents = SubagentTracker(context, message, tool_calls)
         self.vendor_info: dict[str, Any] = {}  # what the vendor reported about itself
         self.result: TurnResult | None = None
-        self.retry_failure: ApiFailure | None = None  # why the vendor last asked its model again
-        self.sends_heartbeats = False  # the vendor reports that it works, so its silence is a sign
-        self.is_terminated = True  # no line that ends the turn has to follow the result
+        self.retry_failure: ApiFailure | None = None  # why the vendor last repeated its API request
+        self.sends_heartbeats = False  # if True, a vendor without output has stopped working
+        self.is_terminated = True  # no terminator line is missing after the result
         self.open_calls: dict[str, OpenCall] = tool_calls.open_calls  # the calls without a result
         self.set_user_message = user_messages.set_message
         self.add_steering_message = user_messages.add_steering_message
@@ -143,7 +143,7 @@ class Turn:
             end=self._write_result,
         )
 
-    # -- what the shell and the translators read ---------------------------------------------------
+    # -- properties for the drivers and the translators --------------------------------------------
 
     def wrap_passthrough_line_writer(self, write_line: WriteLine) -> WriteLine:
         """Return the function that receives the lines of a real claude. By default it is
@@ -153,30 +153,30 @@ class Turn:
 
     @property
     def is_error(self) -> bool:
-        """Return whether the result is an error. False before there is a result."""
+        """Whether the result is an error. False before there is a result."""
         if self.result is None:
             return False
         return self.result.is_error
 
     @property
     def end_cause(self) -> TurnEndCause | Literal[""]:
-        """Return why the turn ended, or "" before it has ended."""
+        """Why the turn ended, or "" before its end."""
         if self.result is None:
             return ""
         return self.result.cause
 
     @property
     def final_text(self) -> str:
-        """Return the answer or the error text, or "" before there is a result."""
+        """The answer or the error text, or "" before there is a result."""
         if self.result is None:
             return ""
         return self.result.final_text
 
-    # -- the session -------------------------------------------------------------------------------
+    # -- session -----------------------------------------------------------------------------------
 
     def record_vendor_session_info(self, **session_info: Any) -> None:
-        """Record what the vendor reports about its session: session_id, model, cwd, tools (Claude's
-        names), mode, slash_commands …
+        """Record what the vendor reports about its session: `session_id`, `model`, `cwd`, `tools`
+        (with Claude's names), `mode`, `slash_commands` and others.
 
         The first call with a session id writes the `init` line. Later calls do not change that
         line.
@@ -197,7 +197,9 @@ class Turn:
         conversation.vendor_session_id = session_id
 
     def _change_session_id(self, vendor_session_id: str) -> None:
-        """Continue under the vendor's new id if the old one was the conversation's (Yume's R12)."""
+        """Continue under the vendor's new id if the old id was also the conversation's id (Yume's
+        R12).
+        """
         conversation = self.conversation
         session_id = canonicalize_uuid(vendor_session_id)
         has_vendor_id = conversation.session_id == conversation.vendor_session_id
@@ -206,7 +208,7 @@ class Turn:
             self.writer.write_session_id_change(session_id)
 
     def set_failed_attempts(self, failed_attempts: tuple[FailedVendorAttempt, ...]) -> None:
-        """Set the vendors that were asked before this one; the `init` line names them."""
+        """Set the vendors that were asked before this one. The `init` line names them."""
         self.config = self.config._replace(failed_attempts=failed_attempts)
 
     def _write_init(self) -> None:
@@ -239,7 +241,7 @@ class Turn:
         self.assistant_message.start()
 
     def start_message(self, model: str | None = None, usage: Usage | None = None) -> None:
-        """Start a new reply. Nothing is written before its first block."""
+        """Start a new reply. No line is written before its first block."""
         if self.machine.state not in (NEW, READY, ECHO):
             self.machine.move_to(READY)
         self.assistant_message.update(model, usage)
@@ -248,18 +250,18 @@ class Turn:
         self.text_blocks.add_block_fragment(THINKING, fragment, key)
 
     def add_thinking_block(self, full_text: str) -> None:
-        """Add a complete block of thinking that was never streamed."""
+        """Add a complete block of thinking that was not streamed."""
         self.text_blocks.add_block(full_text, THINKING)
 
     def update_text(self, full_text: str, key: object = None) -> None:
-        """Set the text of a block so far, and write what is new.
+        """Set the current text of a block, and write its new part.
 
-        A text that contradicts what was written is counted; written text is not taken back.
+        A text that contradicts the written text is counted. Written text cannot be retracted.
         """
         self.text_blocks.update_block_text(TEXT, full_text, key)
 
     def update_thinking(self, full_text: str, key: object = None) -> None:
-        """Set the thinking of a block so far, like `update_text`."""
+        """Set the current thinking of a block, like `update_text`."""
         self.text_blocks.update_block_text(THINKING, full_text, key)
 
     # -- calls -------------------------------------------------------------------------------------
@@ -267,7 +269,7 @@ class Turn:
     def add_denial(self, call_id: str, name: str, tool_input: Mapping[str, Any]) -> None:
         """Add a refused call to the result's `permission_denials`, once for each id.
 
-        A call that is announced after its denial breaks no rule, because it never ran.
+        A call that is announced after its denial does not violate a rule, because it never ran.
         """
         self.tool_calls.denials.add(
             self.tool_calls.denials.resolve_call_id_in_output(call_id, name, tool_input),
@@ -285,7 +287,7 @@ class Turn:
     ) -> None:
         """Record that a permission was refused.
 
-        `frontend_knows`: the frontend refused it itself (5.13). `vendor_knows`: the vendor received
+        `frontend_knows`: the frontend itself refused it (5.13). `vendor_knows`: the vendor received
         the denial before the call ran.
         """
         self.permission_requests.write_refused_call(
@@ -304,14 +306,14 @@ class Turn:
     def record_approval_with_changed_input(
         self, permission: PermissionRequest, message: str
     ) -> None:
-        """Record that a call was allowed only with other arguments. Its result says so; it is not a
-        denial.
+        """Record that a call was allowed only with other arguments. The text of its failed result
+        is `message`. It is not counted as a denial.
         """
         self.tool_calls.record_denial_reason(permission.call_id, message)
 
     def get_subagent(self, parent_call_id: str, usage: Usage | None = None) -> Subagent:
-        """Return the subagent that the call `parent_call_id` runs. `usage` is the usage of its
-        reply and is added to that of the turn.
+        """Return the subagent that the call `parent_call_id` runs. `usage` is the usage of the
+        subagent's reply, and is added to that of the turn.
         """
         call = self.tool_calls.open_calls.get(parent_call_id)
         if call is not None:
@@ -319,7 +321,7 @@ class Turn:
         subagent_call = self.subagents.open_calls.get(parent_call_id)
         if subagent_call is not None:
             return self.subagents.get_subagent(parent_call_id, subagent_call.call_id, usage)
-        # the call has ended
+        # The call has ended.
         return self.subagents.get_subagent(
             self.tool_calls.denials.resolve_call_id_in_output(parent_call_id, "", {}),
             None,
@@ -329,7 +331,7 @@ class Turn:
     # -- system events -----------------------------------------------------------------------------
 
     def write_system_event(self, subtype: str, **fields: Any) -> None:
-        """Write a `system` line. It never closes a block."""
+        """Write a `system` line. This never closes a block."""
         self._write_system_event(subtype, **fields)
 
     def _write_system_event(self, subtype: str, **fields: Any) -> None:
@@ -341,7 +343,7 @@ class Turn:
             self.writer.write_system_message(subtype, self.context.sanitizer.clean(fields))
 
     def write_retry(self, attempt: int, max_attempts: int, delay_ms: int, message: str) -> None:
-        """Write that the vendor sends its request to the model again (contract 5.8, `api_retry`)."""
+        """Write that the vendor repeats its request to the model (contract 5.8, `api_retry`)."""
         self.retry_failure = failure = classify_api_error(message)
         self.write_system_event(
             "api_retry",
@@ -353,24 +355,24 @@ class Turn:
         )
 
     def write_compaction(self, trigger: str, tokens_before: int) -> None:
-        """Write that the vendor compacted its context. `trigger` is manual or auto, `tokens_before`
-        the size before.
+        """Write that the vendor compacted its context. `trigger` is `manual` or `auto`, and
+        `tokens_before` is the size of the context before.
         """
         self.write_system_event(
             "compact_boundary", compact_metadata={"trigger": trigger, "pre_tokens": tokens_before}
         )
 
     def record_heartbeat(self) -> None:
-        """Record a heartbeat of the vendor. From now on its silence in this turn means that it has
-        stopped.
+        """Record a heartbeat of the vendor. After the first one, missing output means that the
+        vendor has stopped working.
         """
         self.sends_heartbeats = True
 
-    # -- the end -----------------------------------------------------------------------------------
+    # -- end of the turn ---------------------------------------------------------------------------
 
     def record_turn_end(self, **result_fields: Any) -> None:
-        """Record that the vendor is done, with usage, cost, duration_ms, api_ms, result,
-        stop_reason …
+        """Record that the vendor is done. The fields are `usage`, `cost`, `duration_ms`, `api_ms`,
+        `result`, `stop_reason` and others.
         """
         self.outcome_tracker.record_turn_end(result_fields)
 
@@ -384,21 +386,23 @@ class Turn:
         subtype: str | None = None,
         **result_fields: Any,
     ) -> None:
-        """Record that the turn failed. `kind` is the cause; without it the cause is derived from
-        the text.
+        """Record that the turn failed. `kind` is the cause. If it is None, the cause is derived
+        from the text.
 
-        `api` tells whether the model's API failed (contract S10); None derives that from the text.
+        `api` is whether the model's API failed (contract S10). None derives that from the text.
         """
         self.outcome_tracker.record_failure(message, result_fields, api, kind, status, subtype)
 
     def record_interrupt(self, **fields: Any) -> None:
-        """Record that the frontend stopped the turn, or that the vendor reports it. This beats what
-        the vendor reports about its end.
+        """Record that the frontend stopped the turn, or that the vendor reported an interrupt. It
+        takes precedence over the vendor's report about the end.
         """
         self.outcome_tracker.record_interrupt(fields, has_open_call=bool(self.open_calls))
 
     def prepare_retry(self) -> None:
-        """Prepare to ask for the complete turn once more. What was written is not written twice."""
+        """Prepare to request the complete turn again. Text that was written is not written
+        twice.
+        """
         self.outcome_tracker.reset()
         if self.machine.state is DONE:
             self.machine.move_to(READY if self.outcome_tracker.has_started else NEW, True)
@@ -406,13 +410,13 @@ class Turn:
             self.text_blocks.retract_message()
 
     def finish(self) -> None:
-        """Write the result now, without waiting for the child's end."""
+        """Write the result now, without waiting for the child's exit."""
         self.close(None, "")
 
     @property
     def has_output(self) -> bool:
-        """Return whether the model has produced anything in this turn: a block, a call, a result or
-        a permission request.
+        """Whether the model has produced output in this turn: a block, a call, a result or a
+        permission request.
         """
         return bool(
             self.assistant_message.number
@@ -422,7 +426,9 @@ class Turn:
         )
 
     def close(self, child_exit: ChildExit | None, stderr: str) -> None:
-        """End the turn: the child's stdout has ended. `child_exit` is None if we ended the child."""
+        """End the turn, because the child's stdout has ended. `child_exit` is None if the shim
+        ended the child.
+        """
         machine = self.machine
         outcome_tracker = self.outcome_tracker
         read_answer = self.config.read_answer
@@ -458,13 +464,13 @@ class Turn:
         )
 
     def can_retry(self, child_exit: ChildExit | None, stderr: str) -> bool:
-        """Return whether the stream was cut before anything happened that must not happen twice
-        (Yume's R11).
+        """Return whether the stream was interrupted before the turn had effects that must not
+        happen twice (Yume's R11).
         """
         return outcomes.can_retry_turn(self._take_snapshot(), child_exit, stderr)
 
     def write_internal_error(self, reason: str) -> None:
-        """Write a result after a defect of the shim in `close`. It contains nothing that could fail
+        """Write a result after a bug of the shim in `close`. It uses no data that could fail
         again.
         """
         self.machine.move_to(CLOSED, True)
@@ -480,7 +486,9 @@ class Turn:
         self.writer.write_result(self.result.line)
 
     def write_result_terminator_line(self) -> None:
-        """Write the terminator after a passthrough result that has none yet. No line follows it."""
+        """Write the terminator after a passthrough result that does not have one. No line follows
+        it.
+        """
         if not self.is_terminated:
             self.is_terminated = True
             self.writer.write_result_terminator_line()
@@ -488,14 +496,14 @@ class Turn:
     def create_next(
         self, config: TurnConfig | None = None, diagnostics: Diagnostics | None = None
     ) -> "Turn":
-        """Create the next turn of the same conversation. Without `config` it has the configuration
-        of this one.
+        """Create the next turn of the same conversation. If `config` is None, it has the
+        configuration of this turn.
         """
         turn = type(self)(
             self.writer, config or self.config, self.conversation, diagnostics or self.diagnostics
         )
         if config is not None and config.vendor.name != self.config.vendor.name:
-            return turn  # what another vendor said of itself is not this one's
+            return turn  # the reports of another vendor do not apply
         turn.vendor_info = dict(self.vendor_info)
         if config is None or config.model == self.config.model:
             turn.assistant_message.model = self.assistant_message.model
@@ -507,10 +515,10 @@ class Turn:
         self.assistant_message.end(*args, **kwargs)
         self.tool_calls.finish_if_over_budget(self.config.limits.max_budget_usd or 0.0)
 
-    # -- the actions of the state machine ----------------------------------------------------------
+    # -- actions of the state machine --------------------------------------------------------------
 
     def _write_missing_results(self) -> None:
-        """Write the results that are missing, and the user line of an interrupt."""
+        """Write missing tool results, and the user line of an interrupt."""
         text = self.tool_calls.write_missing_results()
         self.subagents.write_missing_tool_results(text)
         self.tool_calls.record_orphan_tool_results()
@@ -520,7 +528,9 @@ class Turn:
             )
 
     def _write_result(self) -> None:
-        """Write the result. A real claude's result passes unchanged if nothing contradicts it."""
+        """Write the result. A real claude's result is passed on unchanged if nothing contradicts
+        it.
+        """
         outcome_tracker = self.outcome_tracker
         message = self.assistant_message
         outcome = self.outcome_tracker.outcome
@@ -563,8 +573,8 @@ class Turn:
         self.writer.write_result(result.line)
 
     def _is_over_budget(self, outcome: TurnOutcome) -> bool:
-        """Return whether the session has cost more than `--max-budget-usd` allows, by the vendor's
-        own count.
+        """Return whether the session has cost more than `--max-budget-usd` allows, according to the
+        vendor.
         """
         max_budget_usd = self.config.limits.max_budget_usd
         if max_budget_usd is None:
@@ -577,7 +587,7 @@ class Turn:
     # -- helpers -----------------------------------------------------------------------------------
 
     def _take_snapshot(self) -> TurnSnapshot:
-        """Return the facts that decide how the turn ended."""
+        """Return the data that decides how the turn ended."""
         calls = self.tool_calls
         message = self.assistant_message
         diagnostics = self.diagnostics
@@ -606,7 +616,7 @@ class Turn:
     def _read_structured_answer(
         self, read_answer: Callable[[str], JsonSchemaAnswer], outcome: TurnOutcome
     ) -> TurnOutcome:
-        """Write the last text as `StructuredOutput`, or record an error if it does not match the
+        """Write the last text as `StructuredOutput`. Return a failure if it does not match the
         schema (contract F11, 5.11).
         """
         if outcome.fields.get("structured_output") is not None:

@@ -1,4 +1,4 @@
-"""What the parts of one turn share."""
+"""The data that the parts of one turn share."""
 
 from collections.abc import Callable
 from typing import Any
@@ -34,7 +34,7 @@ class TurnContext:
         redact: Callable[[Any], Any] | None,
         before_move: TransitionAction | None,
     ) -> None:
-        """`redact` returns a value without its secrets; None if the turn writes them.
+        """`redact` returns a value without its secrets. It is None if the turn writes secrets.
 
         `before_move` is called before the state changes.
         """
@@ -49,8 +49,8 @@ class TurnContext:
 
     @property
     def uses_call_line_as_permission_prompt(self) -> bool:
-        """Return whether the line of a call is the permission prompt. Its input is not redacted
-        then, because the frontend decides about what it sees.
+        """Whether the line of a call is the permission prompt. Its input is then not redacted,
+        because the frontend decides about the input in that line.
         """
         if self.config.asks_by_line is None:
             return False
