@@ -1,19 +1,22 @@
-// Loaded into pi with `-e`, so that no tool runs before it was judged. PI_GATE is JSON and says by whom.
-// {"asks": true}: pi is driven by its RPC, and each call is put to its client. A client that heard no hello of this file
-// must prompt nothing. {"folders", "names", "paths"}: nobody can be asked, in the mode acceptEdits; tools look at files and
-// change them inside of the folders only, as the real claude does without a question, but not files that make programs
-// run: those with one of the names, or with one of the paths in theirs.
-// In both ways a path that pi reads in its own way is refused: what was judged has to be what is opened.
+// An extension of pi, loaded with `-e`, that checks each tool call before it runs. The variable PI_GATE is JSON and
+// selects one of two modes.
+// {"asks": true}: pi is driven by its RPC, and the client is asked about each call. The client must not send a prompt
+// before it has received the status of this extension.
+// {"folders", "names", "paths"}: the mode acceptEdits in one-shot mode, in which no person can be asked. Tools may only
+// read and change files inside the folders, as the real claude does without a prompt. They may not change files that run
+// programs: a path that contains one of the names as a component, or one of the paths.
+// In both modes a path is refused if pi would interpret it in its own way, because the checked path must be the one that
+// is opened.
 import { existsSync, lstatSync, realpathSync } from "node:fs";
 import { basename, dirname, join, resolve, sep } from "node:path";
 
 const LOOK = new Set(["read", "grep", "find", "ls"]);
 const CHANGE = new Set(["edit", "write"]);
 const OWN = new Set([...LOOK, ...CHANGE, "bash"]);
-const OURS = "claude-shim"; // in the place of a title
+const OURS = "claude-shim"; // in place of a title
 const { asks, folders, names, paths } = JSON.parse(process.env.PI_GATE);
 
-// Where a path leads, its links resolved as far as there is something; undefined for a link to nothing.
+// Return the path with all links in its existing part resolved, or undefined for a link whose target does not exist.
 function real(path) {
   try {
     return realpathSync(path);
@@ -30,7 +33,7 @@ function inside(path) {
   return folders.map(real).some((folder) => path === folder || path.startsWith(folder === sep ? sep : folder + sep));
 }
 
-// Why pi might open another file than the one that a path names to everybody else; undefined where it opens that one.
+// Return why pi might open a file other than the one that the path names, or undefined.
 function misread(tool, said) {
   if (typeof said !== "string" || !(CHANGE.has(tool) || LOOK.has(tool))) return undefined;
   const plainly = "Not run: name the path plainly, absolute or relative to the working directory, ";
@@ -38,7 +41,7 @@ function misread(tool, said) {
   const path = resolve(said);
   const other = path.replace(/ (AM|PM)\./gi, "\u202F$1.").normalize("NFD").replaceAll("'", "\u2019");
   if (CHANGE.has(tool) || other === path || existsSync(path)) return undefined;
-  return `${plainly}in its exact spelling: there is no ${said}.`; // pi would look for the other spelling
+  return `${plainly}in its exact spelling: there is no ${said}.`; // pi would search for the other spelling
 }
 
 function allowed(tool, said) {
@@ -62,20 +65,20 @@ function judge({ toolName, input }) {
   return { block: true, reason: `The use of ${said} has been denied: this mode does not go outside of the session's folders.` };
 }
 
-// An extension that comes later may change the input too: what it changes would not be what was allowed, so it fails.
+// Make an object immutable. Another extension could change the input after it was allowed; now its change fails.
 function frozen(value) {
   if (value === null || typeof value !== "object") return;
   Object.values(value).forEach(frozen);
   Object.freeze(value);
 }
 
-// Whether an extension has put a tool of its own in the place of one of pi's.
+// Return whether an extension has replaced a built-in tool of pi.
 function replaced(pi, name) {
   if (!OWN.has(name)) return false;
   return pi.getAllTools().find((tool) => tool.name === name)?.sourceInfo?.source !== "builtin";
 }
 
-// The answer is JSON: `allow`, with another `input` where it was changed, or the `reason` of a denial.
+// Ask the client about a call. Its answer is JSON: `allow`, with `input` if it was changed, or the `reason` of a denial.
 async function ask(pi, { toolName, toolCallId, parentToolCallId, input }, { ui }) {
   const misunderstood = misread(toolName, input?.path);
   if (misunderstood) return { block: true, reason: misunderstood };
