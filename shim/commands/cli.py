@@ -38,7 +38,7 @@ from shim.process.environment import get_working_directory
 from shim.process.exit_status import parse_exit_status
 from shim.state.config import CHOICES
 from shim.state.own_profiles import register_user_profiles
-from shim.story.export.command import export_recording
+from shim.story.export.command import export_recordings
 from shim.story.terminal.command import show_recording
 from shim.story.terminal.console import BrokenPipeHandler, check_option_value
 
@@ -203,7 +203,7 @@ for name, command in (
     ("doctor", doctor),
     ("show", show_recording),
     ("replay", replay),
-    ("export", export_recording),
+    ("export", export_recordings),
     ("translate", translate_file),
 ):
     app.command(name, cls=SimplifiedHelpCommand)(command)

@@ -1,4 +1,4 @@
-"""`shim export`: write a recording in another format."""
+"""`shim export`: writes recordings in another format."""
 
 import functools
 import importlib
@@ -9,15 +9,16 @@ from typing import Annotated
 
 import typer
 
+from shim.core.cast.format import CAST_SUFFIX
 from shim.core.errors import FrontendError, SystemResourceError
 from shim.core.reading.diagnostics import pluralize
 from shim.recording.folders import find_newest_recording
 from shim.state.files import replace_file, write_all, write_new_file
 from shim.story.terminal.console import (
     BrokenPipeHandler,
-    RecordingArgument,
     check_option_value,
     format_single_line,
+    print_line,
 )
 from shim.story.terminal.progress import show_progress
 
@@ -28,19 +29,33 @@ FORMATS = {
     "ndjson": "shim.story.export.ndjson",
     "atif": "shim.story.export.atif",
     "otel": "shim.story.export.otel",
+    "asciicast": "shim.story.export.asciicast",
 }
+# Formats that are written to a file by default, with the suffix of the file. The others go to
+# stdout.
+FILE_SUFFIXES = {"html": ".html", "asciicast": ".asciicast"}
 # Formats for a terminal, which make control characters visible. The others are for programs.
 TERMINAL_FORMATS = frozenset(("markdown",))
 REDACT_CHOICES = ("all", "none")
 
 
-def export_recording(
-    cast: RecordingArgument,
+def export_recordings(
+    casts: Annotated[
+        list[str],
+        typer.Argument(metavar="CAST", help="Recordings. A folder means its newest recording."),
+    ],
     to: Annotated[str, typer.Option("--to", help=f"The format: {', '.join(FORMATS)}.")],
     output: Annotated[
-        str, typer.Option("--output", "-o", help="The file to write; - is stdout.")
-    ] = "-",
-    force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
+        str | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help="The file to write; - is stdout. By default, html and asciicast write a file "
+            "beside the recording, and the other formats write to stdout.",
+            show_default=False,
+        ),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace a file that exists.")] = False,
     redact: Annotated[
         str, typer.Option(help="all: redact secrets; none: write the recorded text.")
     ] = "all",
@@ -51,11 +66,12 @@ def export_recording(
         str | None, typer.Option(help="otel: send to this OTLP collector, instead of a file.")
     ] = None,
 ) -> None:
-    """Export a recording as an HTML page, Markdown, events or traces.
+    """Export recordings as HTML pages, terminal recordings, Markdown, events or traces.
 
-    The result is one self-contained file.
+    `--to html` writes a page that needs no network. `--to asciicast` writes a file that
+    `asciinema play` plays.
 
-    Example: shim export run.cast --to html -o run.html
+    Example: shim export run.cast --to html
     """
     check_option_value(FORMATS, to, "--to")
     check_option_value(REDACT_CHOICES, redact, "--redact")
@@ -66,23 +82,56 @@ def export_recording(
     if endpoint is not None:
         from shim.story.export.otel_send import send_recording_spans
 
-        count = send_recording_spans(cast, endpoint, redact=redact != "none", content=content)
+        count = sum(
+            send_recording_spans(cast, endpoint, redact=redact != "none", content=content)
+            for cast in casts
+        )
         sys.stderr.write(f"sent: {pluralize(count, 'span')}\n")
         return
-    if output == "-" and to not in TERMINAL_FORMATS and sys.stdout.isatty():
+    _check_output(casts, to, output)
+    export = _load_exporter(to)
+    if content:
+        export = functools.partial(export, content=True)
+    for cast in casts:
+        _export_recording(export, find_newest_recording(cast), to, output, redact != "none", force)
+
+
+def _check_output(casts: list[str], to: str, output: str | None) -> None:
+    """Raise a usage error if the exports cannot go to `output`."""
+    writes_to_stdout = output == "-" or (output is None and to not in FILE_SUFFIXES)
+    if len(casts) > 1 and (writes_to_stdout or output is not None):
+        raise typer.BadParameter(
+            "several recordings cannot be written to one file: export them one by one, or use "
+            "--to html or --to asciicast without -o",
+            param_hint="CAST",
+        )
+    if writes_to_stdout and to not in TERMINAL_FORMATS and sys.stdout.isatty():
         raise typer.BadParameter(
             f"a terminal cannot show {to}: write to a file with -o FILE, or to a pipe",
             param_hint="-o",
         )
-    cast = find_newest_recording(cast)
-    export = _load_exporter(to)
-    if content:
-        export = functools.partial(export, content=True)
+
+
+def _export_recording(
+    export: Callable[..., None],
+    cast: str,
+    to: str,
+    output: str | None,
+    redact: bool,
+    force: bool,
+) -> None:
+    """Export one recording to a file or to stdout."""
+    if output is None and to in FILE_SUFFIXES:
+        path = cast.removesuffix(CAST_SUFFIX) + FILE_SUFFIXES[to]
+    else:
+        path = output or "-"
     with show_progress(f"exporting {format_single_line(os.path.basename(cast))}"):
-        if output == "-":
-            _export_to_stdout(export, cast, redact != "none")
+        if path == "-":
+            _export_to_stdout(export, cast, redact)
         else:
-            _export_to_file(export, cast, redact != "none", output, force)
+            _export_to_file(export, cast, redact, path, force)
+    if output is None and path != "-":
+        print_line(f"wrote {path}")
 
 
 def _load_exporter(format_name: str) -> Callable[..., None]:

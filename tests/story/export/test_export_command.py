@@ -50,16 +50,43 @@ def test_html_export_without_jinja2_reports_the_missing_library(box, cast):
     ("to", "prefix"), [("html", b"<!doctype html>"), ("markdown", b"# Make the list")]
 )
 def test_export_is_written_to_a_pipe(box, cast, to, prefix):
-    done = box.run_shim("export", cast, "--to", to)
+    done = box.run_shim("export", cast, "--to", to, "-o", "-")
     assert (done.status, done.stderr) == (0, "")
     assert done.stdout.startswith(prefix)
-    assert box.run_shim("export", cast, "--to", to, "-o", "-").stdout == done.stdout
+    assert sorted(os.listdir(box.cwd)) == [cast]
+
+
+def test_markdown_is_written_to_stdout_by_default(box, cast):
+    assert box.run_shim("export", cast, "--to", "markdown").stdout.startswith(b"# Make the list")
+    assert sorted(os.listdir(box.cwd)) == [cast]
+
+
+@pytest.mark.parametrize("to", ["html", "asciicast"])
+def test_pages_are_written_beside_their_recordings(box, cast, to):
+    other = box.cwd / "folder" / "other.cast"
+    other.parent.mkdir()
+    other.write_bytes((box.cwd / cast).read_bytes())
+    done = box.run_shim("export", cast, "folder", "--to", to)
+    assert (done.status, done.stderr) == (0, "")
+    assert done.stdout.decode() == f"wrote run.{to}\nwrote folder/other.{to}\n"
+    assert (box.cwd / f"run.{to}").read_bytes() == (other.parent / f"other.{to}").read_bytes()
+    done = box.run_shim("export", cast, "--to", to)
+    assert done.status == 1 and f"run.{to} already exists" in done.stderr
+    assert box.run_shim("export", cast, "--to", to, "--force").status == 0
+
+
+@pytest.mark.parametrize("args", [("--to", "markdown"), ("--to", "html", "-o", "x.html")])
+def test_several_recordings_are_not_written_to_one_file(box, cast, args):
+    done = box.run_shim("export", cast, cast, *args)
+    assert done.status == 2 and "one by one" in done.stderr
+    assert sorted(os.listdir(box.cwd)) == [cast]
 
 
 @pytest.mark.parametrize("to", ["html", "markdown"])
 def test_secrets_are_redacted_by_default(box, cast, to):
-    assert SECRET.encode() not in box.run_shim("export", cast, "--to", to).stdout
-    assert SECRET.encode() in box.run_shim("export", cast, "--to", to, "--redact", "none").stdout
+    to_stdout = ("export", cast, "--to", to, "-o", "-")
+    assert SECRET.encode() not in box.run_shim(*to_stdout).stdout
+    assert SECRET.encode() in box.run_shim(*to_stdout, "--redact", "none").stdout
 
 
 def test_existing_output_file_is_replaced_only_with_force(box, cast):
@@ -71,7 +98,7 @@ def test_existing_output_file_is_replaced_only_with_force(box, cast):
     path.write_text("mine")
     done = box.run_shim("export", cast, "--to", "markdown", "-o", "run.md")
     assert (done.status, path.read_text()) == (1, "mine")
-    assert "run.md exists already" in done.stderr and "--force" in done.stderr
+    assert "run.md already exists" in done.stderr and "--force" in done.stderr
     assert box.run_shim("export", cast, "--to", "markdown", "-o", "run.md", "--force").status == 0
     assert path.read_text().startswith("# Make")
     assert sorted(os.listdir(box.cwd)) == ["run.cast", "run.md"]
@@ -120,7 +147,7 @@ def test_usage_error_exits_with_status_2(box, cast, args, expected):
 def test_html_is_refused_on_a_terminal_and_markdown_is_printed(box, cast):
     for to, status in (("html", 2), ("markdown", 0)):
         primary, secondary = pty.openpty()
-        args = ["export", cast, "--to", to]
+        args = ["export", cast, "--to", to, "-o", "-"]
         process = start_shim(
             args, stdout=secondary, stderr=subprocess.PIPE, cwd=box.cwd, env=box.build_environment()
         )
