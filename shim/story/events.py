@@ -49,7 +49,10 @@ class SessionStep:
     edit). `facts` are the fields of the event that a start, a note, a prompt, an answer, an error
     or a result was created from; the `name` of a note is its kind. Thinking without text was hidden
     by the vendor. `parent` is the call that a subagent runs for. A result has `since`, the time
-    when its turn was requested or started by itself, and `cost`, the cost of this turn in dollars.
+    when its turn was requested or started by itself, `cost`, the cost of this turn in
+    dollars, and `replies`, the number of the model's messages in the turn, without those of
+    subagents. `prompt_wait_s` is the time for which a call waited for the answer to its permission
+    prompt.
     """
 
     number: int
@@ -68,6 +71,17 @@ class SessionStep:
     facts: Mapping[str, Any] = field(default_factory=dict)
     since: float = 0.0
     cost: float = 0.0
+    replies: int = 0
+    prompt_wait_s: float = 0.0
+
+    @property
+    def run_time_s(self) -> float:
+        """Return the seconds since a call began, without its wait for permission. An open call has
+        none.
+        """
+        if self.until is None:
+            return 0.0
+        return max(self.until - self.at - self.prompt_wait_s, 0.0)
 
     @property
     def duration_s(self) -> float:

@@ -83,6 +83,8 @@ class SessionStepTracker:
         self._turn_number = 0
         self._queued_prompts = 0  # prompts that came during a turn
         self._turn_requested_s: float | None = None  # when the current or next turn was requested
+        self._reply_count = 0  # messages of the main agent in this turn
+        self._last_message_id = ""
         self._open_calls: dict[str, SessionStep] = {}
         # failed calls of this turn; its result may report them as denied
         self._failed_calls: dict[str, SessionStep] = {}
@@ -245,6 +247,8 @@ class SessionStepTracker:
         parent = get_parent_call_id(line)
         self._ensure_turn(time_s)
         is_error = message.get("model") == "<synthetic>" and bool(line.get("error"))
+        if not parent and not is_error:
+            self._count_reply(as_str(message.get("id")))
         for block in list_content_blocks(line):
             kind = str(block.get("type"))
             if kind in ("tool_use", "server_tool_use", "mcp_tool_use"):
@@ -264,6 +268,12 @@ class SessionStepTracker:
                 )
             elif kind == "redacted_thinking":
                 yield from self._add_block(time_s, "thinking", parent, "")
+
+    def _count_reply(self, message_id: str) -> None:
+        """Count a message of the main agent. Its content blocks come in lines with the same id."""
+        if not message_id or message_id != self._last_message_id:
+            self._reply_count += 1
+        self._last_message_id = message_id
 
     def _add_block(
         self, time_s: float, kind: StepKind, parent: str, full_text: Any
@@ -372,7 +382,9 @@ class SessionStepTracker:
             facts=line,
             since=turn_start_s,
             cost=cost,
+            replies=self._reply_count,
         )
+        self._reply_count = 0
 
     def _add_result_totals(self, line: Mapping[str, Any]) -> None:
         totals = self.totals
@@ -438,9 +450,11 @@ class SessionStepTracker:
         """End all open steps. Open calls are unanswered."""
         for key in list(self._open_blocks):
             yield from self._close_block(time_s, key)
+        for prompt_step in self._pending_prompts.values():
+            self._add_prompt_wait(time_s, prompt_step)
+        self._pending_prompts.clear()
         calls = self._open_calls
         self._open_calls = {}
-        self._pending_prompts.clear()
         for step in calls.values():
             yield self._close_call(time_s, step, step.outcome or "unanswered")
 
@@ -470,6 +484,10 @@ class SessionStepTracker:
         self, time_s: float, block: Mapping[str, Any], extra: Any, parent: str
     ) -> Iterator[SessionStepChange]:
         call_id = str(block.get("tool_use_id"))
+        for request_id, prompt_step in list(self._pending_prompts.items()):
+            if prompt_step.call == call_id:
+                self._add_prompt_wait(time_s, prompt_step)
+                del self._pending_prompts[request_id]
         step = self._open_calls.pop(call_id, None)
         content = block.get("content")
         if step is None:  # a second result, or one after the turn
@@ -483,9 +501,6 @@ class SessionStepTracker:
                 parent=parent,
             )
             return
-        for request_id, prompt_step in list(self._pending_prompts.items()):
-            if prompt_step.call == call_id:
-                del self._pending_prompts[request_id]
         is_error = bool(block.get("is_error"))
         step.output = content
         step.extra = extra
@@ -507,6 +522,7 @@ class SessionStepTracker:
         prompt_step = self._pending_prompts.pop(str(response.get("request_id")), None)
         if prompt_step is None:
             return
+        self._add_prompt_wait(time_s, prompt_step)
         answer = response.get("response")
         if isinstance(answer, Mapping):
             decision = str(answer.get("behavior"))
@@ -523,6 +539,12 @@ class SessionStepTracker:
             call=prompt_step.call,
             facts=response,
         )
+
+    def _add_prompt_wait(self, time_s: float, prompt_step: SessionStep) -> None:
+        """Add the time since a permission prompt to the wait of its call."""
+        call = self._open_calls.get(prompt_step.call)
+        if call is not None:
+            call.prompt_wait_s += max(time_s - prompt_step.at, 0.0)
 
     # -- time --------------------------------------------------------------------------------------
 

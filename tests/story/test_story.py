@@ -326,6 +326,7 @@ def test_permission_prompt_waits_for_a_person_and_sets_the_outcome(
         outcome,
     )
     assert story.totals.seconds == {"idle": 1, "tool": 1 + 1.5, "person": 0.5, "model": 1}
+    assert (steps[0].prompt_wait_s, steps[0].run_time_s) == (0.5, 2.5)
 
 
 def test_person_time_counts_while_any_prompt_is_open() -> None:
@@ -338,6 +339,14 @@ def test_person_time_counts_while_any_prompt_is_open() -> None:
         sent=[(3.5, build_permission_answer("p", "allow"))],
     )
     assert story.totals.seconds["person"] == 3
+
+
+@pytest.mark.parametrize("end", [build_tool_result_line("a"), build_result_line()])
+def test_unanswered_prompt_counts_as_wait_until_its_call_ends(end: Event) -> None:
+    _, steps = build_story(
+        build_assistant_line(build_tool_use("a")), build_permission_request("q", "a"), INIT, end
+    )
+    assert (steps[0].prompt_wait_s, steps[0].run_time_s) == (2, 1)
 
 
 def test_cancelled_prompt_stops_counting_person_time() -> None:

@@ -171,7 +171,7 @@ class RecordedRunSummary:
         if step.outcome == "unanswered":
             calls.unanswered += 1
         elif step.until is not None:
-            calls.times.add_duration(max(step.until - step.at, 0.0))
+            calls.times.add_duration(step.run_time_s)
         if step.outcome == "failed" and len(self._failed_calls) < MAX_FAILED_CALLS:
             self._failed_calls.append((step, calls))
 

@@ -254,7 +254,7 @@ class _AtifDocument:
             result["subagent_trajectory_ref"] = [{"trajectory_id": call.call}]
         extra: dict[str, Any] = {"outcome": call.outcome or "ok"}
         if call.until is not None:
-            extra["duration_s"] = round(call.until - call.at, 4)
+            extra["duration_s"] = round(call.run_time_s, 4)
         return result | {"extra": extra}
 
     def _build_timestamp(self, time_s: float) -> dict[str, Any]:

@@ -141,7 +141,7 @@ def _format_thinking(step: SessionStepView) -> list[str]:
 def _format_call(step: SessionStepView) -> list[str]:
     duration_text = ""
     if step.until:
-        duration_text = f" · {format_duration((step.until - step.at) / 1000)}"
+        duration_text = f" · {format_duration((step.until - step.at - step.waited) / 1000)}"
     outcome = ""
     if step.outcome != "ok":
         outcome = f" · {step.outcome or 'running'}"

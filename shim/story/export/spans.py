@@ -209,11 +209,10 @@ class OtelSpanBuilder:
             attributes["gen_ai.request.model"] = self._recording.model
         attributes |= _build_usage_attributes(fields.get("usage"))
         cost = fields.get("total_cost_usd")
-        turns = fields.get("num_turns")
         if isinstance(cost, int | float):
             attributes["shim.session.cost_usd"] = float(cost)
-        if isinstance(turns, int):
-            attributes["shim.turn.replies"] = turns
+        if result is not None and result.replies:
+            attributes["shim.turn.replies"] = result.replies
         cause = "cut_off"
         if result is not None:
             cause = find_failure_cause(fields)

@@ -96,7 +96,8 @@ class SessionStepView:
     each with the permille of the text that had arrived.
 
     `main` is the argument that describes a call best, and `fields` are the others. `above` is the
-    number of the step that a subagent runs for, or that a prompt is about.
+    number of the step that a subagent runs for, or that a prompt is about. `waited` is the time for
+    which a call waited for permission.
     """
 
     number: int
@@ -115,6 +116,7 @@ class SessionStepView:
     fields: list[tuple[str, TruncatedText]] = field(default_factory=list)
     facts: list[tuple[str, str]] = field(default_factory=list)
     growth: list[tuple[int, int]] = field(default_factory=list)
+    waited: int = 0
 
     @property
     def char_count(self) -> int:
@@ -284,6 +286,7 @@ class SessionExport:
             step_view.until = None
         else:
             step_view.until = _to_ms(step.until)
+            step_view.waited = _to_ms(step.prompt_wait_s)
         step_view.outcome, step_view.text = (
             step.outcome,
             self._truncate_clean_text(
@@ -411,7 +414,7 @@ FIELD_READERS: Mapping[StepKind, Mapping[str, ReadField]] = {
     "result": {
         "failed": lambda step: find_failure_cause(step.facts),
         "errors": lambda step: "\n".join(map(str, step.facts.get("errors") or ())),
-        "replies": lambda step: step.facts.get("num_turns"),
+        "replies": lambda step: step.replies or None,
         "time": lambda step: format_duration(step.duration_s) if step.duration_s else None,
         "tokens": lambda step: (
             format_token_counts(step.facts["usage"]) if any(step.facts["usage"].values()) else None

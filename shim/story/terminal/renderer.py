@@ -284,7 +284,7 @@ class TerminalSessionRenderer:
         if self._last_drawn != ("call", step.number):
             self._separate_from_last("outcome", step)
             parts.insert(0, format_tool_call(step))
-        parts.append(f"{(step.until or step.at) - step.at:.1f} s")
+        parts.append(f"{step.run_time_s:.1f} s")
         self._screen.print_text(
             Text(f"{sign} ", style=style).append(" · ".join(parts), style="dim"), indent
         )

@@ -39,13 +39,10 @@ def render_turn_end(step: SessionStep, drawn_notes: Container[str] = ()) -> Iter
     fields = step.facts
     shim_fields = as_dict(fields.get("shim"))
     end_text, style = _describe_turn_end(fields)
-    replies = fields.get("num_turns")
     usage = as_dict(fields.get("usage"))
     parts = [
         end_text,
-        f"{replies} {'reply' if replies == 1 else 'replies'}"
-        if isinstance(replies, int) and replies
-        else "",
+        _format_reply_count(step.replies),
         format_duration(step.duration_s),
         format_token_counts(usage, "tokens")
         if any(usage.get(name) for name in TOKEN_FIELDS)
@@ -64,6 +61,14 @@ def render_turn_end(step: SessionStep, drawn_notes: Container[str] = ()) -> Iter
                 f"{str(name).replace('_', ' ')} {count}" for name, count in counts.items()
             )
             yield Text(escape_control_chars(f"{label}: {counts_text}"), style="yellow")
+
+
+def _format_reply_count(replies: int) -> str:
+    if not replies:
+        return ""
+    if replies == 1:
+        return "1 reply"
+    return f"{replies} replies"
 
 
 def _describe_turn_end(fields: Mapping[str, Any]) -> tuple[str, str]:

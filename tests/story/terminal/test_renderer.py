@@ -134,16 +134,32 @@ def test_interrupt_message_is_rendered_once():
 
 def test_turn_cost_is_the_difference_and_session_cost_the_total():
     usage = {"input_tokens": 1000, "output_tokens": 5, "cache_read_input_tokens": 500, "x": "y"}
-    drawn_rows = rows(
-        build_result_line(0.5, usage=usage, num_turns=1), build_result_line(0.75, num_turns=3)
-    )
-    assert (
-        drawn_rows[0] == "✓ done · 1 reply · 0.0 s · 1,500 tokens in (500 cached), 5 out · $0.5000"
-    )
-    assert drawn_rows[1] == "✓ done · 3 replies · 0.0 s · 10 tokens in, 5 out · $0.2500"
+    drawn_rows = rows(build_result_line(0.5, usage=usage), build_result_line(0.75))
+    assert drawn_rows[0] == "✓ done · 0.0 s · 1,500 tokens in (500 cached), 5 out · $0.5000"
+    assert drawn_rows[1] == "✓ done · 0.0 s · 10 tokens in, 5 out · $0.2500"
     assert drawn_rows[2].startswith(
         "session: 2 turns · 1,510 tokens in (500 cached), 10 out · $0.7500"
     )
+
+
+def test_replies_of_a_turn_are_the_messages_of_the_main_agent():
+    def build_message(message_id: str, *blocks: Any, **fields: Any) -> Event:
+        line = build_assistant_line(*blocks, **fields)
+        line["message"]["id"] = message_id
+        return line
+
+    drawn_rows = rows(
+        build_message("m1", build_text_block("two lines of one message")),
+        build_message("m1", build_tool_use("a", "Agent")),
+        build_message("m2", build_text_block("of a subagent")) | {"parent_tool_use_id": "a"},
+        build_tool_result_line("a", "ok"),
+        build_message("m3", build_text_block("the end")),
+        build_result_line(0.5, num_turns=7),
+        build_message("m4", build_text_block("another turn")),
+        build_result_line(0.5, num_turns=7),
+    )
+    ends = [row for row in drawn_rows if row.startswith("✓ done")]
+    assert "· 2 replies ·" in ends[0] and "· 1 reply ·" in ends[1]
 
 
 def test_long_output_is_truncated_and_remaining_lines_are_counted():

@@ -62,6 +62,11 @@ function formatDuration(ms) {
   return minutes < 60 ? `${minutes} min ${padNumber(seconds)} s` : `${Math.floor(minutes / 60)} h ${padNumber(minutes % 60)} min`;
 }
 
+/** The time that a call ran, without its wait for permission. In milliseconds. */
+function getRunTime(step) {
+  return Math.max((step.until || step.at) - step.at - (step.waited || 0), 0);
+}
+
 function counted(number, noun) {
   return `${grouped(number)} ${noun}${number === 1 ? "" : "s"}`;
 }

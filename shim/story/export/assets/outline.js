@@ -54,7 +54,7 @@ function renderFailureEntry(item) {
   const facts = Object.fromEntries(step.facts || []);
   if (step.kind === "result") return renderEntry(item, OUTCOMES.failed, `Turn ${step.turn || 1} failed`, facts.errors || facts.failed, "", "wrong");
   if (step.kind === "error") return renderEntry(item, OUTCOMES.failed, "Error", whole(step.text).split("\n")[0], "", "wrong");
-  return renderEntry(item, OUTCOMES[step.outcome], step.name, step.main || "", formatDuration((step.until || step.at) - step.at), "wrong");
+  return renderEntry(item, OUTCOMES[step.outcome], step.name, step.main || "", formatDuration(getRunTime(step)), "wrong");
 }
 
 /** A list that can be folded, or nothing if it has no entries. */

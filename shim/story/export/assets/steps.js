@@ -147,7 +147,7 @@ const DRAW = {
       element("span", { class: "sign", role: "img", "aria-label": outcomeLabel }, sign),
       element("span", { class: "name" }, step.name),
       element("span", { class: "main" }, step.main || ""),
-      element("span", { class: "took" }, step.until > step.at ? formatDuration(step.until - step.at) : ""),
+      element("span", { class: "took" }, step.until > step.at ? formatDuration(getRunTime(step)) : ""),
     );
     const fill = () => [
       ...fields.filter(([, value]) => !step.main || value !== step.main || value.includes("\n") || value.length > 60).map(([name, value]) => labelled(name, clipText(value, (text) => renderCode(text)))),

@@ -41,7 +41,7 @@ function describeItem(item) {
   const { step } = item;
   const names = { start: "session starts", prompt: "prompt", thinking: "thinking", text: "text", question: `may ${step.name} run?`, answer: "answer", error: "error" };
   const name = step.kind === "call" ? [step.name, (step.main || "").slice(0, 60)].filter(Boolean).join(" ") : names[step.kind] || (step.kind === "result" ? `turn ${step.turn || 1} ends` : "note");
-  const duration = step.until > step.at ? `, ${formatDuration(step.until - step.at)}` : "";
+  const duration = step.until > step.at ? `, ${formatDuration(getRunTime(step))}` : "";
   return `${formatClock(step.at)}: ${name}${duration}${step.outcome && step.outcome !== "ok" ? `, ${OUTCOMES[step.outcome][1]}` : ""}`;
 }
 
