@@ -29,6 +29,7 @@ from shim.core.turn.outcome import ChildExit
 from shim.profiles.schema.tables import PROFILE_TABLES
 from shim.state import config
 from shim.state.own_profiles import register_user_profiles
+from tests.test_contract import read_rules
 from tests.test_layering import FLOORS
 
 README = ROOT / "README.md"
@@ -268,6 +269,22 @@ def test_warning_lists_exactly_the_vendors_that_never_ask(page):
     assert vendor_names == silent()
     # about one message it asks nobody either
     assert "opencode" in text_of(page).partition(warning)[2][:200]
+
+
+def test_contract_topic_has_each_cited_rule_with_its_level():
+    rows = re.findall(
+        r"^\| ([PSCF]\d+[a-z]?) \| ([A-Z]+) \| \S", text_of(MANUAL / "contract.md"), re.M
+    )
+    assert len(rows) == len(dict(rows))
+    cited = {
+        rule
+        for folder in ("shim", "tests")
+        for file in (ROOT / folder).rglob("*.py")
+        for rule in re.findall(r"contract ([PSCF]\d+[a-z]?)\b", text_of(file))
+    }
+    assert len(cited) > 20 and cited <= set(dict(rows))
+    for rule, (level, _) in read_rules().items():
+        assert dict(rows)[rule] == level, rule
 
 
 def test_documented_claude_subcommands_exist():
