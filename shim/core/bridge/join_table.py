@@ -55,6 +55,7 @@ JOIN_TABLE: Mapping[str, JoinRule] = {
     "--safe-mode": JoinRule.EQUAL,
     "--disable-slash-commands": JoinRule.EQUAL,
     "--no-session-persistence": JoinRule.EQUAL,
+    "--worktree": JoinRule.EQUAL,
     "--resume-session-at": JoinRule.EQUAL,
     "--resume-drops-turn": JoinRule.EQUAL,
 }
@@ -181,9 +182,11 @@ def get_flag_value(invocation: Invocation, flag: str) -> Any:
     field = _FIELD_BY_FLAG.get(flag)
     if field is None:
         pairs = (*invocation.other_flags, *invocation.unknown_flags)
-        values = frozenset(_normalize_json(value or "") for name, value in pairs if name == flag)
+        values = [_normalize_json(value or "") for name, value in pairs if name == flag]
+        if flag in JOIN_TABLE:
+            values = values[-1:]  # only the last one has an effect
         if values:
-            return values
+            return frozenset(values)
         return None
     value = getattr(invocation, field)
     if flag in RULE_FLAGS:
@@ -198,8 +201,8 @@ def get_flag_value(invocation: Invocation, flag: str) -> Any:
     if field == "permission_prompt_tool" and value == STDIO_PROMPT_TOOL:
         return None
     if isinstance(value, tuple):
-        values = frozenset(map(_normalize_json, value))
-        return values if values or field == "tools" else None
+        texts = frozenset(map(_normalize_json, value))
+        return texts if texts or field == "tools" else None
     if isinstance(value, str):
         return _normalize_json(value)
     return value

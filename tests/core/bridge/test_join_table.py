@@ -33,6 +33,7 @@ VALUES = {
     "--max-turns": ("3", "4"),
     "--max-budget-usd": ("1.5", "2"),
     "--task-budget": ("3", "4"),
+    "--worktree": ("a", "b"),
     "--resume-session-at": ("x", "y"),
     "--resume-drops-turn": ("x", "y"),
 }
@@ -63,6 +64,14 @@ def test_equal_flag_joins_and_different_flag_is_refused_by_name(flag):
         assert difference.startswith(f"the frontend passes {flag}")
         assert "was started with " in difference
     assert ignored(f"{flag} {value}") == []
+
+
+def test_last_value_of_a_repeated_flag_is_compared():
+    flags = "--agent reviewer --agent writer"
+    assert differences(flags, "--agent writer") == []
+    assert differences("--agent writer --agent reviewer", flags) == [
+        "the frontend passes --agent reviewer, and the session was started with --agent writer"
+    ]
 
 
 def test_only_a_denial_of_questions_is_not_compared():
