@@ -26,7 +26,7 @@ from shim.conversation.invocation import (
     choose_result_terminator_line,
 )
 from shim.conversation.session_state import resolve_session_state_event_visibility
-from shim.core.bridge.frames import RELOAD_SETTINGS
+from shim.core.bridge.frames import BYPASS_REFUSED_TEXT, RELOAD_SETTINGS
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.permissions import QUESTION_TOOL
 from shim.core.claude.writer import TERMINATORS
@@ -221,6 +221,9 @@ class BackgroundSessionAttacher:
         if request.ignored_flags:
             flags = ", ".join(request.ignored_flags)
             warn(IGNORED_FLAGS_WARNING.format(id=session.short_id, flags=flags))
+        if request.mode == BYPASS_MODE and frontend.welcome.get("bypass") is False:
+            # The host would refuse it too, but only after the frontend has taken control.
+            self._report_refused_mode(request.mode, current_mode, BYPASS_REFUSED_TEXT)
         if request.mode:
             if request.mode != current_mode:
                 # The frontend is not sent the change that follows from its own flags.

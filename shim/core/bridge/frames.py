@@ -73,6 +73,7 @@ OPTIONAL_KINDS = ("accepted", "request", "response", "ask", "reply", "deaf")
 # The subtype of a `request` of a frontend that joins: the conversation, or the host of a real claude,
 # reads Claude's settings files again, and answers with what the session applies.
 RELOAD_SETTINGS = "reload_settings"
+BYPASS_REFUSED_TEXT = "bypassPermissions can be chosen only if the session began with it"
 DRIVE = "drive"
 WATCH = "watch"
 MAX_ID_CHARS = 200  # of an id; a longer one is refused, because the last ids are kept

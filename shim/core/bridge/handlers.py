@@ -6,6 +6,7 @@ from typing import Any
 from shim.core.bridge.client import ConnectedClient
 from shim.core.bridge.commands import EndSessionCommand
 from shim.core.bridge.frames import (
+    BYPASS_REFUSED_TEXT,
     MAX_ID_CHARS,
     OPTIONAL_KINDS,
     PROTOCOL_VERSION,
@@ -246,9 +247,7 @@ def _choose_mode(
     if not isinstance(mode, str) or not mode:
         raise FrameError("mode has `mode`, the name of a permission mode")
     if mode == BYPASS_MODE and not hub.session.can_bypass:
-        raise FrameRefusedError(
-            "bypass", f"{BYPASS_MODE} can be chosen only if the session began with it"
-        )
+        raise FrameRefusedError("bypass", BYPASS_REFUSED_TEXT)
     if mode == "manual":
         mode = "default"
     hub.send_control_request({**body, "subtype": MODE_SUBTYPE, "mode": mode}, request)

@@ -201,3 +201,9 @@ def test_host_refuses_control_if_a_turn_starts_at_the_last_moment(join_during, m
     connection = join_during([("message", message)], "--permission-mode", "plan")
     assert isinstance(connection.error, host_joiner.SessionBusyError)
     assert "c1 drives it in the middle of a turn" in str(connection.error)
+
+
+def test_refused_bypass_mode_leaves_control_with_the_other_client(join_during):
+    connection = join_during([], "--permission-mode", "bypassPermissions")
+    assert "bypassPermissions was refused: bypassPermissions can be" in str(connection.error)
+    assert connection.play.hub.roles.controller_name == "c1"
