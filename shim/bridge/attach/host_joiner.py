@@ -61,7 +61,7 @@ class SessionBusyError(FrontendError):
 
 
 class SessionHostEndedError(Exception):
-    """A host that was to be joined has ended."""
+    """A host ended before the join was complete."""
 
 
 class BackgroundSessionAttacher:
@@ -157,7 +157,11 @@ class BackgroundSessionAttacher:
         frontend.on_host_frame(connection.welcome)
         self._check_is_joinable(frontend)
         if not self._owns_host:
-            await self._join_session(connection, frontend)
+            try:
+                await self._join_session(connection, frontend)
+            except HostUnavailableError:
+                await self._wait_for_host_exit(signals)
+                raise SessionHostEndedError from None
         stdout = self._open_stdout()
         output = FrontendOutput(invocation.output_format, verbose=invocation.verbose, stdout=stdout)
         loop = AttachedConversationLoop(
@@ -309,7 +313,9 @@ class BackgroundSessionAttacher:
 async def _exchange(
     connection: HostConnection, frontend: FrontendSessionBridge, frame: Mapping[str, Any]
 ) -> Mapping[str, Any]:
-    """Send a frame, and return the host's answer to it."""
+    """Send a frame, and return the host's answer to it. Raise HostUnavailableError if the host ends
+    before it answers.
+    """
     request_id = create_uuid()
     await connection.send_frame({**frame, "id": request_id})
     async for reply in connection:
@@ -320,4 +326,4 @@ async def _exchange(
         # A conversation of the frontend's own would have started with these settings.
         if reply["kind"] == "line":
             del frontend.lines[line_count:]
-    return {"text": "its host has ended"}
+    raise HostUnavailableError(connection.session_id)

@@ -57,6 +57,46 @@ async def test_event_loop_runs_while_waiting_for_a_host_to_exit(joiner, monkeypa
         )
 
 
+class EndedHostConnection:
+    """A connection to a host that ends after its welcome."""
+
+    session_id = RECORD.session_id
+
+    def __init__(self, can_send):
+        self.welcome = {"kind": "welcome", "knows": ["response"]}
+        self.can_send = can_send
+
+    async def __aenter__(self):
+        return self
+
+    async def __aexit__(self, *error):
+        pass
+
+    async def send_frame(self, frame):
+        if not self.can_send:
+            raise HostUnavailableError(self.session_id)
+
+    async def wait_for_host_answer(self, answer):
+        return await answer
+
+    async def __aiter__(self):
+        for frame in ():
+            yield frame
+
+
+@pytest.mark.parametrize("can_send", [True, False])
+def test_session_is_resumed_if_its_host_ends_during_the_join(joiner, monkeypatch, can_send):
+    async def connect(session, environment, **hello):
+        return EndedHostConnection(can_send)
+
+    monkeypatch.setattr(host_joiner, "connect_to_session", connect)
+    monkeypatch.setattr(
+        host_joiner.registry, "is_session_running", lambda session, environment: False
+    )
+    with pytest.raises(host_joiner.SessionHostEndedError):
+        joiner.join_and_run_conversation(SignalRecorder(), None, None)
+
+
 CONVERSATION = ("--input-format", "stream-json", "--output-format", "stream-json")
 
 
