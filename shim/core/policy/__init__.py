@@ -1,1 +1,1 @@
-"""Permissions: what the real claude would do with a call under the same flags and settings."""
+"""Permissions: what the real claude would decide about a call under the same flags and settings."""

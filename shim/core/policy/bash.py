@@ -1,6 +1,6 @@
-"""Parses a shell line into its commands by the grammar of bash.
+"""Parses a shell line into its commands with a grammar of bash.
 
-The grammar is that of tree-sitter, as in the real claude.
+The grammar is that of tree-sitter, like in the real claude.
 """
 
 from collections.abc import Iterator
@@ -18,7 +18,8 @@ MAX_NODES = 20_000
 MAX_DEPTH = 200  # deeper nodes of the tree are not read
 LINE_CONTINUATION = "\\\n"
 
-# Lists, pipes and loops of plain commands. A line of these does nothing else than its commands.
+# Lists, pipes and loops of plain commands. A line of these nodes has only the effects of its
+# commands.
 _PLAIN_NODE_TYPES = split_into_word_set("""
     program list pipeline command command_name redirected_statement file_redirect word string raw_string
     string_content number comment file_descriptor concatenation for_statement do_group if_statement
@@ -26,7 +27,7 @@ _PLAIN_NODE_TYPES = split_into_word_set("""
     unary_expression binary_expression herestring_redirect
 """)
 _LOOP_VARIABLES = split_into_word_set("a b c d e f g h i j k l m n x y z file dir name item")
-# The grammar reads these words as a command, and bash as the beginning of a compound command.
+# The grammar parses these words as a command, but bash as the start of a compound command.
 _COMPOUND_PREFIXES = (["time"], ["coproc"], ["case"])
 _GLOB_CHARACTERS = frozenset("*?[{")
 _ARITHMETIC_NODE_TYPES = (
@@ -50,13 +51,13 @@ MAX_SCRIPT_DEPTH = 5  # of scripts in arguments of scripts
 class ShellCommand(NamedTuple):
     """One command of a line."""
 
-    text: str  # without the assignments of variables before it
-    words: tuple[str | None, ...]  # without quotes; None for a word that only the shell knows
+    text: str  # without variable assignments before it
+    words: tuple[str | None, ...]  # without quotes; None if only the shell knows the value
     has_assignments: bool = False
 
     @property
     def name(self) -> str | None:
-        """The name without its folder; None if only the shell knows it."""
+        """The name without its folder, or None if only the shell knows it."""
         first_word = self.words[0] if self.words else ""
         if first_word is None:
             return None
@@ -64,7 +65,7 @@ class ShellCommand(NamedTuple):
 
     @property
     def row(self) -> CommandRow:
-        """What the command does."""
+        """The effects of the command."""
         return get_command_row(self.name)
 
 
@@ -79,9 +80,9 @@ class ShellLine(NamedTuple):
     """The parts of a line, in the order of its text."""
 
     parts: tuple[ShellCommand | ShellRedirect, ...]
-    is_complete: bool  # every part of the line was understood
-    # The line consists of commands, their redirections, lists, pipes and loops, so that it does
-    # nothing else than its commands.
+    is_complete: bool  # every part of the line was parsed
+    # The line consists of commands, their redirections, lists, pipes and loops. So it has only the
+    # effects of its commands.
     is_plain: bool
 
     @property
@@ -90,8 +91,10 @@ class ShellLine(NamedTuple):
 
 
 def parse_shell_line(line: str) -> ShellLine:
-    """Return the parts of a line, also those in substitutions, functions and here-documents."""
-    if LINE_CONTINUATION in line:  # unlike the grammar, the shell joins a word over two lines
+    """Return the parts of a line, including those in substitutions, functions and
+    here-documents.
+    """
+    if LINE_CONTINUATION in line:  # unlike the grammar, the shell joins a word on two lines
         joined_line = _parse_line(line.replace(LINE_CONTINUATION, ""))
         separate_line = _parse_line(line)
         return ShellLine(
@@ -103,7 +106,7 @@ def parse_shell_line(line: str) -> ShellLine:
 
 
 def _parse_line(line: str, script_depth: int = 0) -> ShellLine:
-    """Parse a line that is inside `script_depth` arguments of other lines."""
+    """Parse a line. `script_depth` is how deeply it is nested in arguments of other lines."""
     data = line.encode("utf-8", "surrogatepass")
     if len(data) > MAX_LINE_BYTES or b"\0" in data:
         return ShellLine((), is_complete=False, is_plain=False)
@@ -117,7 +120,7 @@ def _parse_line(line: str, script_depth: int = 0) -> ShellLine:
     for node_count, (node, depth) in enumerate(_walk_nodes(root)):
         if node_count > MAX_NODES or depth > MAX_DEPTH:
             return ShellLine(tuple(parts), is_complete=False, is_plain=False)
-        # The grammar accepts more characters as blanks or as a comment than the shell.
+        # The grammar accepts more characters as blanks or as comments than the shell does.
         if not node.children:
             skipped_bytes = data[end_offset : node.start_byte].replace(
                 LINE_CONTINUATION.encode(), b""
@@ -147,14 +150,15 @@ def _parse_line(line: str, script_depth: int = 0) -> ShellLine:
 
 
 def _can_be_misread(node: "Node", data: bytes) -> bool:
-    """Return whether the shell may read a node differently from the grammar."""
+    """Return whether the shell may parse a node differently from the grammar."""
     if node.is_missing:
         return True
-    if node.type == "heredoc_end":  # the word that ends the text is alone on its line
+    if node.type == "heredoc_end":  # the delimiter must be alone on its line
         return data[node.end_byte : node.end_byte + 1] not in (b"", b"\n")
-    if node.type == "word":  # a word does not contain the end of a line
+    if node.type == "word":  # a word cannot contain the end of a line
         return "\n" in _decode_text(node).replace(LINE_CONTINUATION, "")
-    # The grammar takes the end of the first pattern for the end of the surrounding node.
+    # The grammar parses the end of the first pattern of a `case` as the end of the surrounding
+    # node.
     if node.type == "command":
         words = [_decode_text(child) for child in node.named_children]
         if words[:1] not in _COMPOUND_PREFIXES:
@@ -172,8 +176,8 @@ def _is_plain_node(node: "Node") -> bool:
 
 
 def _uses_arithmetic(node: "Node") -> bool:
-    """Return whether bash evaluates words there as arithmetic. It then also runs substitutions in
-    quoted words.
+    """Return whether bash evaluates words of a node as arithmetic. It then also runs substitutions
+    in quoted words.
     """
     if node.type == "test_operator":
         return _decode_text(node) in ("-eq", "-ne", "-lt", "-le", "-gt", "-ge", "-v", "-R")
@@ -183,7 +187,7 @@ def _uses_arithmetic(node: "Node") -> bool:
 
 
 def _has_quoted_substitution(node: "Node") -> bool:
-    """Return whether a word has a quoted substitution, which bash runs if it evaluates the word as
+    """Return whether a word has a quoted substitution. Bash runs it if it evaluates the word as
     arithmetic.
     """
     if node.type == "concatenation":
@@ -193,8 +197,8 @@ def _has_quoted_substitution(node: "Node") -> bool:
 
 
 def _can_start_comment(data: bytes, offset: int) -> bool:
-    """Return whether a comment may begin at an offset: at the start, or after a blank or the end of
-    a command.
+    """Return whether a comment may start at an offset: at the start of the line, after a blank, or
+    after the end of a command.
     """
     if offset == 0:
         return True
@@ -202,8 +206,8 @@ def _can_start_comment(data: bytes, offset: int) -> bool:
 
 
 def _is_without_effect(node: "Node") -> bool:
-    """Return whether a node does nothing else than its commands. A loop may assign a variable that
-    changes what runs.
+    """Return whether a node has only the effects of its commands. A loop may assign a variable that
+    changes which commands run.
     """
     if node.type == "for_statement":
         variable, *words = (_decode_text(child) for child in node.named_children)
@@ -224,8 +228,8 @@ def _load_parser() -> "Parser":
 
 
 def _walk_nodes(root: "Node") -> "Iterator[tuple[Node, int]]":
-    """Yield the nodes of a tree in order, each with its depth. Without recursion, because a line may
-    be nested deeply.
+    """Yield the nodes of a tree in order, each with its depth. There is no recursion, because a
+    line may be deeply nested.
     """
     stack = [(root, 0)]
     while stack:
@@ -289,7 +293,9 @@ def _decode_text(node: "Node") -> str:
 
 
 def _resolve_word(node: "Node") -> str | None:
-    """Return a word without its quotes, or None if only the shell knows it: variables, globs."""
+    """Return a word without its quotes, or None if only the shell knows it, such as a variable or a
+    glob.
+    """
     text = _decode_text(node)
     if node.type == "test_operator":
         return text

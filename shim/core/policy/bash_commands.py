@@ -1,4 +1,4 @@
-"""The commands that a command runs in its turn, and the paths in its arguments."""
+"""The commands that a command itself runs, and the paths in its arguments."""
 
 from collections.abc import Iterator, Sequence
 
@@ -11,8 +11,8 @@ from shim.core.policy.bash import (
 )
 from shim.core.policy.command_table import SafeArguments, get_command_row, matches_pattern
 
-# Scripts for sed that neither run a command nor name a file: addresses, and s, y, p, d, q, = and
-# similar commands.
+# sed scripts that neither run a command nor name a file. They have addresses, and the commands s,
+# y, p, d, q, = and similar ones.
 _SED_TEXT = r"(?:[^\\\n{0}]|\\.)*"
 _SED_ADDRESS = rf"(?:\d+|\$|/{_SED_TEXT.format('/')}/)"
 _SED_SUBSTITUTION = "|".join(
@@ -28,13 +28,13 @@ _SED_OPTIONS_PATTERN = (
     r"-[nErsiuz]+|--(quiet|silent|regexp-extended|in-place|separate|null-data|posix|debug)"
 )
 
-UNKNOWN_COMMAND = ShellCommand("", (None,))  # it may do anything
+UNKNOWN_COMMAND = ShellCommand("", (None,))  # may have any effect
 
 
 def expand_line(line: ShellLine, depth: int = 0) -> Iterator[ShellCommand | ShellRedirect]:
-    """Yield the parts of a line, and everything that its commands may run in their turn.
+    """Yield the parts of a line, and all commands that its commands may run.
 
-    A rule that restricts one of these restricts the line.
+    A rule that restricts one of them restricts the line.
     """
     for part in line.parts:
         if isinstance(part, ShellRedirect):
@@ -48,7 +48,8 @@ def _expand_command(command: ShellCommand, depth: int) -> Iterator[ShellCommand 
     if not command.row.runs_arguments:
         return
     stdin_arguments = (None,) if command.row.adds_stdin_arguments else ()
-    # Each later argument may begin the command, so the options of the runner need no grammar.
+    # Any later argument may be the start of the command that is run. So the options of the outer
+    # command need not be parsed.
     for start in range(1, len(command.words)):
         words = command.words[start:] + stdin_arguments
         yield from _expand_scripts(ShellCommand(_join_words(words), words), depth)
@@ -78,7 +79,7 @@ def _join_words(words: Sequence[str | None]) -> str:
 
 
 def _has_unknown_effects(command: ShellCommand) -> bool:
-    """Return whether the effects are described in a language of the command's own."""
+    """Return whether the effects depend on a language of the command, such as the script of sed."""
     if command.row.splits_argument:
         return any(word is None or word.startswith(("-S", "--split")) for word in command.words[1:])
     if command.name == "sed":
@@ -87,8 +88,8 @@ def _has_unknown_effects(command: ShellCommand) -> bool:
 
 
 def _is_stream_edit(command: ShellCommand) -> bool:
-    """Return whether the scripts of a sed only edit its stream. Others write files and run
-    commands.
+    """Return whether the scripts of a sed command only edit its stream. Other scripts write files
+    or run commands.
     """
     scripts: list[str | None] = []
     operand = ""
@@ -121,7 +122,9 @@ def _can_read_stdin_script(words: Sequence[str | None]) -> bool:
 
 
 def uses_other_working_directory(command: ShellCommand) -> bool:
-    """Return whether a command may run in another folder than its line: `env -C`, `chroot`."""
+    """Return whether a command may run in another folder than its line, such as `env -C` and
+    `chroot`.
+    """
     row = command.row
     if row.changes_root:
         return True
@@ -134,9 +137,9 @@ def uses_other_working_directory(command: ShellCommand) -> bool:
 
 
 def list_path_operands(command: ShellCommand) -> Iterator[str | None]:
-    """Yield the arguments that may be paths, also those in `--option=PATH` and `of=PATH`.
+    """Yield the arguments that may be paths, including those in `--option=PATH` and `of=PATH`.
 
-    None stands for an argument that only the shell knows.
+    None means an argument whose value only the shell knows.
     """
     arguments = command.words[1:]
     copies_files = command.row.copies_files
@@ -148,9 +151,10 @@ def list_path_operands(command: ShellCommand) -> Iterator[str | None]:
         elif not word.startswith("-"):
             yield word
         elif "/" in word or (copies_files and not word.startswith("--") and "t" in word):
-            # `-f/path`, `-tFOLDER`: only the command knows which letters belong to the option
+            # In `-f/path` and `-tFOLDER`, only the command knows which letters belong to the
+            # option.
             yield None
-    if copies_files:  # in a folder each file gets its own name
+    if copies_files:  # a file that is copied into a folder keeps its name
         *sources, target = [
             word for word in arguments if word is None or not word.startswith("-")
         ] or [None]
@@ -172,12 +176,12 @@ def changes_named_files(command: ShellCommand) -> bool:
 
 
 def is_read_only(command: ShellCommand) -> bool:
-    """Return whether a command only looks at the files that it names."""
+    """Return whether a command only reads the files that it names."""
     return _has_safe_arguments(command, command.row.read_only)
 
 
 def is_safe_edit_command(command: ShellCommand) -> bool:
-    """Return whether the mode acceptEdits runs a command inside the workspace."""
+    """Return whether the mode acceptEdits runs a command inside the workspace without a prompt."""
     return _has_safe_arguments(command, command.row.edits)
 
 
@@ -191,9 +195,10 @@ def _has_safe_arguments(command: ShellCommand, safe_arguments: SafeArguments | N
 
 
 def strip_command_wrappers(command: ShellCommand) -> ShellCommand | None:
-    """Return a command without the wrappers that add nothing to it, for rules that allow.
+    """Return a command without wrappers that have no effect of their own, for allow rules.
 
-    Return None if only the shell knows a word. Then only a rule about all of the tool allows it.
+    Return None if only the shell knows one of its words. Then only a rule for the complete tool
+    allows it.
     """
     words = command.words
     text = command.text

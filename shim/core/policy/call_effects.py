@@ -1,4 +1,6 @@
-"""What a tool call does: the files that it reads and changes, and the commands that it runs."""
+"""The effects of a tool call: the files that it reads and changes, and the commands that it
+runs.
+"""
 
 import posixpath
 from collections.abc import Iterator, Mapping
@@ -16,9 +18,9 @@ from shim.core.policy.policy import Workspace
 from shim.core.reading.typed import Any, NamedTuple
 
 BASH_TOOL = "Bash"
-# A rule that denies Bash denies every shell, as in the real claude.
+# A rule that denies Bash denies all of these tools, like in the real claude.
 SHELL_TOOLS = frozenset((BASH_TOOL, "Monitor"))
-# Claude's tools that read or change files, with the argument that names the file.
+# Claude's tools that read or change files, each with the argument that names the file.
 READ_TOOLS = {
     "Read": "file_path",
     "Grep": "path",
@@ -32,10 +34,10 @@ CHANGE_TOOLS = {
     "Write": "file_path",
     "Delete": "file_path",
 } | {"NotebookEdit": "notebook_path"}
-SEARCH_TOOLS = frozenset(("Grep", "Glob", "LS"))  # by default in the working directory
-CONTENT_SEARCH_TOOL = "Grep"  # it shows the content of every file below its path
-MAX_LINE_PARTS = 2000  # commands and redirections; a line with more of them may do anything
-MAX_FOLDERS = 16  # to which `cd` may lead in a line; with more, a relative path may be any file
+SEARCH_TOOLS = frozenset(("Grep", "Glob", "LS"))  # their default folder is the working directory
+CONTENT_SEARCH_TOOL = "Grep"  # shows the content of every file below its path
+MAX_LINE_PARTS = 2000  # commands and redirections; a line with more may have any effect
+MAX_FOLDERS = 16  # that `cd` may reach in a line; with more, a relative path may be any file
 
 
 class FileAccess(NamedTuple):
@@ -47,17 +49,17 @@ class FileAccess(NamedTuple):
 
 
 class ToolCallEffects(NamedTuple):
-    """Everything that a call does."""
+    """All effects of a call."""
 
     file_accesses: tuple[FileAccess, ...]
     line: ShellLine | None = None  # None for a tool that is not a shell
-    commands: tuple[ShellCommand, ...] = ()  # of the line, with those that other commands run
+    commands: tuple[ShellCommand, ...] = ()  # of the line, including those that commands run
 
 
 def analyze_tool_call(
     tool: str, tool_input: Mapping[str, Any], workspace: Workspace
 ) -> ToolCallEffects:
-    """Return what a call of one of Claude's tools does."""
+    """Return the effects of a call of one of Claude's tools."""
     if tool in SHELL_TOOLS:
         return _analyze_shell_call(tool_input, workspace)
     if tool in CHANGE_TOOLS:
@@ -98,7 +100,7 @@ def _analyze_shell_call(tool_input: Mapping[str, Any], workspace: Workspace) -> 
     if isinstance(folder, str) and folder:
         start_folder = workspace.make_path_absolute(folder)
     if start_folder != workspace.cwd:
-        # A line that is harmless or allowed in the working directory need not be so elsewhere.
+        # A line that is safe or allowed in the working directory may not be so in another folder.
         line = line._replace(is_plain=False)
     parts = list(islice(expand_line(line), MAX_LINE_PARTS))
     if len(parts) == MAX_LINE_PARTS:
@@ -115,7 +117,7 @@ def _analyze_shell_call(tool_input: Mapping[str, Any], workspace: Workspace) -> 
 
 
 def _list_used_files(part: ShellCommand | ShellRedirect) -> Iterator[tuple[bool, str | None]]:
-    """Yield whether a part of a line changes a file, and the path as it is written."""
+    """Yield whether a part of a line changes a file, and the path as it is written in the line."""
     if isinstance(part, ShellRedirect):
         yield part.is_write, part.path
         return
@@ -130,7 +132,8 @@ def _list_used_files(part: ShellCommand | ShellRedirect) -> Iterator[tuple[bool,
 def _list_folders(
     commands: tuple[ShellCommand, ...], start_folder: str, workspace: Workspace
 ) -> set[str]:
-    """Return the folders in which a command of a line may run, or an empty set if it may be any.
+    """Return the folders in which a command of a line may run, or an empty set if it may be any
+    folder.
 
     A `cd` may fail or be skipped. In a loop, a function or a trap it may also run before commands
     that precede it in the text.

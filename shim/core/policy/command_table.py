@@ -1,6 +1,6 @@
-"""The table of what each shell command does, for rules and permission modes.
+"""The table of the effects of shell commands, for rules and permission modes.
 
-Only this table knows commands by their names. A command without a row has no known effects, and no
+Only this table knows commands by name. The effects of a command without a row are unknown, and no
 mode runs it without a prompt.
 """
 
@@ -13,12 +13,12 @@ NO_OPTIONS = "no-options"
 
 
 class SafeArguments(NamedTuple):
-    """Arguments with which a command needs no prompt while its paths are inside the workspace."""
+    """Arguments with which a command needs no prompt if its paths are inside the workspace."""
 
-    first: tuple[str, ...]  # a pattern for each of the first arguments
-    others: str  # a pattern for every other argument
+    first: tuple[str, ...]  # patterns of the first arguments
+    others: str  # the pattern of all other arguments
     min_others: int
-    options: frozenset[str]  # the options among the other arguments
+    options: frozenset[str]  # the allowed options among the other arguments
 
     def match(self, arguments: Sequence[str]) -> bool:
         """Return whether all arguments are known to be safe."""
@@ -31,7 +31,9 @@ class SafeArguments(NamedTuple):
         )
 
     def _is_known_option(self, word: str) -> bool:
-        """Return whether a word is an option, or single letters and a number after them."""
+        """Return whether a word is an allowed option, or consists of such single letters and a
+        number.
+        """
         letters = word[1:].rstrip("0123456789,.")
         is_combination = not word.startswith("--") and self.options.issuperset(letters)
         if is_combination:
@@ -40,48 +42,45 @@ class SafeArguments(NamedTuple):
 
 
 class CommandRow(NamedTuple):
-    """What one command does."""
+    """The effects of one command."""
 
-    # With the arguments `read_only` the command only looks at the files that it names. The mode
-    # acceptEdits also runs it with the arguments `edits`. None: with no arguments at all.
+    # With the arguments `read_only`, the command only reads the files that it names. The mode
+    # acceptEdits also runs it with the arguments `edits`. None means that no arguments are safe.
     read_only: SafeArguments | None = None
     edits: SafeArguments | None = None
 
-    # It runs another command.
-    runs_arguments: bool = False  # which is in its later arguments
-    adds_stdin_arguments: bool = False  # with more arguments, which it reads from stdin
-    splits_argument: bool = False  # which the option `-S` splits into words
-    runs_scripts: bool = False  # which is in a script: an argument, or its stdin
-    wraps_command: bool = False  # and does nothing else, so that allow rules look through it
-    wraps_after_argument: bool = False  # the same, after one argument of its own
+    # The command runs another command.
+    runs_arguments: bool = False  # its later arguments are the other command
+    adds_stdin_arguments: bool = False  # it reads more arguments of that command from stdin
+    splits_argument: bool = False  # its option `-S` splits an argument into words
+    runs_scripts: bool = False  # an argument or its stdin is a script
+    wraps_command: bool = False  # it has no other effect, so allow rules ignore it
+    wraps_after_argument: bool = False  # the same, but its first argument is its own
 
-    # It uses the files in its arguments.
+    # The command uses the files in its arguments.
     reads_files: bool = False
     changes_files: bool = False
     edits_in_place: bool = False  # it changes files with the option `-i`
-    copies_files: bool = False  # into a file or a folder, which the option `-t` may name too
-    patches_files: bool = False  # the names of the files are in its stdin
+    copies_files: bool = False  # to a file or a folder, which the option `-t` may also name
+    patches_files: bool = False  # its stdin names the files
     prints_arguments: bool = False  # its arguments are not paths
 
-    # It changes the meaning of paths or arguments.
+    # The command changes the meaning of paths or arguments.
     changes_directory: bool = False
-    changes_paths: bool = False  # later paths of the line may lead to other files
+    changes_paths: bool = False  # later paths of the line may refer to other files
     changes_root: bool = False
-    takes_directory: bool = False  # an option names the folder in which it runs
-    evaluates_arithmetic: bool = False  # bash evaluates its arguments, and substitutions in them
+    takes_directory: bool = False  # an option sets the folder in which it runs
+    evaluates_arithmetic: bool = False  # bash evaluates its arguments and their substitutions
 
 
-# A row is: names; effects; read-only arguments; edit arguments. Effects are fields of CommandRow.
-# Arguments are `-` for none, or any of
-#   =PATTERN    for the next of the first arguments
-#   :PATTERN    for every other argument
-#   +           at least one other argument
-#   NAME        an option; letters can be combined, and a number can follow them
-#   no-options  if there are no names
-# The read-only arguments are those with which the real claude was measured to run the command
-# without a prompt. Options that write, run something or read a list of files are not among them.
-# Grammar words such as `then` have rows because the grammar of `bash.py` reads them as names of
-# commands after `time` or `!`.
+# The columns of a row are names, effects, read-only arguments, and edit arguments. Effects are
+# fields of CommandRow. Arguments are `-` for none, or any of   =PATTERN    for the next of the
+# first arguments   :PATTERN    for every other argument   +           at least one other argument
+# is required   NAME        an option; letters can be combined and followed by a number   no-options
+# no option is allowed With the read-only arguments, the real claude was measured to run the command
+# without a prompt. They do not include options that write, run something or read a list of files.
+# Keywords such as `then` have rows, because the grammar of `bash.py` parses them as command names
+# after `time` or `!`.
 _TABLE = r"""
 cat                                 ; reads_files ; n b E T A s
 diff                                ; reads_files ; u r q N i w b B y
@@ -173,7 +172,9 @@ _ROWS = _parse_table()
 
 
 def get_command_row(name: str | None) -> CommandRow:
-    """Return what the command of this name does. None is a name that only the shell knows."""
+    """Return the effects of the command with this name. `name` is None if only the shell knows the
+    name.
+    """
     if name is None:
         return _UNKNOWN_ROW
     return _ROWS.get(name, _NO_ROW)

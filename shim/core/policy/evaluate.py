@@ -1,7 +1,7 @@
-"""Decides on tool calls as the real claude would under the same flags and settings.
+"""Decides about tool calls like the real claude under the same flags and settings.
 
-Deny rules come first, then ask rules, allow rules and the permission mode. A rule that restricts
-applies to what a call does, whatever its tool is.
+Deny rules come first, followed by ask rules, allow rules and the permission mode. A restricting
+rule applies to the effects of a call, regardless of its tool.
 """
 
 from collections.abc import Callable, Mapping
@@ -53,15 +53,16 @@ OUTPUT_DEVICES = ("/dev/null", "/dev/stdout", "/dev/stderr")
 
 
 class PolicyEvaluator:
-    """Decides on calls by the rules of a policy. It is loaded after the child has started.
+    """Decides about calls by the rules of a policy. The module is loaded after the child has
+    started.
 
-    can_ask            the vendor asks about calls, so that ask rules have an effect
-    asks_for_all       only a rule allows a call without a prompt, no mode does
-    is_sent_to_vendor  return whether the vendor knows a rule about a whole tool, so that it
-                       answers such a call itself
-    announces_first    the vendor reports a call before our hook has decided on it
-    prompted_tools     tools whose calls wait for an answer before they run; "mcp__" stands for
-                       those of all servers
+    can_ask            the vendor asks about calls, so ask rules have an effect
+    asks_for_all       only a rule can allow a call without a prompt, not a mode
+    is_sent_to_vendor  returns whether the vendor knows a rule for a complete tool, so that it
+                       refuses such a call itself
+    announces_first    the vendor reports a call before our hook has decided about it
+    prompted_tools     tools whose calls wait for an answer before they run; "mcp__" means the tools
+                       of all MCP servers
     """
 
     def __init__(
@@ -91,11 +92,11 @@ class PolicyEvaluator:
         hook_allows_call: bool = False,
         hook_requires_prompt: bool = False,
     ) -> PolicyDecision:
-        """Return the decision on a call that has not run yet. The mode dontAsk denies a call
+        """Return the decision about a call that has not run yet. The mode dontAsk denies a call
         instead of asking.
 
-        `hook_allows_call` counts as an allow rule about the tool. `hook_requires_prompt` comes
-        before the allow rules.
+        `hook_allows_call` counts as an allow rule for the tool. `hook_requires_prompt` takes
+        precedence over the allow rules.
         """
         decision = self.find_restricting_decision(tool, tool_input)
         if decision is None and hook_requires_prompt:
@@ -129,9 +130,9 @@ class PolicyEvaluator:
     def find_restricting_decision(
         self, tool: str, tool_input: Mapping[str, Any]
     ) -> PolicyDecision | None:
-        """Return the decision of the deny and ask rules, or None if none of them matches the call.
+        """Return the decision of the deny and ask rules, or None if no such rule matches the call.
 
-        No mode overrules them.
+        No mode overrides these rules.
         """
         tool = TOOL_ALIASES.get(tool, tool)
         if (
@@ -158,18 +159,20 @@ class PolicyEvaluator:
         return None
 
     def is_hidden_tool(self, tool: str) -> bool:
-        """Return whether a tool's calls and results are left out of the stream."""
+        """Return whether a tool's calls and results are omitted from the stream."""
         return tool in self.policy.hidden_tools
 
     def is_rule_violation(self, tool: str, tool_input: Mapping[str, Any]) -> bool:
-        """Return whether a call breaks a rule and no prompt precedes it. It then stops the turn."""
+        """Return whether a call violates a rule and no prompt precedes it. Such a call stops the
+        turn.
+        """
         restriction = self.find_restricting_decision(tool, tool_input)
         if restriction is None:
             return False
         return restriction.outcome == "deny" or not self._can_ask
 
     def is_denial_enforced_by_vendor(self, tool: str) -> bool:
-        """Return whether the vendor answers a denied call itself and does not run it."""
+        """Return whether the vendor itself refuses a denied call and does not run it."""
         if (
             self._announces_first
             or tool in self._prompted_tools
@@ -196,7 +199,7 @@ class PolicyEvaluator:
         tool_input: Mapping[str, Any],
         effects: ToolCallEffects,
     ) -> bool:
-        """Return whether a deny or ask rule with a content matches a call, or may match it."""
+        """Return whether a deny or ask rule with a content matches a call or may match it."""
         is_about_tool = _is_about_tool(rule, tool, is_restriction=tool.startswith(MCP_PREFIX))
         is_about_files = rule.tool in ("Edit", "Read")
         if not (is_about_tool or is_about_files):
@@ -228,9 +231,9 @@ class PolicyEvaluator:
     ) -> PermissionRule | None:
         """Return the first rule that certainly allows a call, or None.
 
-        As in the real claude, no rule allows a change of a file that makes programs run. A rule
-        about the unnamed tool would allow every tool without a name, so only a hook, which has
-        seen the call, can allow it.
+        Like in the real claude, no rule allows a change of a file that makes programs run. A rule
+        for the unnamed tool would allow every tool without a name. So only a hook can allow such a
+        call, because the hook has seen it.
         """
         tool = TOOL_ALIASES.get(tool, tool)
         if tool in CHANGE_TOOLS and any(
@@ -285,7 +288,7 @@ class PolicyEvaluator:
         return "ask"
 
     def _needs_no_prompt(self, access: FileAccess) -> bool:
-        """Return whether a file is inside the workspace, and is not protected if it changes."""
+        """Return whether a file is inside the workspace and, if it is changed, is not protected."""
         if access.path is None:
             return False
         if not self._workspace.is_path_inside(access.path):
@@ -295,7 +298,7 @@ class PolicyEvaluator:
     def _is_line_allowed(
         self, effects: ToolCallEffects, mode: str, allow_rules: tuple[PermissionRule, ...] = ()
     ) -> bool:
-        """Return whether nothing that a shell line does needs a prompt."""
+        """Return whether no effect of a shell line needs a prompt."""
         line = effects.line
         if line is None or not line.is_plain:
             return False
@@ -356,7 +359,9 @@ class PolicyEvaluator:
 
 
 def _is_about_tool(rule: PermissionRule, tool: str, *, is_restriction: bool = True) -> bool:
-    """Return whether a rule that restricts is about a tool. A rule about Bash is about all shells."""
+    """Return whether a restricting rule applies to a tool. A rule for Bash applies to all
+    shells.
+    """
     is_shell_rule = rule.tool == BASH_TOOL and tool in SHELL_TOOLS
     if is_shell_rule:
         return True
@@ -375,8 +380,8 @@ def _matches_shell_line(
 
 
 def _matches_command(content: str, command: ShellCommand) -> bool:
-    """Return whether a rule that restricts matches a command: its text, its text without the
-    folder of its name, or words that only the shell knows.
+    """Return whether a restricting rule matches a command: its text, its text without the folder of
+    its name, or words that only the shell knows.
     """
     words = [command.name if any(command.words[:1]) else None, *command.words[1:]]
     literal_words = words[: words.index(None)] if None in words else words
@@ -394,8 +399,8 @@ def _matches_command(content: str, command: ShellCommand) -> bool:
 
 
 def _matches_text(content: str, text: str) -> bool:
-    """Return whether the content of a rule matches a command: all of it, its beginning
-    (`git push:*`), or a pattern with stars.
+    """Return whether the content of a rule matches a command: exactly, as a prefix (`git push:*`),
+    or as a pattern with stars.
     """
     if content.endswith(":*"):
         if text == content[:-2]:
@@ -411,8 +416,8 @@ def _matches_text(content: str, text: str) -> bool:
 
 
 def _matches_argument(rule: PermissionRule, tool_input: Mapping[str, Any]) -> bool:
-    """Return whether a rule that restricts matches the URL or another argument of a call, or may
-    match it.
+    """Return whether a restricting rule matches the URL or another argument of a call, or may match
+    it.
     """
     content = rule.content
     if not content:
@@ -442,7 +447,7 @@ def _allows_url(rule: PermissionRule, tool_input: Mapping[str, Any]) -> bool:
 
 
 def parse_url_host(url: object) -> str | None:
-    """Return the host of a URL, or None if two programs may read the URL differently."""
+    """Return the host of a URL, or None if two programs might parse the URL differently."""
     import re
 
     lower_url = ""

@@ -1,7 +1,9 @@
-"""Matches paths with rules: Git's patterns for ignored files, below one of four folders.
+"""Matches paths with rules. The patterns are those of Git for ignored files, relative to one of
+four folders.
 
-`//x` begins in the root, `~/x` in the home folder, `/x` in the folder of the rule, `x` and `./x` in
-the working directory. Each form was measured with the real claude (permission-parity page).
+`//x` starts at the root, `~/x` at the home folder, `/x` at the folder of the rule, and `x` and
+`./x` at the working directory. Each form was measured with the real claude (permission-parity
+page).
 """
 
 import posixpath
@@ -18,7 +20,7 @@ MAX_COMPILED_PATTERNS = 1000  # in the cache
 
 
 def matches_restricted_path(rule: PermissionRule, path: str, workspace: Workspace) -> bool:
-    """Return whether a rule that restricts matches an absolute path, or the target of its links.
+    """Return whether a restricting rule matches an absolute path or the target of its links.
 
     A pattern that cannot be parsed matches every path.
     """
@@ -35,7 +37,7 @@ def matches_restricted_path(rule: PermissionRule, path: str, workspace: Workspac
 
 
 def allows_path(rule: PermissionRule, path: str, workspace: Workspace) -> bool:
-    """Return whether a rule that allows matches a path and the target of its links."""
+    """Return whether an allow rule matches a path and the target of its links."""
     root, pattern = _split_pattern(rule, workspace)
     spec = _compile_pattern(pattern)
     if spec is None or not root:
@@ -57,7 +59,9 @@ def _matches_spec(spec: "PathSpec[Any]", pattern: str, path: str, root: str) -> 
 
 
 def can_match_inside_folder(rule: PermissionRule, folder: str, workspace: Workspace) -> bool:
-    """Return whether a rule may match a file inside a folder, which a search would show."""
+    """Return whether a rule may match a file inside a folder. A search in the folder would show
+    that file.
+    """
     root, pattern = _split_pattern(rule, workspace)
     literal_text, star, _ = pattern.partition("*")
     literal_path = (
@@ -73,9 +77,9 @@ def can_match_inside_folder(rule: PermissionRule, folder: str, workspace: Worksp
 
 
 def _split_pattern(rule: PermissionRule, workspace: Workspace) -> tuple[str, str]:
-    """Return the folder in which a rule's path begins, and Git's pattern below that folder.
+    """Return the folder at which a rule's path starts, and Git's pattern below that folder.
 
-    The folder is "" for an unknown home folder.
+    The folder is "" if it is the home folder and that is unknown.
     """
     content = (rule.content or "").strip()
     if content.startswith("//"):
@@ -124,7 +128,7 @@ def resolve_rule_path(rule: PermissionRule, folder: str) -> PermissionRule:
             root = posixpath.dirname(root)
             pattern = pattern[3:]
     elif "/" not in pattern.removesuffix("/**").rstrip("/"):
-        pattern = f"**/{pattern}"  # a pattern without a slash matches in any folder below
+        pattern = f"**/{pattern}"  # a pattern without a slash also matches in subfolders
     escaped = "".join(f"\\{letter}" if letter in "*?[\\" else letter for letter in root.rstrip("/"))
     return rule._replace(content=f"/{escaped}/{pattern}", base="")
 

@@ -1,7 +1,7 @@
-"""Permission rules as Claude writes them, and the policy that they make for a conversation.
+"""Permission rules in Claude's syntax, and the policy that they form for a conversation.
 
-A rule names a tool and what it is called with: `Bash(git push:*)`, `Edit(./secret/**)`,
-`mcp__server__*`, `WebFetch`. One policy, in Claude's meaning, is for every vendor.
+A rule names a tool and optionally its arguments: `Bash(git push:*)`, `Edit(./secret/**)`,
+`mcp__server__*`, `WebFetch`. One policy, with Claude's meaning, is applied to every vendor.
 """
 
 import posixpath
@@ -18,33 +18,33 @@ if TYPE_CHECKING:
     DecisionOutcome = Literal["allow", "ask", "deny"]
 
 
-# One tool, two names. The first is what the frontend reads.
+# The name that frontends read → the name in rules. Both are the same tool.
 TOOL_ALIASES = {"Agent": "Task"}
 MATCH_ALL_CONTENTS = (None, "", "*", ":*")
 MCP_PREFIX = "mcp__"
 SUBAGENT_TOOL = "Task"
-UNNAMED_TOOL = "unknown"  # the tool of a call whose vendor names none
+UNNAMED_TOOL = "unknown"  # the tool of a call without a tool name
 ANY_TOOL = "*"
-# characters of a tool's name
+# characters in a tool's name
 ALLOWED_NAME_CHARS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
 
 
 def split_into_word_set(words: str) -> frozenset[str]:
-    """The words of a text, for a table."""
+    """Return the words of a text as a set. Used for tables."""
     return frozenset(words.split())
 
 
 def normalize_mcp_name(name: str) -> str:
-    """A name of MCP as it stands in the name of a tool: `my server` is `my_server`."""
+    """Return an MCP name as it occurs in a tool's name: `my server` becomes `my_server`."""
     return "".join([letter if letter in ALLOWED_NAME_CHARS else "_" for letter in name])
 
 
-@lru_cache(maxsize=1000)  # a session uses the same few names again and again
+@lru_cache(maxsize=1000)  # a session uses a few names repeatedly
 def normalize_tool_name(name: str) -> str:
     """Return Claude's name of a tool. In the name of an MCP tool, characters that Claude does not
-    allow become `_`.
+    allow are replaced with `_`.
 
-    `mcp__my server.x__do it` becomes `mcp__my_server_x__do_it`, as in the real claude's calls,
+    `mcp__my server.x__do it` becomes `mcp__my_server_x__do_it`, like in the real claude's calls,
     rules and hooks.
     """
     return normalize_mcp_name(name) if name.startswith(MCP_PREFIX) else name
@@ -53,11 +53,10 @@ def normalize_tool_name(name: str) -> str:
 class PermissionRule(NamedTuple):
     """One rule.
 
-    tool     a tool in Claude's words, or a server of MCP: `mcp__server`, `mcp__server__*`
-    content  what is between the brackets; None where a rule is about every call of the tool
-    base     the folder that a path beginning with one slash is relative to; "" for the working
-             directory
-    source   the place that the rule comes from, for a sentence: "--disallowedTools", a file
+    tool     Claude's name of a tool, or an MCP server: `mcp__server`, `mcp__server__*` content  the
+    text between the parentheses; None if the rule applies to every call of the tool base     the
+    folder for paths that begin with one slash; "" for the working directory source   where the rule
+    comes from, for messages: "--disallowedTools", a file
     """
 
     tool: str
@@ -71,12 +70,12 @@ class PermissionRule(NamedTuple):
         return f"{self.tool}({self.content})"
 
     def matches_tool(self, tool: str, *, is_restriction: bool = False) -> bool:
-        """Return whether the rule is about a tool, whatever its content. If it `is_restriction`, a
-        star matches anything.
+        """Return whether the rule applies to a tool, regardless of its content. If
+        `is_restriction`, a star matches any text.
 
-        A rule that narrows may also spell the server as in its configuration. The real claude would
-        match such a rule with no tool, but it is safer to apply a rule that forbids. A rule that
-        allows is not applied.
+        A restricting rule may also spell the server as in its configuration. The real claude would
+        match such a rule with no tool, but it is safer to apply a restriction. An allow rule with
+        this spelling is not applied.
         """
         tool = normalize_tool_name(TOOL_ALIASES.get(tool, tool))
         rule_tool = self.tool
@@ -96,21 +95,21 @@ class PermissionRule(NamedTuple):
 
 
 class UnsupportedRule(NamedTuple):
-    """A rule that allows, or a key of the settings, which has no effect; where it comes from, and
-    why it has none.
-    """
+    """An allow rule or a key of the settings that has no effect, with its source and the reason."""
 
     what: str
     source: str
     reason: str
 
     def to_json(self) -> dict[str, str]:
-        """The same for `init.shim.list_unsupported_rules`."""
+        """Return the entry of the rule in `init.shim.not_honoured`."""
         return self._asdict()
 
 
 def parse_permission_rule(text: str, base: str = "", source: str = "") -> PermissionRule:
-    """The rule that a text says. A text with a broken bracket is a name that no tool has."""
+    """Parse a rule. A text with unmatched parentheses becomes the name of a tool that does not
+    exist.
+    """
     name, bracket, bracket_text = text.partition("(")
     if not bracket or not bracket_text.endswith(")"):
         return PermissionRule(TOOL_ALIASES.get(text, text), None, base, source)
@@ -129,22 +128,22 @@ def parse_permission_rules(
     return tuple(parse_permission_rule(text, base, source) for text in texts)
 
 
-# A change of these is asked for in every mode but the widest: they make programs run, or give
-# permissions.
+# A change of these files needs a prompt in every mode except bypassPermissions, because they make
+# programs run or grant permissions.
 PROTECTED_NAMES = split_into_word_set("""
     .git .claude .vscode .idea .husky .devcontainer .bashrc .bash_profile .bash_login .bash_aliases .profile .zshrc
     .zprofile .zshenv .zlogin .gitconfig .gitmodules .mcp.json .claude.json .ripgreprc .envrc .npmrc .yarnrc
     .pre-commit-config.yaml .qwen .gemini .codex .opencode opencode.json opencode.jsonc
 """)
-# Our settings, on a Mac too, and the flags with which sessions go on.
+# Folders of our settings (on Linux and macOS), and of the flags with which sessions are resumed.
 SHIM_FOLDERS = ("/.config/shim/", "/Library/Application Support/shim/", "/.local/state/shim/")
 
 
 class Workspace(NamedTuple):
     """The folders in which a turn may work.
 
-    `directories` are those besides the working directory. `resolve_links` resolves the links of a
-    path, because the core itself reads no file.
+    `directories` are the folders besides the working directory. `resolve_links` resolves the links
+    in a path, because the core itself does no I/O.
     """
 
     cwd: str
@@ -161,7 +160,7 @@ class Workspace(NamedTuple):
         return posixpath.join(cwd or self.cwd, path)
 
     def resolve_file_path(self, path: str, cwd: str | None = None) -> str | None:
-        """Return the absolute path of a file, or None if a link before `..` leads a shell to
+        """Return the absolute path of a file, or None if a link before `..` would lead a shell to
         another file.
         """
         absolute_path = self.make_path_absolute(path, cwd)
@@ -173,7 +172,7 @@ class Workspace(NamedTuple):
         return None
 
     def list_equivalent_paths(self, path: str) -> tuple[str, ...]:
-        """Return a path, and the target of its links if that is another path."""
+        """Return a path, and the target of its links if it differs."""
         real_path = self.resolve_links(path)
         return (path,) if real_path == path else (path, real_path)
 
@@ -190,7 +189,7 @@ class Workspace(NamedTuple):
         )
 
     def is_protected_path(self, path: str) -> bool:
-        """Return whether a file makes programs run, or gives permissions."""
+        """Return whether a file makes programs run or grants permissions."""
         spellings = [f"{spelling.lower()}/" for spelling in self.list_equivalent_paths(path)]
         return any(
             any(shim_folder.lower() in spelling for shim_folder in SHIM_FOLDERS)
@@ -209,14 +208,14 @@ BYPASS_MODE = "bypassPermissions"
 EDIT_MODE = "acceptEdits"
 PLAN_MODE = "plan"
 PERMISSION_MODES = ("default", PLAN_MODE, EDIT_MODE, "dontAsk", "auto", BYPASS_MODE)
-PROMPTLESS_MODES = ("plan", "dontAsk")  # no question of these modes may let a change run
-# where a rule comes from that a person added while the conversation ran
+PROMPTLESS_MODES = ("plan", "dontAsk")  # in these modes, no prompt can let a change run
+# the source of a rule that a person added during the conversation
 ANSWER_SOURCE = "an answer"
-# of a frontend that drives the session now, for as long as it says so
+# the source of rules in the flag settings of the current controller; they can be replaced
 FLAGS_SOURCE = "flag settings"
-# the call that carries an answer to --json-schema; no rule takes it away
+# the call that contains the answer for --json-schema; no rule removes this tool
 STRUCTURED_OUTPUT_TOOL = "StructuredOutput"
-MAX_ADDED_RULES = 1000  # that allow: the last ones are kept; each comes from a person's answer
+MAX_ADDED_RULES = 1000  # allow rules of a person's answers; the most recent ones are kept
 MAX_RESTRICTING_RULES = 10_000
 
 
@@ -232,7 +231,7 @@ def resolve_permission_mode(requested_mode: str | None, *, skips_permissions: bo
 
 
 class PolicyDecision(NamedTuple):
-    """The decision on a call."""
+    """The decision about a call."""
 
     outcome: "DecisionOutcome"
     reason: str  # the text of the rule, or the mode if no rule matches
@@ -242,12 +241,11 @@ class PolicyDecision(NamedTuple):
 class Policy:
     """The rules of one conversation.
 
-    only_tools    the tools that `--tools` left; None: all
-    hidden_tools  those whose calls and results are left out of the stream
-    hooks         those of the settings that run before a call
-    workspace     where paths are
+    only_tools    the tools that `--tools` permits; None for all tools hidden_tools  tools whose
+    calls and results are omitted from the stream hooks         hooks of the settings that run
+    before a call workspace     the folders for which paths are resolved
 
-    A permission mode may change between two calls, so it is said with each.
+    The permission mode is not part of the policy, because it may change between two calls.
     """
 
     def __init__(
@@ -279,19 +277,19 @@ class Policy:
 
     @property
     def has_restrictions(self) -> bool:
-        """Return whether the policy may stop a call that the mode alone would allow."""
+        """Whether the policy may stop a call that the mode alone would allow."""
         return bool(self.only_tools is not None or self.deny or self.ask or self.hooks)
 
     @property
     def has_rules(self) -> bool:
-        """Return whether there is any rule."""
+        """Whether there is any rule."""
         if self.has_restrictions:
             return True
         return bool(self.allow)
 
     @property
     def mcp_server_names_in_rules(self) -> list[str]:
-        """Return the names of the MCP servers in rules."""
+        """The names of the MCP servers in rules."""
         rules = (*self.deny, *self.ask, *self.allow)
         names = [
             rule.tool.removeprefix(MCP_PREFIX).partition("__")[0]
@@ -307,11 +305,11 @@ class Policy:
 
     @property
     def removed_tools(self) -> tuple[str, ...]:
-        """The tools of which every call is denied."""
+        """The tools whose calls are always denied."""
         return tuple(sorted({rule.tool for rule in self.deny if rule.content is None}))
 
     def list_visible_tools(self, tools: Iterable[str]) -> list[str]:
-        """Return the tools that `init` may name. A rule with a content does not remove its tool
+        """Return the tools that `init` may list. A rule with a content does not remove its tool
         (contract F8).
         """
         deny_rules = [rule for rule in self.deny if rule.content is None]
@@ -333,7 +331,7 @@ class Policy:
     def remove_rules(
         self, kind: "DecisionOutcome", rules: Iterable[PermissionRule] | None = None
     ) -> None:
-        """Remove rules that a person's answers added: these, or all of a kind."""
+        """Remove rules that a person's answers added: the given rules, or all rules of a kind."""
         removed = None
         if rules is not None:
             removed = {(rule.tool, rule.content) for rule in rules}
@@ -365,7 +363,7 @@ class Policy:
     def with_restricting_rules(
         self, rules: Mapping[str, Iterable[PermissionRule]], source: str
     ) -> "Policy":
-        """Return the policy with these "deny" and "ask" rules instead of those of the same
+        """Return the policy with these "deny" and "ask" rules in place of those with the same
         source.
         """
         import copy
@@ -382,7 +380,7 @@ class Policy:
     def with_permissions(
         self, allow: Iterable[PermissionRule] = (), directories: Iterable[str] = ()
     ) -> "Policy":
-        """Return the policy with more allow rules and more folders to work in."""
+        """Return the policy with more allow rules and more working directories."""
         import copy
 
         policy = copy.copy(self)
@@ -405,7 +403,7 @@ class Policy:
 
 
 def _limit_rules(rules: tuple[PermissionRule, ...]) -> tuple[PermissionRule, ...]:
-    """Return the rules, or one rule about every tool if there are too many to check."""
+    """Return the rules, or a single rule for every tool if there are too many rules to check."""
     if len(rules) <= MAX_RESTRICTING_RULES:
         return rules
     return (PermissionRule(ANY_TOOL, source="too many rules"),)

@@ -1,7 +1,8 @@
-"""Writes a policy and settings as text for another process of the shim: a vendor's hook, or a
-frontend that joins.
+"""Serializes a policy and settings for another process of the shim: a vendor's hook, or a frontend
+that joins a session.
 
-The text is a Python literal of ASCII characters. Writing it needs no import, and `ast` reads it.
+The text is a Python literal of ASCII characters. Writing it needs no import, and `ast` can parse
+it.
 """
 
 from collections.abc import Callable, Iterable
@@ -13,18 +14,18 @@ from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from shim.core.policy.settings_hooks import SettingsHook
 
-# raised for a text that the shim has not written
+# raised when a text is parsed that the shim did not write
 PARSE_ERRORS = (SyntaxError, TypeError, RecursionError, MemoryError)
 
 
 class PolicyContext(NamedTuple):
-    """What a hook knows besides the policy."""
+    """The data that a hook needs in addition to the policy."""
 
     mode: str
-    session_id: str = ""  # the shim's id, if the vendor has another one
+    session_id: str = ""  # the shim's session id, if the vendor has a different one
     transcript_path: str = ""  # a path in the folder of the transcripts
     mode_file: str = ""  # a file with the mode, if the mode can change while a call runs
-    # Claude's names of the tools about which the vendor asks in any case, separated by commas.
+    # Claude's names of the tools about which the vendor always asks, separated by commas
     prompted_tools: str = ""
 
 
@@ -48,7 +49,7 @@ def serialize_policy(policy: Policy, context: PolicyContext) -> str:
 
 
 def parse_policy(text: str, resolve_links: Callable[[str], str]) -> tuple[Policy, PolicyContext]:
-    """Parse a text of `serialize_policy`. Raise ValueError for another text."""
+    """Parse a text of `serialize_policy`. Raise ValueError for any other text."""
     from ast import literal_eval
 
     try:
@@ -82,7 +83,7 @@ def serialize_settings(settings: ClaudeSettings) -> str:
 
 
 def parse_settings(text: str) -> ClaudeSettings:
-    """Parse a text of `serialize_settings`. Raise ValueError for another text."""
+    """Parse a text of `serialize_settings`. Raise ValueError for any other text."""
     from ast import literal_eval
 
     try:

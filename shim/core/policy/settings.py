@@ -1,7 +1,8 @@
 """Merges the permissions of Claude's settings files.
 
-Restrictions count from every file. Allow rules count only from the user's files, because a cloned
-repository must not choose what runs (permission-parity page, "Rules to take from the real one").
+Restrictions of every file apply. Allow rules apply only if they are in the user's own files,
+because a cloned repository must not choose what runs (permission-parity page, "Rules to take from
+the real one").
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,20 +14,22 @@ from shim.core.reading.values import as_dict
 if TYPE_CHECKING:
     from shim.core.policy.settings_hooks import SettingsHook
 
-# From the mode that allows least to the mode that allows most.
+# Ordered from the most restrictive to the least restrictive mode.
 MODES_STRICTEST_FIRST = ("plan", "dontAsk", "default", "auto", "acceptEdits", "bypassPermissions")
 PRE_TOOL_EVENT = "PreToolUse"
-# Keys that restrict, which only the real claude can honour.
+# Restricting keys that only the real claude can apply.
 UNSUPPORTED_KEYS = (
     *("sandbox", "strictPluginOnlyCustomization", "allowManagedPermissionRulesOnly"),
     *("allowedMcpServers", "deniedMcpServers", "allowManagedMcpServersOnly"),
 )
-# Hooks that may block something, and that the shim does not run.
+# Hooks that may block something and that the shim does not run.
 UNSUPPORTED_HOOK_EVENTS = ("UserPromptSubmit", "PermissionRequest")
 
 
 def rank_permission_mode(mode: str) -> int:
-    """Return how much a mode allows. An unknown mode counts as the widest."""
+    """Return the rank of a mode. A higher rank is less restrictive. An unknown mode has the highest
+    rank.
+    """
     if mode in MODES_STRICTEST_FIRST:
         return MODES_STRICTEST_FIRST.index(mode)
     return len(MODES_STRICTEST_FIRST)
@@ -37,14 +40,15 @@ class SettingsSource(NamedTuple):
 
     name: str  # for messages: its path, or "--settings"
     content: Mapping[str, Any]
-    base: str = ""  # the folder of paths with one slash; "" for the working directory
-    can_allow: bool = True  # it is the user's own
-    # Its hooks may run: it is the user's own, or the user trusts the working directory.
+    base: str = ""  # the folder of paths that begin with one slash; "" for the working directory
+    can_allow: bool = True  # the file belongs to the user
+    # Its hooks may run, because the file belongs to the user, or the user trusts the working
+    # directory.
     is_trusted: bool = True
-    is_managed: bool = False  # it belongs to the machine
+    is_managed: bool = False  # the machine's managed settings
 
 
-MAX_STYLE_CHARS = 200  # every `init` line repeats the name of the output style
+MAX_STYLE_CHARS = 200  # of the output style's name, which is part of every `init` line
 
 
 class ClaudeSettings(NamedTuple):
@@ -55,15 +59,17 @@ class ClaudeSettings(NamedTuple):
     allow: tuple[PermissionRule, ...] = ()
     mode: str | None = None
     bypass_forbidden_by: str = ""  # the name of the file that forbids bypassPermissions
-    directories: tuple[str, ...] = ()  # besides the working directory
-    hooks: "tuple[SettingsHook, ...]" = ()  # that run before a call
-    # Restrictions without an effect: a key with the name of its file, and its value as JSON.
+    directories: tuple[str, ...] = ()  # in addition to the working directory
+    hooks: "tuple[SettingsHook, ...]" = ()  # hooks that run before a call
+    # Restrictions without effect: "KEY in FILE" → the value as JSON
     unsupported_keys: Mapping[str, str] = {}
     output_style: str = ""
 
 
 def merge_settings(sources: Sequence[SettingsSource]) -> ClaudeSettings:
-    """Merge the permissions of all settings files. For a single value, the first source wins."""
+    """Merge the permissions of all settings files. If a setting has a single value, the first
+    source wins.
+    """
     rules: dict[str, list[PermissionRule]] = {"deny": [], "ask": [], "allow": []}
     directories: list[str] = []
     for source in sources:
@@ -99,14 +105,14 @@ def merge_settings(sources: Sequence[SettingsSource]) -> ClaudeSettings:
 
 
 def _find_output_style(sources: Iterable[SettingsSource]) -> str:
-    """Return the output style of the first file that names one, or ""."""
+    """Return the output style of the first file that sets one, or ""."""
     styles = (source.content.get("outputStyle") for source in sources)
     return next((style[:MAX_STYLE_CHARS] for style in styles if isinstance(style, str)), "")
 
 
 def _choose_mode(sources: Iterable[SettingsSource]) -> str | None:
-    """Return the mode of the first file that names one. A file that cannot allow can only choose a
-    stricter mode.
+    """Return the mode of the first file that sets one. A file that cannot allow can only select a
+    more restrictive mode.
     """
     raw_modes = [
         (source, as_dict(source.content.get("permissions")).get("defaultMode"))
@@ -135,8 +141,8 @@ def _is_bypass_forbidden(source: SettingsSource) -> bool:
 
 
 def _allows_hooks(source: SettingsSource, sources: Iterable[SettingsSource]) -> bool:
-    """Return whether the hooks of a file run. The machine's files can disable all hooks, and the
-    user's files all hooks except the machine's.
+    """Return whether the hooks of a file run. Managed settings can disable all hooks. The user's
+    files can disable all hooks that are not managed.
     """
     if (
         any(
@@ -171,7 +177,9 @@ def _get_hooks(source: SettingsSource) -> Mapping[str, Any]:
 
 
 def _find_unsupported_keys(source: SettingsSource, *, checks_hooks: bool) -> dict[str, str]:
-    """Return the keys of a file that restrict and have no effect here, with their values as JSON."""
+    """Return the restricting keys of a file that have no effect in the shim, with their values as
+    JSON.
+    """
     values = {
         key: source.content[key]
         for key in UNSUPPORTED_KEYS
@@ -195,8 +203,8 @@ def _find_unsupported_keys(source: SettingsSource, *, checks_hooks: bool) -> dic
 
 
 def _is_requested(key: str, value: object) -> bool:
-    """Return whether a key restricts something. A table can be disabled, and an empty list can
-    allow nothing.
+    """Return whether a key restricts something. A table may be disabled, and an empty list of
+    allowed items restricts everything.
     """
     if isinstance(value, dict):
         if not value:

@@ -1,6 +1,6 @@
-"""Parses the hooks of Claude's settings files that run before a call (`hooks.PreToolUse`).
+"""Parses the hooks in Claude's settings files that run before a call (`hooks.PreToolUse`).
 
-`core.claude.hooks.commands` runs them. Measured with 2.1.330.
+`core.claude.hooks.commands` decides about their results. Measured with 2.1.330.
 """
 
 from collections.abc import Mapping
@@ -8,21 +8,21 @@ from collections.abc import Mapping
 from shim.core.reading.typed import Any, NamedTuple
 from shim.core.reading.values import as_dict, as_list, as_str
 
-DEFAULT_TIMEOUT_S = 600.0  # as in the real claude
-MAX_HOOKS = 100  # of one conversation; a turn with more is refused
+DEFAULT_TIMEOUT_S = 600.0  # the default of the real claude
+MAX_HOOKS = 100  # in one file; a turn with more hooks is refused
 UNTRUSTED_REASON = "it is a program of the working directory, which is not trusted"
 
 
 class SettingsHook(NamedTuple):
-    """One hook."""
+    """One hook command."""
 
-    matcher: str  # the tools that it is about: "" or "*" for all, names, or a pattern
-    command: str  # a line for the shell, or a program if there are `args`
+    matcher: str  # its tools: "" or "*" for all tools, a list of names, or a pattern
+    command: str  # a shell line, or a program if there are `args`
     args: tuple[str, ...] | None = None
-    condition: str = ""  # a rule that the call has to match (`if`)
+    condition: str = ""  # a rule that the call must match (`if`)
     timeout_s: float = DEFAULT_TIMEOUT_S
-    blocks_on_failure: bool = False  # its failure blocks the call (`onFailure`)
-    source: str = ""  # the name of its file
+    blocks_on_failure: bool = False  # its failure denies the call (`onFailure`)
+    source: str = ""  # the name of its settings file
     refusal: str = ""  # why the shim cannot run it
 
     def __str__(self) -> str:
@@ -30,8 +30,8 @@ class SettingsHook(NamedTuple):
 
 
 def parse_settings_hooks(groups: object, source: str, *, is_trusted: bool) -> list[SettingsHook]:
-    """Return the hooks of a file that run before a call and can block it. `is_trusted` tells
-    whether the programs of the file may run.
+    """Return the hooks of a file that run before a call and can deny it. `is_trusted`: the programs
+    in the file may run.
     """
     parsed_hooks = []
     for group in as_list(groups):

@@ -1,7 +1,7 @@
-"""Suggests the rules that would have allowed a call, as the real claude does.
+"""Suggests rules that would have allowed a call, like the real claude.
 
 The real claude would store most of them in the project's settings. The shim's rules end with the
-session, and say so.
+session, and their `destination` is "session".
 """
 
 import posixpath
@@ -20,11 +20,11 @@ from shim.core.policy.evaluate import DOMAIN_PREFIX, PolicyEvaluator, parse_url_
 from shim.core.policy.policy import EDIT_MODE, PermissionRule, Policy
 from shim.core.reading.typed import Any
 
-# Each call of these is a question to the person.
+# Each call of these tools asks the user something.
 INTERACTIVE_TOOLS = ("AskUserQuestion", "ExitPlanMode")
-# of the second word of a command: `git push`, `npm run`
+# matches the second word of a command such as `git push` or `npm run`
 SUBCOMMAND_PATTERN = r"[a-z][a-z0-9]*(-[a-z0-9]+)*"
-# Longer rules would not be readable for a person.
+# A person could not read longer suggestions.
 MAX_COMMANDS = 5
 MAX_RULE_CHARS = 500
 
@@ -32,8 +32,8 @@ MAX_RULE_CHARS = 500
 def suggest_rule_updates(
     policy: Policy, tool: str, tool_input: Mapping[str, Any], mode: str, *, can_edit: bool
 ) -> list[dict[str, Any]]:
-    """Return the permission updates that would have allowed a call. `can_edit` tells whether the
-    mode acceptEdits can be set.
+    """Return the permission updates that would have allowed a call. `can_edit`: the mode
+    acceptEdits can be set.
     """
     if tool in INTERACTIVE_TOOLS:
         return []
@@ -75,7 +75,7 @@ def list_folders_outside_workspace(
         for access in accesses
         if access.path is not None and not policy.workspace.is_path_inside(access.path)
     ]
-    # The path of a search is a folder.
+    # The path of a search is already a folder.
     folders = paths if tool in SEARCH_TOOLS else map(posixpath.dirname, paths)
     return tuple(folder for folder in dict.fromkeys(folders) if folder != "/")
 
@@ -87,8 +87,8 @@ def _allows_call(policy: Policy, tool: str, tool_input: Mapping[str, Any], mode:
 def _suggest_rules(
     policy: Policy, tool: str, tool_input: Mapping[str, Any]
 ) -> Iterator[PermissionRule]:
-    """Yield the rules about a call and similar calls. A change of a file has none, because the mode
-    acceptEdits allows it.
+    """Yield rules for a call and similar calls. There is none for a change of a file, because the
+    mode acceptEdits allows it.
     """
     effects = analyze_tool_call(tool, tool_input, policy.workspace)
     if effects.line is not None:
@@ -115,8 +115,8 @@ def _suggest_rules(
 
 
 def _format_command_rule(words: tuple[str | None, ...], text: str) -> str:
-    """Return the content of a rule about a command: its name and subcommand with any arguments, or
-    its text.
+    """Return the content of a rule for a command: its name and subcommand with any arguments, or
+    its complete text.
     """
     if (
         len(words) > 1
