@@ -1,11 +1,11 @@
-"""`make fuzz`: both fuzzers, one after the other, and what they did in numbers.
+"""`make fuzz`: both fuzzers in sequence, and their results in numbers.
 
-    fuzz.py run --seconds 600            both fuzzers, the guided one for GUIDED of the time
-    fuzz.py show INPUT                   what an input breaks, made as small as it gets
-    fuzz.py keep INPUT NAME SENTENCE     that as fixtures/<vendor>/fuzz-NAME, which pins SENTENCE
+    fuzz.py run --seconds 600            both fuzzers, GUIDED of the time for the guided one
+    fuzz.py show INPUT                   the failure of an input, and its smallest form
+    fuzz.py keep INPUT NAME SENTENCE     that form as fixtures/<vendor>/fuzz-NAME, pins SENTENCE
 
-Inputs that broke something are under .fuzz/; the guided fuzzer's corpus too, so that the next run
-goes on from there.
+Failing inputs are stored in .fuzz/, and so is the guided fuzzer's corpus, which the next run
+continues with.
 """
 
 import argparse
@@ -35,13 +35,13 @@ from fuzzing.targets import CHILDREN, TARGETS
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / ".fuzz"
-GUIDED = 0.6  # of the time: it finds more
+GUIDED = 0.6  # of the time, because it finds more
 LAST_WORDS_SECONDS = 120  # for the guided fuzzer to end by itself
 NO_WHEEL = "not run: atheris has no wheel for Python {version} on {machine}; set PYTHON=python3.11 and `make clean`"
 
 
 def print_line(text: object) -> None:
-    """One line for whoever started it, at once: a run takes minutes."""
+    """Print one line and flush it, because a run takes minutes."""
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
 
@@ -73,7 +73,7 @@ def main() -> int:
 
 
 def run_fuzzers(seconds: int, seed: int) -> int:
-    """Both fuzzers; 1 when an invariant was broken."""
+    """Run both fuzzers. Return 1 if an invariant was broken."""
     FOLDER.mkdir(exist_ok=True)
     for old in [*FOLDER.glob("guided*"), *FOLDER.glob("unguided*")]:
         old.unlink()
@@ -113,7 +113,9 @@ def run_fuzzers(seconds: int, seed: int) -> int:
 
 
 def _run_guided(book: Findings, seconds: int, seed: int) -> tuple[float, str, str]:
-    """Run the guided fuzzer: how long it took, its coverage in words, and how it died, if it did."""
+    """Run the guided fuzzer. Return its duration in seconds, its coverage as text, and the cause of
+    its death, if it died.
+    """
     started_at = time.monotonic()
     command = [
         sys.executable,
@@ -137,7 +139,7 @@ def _run_guided(book: Findings, seconds: int, seed: int) -> tuple[float, str, st
         )
         try:
             status = child.wait(seconds + LAST_WORDS_SECONDS)
-        except subprocess.TimeoutExpired:  # a busy machine: what it found is in its book
+        except subprocess.TimeoutExpired:  # The machine is busy. The findings are in the file.
             child.kill()
             child.wait()
             status = 0
@@ -156,7 +158,7 @@ def _run_guided(book: Findings, seconds: int, seed: int) -> tuple[float, str, st
 
 
 def print_report(name: str, book: Findings, took: float, notes: str) -> None:
-    """One fuzzer's numbers."""
+    """Print one fuzzer's numbers."""
     rate = f", {book.count_child_lines() / took:,.0f} a second" if took else ""
     print_line(
         f"{name}: {book.count_child_lines():,} child lines in {book.runs:,} runs, {took:.0f} s{rate}"
@@ -173,7 +175,7 @@ def print_report(name: str, book: Findings, took: float, notes: str) -> None:
 
 
 def _find_smallest_run(path: Path) -> FuzzRun | None:
-    """The run of an input that breaks something, made small; None when none does."""
+    """Return the failing run of an input in its smallest form, or None."""
     for run in parse_input(path.read_bytes(), tuple(TARGETS)):
         broken = find_failure(run)
         if broken is not None:
@@ -184,7 +186,7 @@ def _find_smallest_run(path: Path) -> FuzzRun | None:
 
 
 def show_failure(path: Path) -> int:
-    """Print what an input breaks, and the smallest run that does; write it beside the input."""
+    """Print the failure of an input and its smallest run, and write that run beside the input."""
     run = _find_smallest_run(path)
     if run is None:
         print_line("nothing in it breaks an invariant")
@@ -196,7 +198,9 @@ def show_failure(path: Path) -> int:
 
 
 def keep_as_fixture(path: Path, name: str, sentence: str) -> int:
-    """Make a fixture of the run of an input (mended by now, so it is taken as it is)."""
+    """Create a fixture from the run of an input. The failure is fixed by now, so the run is used
+    unchanged.
+    """
     (run,) = parse_input(path.read_bytes(), tuple(TARGETS))
     if run.target not in CHILDREN or (odd := list_knobs_without_fixture(run)):
         print_line(

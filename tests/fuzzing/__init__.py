@@ -1,3 +1,3 @@
-"""Fuzzing: inputs, how they are changed, what they are run through, and the two fuzzers (`make
+"""Fuzzing: inputs, edits of inputs, the targets that run them, and the two fuzzers (`make
 fuzz`).
 """

@@ -1,6 +1,4 @@
-"""Agents that are played by chance, for the fuzzer of the machines: each knows the words of one
-protocol.
-"""
+"""Random agents for the fuzzer of the state machines. Each agent writes one protocol."""
 
 from __future__ import annotations
 
@@ -43,7 +41,9 @@ WORDS = ("one", "two ", "", "\n", "caf\u00e9")
 
 
 class Agent(Protocol):
-    """One side of a conversation. `hostile`: it says what its protocol does not have."""
+    """The agent's side of a conversation. A `hostile` agent also sends what its protocol does not
+    have.
+    """
 
     vendor_name: str
     hostile: bool
@@ -51,51 +51,51 @@ class Agent(Protocol):
     def build_adapter(self) -> Adapter: ...
 
     def create_lines(self) -> bytes:
-        """Its next line, or lines."""
+        """Return the agent's next line or lines."""
 
     def receive_line(self, line: Line) -> object:
-        """A line of ours; what was allowed with it, None where nothing was."""
+        """Handle a line of the shim. Return what the line allowed, or None if it allowed
+        nothing.
+        """
 
     def is_valid_line(self, line: Line) -> bool:
-        """Whether a line of ours is one of its protocol's."""
+        """Return whether a line of the shim belongs to the agent's protocol."""
 
     def matches_grant(self, allowed: Any, granted: PermissionRequest) -> bool:
-        """Whether what the frontend granted is what was allowed."""
+        """Return whether the frontend granted what was allowed."""
 
     def list_open_requests(self) -> list[str]:
-        """The questions that have no answer."""
+        """Return the questions that have no answer yet."""
 
     def list_state_holders(self, child_stream: Any, child_input: Any) -> tuple[object, ...]:
-        """What holds collections of the machine."""
+        """Return the objects that hold the machine's collections."""
 
 
 class Player:
-    """What every agent here has: answers and questions that wait, and lines that are broken by
-    chance.
-    """
+    """The common part of all agents: pending answers and questions, and randomly broken lines."""
 
     vendor_name = ""
-    batches = False  # whether several messages may stand in one line
-    constant: Mapping[str, Any] = MappingProxyType({})  # what stands in each line
+    batches = False  # whether one line may contain several messages
+    constant: Mapping[str, Any] = MappingProxyType({})  # the keys of every line
 
     def __init__(self, chance: random.Random) -> None:
         self._chance = chance
         self.hostile = chance.random() < 0.6
-        self._pending: list[Line] = []  # answers to what we asked, in any order
-        # requests, and the answers to them, by their ids
+        self._pending: list[Line] = []  # answers to the shim's requests, in any order
+        # The numbers of requests and of answers, by request id.
         self._request_counts: Counter[str] = Counter()
         self._answer_counts: Counter[str] = Counter()
-        self._open: dict[str, Line] = {}  # the first that has no answer, of those with one id
+        self._open: dict[str, Line] = {}  # the first unanswered request of each id
         self._number = 100
-        self._torn = False  # whether a line was cut, which may take the next one with it
-        self._unsure = False  # whether a question stood in a line that may be read in two ways
+        self._torn = False  # whether a line was cut, which may make the next line unreadable too
+        self._unsure = False  # whether a question was in a line that can be read in two ways
 
     def build_adapter(self) -> Adapter:
         adapter = get_adapter(self.vendor_name)
         assert adapter.cli.has_two_way
         return adapter.build_two_way()
 
-    # -- what it hears -----------------------------------------------------------------------------
+    # -- lines received ----------------------------------------------------------------------------
 
     def receive_line(self, line: Line) -> object:
         method, request_id = line.get("method"), line.get("id")
@@ -106,7 +106,10 @@ class Player:
         return None
 
     def _match_answer(self, line: Line) -> object:
-        """An answer to one of its requests: there has to be one, and no more answers than requests."""
+        """Check an answer to one of the agent's requests.
+
+        The request must exist, and it must not have more answers than requests.
+        """
         key = json.dumps(line.get("id"), sort_keys=True)
         self._answer_counts[key] += 1
         request = self._open.pop(key, None)
@@ -115,7 +118,7 @@ class Player:
                 f"an answer to nothing: {line}"
             )
             return None
-        # it may be about another of one id
+        # With several requests of one id, the answer may be for another of them.
         doubtful = self._unsure and self._request_counts[key] > 1
         return None if doubtful else self._find_allowed_call(request, line)
 
@@ -126,7 +129,7 @@ class Player:
             else [key for key in self._request_counts if not self._answer_counts[key]]
         )
 
-    # -- what it says ------------------------------------------------------------------------------
+    # -- lines sent --------------------------------------------------------------------------------
 
     def create_lines(self) -> bytes:
         if self._pending and self._chance.random() < 0.3:
@@ -148,8 +151,8 @@ class Player:
         return raw + b"\n"
 
     def _record_questions(self, raw: bytes, original: Line) -> None:
-        """Note the questions that a line asks, as whoever reads it has to see them; of a torn one
-        nobody can know.
+        """Record the questions of a line as a reader must see them. The questions of a cut line are
+        unknown.
         """
         try:
             value = json.loads(raw)
@@ -159,14 +162,14 @@ class Player:
         for message in value if isinstance(value, list) else [value]:
             if isinstance(message, dict) and self._needs_answer(message):
                 number = message["id"]
-                # what nobody can say again
+                # ids that cannot be written again
                 self._unsure = self._unsure or number in ("\ud800", 2**70)
                 key = json.dumps(message["id"], sort_keys=True)
                 self._request_counts[key] += 1
                 self._open.setdefault(key, message)
 
     def _break_message(self, message: Line, raw: bytes) -> bytes:
-        """The same message, as no agent should say it."""
+        """Return the same message in a form that no agent should send."""
         choose = self._chance.choice
         kind = self._chance.randrange(6)
         if kind == 0:
@@ -187,7 +190,7 @@ class Player:
         return raw + b"\n" + raw
 
     def _change_value(self, value: Any, depth: int = 0) -> Any:
-        """A value with one of its parts changed, taken away or doubled."""
+        """Return a value with one part changed, removed or duplicated."""
         if self._chance.random() < 0.25 * depth or not isinstance(value, dict | list) or not value:
             return self._chance.choice(JUNK)
         if isinstance(value, list):
@@ -205,21 +208,21 @@ class Player:
     def _pick_call_id(self) -> str:
         return self._chance.choice(("c1", "c2", "", f"c{self._number}"))
 
-    # -- what its protocol has ---------------------------------------------------------------------
+    # -- the protocol ------------------------------------------------------------------------------
 
     def _needs_answer(self, message: Line) -> bool:
-        """Whether a message of its own wants an answer."""
+        """Return whether a message of the agent needs an answer."""
         return message.get("method") is not None and "id" in message
 
     def is_valid_line(self, line: Line) -> bool:
         return sum(key in line for key in ("method", "result", "error")) == 1
 
     def _build_response(self, method: str) -> Line:
-        """The answer to a request of ours."""
+        """Build the answer to a request of the shim."""
         raise NotImplementedError
 
     def _find_allowed_call(self, request: Line, answer: Line) -> object:
-        """The call that an answer allows; None where it allows none."""
+        """Return the call that an answer allows, or None if it allows none."""
         raise NotImplementedError
 
     def _build_question(self) -> Line:
@@ -229,7 +232,7 @@ class Player:
         raise NotImplementedError
 
     def matches_grant(self, allowed: Any, granted: PermissionRequest) -> bool:
-        """Whether what the frontend granted is what was allowed: the same command, where there is
+        """Return whether the frontend granted what was allowed: the same command, if there is
         one.
         """
         return allowed is None or granted.tool_input.get("command") == allowed
@@ -238,7 +241,7 @@ class Player:
         return child_input, child_stream._dispatcher.translator
 
     def _create_request_id(self) -> object:
-        """An id for the next question; a hostile agent has some of them twice."""
+        """Return an id for the next question. A hostile agent uses some ids twice."""
         self._number += 1
         if self.hostile and self._chance.random() < 0.3:
             return self._chance.choice((101, "q", None, 1, 1.5))
@@ -246,7 +249,7 @@ class Player:
 
 
 class AcpAgent(Player):
-    """An agent of the Agent Client Protocol, of version 1 or 2."""
+    """An agent of the Agent Client Protocol, version 1 or 2."""
 
     vendor_name = "opencode"
     batches = True
@@ -261,7 +264,6 @@ class AcpAgent(Player):
         return child_input, translator, translator._upserts
 
     def _build_response(self, method: str) -> Line:
-        """The answer to a request of ours."""
         if self._chance.random() < 0.03:
             return {"error": {"code": self._chance.choice((-32000, -32603, 429)), "message": "no"}}
         if method == "initialize":

@@ -1,7 +1,7 @@
-"""The guided fuzzer: atheris (libFuzzer) with the shim's modules instrumented, and a mutator that
-knows the format.
+"""The guided fuzzer: atheris (libFuzzer) with instrumented shim modules and a mutator that knows
+the format.
 
-Started by `tests/fuzz.py` as a process of its own, because libFuzzer ends its process itself.
+`tests/fuzz.py` starts it as a separate process, because libFuzzer ends its own process.
 """
 
 import sys
@@ -28,8 +28,9 @@ from fuzzing.inputs import FLOOD, KNOBS, FuzzRun, build_knobs, encode_input, par
 from fuzzing.seeds import build_pool, group_seeds_by_target, list_seeds
 
 INPUT_BYTES = 400_000
-CORPUS_BYTES = 32_000_000  # that a run begins with
-# of an input, as the mutator makes them: large enough that the lines cost more than the rest
+CORPUS_BYTES = 32_000_000  # at the start of a run
+# Limits of an input from the mutator. They are large enough that the lines cost more than the
+# setup.
 RUNS, LINES = 24, 700
 HANG_SECONDS = 60
 MEMORY_MEGABYTES = 2048
@@ -38,7 +39,7 @@ NAMES = tuple(targets.TARGETS)
 
 
 def main(folder: Path, seconds: int, seed: int) -> None:
-    """Fuzz for so long; the book is `folder/guided.json`, the corpus `folder/corpus`."""
+    """Fuzz for `seconds`. Results are in `folder/guided.json`, the corpus in `folder/corpus`."""
     book = Findings(folder, "guided")
     saved = time.monotonic()
 
@@ -71,8 +72,8 @@ def main(folder: Path, seconds: int, seed: int) -> None:
 
 
 def _prune_corpus(corpus: Path) -> None:
-    """Of the inputs of earlier runs the small ones are kept: every run begins with reading them
-    all.
+    """Keep the small inputs of earlier runs only, because every run starts with reading all of
+    them.
     """
     remaining_bytes = CORPUS_BYTES
     for size, path in sorted((path.stat().st_size, path) for path in corpus.iterdir()):
@@ -82,8 +83,8 @@ def _prune_corpus(corpus: Path) -> None:
 
 
 def mutate_input(data: bytes, most: int, seed: int) -> bytes:
-    """Another input: its runs edited, seeds beside them, now and then libFuzzer's own change of a
-    line.
+    """Return another input: edited runs, sometimes with new seeds or with a line that libFuzzer
+    mutated.
     """
     chance = Random(seed)
     runs = [run for run in parse_input(data, NAMES) if run.lines]
@@ -108,13 +109,13 @@ def mutate_input(data: bytes, most: int, seed: int) -> bytes:
 
 
 def create_run(chance: Random) -> FuzzRun:
-    """A seed, set up by chance and edited some times."""
+    """Return a seed with random settings and some edits."""
     seed = chance.choice(list_seeds())
     run = seed._replace(
         lines=list(seed.lines),
         knobs=build_knobs(**{name: chance.randrange(1 << 16) for name in KNOBS}),
     )
-    # a longer session: what came before, mostly without its end
+    # For a longer session: the lines before it, mostly without their end.
     for _ in range(chance.choice((0, 2, 8))):
         before = chance.choice(group_seeds_by_target()[run.target]).lines
         run.lines[:0] = before[: -chance.choice((1, 1, 2))] if chance.random() < 0.8 else before

@@ -1,4 +1,4 @@
-"""The dialects that are fuzzed: one row each, and one place to add another."""
+"""The dialects that are fuzzed, one row each. New dialects are added here."""
 
 import importlib.util
 from collections.abc import Callable
@@ -17,10 +17,11 @@ from shim.core.claude.writer import TERMINATORS
 
 
 class Dialect(NamedTuple):
-    """Where its pen is, how one is opened (module, partial, limit), what checks its streams (said,
-    partial, limit).
+    """How to write and check one dialect.
 
-    `listen` opens what hears its frontend (facts, mint, now).
+    `module` contains its encoder. `open` creates an encoder (module, partial, limit). `check`
+    checks its streams (output, partial, limit). `listen` creates the object that reads the frontend
+    (session state, id source, clock).
     """
 
     module: str
@@ -66,7 +67,7 @@ def _create_yume_control(
     return listening
 
 
-# One row for each; one whose module is not there is left out.
+# One row per dialect. A dialect whose module is missing is left out.
 DIALECTS = {
     "claude": Dialect(
         "shim.core.claude.writer", _create_claude_writer, _check_claude, ControlSession
@@ -79,13 +80,13 @@ PRESENT = tuple(name for name, entry in DIALECTS.items() if importlib.util.find_
 
 
 def select_dialect(run: FuzzRun) -> str:
-    """The dialect that a run is said in."""
+    """Return the dialect in which a run is written."""
     return PRESENT[run.resolve_knob("dialect", len(PRESENT))]
 
 
 def select_adapter(run: FuzzRun) -> Adapter:
-    """The vendor of a run, as its dialect reads it: only in Claude's own a real claude's lines are
-    passed.
+    """Return the adapter of a run for its dialect. Only Claude's own dialect passes through a real
+    claude's lines.
     """
     return (
         get_adapter(run.target)

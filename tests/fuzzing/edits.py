@@ -1,8 +1,8 @@
-"""What is done to an input: one change of a run each, chosen and made by a seeded source of chance.
+"""Edits of an input. Each edit changes a run once, with a seeded random source.
 
-Lines are moved, repeated and cut; bytes are broken; JSON is edited where it is JSON; the words of
-other runs, of other vendors and of the torture list come in between. Hypothesis and the guided
-fuzzer both choose from EDITS.
+Lines are moved, repeated and cut. Bytes are broken. JSON lines are edited as JSON. Lines of other
+runs, of other vendors and of the torture list are inserted. Hypothesis and the guided fuzzer both
+choose from EDITS.
 """
 
 import json
@@ -14,21 +14,21 @@ import orjson
 
 from fuzzing.inputs import FLOOD, KNOB_LARGEST, KNOBS, FuzzRun
 
-LINE_BYTES = 300_000  # a line that has grown to this grows no more
+LINE_BYTES = 300_000  # a line of this size is not enlarged further
 SPLICE_LINES = 40
-# of a hundred floods that are asked for, ninety do not come: they cost as much as all other lines
+# The share of requested floods that are skipped: a flood costs as much as all other lines.
 RARE = 0.9
 FLOODS = (*(20, 50, 100, 300) * 5, 1100, 1100, 12_000)
 
 
 class Pool(NamedTuple):
-    """Where other words come from: lines by target, and the torture list."""
+    """Lines for insertion: by target, and the torture list."""
 
     lines: dict[str, list[bytes]]
     torture: list[bytes]
 
     def pick_lines(self, chance: Random, target: str) -> list[bytes]:
-        """Some lines that belong together, most often of the same target."""
+        """Return some consecutive lines, mostly of the same target."""
         if chance.random() < 0.15:
             target = chance.choice(list(self.lines))
         lines = self.lines.get(target) or self.torture
@@ -95,7 +95,7 @@ def insert_torture_line(run: FuzzRun, chance: Random, pool: Pool) -> None:
 
 
 def insert_flood(run: FuzzRun, chance: Random, pool: Pool) -> None:
-    """One line very often, its ids (or other strings) numbered."""
+    """Repeat one line many times, with its ids (or other strings) numbered."""
     if not run.lines or chance.random() < RARE or any(line.startswith(FLOOD) for line in run.lines):
         return
     here = _pick_line_index(run, chance)
@@ -200,15 +200,17 @@ def _parse_event(line: bytes) -> Any:
 
 
 def _dump_event(event: Any, chance: Random) -> bytes:
-    """JSON as vendors print it; what orjson would not print (halves of characters, NaN) goes in as
-    it is.
+    """Return JSON as vendors print it, including lone surrogates and NaN, which orjson would not
+    write.
     """
     text = json.dumps(event, separators=(",", ":"), ensure_ascii=chance.random() < 0.3)
     return text.encode("utf-8", "surrogatepass")
 
 
 def _pick_location(event: Any, chance: Random, kind: type | None = None) -> tuple[Any, Any] | None:
-    """A place inside a value: what holds it, and its key; of a `kind` if asked for."""
+    """Return a location inside a value: its container and its key. With `kind`, the value has that
+    type.
+    """
     for _ in range(8):
         inside, location = event, None
         while isinstance(inside, dict | list) and inside:
@@ -229,7 +231,7 @@ def _pick_location(event: Any, chance: Random, kind: type | None = None) -> tupl
 def _build_event_edit(
     change: Callable[[Any, Any, Random, FuzzRun], None], kind: type | None = None
 ) -> Edit:
-    """An edit that changes one place in one event."""
+    """Build an edit that changes one location in one event."""
 
     def edit_event(run: FuzzRun, chance: Random, pool: Pool) -> None:
         here = _pick_line_index(run, chance)
@@ -311,7 +313,7 @@ def insert_odd_text(inside: Any, key: Any, chance: Random, run: FuzzRun) -> None
 
 
 def copy_text(inside: Any, key: Any, chance: Random, run: FuzzRun) -> None:
-    """A string becomes one of another line: ids that come again, types that change places."""
+    """Replace a string by a string of another line, so that ids repeat and types are swapped."""
     other = _pick_location(_parse_event(chance.choice(run.lines)), chance, str)
     if other is not None:
         inside[key] = other[0][other[1]]
@@ -324,7 +326,7 @@ def copy_value(inside: Any, key: Any, chance: Random, run: FuzzRun) -> None:
 
 
 def copy_same_key(run: FuzzRun, chance: Random, pool: Pool) -> None:
-    """A key of a line takes its value from the same key of another line."""
+    """Copy a key's value from the same key of another line."""
     if not run.lines:
         return
     here = _pick_line_index(run, chance)
@@ -354,7 +356,7 @@ def _find_value(value: Any, key: Any) -> Any:
 
 
 def duplicate_key(run: FuzzRun, chance: Random, pool: Pool) -> None:
-    """A key that an object has twice."""
+    """Write a key of an object twice."""
     here = _pick_line_index(run, chance)
     event = _parse_event(run.lines[here]) if run.lines else None
     if isinstance(event, dict) and event:
@@ -364,14 +366,16 @@ def duplicate_key(run: FuzzRun, chance: Random, pool: Pool) -> None:
 
 
 def merge_events(run: FuzzRun, chance: Random, pool: Pool) -> None:
-    """Several lines as one list of events."""
+    """Join several lines into one list of events."""
     here = _pick_line_index(run, chance)
     events = [event for event in map(_parse_event, run.lines[here : here + 4]) if event is not None]
     run.lines[here : here + 4] = [_dump_event(events, chance)]
 
 
 def turn_knob(run: FuzzRun, chance: Random, pool: Pool) -> None:
-    """Another set-up; said as a line, because a run cannot be changed in place (see `apply_edit`)."""
+    """Change a setting of the run. `apply_edit` does it instead, because a run cannot be changed in
+    place.
+    """
     raise NotImplementedError
 
 
@@ -389,12 +393,12 @@ EDITS: Sequence[Edit] = (
 
 
 def apply_edit(run: FuzzRun, number: int, seed: int, pool: Pool) -> FuzzRun:
-    """A run after the edit of that number; its lines may be changed in place."""
+    """Return a run after the edit of that number. Its lines may be changed in place."""
     edit, chance = EDITS[number % len(EDITS)], Random(seed)
     if edit is turn_knob:
         return run.replace_knobs(**{chance.choice(KNOBS): chance.randrange(KNOB_LARGEST)})
     try:
         edit(run, chance, pool)
     except RecursionError:
-        pass  # too deep to be edited; it stays as it is
+        pass  # Too deeply nested to edit. The line stays unchanged.
     return run

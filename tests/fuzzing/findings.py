@@ -1,5 +1,5 @@
-"""What a fuzzer did and found: counts by target, one input for each distinct failure, and a fixture
-made of one.
+"""The results of a fuzzer: counts per target, one input per distinct failure, and fixtures made
+from them.
 """
 
 import json
@@ -16,13 +16,13 @@ from fuzzing.dialects import PRESENT
 from fuzzing.inputs import KNOBS, FuzzRun, encode_input
 from fuzzing.targets import CHILDREN, EXITS, STDERRS, TARGETS
 
-FAILURES_KEPT = 50  # distinct ones; a fuzzer that finds more has found one mistake often
+FAILURES_KEPT = 50  # distinct failures: a fuzzer that finds more has found one mistake often
 SHRINK_TRIES = 3000
 
 
 def find_failure(run: FuzzRun) -> tuple[str, str] | None:
-    """What a run breaks: a short name of the failure, the same for the same mistake, and its whole
-    story.
+    """Return the failure of a run: a short name, the same for the same mistake, and the traceback.
+    Return None without a failure.
     """
     try:
         TARGETS[run.target](run)
@@ -38,7 +38,7 @@ def _name_failure(error: Exception) -> str:
 
 
 class Findings:
-    """The book of one fuzzer, kept in a file, because a guided fuzzer ends without a last word."""
+    """The results of one fuzzer in a file, because a guided fuzzer ends without a final report."""
 
     def __init__(self, folder: Path, name: str) -> None:
         self.lines: Counter[str] = Counter()
@@ -50,7 +50,7 @@ class Findings:
         folder.mkdir(parents=True, exist_ok=True)
 
     def check_runs(self, runs: Sequence[FuzzRun]) -> None:
-        """Run everything in an input; a failure is written down with its input, once."""
+        """Run everything in an input. A failure is stored with its input, once."""
         for run in runs:
             self.run_check(
                 run.target, encode_input([run]), lambda run=run: TARGETS[run.target](run)
@@ -60,7 +60,7 @@ class Findings:
     def run_check(
         self, target: str, tested_input: bytes | str, run: Callable[[], int | None]
     ) -> None:
-        """Do what may fail; `tested_input` is kept when it does."""
+        """Call `run` and store `tested_input` if it fails."""
         self.runs += 1
         try:
             self.lines[target] += run() or 0
@@ -77,11 +77,11 @@ class Findings:
                 self.save()
 
     def count_child_lines(self) -> int:
-        """Lines of vendors' children that were fuzzed."""
+        """Return the number of fuzzed lines of vendors' children."""
         return sum(self.lines[name] for name in CHILDREN)
 
     def save(self) -> None:
-        """Write the book, whole."""
+        """Write all results to the file."""
         book = {
             "lines": self.lines,
             "floods": self.floods,
@@ -93,7 +93,7 @@ class Findings:
         path.with_suffix(".new").replace(path)
 
     def load(self) -> None:
-        """Read the book that another process wrote."""
+        """Load the results that another process wrote."""
         path = self._folder / f"{self._name}.json"
         if path.exists():
             book: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
@@ -105,7 +105,7 @@ class Findings:
 
 
 def shrink_run(run: FuzzRun, fails: Callable[[FuzzRun], bool]) -> FuzzRun:
-    """A smaller run that still fails: fewer lines, plainer knobs, shorter lines."""
+    """Return a smaller run that still fails: fewer lines, default settings, shorter lines."""
     tries = iter(range(SHRINK_TRIES))
 
     def is_failing(other: FuzzRun) -> bool:
@@ -148,7 +148,7 @@ def _shorten_line(run: FuzzRun, number: int, still: Callable[[FuzzRun], bool]) -
 
 
 def write_fixture(run: FuzzRun, name: str, pins: str) -> Path:
-    """The run as `fixtures/<vendor>/fuzz-<name>/`; its golden is made by `make accept`."""
+    """Write the run as `fixtures/<vendor>/fuzz-<name>/`. `make accept` creates its golden."""
     folder = FIXTURES / run.target / f"fuzz-{name}"
     folder.mkdir()
     (folder / "vendor.ndjson").write_bytes(run.encode_body())
@@ -170,8 +170,8 @@ def write_fixture(run: FuzzRun, name: str, pins: str) -> Path:
 
 
 def list_knobs_without_fixture(run: FuzzRun) -> list[str]:
-    """The knobs of a run that a fixture cannot hold: with one of them the case needs a test of its
-    own.
+    """Return the settings of a run that a fixture cannot hold. A case with one of them needs its
+    own test.
     """
     plain = {"partial", "exit", "stderr", "cut"}
     names = [name for name in KNOBS if name not in plain and run.knobs[KNOBS.index(name)]]

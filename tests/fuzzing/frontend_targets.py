@@ -1,4 +1,6 @@
-"""What others than a vendor write: the frontend's lines, the command line, the settings file."""
+"""Targets for input that does not come from a vendor: the frontend's lines, the command line, the
+settings file.
+"""
 
 import itertools
 import os
@@ -20,15 +22,15 @@ from shim.core.errors import FrontendError
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.state import config
 
-# -- what a frontend says --------------------------------------------------------------------------
+# -- frontend lines --------------------------------------------------------------------------------
 
 CONTROL_BYTES = 20_000
 QUESTION = PermissionRequest("q", "call_1", "Bash", {"command": "ls"}, "shell", {"command": "ls"})
 
 
 def run_control(run: FuzzRun) -> int:
-    """The frontend's lines: each is answered or skipped, every request exactly once, whatever else
-    it says.
+    """Check the frontend's lines: each is answered or skipped, and every request is answered
+    exactly once.
     """
     numbers = itertools.count(1)
     session_state = build_session_state(
@@ -55,7 +57,7 @@ def run_control(run: FuzzRun) -> int:
                 QUESTION._replace(request_id=f"q{count}", call_id=f"call_{count}")
             )
         _check_line(control, line, select_dialect(run) == "claude")
-        control.queued_messages.clear()  # the session takes them, or does not read on
+        control.queued_messages.clear()  # The session takes them or stops reading.
         if count % 8 == 7:
             control.end_turn()
         count += 1
@@ -65,7 +67,7 @@ def run_control(run: FuzzRun) -> int:
 
 
 def _check_line(control: ControlSession, line: bytes, answers: bool) -> None:
-    """`answers`: the dialect has requests, and each has one answer."""
+    """Check one line. With `answers`, the dialect has requests, and each has one answer."""
     _take_output(control)
     control.receive_line(line)
     answered = sum(event["type"] == "control_response" for event in _take_output(control))
@@ -101,7 +103,9 @@ def _take_output(control: ControlSession) -> list[dict[str, Any]]:
 
 
 def run_words(run: FuzzRun) -> int:
-    """A command line is understood or refused in our words; nothing else ever comes out of it."""
+    """Parse a command line, or refuse it with the shim's own error. No other exception may
+    occur.
+    """
     args = [line.decode("utf-8", "surrogateescape") for line in run.expand_lines()]
     try:
         invocation = parse_argv(args)
@@ -116,7 +120,7 @@ SETTINGS = os.path.join(tempfile.gettempdir(), f"shim-fuzz-{os.getpid()}.toml")
 
 
 def run_settings(run: FuzzRun) -> int:
-    """A settings file is understood or refused in our words."""
+    """Parse a settings file, or refuse it with the shim's own error."""
     body = run.encode_body()
     with open(SETTINGS, "wb") as file:
         file.write(body)

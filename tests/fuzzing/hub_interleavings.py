@@ -1,19 +1,18 @@
-"""Any interleaving of any number of clients with a hub, against a plain model of it.
+"""Any interleaving of any number of clients with a hub, against a plain model of the hub.
 
-The limits are made small, so that a few lines are a flood. What is held, whatever clients, the
-conversation, the log
-and the clock do:
+The limits are small, so that a few lines are a flood. These invariants hold for all actions of the
+clients, the conversation, the log and the clock:
 
-    every client has seen each line of the log once and in its order, but where a gap was told and
-        the log said again
-    a partial line comes only to who was told the block from its beginning
-    who has read all that waits believes what is true: the last line, the open questions, the state,
-        the driver
-    a question is settled exactly once, by who may, and everybody hears the same of it
-    nobody who may not drive drives, and nothing is told to the conversation twice
-    nothing is told that is not in the log
-    each call that a hook judges is judged once, by the client that brought the hook, or denied
-        where that has gone
+    every client has received each line of the log once and in order, except after a reported gap,
+        after which the log is sent again
+    a partial line goes only to clients that received the block from its start
+    a client that has read everything has the true state: the last line, the open questions, the
+        status, the controller
+    a question is resolved exactly once, by a permitted client, and all clients receive the same
+    a client without permission never gets control, and the conversation receives nothing twice
+    nothing is sent that is not in the log
+    each call of a hook is decided once, by the client that brought the hook, or denied
+        if that client has disconnected
     the conversation is in the mode that the last client with control has chosen
     what waits for a client is bounded
 
@@ -61,24 +60,22 @@ SMALL = {  # module, limit → its value here
     (partial_block, "MAX_BLOCK_BYTES"): 900,
     (prompts, "MAX_OPEN_PROMPTS"): 4,
 }
-HELD_LINES = 6 + 10  # for one client: its queue, and what was said at once
-# its queue, a batch with a line, a block, a few words beside them
+HELD_LINES = 6 + 10  # for one client: its queue and what was sent at once
+# Its queue, a batch with a line, a block, and a few small frames.
 HELD_BYTES = 2000 + 700 + 2700 + 900 + 700
 PATIENCE = 30.0
 PEERS = 6
 IDS = [f"{number}1111111-0000-4000-8000-000000000000" for number in range(3)] + ["m1", "m2"]
-SHORT = 10  # characters of an id that is no UUID
+SHORT = 10  # characters of an id that is not a UUID
 NAMES = ["q1", "q2", "q3", "q4", "q5", "q6"]
 NONSENSE = [b"x", b"{}", b'{"kind":"odd"}', b'{"kind":"answer","question":"nobody-s"}']
 peers = st.integers(0, PEERS - 1)
-seldom = st.integers(0, 7)  # what is 0 happens
+seldom = st.integers(0, 7)  # 0 means: it happens
 mostly = st.sampled_from([True, True, True, False])
 
 
 class Peer:
-    """A client as it is one: it keeps what it was told, and complains of what it should not have
-    been.
-    """
+    """A client that records what it received and reports what it should not have received."""
 
     def __init__(
         self, number: int, name: str, drives: bool, partial: bool, cursor: tuple[int, int] | None
@@ -95,13 +92,14 @@ class Peer:
         self.believes: set[str] = set()
         self.state: Frame = {}
         self.driver: str | None = None
-        self.block: int | None = None  # the number of the next part of the block that is open
-        self.fresh = False  # nothing partial was told since it came, or since a gap
+        self.block: int | None = None  # the number of the next part of the open block
+        # whether it has received no partial line since it connected or since a gap
+        self.fresh = False
         self.unread_bytes = b""
 
 
 class BrokenError(AssertionError):
-    """What is held does not hold."""
+    """An invariant does not hold."""
 
 
 def require(so: object, *details: object) -> None:
@@ -110,7 +108,7 @@ def require(so: object, *details: object) -> None:
 
 
 class SlowLog(Play):
-    """A host whose log answers later: `reads` wait for their answer."""
+    """A host whose log answers later. `reads` are the commands that wait for an answer."""
 
     def __init__(self, log: MemoryLog, message_keys: list[str], owner: bool) -> None:
         self.reads: deque[ReadLogCommand] = deque()
@@ -130,14 +128,14 @@ class SlowLog(Play):
             super()._run_command(command)
 
     def answer_reads(self, count: int) -> None:
-        """Answer so many reads."""
+        """Answer `count` reads."""
         for _ in range(min(count, len(self.reads))):
             super()._run_command(self.reads.popleft())
         self.run_commands()
 
 
 class Bridge(RuleBasedStateMachine):
-    """The machine: hypothesis draws what happens next."""
+    """The state machine. Hypothesis draws the next step."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -145,20 +143,20 @@ class Bridge(RuleBasedStateMachine):
         for (module, name), value in SMALL.items():
             self._limits.enter_context(patch.object(module, name, value))
         self.log = MemoryLog()
-        self.number = 0  # of clients, ever
+        self.number = 0  # of all clients so far
         self.line_count = 0
-        self.part: int | None = None  # of the block that is open
-        self.messages: list[str] = []  # that the conversation was told, by their keys
-        self.accepted_messages: list[Frame] = []  # messages that were told and wait
+        self.part: int | None = None  # of the open block
+        self.messages: list[str] = []  # the keys of the messages that the conversation received
+        self.accepted_messages: list[Frame] = []  # messages that were sent and are pending
         self.owner = False
         self.inherited_numbers: dict[int, int] = {}
         self.peers: dict[int, Peer] = {}
-        self.former_cursors: list[tuple[int, int]] = []  # cursors of those who have gone
+        self.former_cursors: list[tuple[int, int]] = []  # cursors of disconnected clients
         self._start_host()
 
     @initialize(owner=st.booleans(), second=st.booleans())
     def add_first_peers(self, owner: bool, second: bool) -> None:
-        """Two clients are there."""
+        """Connect two clients."""
         self.owner = owner
         self._start_host()
         self._add_peer(True, True, True, 0)
@@ -168,26 +166,27 @@ class Bridge(RuleBasedStateMachine):
         self._limits.close()
 
     def _start_host(self) -> None:
-        """Another life of the host."""
-        # of others only one life knows
+        """Start a host for the session again."""
+        # Short keys are known to one life of the host only.
         self.messages = [key for key in self.messages if len(key) > SHORT]
         self.play = SlowLog(self.log, self.messages, self.owner)
-        # life -> the number of the last line of the lives before it
+        # The life of the host → the number of the last line of the lives before it.
         self.inherited_numbers[self.log.generation] = self.log.last
         self.open: dict[str, None] = {}
         self.resolved: dict[str, tuple[str | None, str]] = {}
         self.driver: Peer | None = None
         self.last_driver: Peer | None = None
         self.since: dict[str, float] = {}
-        # who brought hooks that are in force; None: it has gone
+        # The clients whose hooks are active; None for a disconnected client.
         self.judges: dict[int, Peer | None] = {}
-        self.chosen = self.mode = "default"  # of the clients, and of the conversation
-        self.calls: dict[str, Peer] = {}  # that a hook was asked about
-        self.unanswerable: list[str] = []  # questions that nobody could answer
+        # the mode that the clients chose, and the mode of the conversation
+        self.chosen = self.mode = "default"
+        self.calls: dict[str, Peer] = {}  # the calls that a hook was asked about
+        self.unanswerable: list[str] = []  # questions that no client could answer
         self.part = None
         self.accepted_messages = []
 
-    # -- the model's words -------------------------------------------------------------------------
+    # -- the model ---------------------------------------------------------------------------------
 
     def _set_controller(self, peer: Peer | None) -> None:
         if peer is not self.driver:
@@ -199,7 +198,7 @@ class Bridge(RuleBasedStateMachine):
         return peer.drives and (not self.owner or (self.driver or self.last_driver) is peer)
 
     def _deny_unheard(self) -> None:
-        """What only a deaf driver could answer is denied."""
+        """Deny what only a controller that cannot answer could have answered."""
         if self.driver is None or not self.driver.deaf:
             return
         if not any(self._can_answer(peer) and not peer.deaf for peer in self.peers.values()):
@@ -213,10 +212,10 @@ class Bridge(RuleBasedStateMachine):
         self.resolved[question] = (by, how)
 
     def _take_input(self) -> list[Frame]:
-        """What the conversation was told since the last look, but for the denials of what nobody
-        could answer.
+        """Return what the conversation received since the last call, without the denials of
+        unanswerable questions.
 
-        What it is to keep to it does at once.
+        The conversation applies a setting at once.
         """
         lines = list[Frame]()
         while self.play.stdin:
@@ -261,8 +260,8 @@ class Bridge(RuleBasedStateMachine):
     @precondition(lambda self: len(self.peers) < PEERS)
     @rule(drives=st.booleans(), partial=mostly, history=mostly, back=st.integers(0, 3))
     def connect_peer(self, drives: bool, partial: bool, history: bool, back: int) -> None:
-        """Somebody comes: for the first time, or back with the cursor that it had, or with one that
-        is not there.
+        """Connect a client: a new one, one with its former cursor, or one with an invalid
+        cursor.
         """
         self._add_peer(drives, partial, history, back)
 
@@ -297,7 +296,7 @@ class Bridge(RuleBasedStateMachine):
     @precondition(lambda self: self.peers)
     @rule(place=peers, reads=st.booleans(), how_often=seldom)
     def disconnect_peer(self, place: int, reads: bool, how_often: int) -> None:
-        """Somebody goes, with or without reading first."""
+        """Disconnect a client, with or without reading first."""
         if how_often:
             return
         peer = self._pick_peer(place)
@@ -339,7 +338,7 @@ class Bridge(RuleBasedStateMachine):
     @precondition(lambda self: self.peers)
     @rule(place=peers, most=st.sampled_from([1, 300, 100_000]), times=st.integers(1, 5))
     def read_part(self, place: int, most: int, times: int) -> None:
-        """Somebody reads a part of what waits."""
+        """Let a client read some of its queue."""
         peer = self._pick_peer(place)
         for _ in range(times):
             self._read_frames(peer, most)
@@ -347,7 +346,7 @@ class Bridge(RuleBasedStateMachine):
     @precondition(lambda self: self.peers)
     @rule(place=peers)
     def read_all(self, place: int) -> None:
-        """Somebody reads all that waits; then it believes what is true."""
+        """Let a client read its whole queue. It then has the true state."""
         peer, play = self._pick_peer(place), self.play
         self.advance_time(0)
         while peer.number in play.hub.list_ready_clients() or any(
@@ -365,7 +364,7 @@ class Bridge(RuleBasedStateMachine):
             "drives",
             play.hub.roles.controller_name,
         )
-        # a frame says the model and the mode as well
+        # A frame also contains the model and the mode.
         now = {key: peer.state.get(key) for key in play.hub.build_status_fields()}
         require(
             now == play.hub.build_status_fields(),
@@ -386,7 +385,7 @@ class Bridge(RuleBasedStateMachine):
         together=st.booleans(),
     )
     def add_lines(self, count: int, size: int, together: bool) -> None:
-        """Whole lines come, at once or one by one. One has all of the block that is open."""
+        """Add full lines, at once or one by one. One of them has all of the open block."""
         made = []
         for _ in range(count if size < 2500 else 1):
             self.line_count += 1
@@ -397,7 +396,7 @@ class Bridge(RuleBasedStateMachine):
 
     @rule(parts=st.integers(1, 4), size=st.sampled_from([5, 300]))
     def add_block_parts(self, parts: int, size: int) -> None:
-        """Partial lines: a block begins, or goes on."""
+        """Add partial lines: start a block or continue it."""
         for _ in range(parts):
             if self.part is None:
                 self._emit_event("message_start")
@@ -410,7 +409,7 @@ class Bridge(RuleBasedStateMachine):
     @precondition(lambda self: self.part is not None)
     @rule(whole=st.booleans())
     def end_block(self, whole: bool) -> None:
-        """The whole line of a block, then its last partial one."""
+        """Send the full line of a block, then its last partial line."""
         if whole:
             self.play.feed_stdout(
                 {"type": "assistant", "parent_tool_use_id": None, "message": {"content": []}}
@@ -426,7 +425,7 @@ class Bridge(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(NAMES), size=st.sampled_from([5, 1500]))
     def ask_permission(self, name: str, size: int) -> None:
-        """The conversation asks; a question has a new id each time."""
+        """Ask for permission. Each question has a new id."""
         prompt_id = (
             f"{name}-{self.line_count}-{len(self.resolved)}-{len(self.open)}-{self.log.generation}"
         )
@@ -447,7 +446,7 @@ class Bridge(RuleBasedStateMachine):
     @precondition(lambda self: self.judges)
     @rule(which=st.integers(0, 9))
     def ask_hook(self, which: int) -> None:
-        """The conversation asks a hook about a call."""
+        """Ask a hook about a call."""
         number = list(self.judges)[which % len(self.judges)]
         owner = self.judges[number]
         self.line_count += 1
@@ -467,7 +466,7 @@ class Bridge(RuleBasedStateMachine):
     @precondition(lambda self: self.open)
     @rule(place=st.integers(0, 9))
     def cancel_prompt(self, place: int) -> None:
-        """The conversation wants no answer any more."""
+        """Cancel a question of the conversation."""
         question = list(self.open)[place % len(self.open)]
         self._resolve_prompt(question, None, "cancelled")
         self.play.feed_stdout({"type": "control_cancel_request", "request_id": question})
@@ -475,7 +474,7 @@ class Bridge(RuleBasedStateMachine):
 
     @rule(failed=st.booleans())
     def end_turn(self, failed: bool) -> None:
-        """The conversation says back what it has taken, and a result."""
+        """Replay the accepted messages and send a result."""
         for question in list(self.open):
             self._resolve_prompt(question, None, "ended")
         for message in self.accepted_messages:
@@ -490,7 +489,7 @@ class Bridge(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from([1, 20, 31]))
     def advance_time(self, seconds: int) -> None:
-        """Questions that wait too long are denied."""
+        """Advance the clock. Questions that wait too long are denied."""
         self.play.seconds += seconds
         late = [
             question
@@ -506,7 +505,7 @@ class Bridge(RuleBasedStateMachine):
             [response["request_id"] for response in denied] == late, "denied", denied, "late", late
         )
 
-    # -- what clients say --------------------------------------------------------------------------
+    # -- messages of clients -----------------------------------------------------------------------
 
     @precondition(lambda self: self.peers)
     @rule(
@@ -516,7 +515,7 @@ class Bridge(RuleBasedStateMachine):
         takes=st.booleans(),
     )
     def send_message(self, place: int, identity: str | None, again: bool, takes: bool) -> None:
-        """Somebody says a message, perhaps one that was said before, perhaps twice."""
+        """Send a message of a client: perhaps one that was sent before, perhaps twice."""
         peer = self._pick_peer(place)
         if takes:
             self.change_controller(place, "take")
@@ -541,7 +540,7 @@ class Bridge(RuleBasedStateMachine):
     @precondition(lambda self: self.peers and (self.open or self.resolved))
     @rule(place=peers, which=st.integers(0, 9), allow=st.booleans())
     def answer_prompt(self, place: int, which: int, allow: bool) -> None:
-        """Somebody answers a question: an open one, or one that was settled."""
+        """Answer a question: an open one or a resolved one."""
         peer = self._pick_peer(place)
         prompt_ids = [*self.open, *self.resolved]
         question = prompt_ids[which % len(prompt_ids)]
@@ -562,7 +561,7 @@ class Bridge(RuleBasedStateMachine):
     @precondition(lambda self: self.peers)
     @rule(place=peers)
     def interrupt_turn(self, place: int) -> None:
-        """Somebody interrupts: every open question is cancelled."""
+        """Interrupt the turn of a client. Every open question is cancelled."""
         peer = self._pick_peer(place)
         if peer.drives:
             for question in list(self.open):
@@ -574,7 +573,7 @@ class Bridge(RuleBasedStateMachine):
     @precondition(lambda self: self.peers)
     @rule(place=peers, kind=st.sampled_from(["take", "release", "deaf"]))
     def change_controller(self, place: int, kind: str) -> None:
-        """Somebody takes over, or lets go, or answers nothing any more."""
+        """Let a client take control, release it, or stop answering."""
         peer = self._pick_peer(place)
         if kind == "deaf":
             peer.deaf = True
@@ -589,7 +588,7 @@ class Bridge(RuleBasedStateMachine):
     @precondition(lambda self: self.peers)
     @rule(place=peers, kind=st.sampled_from(["model", "mode", "end", "odd"]))
     def send_command(self, place: int, kind: str) -> None:
-        """Somebody does what only the driver may, or says what means nothing."""
+        """Send a command that needs control, or a meaningless frame."""
         peer = self._pick_peer(place)
         if kind == "odd":
             for raw in NONSENSE:
@@ -608,9 +607,7 @@ class Bridge(RuleBasedStateMachine):
     @precondition(lambda self: self.peers)
     @rule(place=peers, hooks=mostly, takes=mostly)
     def send_hooks(self, place: int, hooks: bool, takes: bool) -> None:
-        """Somebody says `initialize`, with hooks of its own or without; perhaps a call is asked
-        about at once.
-        """
+        """Send `initialize`, with or without hooks. Perhaps a call is asked about at once."""
         peer = self._pick_peer(place)
         if takes:
             self.change_controller(place, "take")
@@ -641,7 +638,7 @@ class Bridge(RuleBasedStateMachine):
     @precondition(lambda self: len(self.peers) > 1)
     @rule(place=peers, waits=st.booleans(), hooks=st.booleans())
     def send_hooks_and_leave(self, place: int, waits: bool, hooks: bool) -> None:
-        """Somebody brings what judges, says a message, perhaps, and goes at once."""
+        """Send hooks, perhaps a message, and disconnect at once."""
         if hooks:
             self.send_hooks(place, True, True)
         self.send_old_restriction(place)
@@ -654,14 +651,14 @@ class Bridge(RuleBasedStateMachine):
     @precondition(lambda self: self.peers)
     @rule(place=peers)
     def send_old_restriction(self, place: int) -> None:
-        """Somebody of an older version forbids a mode: it is refused, and changes nothing."""
+        """Send the restriction of an older client version. It is refused and changes nothing."""
         self.play.send_frame(self._pick_peer(place).number, "narrow", mode="plan")
         self._check_no_input()
 
     @precondition(lambda self: self.peers and self.calls)
     @rule(place=peers, which=st.integers(0, 9))
     def answer_hook(self, place: int, which: int) -> None:
-        """Somebody answers for a hook: its own, or that of another."""
+        """Answer for a hook: the client's own or another client's."""
         peer, call = self._pick_peer(place), list(self.calls)[which % len(self.calls)]
         may = self.calls[call] is peer
         for _ in range(2):
@@ -682,18 +679,18 @@ class Bridge(RuleBasedStateMachine):
 
     @rule(slow=st.booleans(), count=st.integers(0, 9))
     def log_is_slow(self, slow: bool, count: int) -> None:
-        """The log answers later, or at once again."""
+        """Make the log answer later, or at once again."""
         self.play.slow = slow
         self.play.answer_reads(count)
 
     @rule(count=st.integers(1, 5))
     def log_drops(self, count: int) -> None:
-        """Old lines are dropped."""
+        """Drop old lines."""
         self.log.first = min(self.log.first + count, self.log.last + 1)
 
     @rule(killed=st.booleans(), lost=st.integers(0, 2), how_often=seldom)
     def restart_host(self, killed: bool, lost: int, how_often: int) -> None:
-        """The host is killed or closes, and lives again. A crash of the machine loses lines."""
+        """Kill or close the host, and start it again. A crash of the machine loses lines."""
         if how_often:
             return
         if not killed:
@@ -712,7 +709,7 @@ class Bridge(RuleBasedStateMachine):
         self.log.generation += 1
         self._start_host()
 
-    # -- what a client reads -----------------------------------------------------------------------
+    # -- reading clients ---------------------------------------------------------------------------
 
     def _read_frames(self, peer: Peer, most: int) -> None:
         hub = self.play.hub
@@ -871,7 +868,7 @@ class Bridge(RuleBasedStateMachine):
     def _told_bye(self, peer: Peer, frame: Frame) -> None:
         peer.has_left = True
 
-    # -- always ------------------------------------------------------------------------------------
+    # -- invariants --------------------------------------------------------------------------------
 
     @invariant()
     def check_controller(self) -> None:
@@ -910,12 +907,12 @@ class Bridge(RuleBasedStateMachine):
 
 
 def find_peer_name(machine: Bridge, peer: Peer) -> str:
-    """The name of a client here, which it may not have read yet."""
+    """Return the name of a client, which the client may not have read yet."""
     return machine.play.hub.subscribers.clients[peer.number].name
 
 
 def run_machine(examples: int, step_count: int = 80) -> None:
-    """Draw so many runs, none of them known before."""
+    """Draw `examples` runs without a stored example."""
     drawn = settings(
         max_examples=examples,
         stateful_step_count=step_count,

@@ -1,7 +1,7 @@
-"""The other fuzzer: hypothesis, without feedback, over the same runs and edits, and over any order
-of verbs.
+"""The unguided fuzzer: hypothesis, without feedback, over the same runs and edits, and over any
+order of Turn methods.
 
-Its long profile: no fixed seed, no deadline, rounds until the time is over.
+Its long profile has no fixed seed and no deadline. It runs rounds until the time is over.
 """
 
 import time
@@ -18,11 +18,11 @@ from fuzzing.inputs import KNOB_LARGEST, KNOBS, FuzzRun
 from fuzzing.seeds import build_pool, group_seeds_by_target, list_seeds
 from tests.sweeps.test_properties import VERBS, perform
 
-VERB_ROUNDS = 8  # one round in so many is of verbs, which have no lines
-ROUND = 200  # examples between two looks at the clock
+VERB_ROUNDS = 8  # one round of this many tests method orders, which have no lines
+ROUND = 200  # examples between two checks of the clock
 SAVE_ROUNDS = 5
 
-WAYS = (1, 3, 7)  # to set up one run: what is drawn costs more than what is run
+WAYS = (1, 3, 7)  # numbers of setups per run: drawing costs more than running
 
 _NUMBERS = st.integers(0, (1 << 16) - 1)
 _EDITS = st.lists(st.integers(0, (1 << 48) - 1), max_size=16)
@@ -35,7 +35,7 @@ Plan = list[tuple[list[int], tuple[int, ...], list[int]]]
 
 
 def build_runs(plan: Plan) -> list[FuzzRun]:
-    """The runs of a plan: seeds one behind the other and edited, each set up in several ways."""
+    """Build the runs of a plan: seeds in sequence, edited, each with several setups."""
     runs = []
     for numbers, knobs, edits in plan:
         of_target = group_seeds_by_target()[list_seeds()[numbers[0]].target]
@@ -51,7 +51,7 @@ def build_runs(plan: Plan) -> list[FuzzRun]:
 
 
 def create_profile(examples: int) -> settings:
-    """So many examples, none of them twice the same."""
+    """Return settings for `examples` examples without repetition."""
     return settings(
         max_examples=examples,
         phases=[Phase.generate],
@@ -63,7 +63,7 @@ def create_profile(examples: int) -> settings:
 
 
 def run_fuzzer(book: Findings, seconds: float, first: int) -> None:
-    """Fuzz for so long; failures are collected in the book, one of each kind."""
+    """Fuzz for `seconds`. The failures are collected in `book`, one of each kind."""
     until = time.monotonic() + seconds
     number = first
     while time.monotonic() < until:

@@ -1,28 +1,28 @@
-"""One input of the fuzzers: some runs, each with a first line that says how it is started, then its
-bytes.
+"""One input of the fuzzers: some runs. The first line of a run says how it is started; its bytes
+follow.
 
     FS pi 1 0 2 0 0 1 17 0
     {"type":"session", ...
 
-A file of this format is what the guided fuzzer keeps, so an artifact can be read and edited. What
-cannot be parsed means the first of each choice: every file is an input.
+The guided fuzzer stores files in this format, so an artifact can be read and edited. An unreadable
+part means the first choice, so every file is a valid input.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 START = b"\x1c"  # before a run's first line
-# before a line that comes many times: `<count> <line>`, with the number in place of every %d
+# Before a line that is repeated: `<count> <line>`, with the number in place of every %d.
 FLOOD = b"\x10"
-FLOOD_LINES = 12_000  # more than any table of the Turn holds
-RUN_BYTES = 8 * 1024 * 1024  # of a run, floods and all: what is longer is not fuzzing but waiting
+FLOOD_LINES = 12_000  # more than any table of the Turn can hold
+RUN_BYTES = 8 * 1024 * 1024  # of a run including floods: fuzzing a longer run takes too long
 KNOB_LARGEST = 1 << 16
 
 KNOBS = ("partial", "dialect", "exit", "stderr", "terms", "limit", "cut", "turns")
 
 
 class FuzzRun(NamedTuple):
-    """What one target is fed: a vendor's name (or another target's), how it is set up, and its
+    """The input of one target: the name of a vendor or another target, its settings, and its
     lines.
     """
 
@@ -31,18 +31,18 @@ class FuzzRun(NamedTuple):
     lines: list[bytes]
 
     def resolve_knob(self, name: str, choices: int) -> int:
-        """The choice that a knob makes among so many."""
+        """Return the selected choice of `choices`."""
         return self.knobs[KNOBS.index(name)] % choices
 
     def encode_body(self) -> bytes:
-        """The bytes of the run, floods written out; the last line has no LF of its own."""
+        """Return the bytes of the run with its floods expanded. The last line has no LF."""
         return b"\n".join(self.expand_lines())
 
     def expand_lines(self) -> Iterator[bytes]:
-        """The lines of the run, floods written out."""
+        """Yield the lines of the run with its floods expanded."""
         remaining_bytes, flooded = RUN_BYTES, False
         for line in self.lines:
-            # One flood in a run: a second one says no more, and would take the time of other lines.
+            # One flood per run: a second one finds nothing new and takes the time of other lines.
             for expanded_line in (
                 _expand_flood(line, 1 if flooded else FLOOD_LINES)
                 if line.startswith(FLOOD)
@@ -55,11 +55,11 @@ class FuzzRun(NamedTuple):
             flooded = flooded or line.startswith(FLOOD)
 
     def count_flood_lines(self) -> int:
-        """How many of its lines are repetitions."""
+        """Return how many of the lines are repetitions."""
         return next((_count_flood(line) for line in self.lines if line.startswith(FLOOD)), 0)
 
     def replace_knobs(self, **knobs: int) -> "FuzzRun":
-        """The same lines, set up otherwise."""
+        """Return the same lines with other settings."""
         values = list(self.knobs)
         for name, value in knobs.items():
             values[KNOBS.index(name)] = value % KNOB_LARGEST
@@ -67,12 +67,11 @@ class FuzzRun(NamedTuple):
 
 
 def build_knobs(**chosen: int) -> tuple[int, ...]:
-    """A value for each knob, 0 for those not named."""
+    """Return a value for each setting, 0 for those that are not named."""
     return tuple(chosen.get(name, 0) for name in KNOBS)
 
 
 def parse_input(data: bytes, targets: Sequence[str]) -> list[FuzzRun]:
-    """The runs of an input."""
     runs: list[FuzzRun] = []
     for line in data.split(b"\n"):
         if line.startswith(START) or not runs:
@@ -83,7 +82,6 @@ def parse_input(data: bytes, targets: Sequence[str]) -> list[FuzzRun]:
 
 
 def encode_input(runs: Iterable[FuzzRun]) -> bytes:
-    """Runs as an input."""
     return b"\n".join(
         b"\n".join(
             [

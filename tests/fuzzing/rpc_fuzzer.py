@@ -1,15 +1,15 @@
-"""A fuzzer over the machines that talk with a vendor's child in JSON-RPC: valid, changed and reordered
-messages.
+"""A fuzzer over the state machines that speak JSON-RPC with a vendor's child: valid, changed and
+reordered messages.
 
-A run is a conversation: what the agent says and what the frontend does are drawn from a seed. What
-is held, whatever they do:
+A run is a conversation. The messages of the agent and the actions of the frontend are drawn from a
+seed. These invariants always hold:
 
-    no exception leaves the machine, and none is caught where the agent said only what its protocol
+    no exception leaves the machine, and none is caught if the agent sent only what its protocol
         has
     each turn has one result
-    a question of the agent's has one answer at most, and one when its turn is over
-    an answer that allows a call was given by the frontend for the words of that call
-    every line for the agent is a request, a notification or an answer of JSON-RPC
+    a question of the agent has at most one answer, and exactly one when its turn is over
+    an answer that allows a call was given by the frontend for the arguments of that call
+    every line for the agent is a request, a notification or a response of JSON-RPC
     no collection of the machine grows beyond its limit
 
     python -m fuzzing.rpc_fuzzer MESSAGES [SEED]
@@ -53,16 +53,16 @@ from shim.core.policy.policy import Policy, Workspace
 from shim.core.turn.outcome import ChildExit
 
 MESSAGES = 60  # of one conversation at most
-SIZE = 1200  # entries of one collection of a machine: the limits of the house are 1000
-SHOWN = 10  # findings that are printed
+SIZE = 1200  # entries of one collection of a machine: the limits in the code are 1000
+SHOWN = 10  # findings to print
 
 
 class BrokenError(AssertionError):
-    """An invariant that does not hold, with the conversation up to there."""
+    """A broken invariant, with the conversation so far."""
 
 
 class AgentConversation:
-    """One conversation between an agent, the machine, and a frontend."""
+    """A conversation of an agent, the state machine, and a frontend."""
 
     def __init__(self, agent: Agent, chance: random.Random) -> None:
         self.agent, self._chance = agent, chance
@@ -88,7 +88,7 @@ class AgentConversation:
         self._send_to_agent(self.child_input.encode_prompt(UserMessage("hi")))
 
     def run(self) -> None:
-        """Draw what happens next until the conversation is over."""
+        """Draw the next step until the conversation is over."""
         for _ in range(self._chance.randrange(1, MESSAGES)):
             move = self._chance.random()
             if move < 0.75:
@@ -116,8 +116,8 @@ class AgentConversation:
     # -- the agent ---------------------------------------------------------------------------------
 
     def _receive_lines(self, data: bytes) -> None:
-        """A line of the agent's. Behind the end of the turn nobody reads it until the next message
-        comes.
+        """Read a line of the agent. After the end of a turn nothing is read until the next
+        message.
         """
         self.messages += 1
         self._add_note(f"agent: {data.decode(errors='replace').rstrip()}")
@@ -128,7 +128,7 @@ class AgentConversation:
         self.lines += output
         self._carry_out(commands)
         self._check_sizes()
-        if self._is_turn_over:  # as the driver does it
+        if self._is_turn_over:  # as the driver does
             for permission in self._open_requests:
                 self._send_to_agent(
                     self.child_input.encode_permission_response(
@@ -173,7 +173,7 @@ class AgentConversation:
                     self._is_turn_over = True
 
     def _send_to_agent(self, data: bytes) -> None:
-        """Lines for the agent: each has to be one of JSON-RPC, and a yes has to be the frontend's."""
+        """Check lines for the agent: each is JSON-RPC, and only the frontend can allow a call."""
         for raw in data.splitlines(keepends=True):
             self._add_note(f"us: {raw.decode().rstrip()}")
             line: Line = orjson.loads(raw)
@@ -226,7 +226,7 @@ class AgentConversation:
         self._send_to_agent(answer)
 
     def _send_next_message(self) -> None:
-        """The next message, once the agent has ended the turn of the last."""
+        """Send the next message after the agent has ended the last turn."""
         if not self._is_turn_over or not self.child_input.can_accept_prompts:
             return
         self._end_turn(*self.child_stream.finish())
@@ -260,7 +260,9 @@ class AgentConversation:
 
 
 def find_failures(machine: str, messages: int, seed: int) -> Iterator[tuple[int, str]]:
-    """Conversations of so many messages; the seed and the story of each that broke an invariant."""
+    """Run conversations of `messages` messages. Yield the seed and the log of each that broke an
+    invariant.
+    """
     while messages > 0:
         chance = random.Random(f"{machine} {seed}")
         talk = None
@@ -275,7 +277,7 @@ def find_failures(machine: str, messages: int, seed: int) -> Iterator[tuple[int,
 
 
 def main() -> int:
-    """Every machine for its share of the messages."""
+    """Run every machine for its share of the messages."""
     count, first = int(sys.argv[1]), int((sys.argv[2:] or ["0"])[0])
     failure_count = 0
     for machine in AGENTS:

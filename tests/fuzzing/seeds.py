@@ -1,5 +1,5 @@
-"""What the fuzzers begin with: every fixture, lines that no program should print, and what a
-frontend says.
+"""The first inputs of the fuzzers: every fixture, lines that no program should print, and frontend
+lines.
 """
 
 import json
@@ -11,7 +11,7 @@ from fuzzing.edits import Pool
 from fuzzing.inputs import FuzzRun, build_knobs
 from fuzzing.targets import EXITS
 
-LONGEST_LINE = 20_000  # of a fixture, as a seed: a longer one costs more than it teaches
+LONGEST_LINE = 20_000  # of a fixture as a seed: longer lines cost time and find little
 
 DEEP = 3000
 TORTURE: list[bytes] = [
@@ -96,7 +96,7 @@ driver = "one-way"
 
 @cache
 def build_pool() -> Pool:
-    """The lines that are mixed into inputs."""
+    """Return the lines that are inserted into inputs."""
     lines: dict[str, list[bytes]] = {}
     for case in list_fixture_cases():
         lines.setdefault(case.vendor, []).extend(_list_lines(case))
@@ -108,8 +108,8 @@ def build_pool() -> Pool:
 
 @cache
 def list_seeds() -> tuple[FuzzRun, ...]:
-    """One run for each fixture, as its case.toml says; then the torture list for every vendor; then
-    the rest.
+    """Return one run per fixture with the settings of its case.toml, the torture list for every
+    vendor, and the rest.
     """
     cases = [case for case in list_fixture_cases() if case.data]
     runs = [_build_run(case) for case in cases]
@@ -126,7 +126,7 @@ def list_seeds() -> tuple[FuzzRun, ...]:
 
 @cache
 def group_seeds_by_target() -> dict[str, list[FuzzRun]]:
-    """The seeds of each target."""
+    """Return the seeds of each target."""
     groups: dict[str, list[FuzzRun]] = {}
     for run in list_seeds():
         groups.setdefault(run.target, []).append(run)

@@ -1,8 +1,8 @@
-"""Lines for a shell, and a real shell that judges them: what did a line touch that a rule denies?
+"""Shell lines, and a real shell that runs them to find out what they touch in spite of a deny rule.
 
-A line is made of harmless words only, all of them relative, so that it can be run in a folder of
-its own with six programs on its PATH. Only lines that the policy lets through are run: one that
-then makes the file `m`, changes the folder `secret` or shows what stands in it has passed a deny
+A line contains only harmless programs and relative paths, so that it can be run in a folder of its
+own with six programs on its PATH. Only lines that the policy allows are run. A line that creates
+the file `m`, changes the folder `secret` or prints the contents of that folder has bypassed a deny
 rule.
 
     python -m fuzzing.shell_lines LINES [SEED]
@@ -55,7 +55,7 @@ DEPTH = 3
 
 
 class ShellLineGenerator:
-    """Lines that try to do what is denied, each made from a seed."""
+    """Lines that try to do what is denied, created from a seed."""
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
@@ -134,7 +134,7 @@ class ShellLineGenerator:
 
 
 class Shell:
-    """A folder with the files that the rules protect, and a real bash that runs lines in it."""
+    """A folder with the files that the rules protect, and a real bash that runs lines there."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -147,7 +147,7 @@ class Shell:
             (binaries / name).symlink_to(executable)
         self._bash = shutil.which("bash") or ""
         self.environment = {"PATH": str(binaries), "HOME": str(root / "home"), "LANG": "C.UTF-8"}
-        self.environment["FUNCNEST"] = "8"  # a function that calls itself ends
+        self.environment["FUNCNEST"] = "8"  # stops a function that calls itself
         workspace = Workspace(str(self._work), self.environment["HOME"], (), os.path.realpath)
         self.judges = {
             what: PolicyEvaluator(Policy(workspace=workspace, deny=parse_permission_rules([rule])))
@@ -165,7 +165,7 @@ class Shell:
         (self._work / "sub/up").symlink_to("..")
 
     def _run_line(self, line: str) -> str:
-        """What a line says on stdout and stderr. Its whole group ends with it."""
+        """Return what a line writes to stdout and stderr, and end its process group."""
         process = subprocess.Popen(
             [self._bash, "-c", line],
             cwd=self._work,
@@ -185,7 +185,7 @@ class Shell:
             process.communicate()
 
     def find_violation(self, line: str) -> str:
-        """What a line did that a rule denies though that rule alone let it through; "" for nothing."""
+        """Return which denied action a line performed although its rule allowed the line, or ""."""
         let = {
             what
             for what, evaluator in self.judges.items()
@@ -212,7 +212,7 @@ class Shell:
 
 
 def find_violations(count: int, seed: int) -> Iterator[tuple[str, str]]:
-    """The lines of `count` that passed a rule, each with what it did."""
+    """Yield each of `count` lines that bypassed a rule, with its effect."""
     lines = ShellLineGenerator(seed)
     with tempfile.TemporaryDirectory() as folder:
         shell = Shell(Path(folder).resolve())

@@ -1,8 +1,8 @@
-"""What an input is run through, and what must hold whatever is in it.
+"""The targets of an input, and the invariants of every input.
 
-A run of a vendor: its lines through the decoder, the vendor's translator, the Turn and a dialect's
-pen, with the invariants of `support` asserted on every stream, fed whole and in pieces. Beside them
-stands what others write.
+A vendor's run goes through the decoder, the vendor's translator, the Turn and a dialect's encoder.
+The invariants of `support` are asserted on every stream, fed at once and in chunks. The other
+targets take what other programs write.
 """
 
 import itertools
@@ -26,7 +26,7 @@ from shim.core.claude.permissions import PermissionRequest
 from shim.core.turn.context import JsonSchemaAnswer
 from shim.core.turn.outcome import ChildExit
 
-# -- the choices that knobs make -------------------------------------------------------------------
+# -- the choices of the settings -------------------------------------------------------------------
 
 EXITS = (
     ChildExit(code=0),
@@ -65,19 +65,20 @@ _TERMS: Sequence[dict[str, Any]] = (
     {"requested_id": "11111111-2222-4333-8444-555555555555", "model": "asked-for"},
 )
 
-# -- the work an input may cost --------------------------------------------------------------------
+# -- the allowed work per input --------------------------------------------------------------------
 
-IN_PIECES = 5  # one run in so many is fed in pieces as well
-# Generous: they are to find what grows faster than its input, on a busy machine and under
+IN_PIECES = 5  # one run of this many is also fed in chunks
+# Generous: the limits find what grows faster than its input, on a busy machine and with
 # instrumentation.
 SECONDS, SECONDS_A_LINE, SECONDS_A_BYTE = 2.0, 4e-3, 6e-6
-# that one event can become: the ends of what is open, a reply's, a block's and a call's lines
+# The most lines that one event can become: the ends of open blocks, and the lines of a message, a
+# block and a call.
 LINES_A_VALUE = 12
 BYTES, BYTES_A_LINE, TIMES_LONGER = 300_000, 4_000, 80
 
 
 def _select_options(run: FuzzRun, read: Adapter) -> dict[str, Any]:
-    """What is agreed on; a real claude counts and answers by itself."""
+    """Return the options of the turn. A real claude counts usage and answers by itself."""
     options = _TERMS[run.resolve_knob("terms", len(_TERMS))]
     return (
         {} if read.passthrough and not options.keys() <= {"evaluator", "requested_id"} else options
@@ -85,7 +86,7 @@ def _select_options(run: FuzzRun, read: Adapter) -> dict[str, Any]:
 
 
 def open_child(run: FuzzRun, previous: ChildStream | None = None) -> ChildStream:
-    """The translation that a run asks for."""
+    """Create the translation of a run."""
     read = select_adapter(run)
     config = build_turn_config(
         read.name,
@@ -107,9 +108,7 @@ def open_child(run: FuzzRun, previous: ChildStream | None = None) -> ChildStream
 
 
 def run_child(run: FuzzRun) -> int:
-    """Assert the invariants on what is said for a vendor's lines; gives back how many lines were
-    fed.
-    """
+    """Assert the invariants on the output for a vendor's lines. Return how many lines were fed."""
     body = run.encode_body()
     count = body.count(b"\n") + 1
     started_at = time.monotonic()
@@ -129,7 +128,7 @@ def run_child(run: FuzzRun) -> int:
 
 
 def _feed_child(run: FuzzRun, body: bytes, pieces: Random | None) -> tuple[bytes, list[object]]:
-    """What is said for a body, and the accounts; whole, or in pieces of chance sizes."""
+    """Return the output for a body and the diagnostics, fed at once or in random chunks."""
     plan = run.resolve_knob("turns", 8)
     parts = _split_parts(body, 3 if plan >= 4 else 1)
     translation = open_child(run)
@@ -185,13 +184,13 @@ def _check_stream(run: FuzzRun, output: bytes) -> None:
     limit = LIMITS[run.resolve_knob("limit", len(LIMITS))]
     partial = bool(run.resolve_knob("partial", 2))
     if select_adapter(run).passthrough:
-        check_frames(output)  # a real claude's lines stay its own, broken ones too
+        check_frames(output)  # a real claude's lines pass through, broken ones too
     else:
         DIALECTS[select_dialect(run)].check(output, partial, limit)
 
 
 def _check_questions(requests: Sequence[PermissionRequest]) -> None:
-    """A call is asked about once; whoever may not be asked is refused with a word."""
+    """Check that a call is asked about once, and that a refused question has a reason."""
     open_questions = [request for request in requests if not request.refusal]
     for name in ("request_id", "call_id"):
         ids = [getattr(request, name) for request in open_questions]
@@ -199,7 +198,7 @@ def _check_questions(requests: Sequence[PermissionRequest]) -> None:
 
 
 def _check_work(body: bytes, count: int, output: bytes) -> None:
-    """Output is in proportion to input: in lines, and in bytes."""
+    """Check that the output is in proportion to the input, in lines and in bytes."""
     lines = output.count(b"\n")
     allowed = 100 + LINES_A_VALUE * (count + body.count(b"{"))
     assert lines <= allowed + len(body) // 1000, (
@@ -210,9 +209,7 @@ def _check_work(body: bytes, count: int, output: bytes) -> None:
 
 
 def _check_time(run: FuzzRun, body: bytes, count: int) -> None:
-    """A run that took long is run again under the clock of this process: the machine may have been
-    busy.
-    """
+    """Run a slow run again with CPU time: the machine may have been busy."""
     started_at = time.process_time()
     _feed_child(run, body, None)
     took = time.process_time() - started_at
@@ -223,7 +220,7 @@ def _check_time(run: FuzzRun, body: bytes, count: int) -> None:
 
 
 def _split_parts(body: bytes, most: int) -> list[bytes]:
-    """A body in up to so many parts of whole lines."""
+    """Split a body into at most `most` parts of full lines."""
     parts, start = [], 0
     for number in range(1, most):
         end = body.find(b"\n", len(body) * number // most)
@@ -234,7 +231,7 @@ def _split_parts(body: bytes, most: int) -> list[bytes]:
 
 
 def _split_chunks(body: bytes, chance: Random) -> Iterator[bytes]:
-    """A body in pieces, single bytes of it too where it is short."""
+    """Split a body into chunks. A short body has single bytes too."""
     start = 0
     sizes = (1, 2, 3, 7, 64) if len(body) < 4000 else (1, 9, 300, 4096, 65_536)
     while start < len(body):

@@ -1,5 +1,5 @@
-"""The agents whose protocols are their own: pi over its RPC, codex over its app-server. And the
-table of all.
+"""The agents with protocols of their own: pi's RPC and codex's app-server. Also the table of all
+agents.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ GATE = "claude-shim"
 
 
 class PiAgent(Player):
-    """pi over its RPC, with our extension in it."""
+    """pi's RPC with the shim's extension."""
 
     vendor_name = "pi"
 
@@ -24,7 +24,7 @@ class PiAgent(Player):
             "select",
             "confirm",
         )
-        # pi's are texts
+        # pi's ids are strings.
         self._unsure = self._unsure or (asks and not isinstance(message.get("id"), str))
         return asks and "id" in message
 
@@ -58,7 +58,7 @@ class PiAgent(Player):
     def _find_allowed_call(self, request: Line, answer: Line) -> object:
         raw_value = answer.get("value")
         if request.get("title") != GATE or request.get("method") != "input":
-            return None  # a dialog of another extension: the person's own words
+            return None  # a dialog of another extension: the text is the person's
         value = json.loads(raw_value) if isinstance(raw_value, str) else {}
         if value.get("allow") is not True or "input" in value:
             return None
@@ -113,7 +113,7 @@ class PiAgent(Player):
 
 
 class CodexAgent(Player):
-    """codex over its app-server."""
+    """codex's app-server."""
 
     vendor_name = "codex"
 
