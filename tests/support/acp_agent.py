@@ -1,4 +1,4 @@
-"""An agent of the Agent Client Protocol that is played by hand, and what it is told."""
+"""A scripted agent of the Agent Client Protocol, and the requests that it receives."""
 
 import json
 
@@ -59,7 +59,7 @@ def start_acp_session(*, flags=(), resume=None, mode="default", servers=None, **
 
 
 class AcpConversation:
-    """An agent of the protocol and what it is told; `lines` is what the frontend has."""
+    """A conversation with a scripted agent. `lines` are the lines that the frontend received."""
 
     def __init__(
         self, vendor="opencode", resume=None, model=None, flags=(), policy=None, made=None

@@ -1,5 +1,5 @@
-"""A program that is played by hand, and that asks: its words in, the frontend's lines and its
-questions out.
+"""A scripted program that asks for permission: its output is fed in, and the frontend's lines and
+permission prompts are collected.
 """
 
 import json
@@ -12,8 +12,10 @@ from shim.core.turn.outcome import ChildExit
 
 
 class Played:
-    """`lines` is what the frontend has; `pending_permissions` what it was asked, for a class
-    that has `add_output`.
+    """A conversation with a scripted program.
+
+    `lines` are the lines that the frontend received, `pending_permissions` its permission prompts.
+    A subclass implements `add_output`.
     """
 
     def __init__(self, vendor, **config_fields):

@@ -1,5 +1,5 @@
-"""ATIF-v1.8 as JSON Schema, written from Harbor's documentation of the format, and the rules that
-no schema says.
+"""ATIF-v1.8 as JSON Schema, written from Harbor's documentation of the format, and the rules that a
+schema cannot express.
 """
 
 from typing import Any
@@ -12,7 +12,7 @@ COUNT: Any = {"type": "integer", "minimum": 0}
 
 
 def build_object_schema(required: tuple[str, ...] = (), **fields: Any) -> dict[str, Any]:
-    """An object with these fields and no others."""
+    """Build the schema of an object with exactly these fields."""
     return {
         "type": "object",
         "required": list(required),
@@ -92,7 +92,7 @@ AGENT_ONLY = ("model_name", "reasoning_content", "tool_calls", "metrics")
 
 
 def check_trajectory(trajectory: dict[str, Any]) -> None:
-    """Assert all that the format asks of a trajectory."""
+    """Assert that a trajectory follows all rules of the format."""
     VALIDATOR.validate(trajectory)
     _check_rules(trajectory)
 

@@ -1,6 +1,4 @@
-"""What the tests of the shell share: a box with a home of its own, stand-ins for vendors, and the
-drop-in in it.
-"""
+"""Helpers for tests of processes: a box with its own home, stand-ins for vendors, and the drop-in."""
 
 import atexit
 import fcntl
@@ -25,24 +23,24 @@ import sweeps
 from fork_worker import Forked, WorkerRun, can_run_in_worker, is_forkable
 from support import ROOT, Line, parse_lines
 
-# -P keeps the working directory off sys.path, as -I does, and leaves PYTHONPATH to whoever breaks a
-# copy of the code.
+# Like -I, -P keeps the working directory out of sys.path. It keeps PYTHONPATH, which tests of seeded
+# faults need.
 SHIM = [sys.executable, "-P", "-m", "shim"]
 OURS = tuple(SHIM)
-PATIENCE = 30.0  # no test takes so long unless something hangs, however busy the machine is
+PATIENCE = 30.0  # seconds; even on a busy machine no test takes so long unless something hangs
 
 STREAM = ("--output-format", "stream-json", "--verbose")
 ASK = ("-p", "hi", *STREAM)
 
-# A session of the demo vendor, the smallest vocabulary there is.
+# Events of the demo vendor, which has the smallest vocabulary.
 START = {"type": "start", "session": "", "cwd": "/repo", "model": "m1", "tools": ["Read", "Bash"]}
 END = {"type": "end"}
 
 
 @cache
 def build_stand_in_command(name: str) -> list[str]:
-    """The command that runs a program of this folder, compiled once: it is started some hundred
-    times.
+    """Return the command that runs a program of this folder. It is compiled once, because it is
+    started several hundred times.
     """
     folder = tempfile.TemporaryDirectory(prefix="shim-tests-")
     atexit.register(folder.cleanup)
@@ -59,11 +57,11 @@ def start_shim(
     reuse: bool = False,
     **options: Any,
 ) -> "subprocess.Popen[bytes]":
-    """`shim WORDS` as a process: a fork (`fork_worker`), or a real start where the interpreter is given
-    something too.
+    """Start `shim ARGS`: as a fork (`fork_worker`), or as a new interpreter if the options or the
+    environment require it.
 
-    `closed` are descriptors that it does not have; it has all others from `options`, which are
-    Popen's. With `reuse` it may run in a worker, a process that has run other commands before.
+    `closed` are descriptors that are closed in the process. The other `options` are those of Popen.
+    With `reuse`, it may run in a worker, a process that has run other commands before.
     """
     env = os.environ if env is None else env
     python = {name: value for name, value in env.items() if name.startswith("PYTHON")}
@@ -92,7 +90,7 @@ def run_shim(
     reuse: bool = True,
     **options: Any,
 ) -> "Done":
-    """Run `shim WORDS` to its end, with options of `start_shim`. Without `reuse` it has its own
+    """Run `shim ARGS` to its end, with the options of `start_shim`. Without `reuse` it has its own
     process.
     """
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
@@ -105,19 +103,19 @@ def run_shim(
 
 
 def build_text_event(text: str) -> Line:
-    """A piece of the reply."""
+    """Build an event with a fragment of the reply."""
     return {"type": "text", "text": text}
 
 
 def format_ndjson(*events: Line) -> str:
-    """Events as a child prints them."""
+    """Format events as a child prints them."""
     return "".join(json.dumps(event) + "\n" for event in events)
 
 
 CONVERSE = ("--output-format", "stream-json", "--verbose", "--input-format", "stream-json")
 
-# What the stand-ins print for `--version`: the line of each vendor's tested version, so that its
-# promises hold.
+# The stand-ins print these lines for `--version`: a tested version of each vendor, so that the promises
+# of its profile hold.
 VERSION_LINES = (
     *(
         "2.1.327 (Claude Code)",
@@ -144,8 +142,8 @@ ANSWER = format_ndjson(START, build_text_event("Hello."), END)
 
 
 class Lifeline:
-    """A FIFO held open by a child and its children: their words come through it, its end is their
-    end.
+    """A FIFO that a child and its descendants hold open. They write names to it, and it ends when
+    the last of them has exited.
     """
 
     def __init__(self, path: Path) -> None:
@@ -156,7 +154,7 @@ class Lifeline:
         self.pids: dict[str, int] = {}
 
     def close(self) -> None:
-        """Let go of it; whoever is left is ended."""
+        """Close the FIFO, and kill the processes that still hold it."""
         if not self._wait_for_close(0):
             for pid in self.pids.values():
                 try:
@@ -166,18 +164,18 @@ class Lifeline:
         os.close(self._descriptor)
 
     def wait_for(self, name: str) -> int:
-        """The pid of the process that says `name`."""
+        """Wait until a process writes `name`. Return its process id."""
         while name not in self.pids:
             assert self._read_more(PATIENCE), f"nobody said {name}"
         return self.pids[name]
 
     def wait_until_closed(self) -> bool:
-        """Whether all who held it end, without being given up on."""
+        """Return whether all processes that hold the FIFO exit in time."""
         return self._wait_for_close(PATIENCE)
 
     def wait_until_closed_or_unused(self) -> bool:
-        """The same for a child that may have been ended before it said a word."""
-        with open(self.path, "wb", buffering=0):  # so that there is an end to come
+        """Do the same for a child that may have been stopped before it wrote anything."""
+        with open(self.path, "wb", buffering=0):  # so that the FIFO has an end
             pass
         return self.wait_until_closed()
 
@@ -207,7 +205,7 @@ def _kill_group(process: "subprocess.Popen[bytes]") -> None:
 
 @dataclass(frozen=True)
 class Done:
-    """A program that ended."""
+    """The result of a program that has exited."""
 
     status: int
     stdout: bytes
@@ -238,7 +236,7 @@ class Done:
 
 
 class Gate:
-    """A FIFO that a fake child waits at; opening it never blocks, whether or not somebody is there."""
+    """A FIFO at which a fake child waits. `open` never blocks."""
 
     def __init__(self, path: Path) -> None:
         os.mkfifo(path)
@@ -246,23 +244,24 @@ class Gate:
         self._descriptor = os.open(path, os.O_RDWR | os.O_NONBLOCK)
 
     def open(self) -> None:
-        """Let the fake child go on."""
+        """Let the fake child continue."""
         os.write(self._descriptor, b".")
 
     def close(self) -> None:
-        """Take it away."""
         os.close(self._descriptor)
 
 
 class Running:
-    """The drop-in while it runs; its group ends with the test."""
+    """A running drop-in. Its process group is killed at the end of the test."""
 
     def __init__(self, process: "subprocess.Popen[bytes]") -> None:
         self.process = process
         self._read = b""
 
     def read_until(self, expected: bytes, at_once: int = 65536) -> bytes:
-        """Its stdout up to the chunk that has `expected`; `at_once` are the most bytes of a chunk."""
+        """Return stdout up to the chunk that contains `expected`. A chunk has at most `at_once`
+        bytes.
+        """
         assert self.process.stdout is not None
         descriptor = self.process.stdout.fileno()
         while expected not in self._read:
@@ -275,7 +274,7 @@ class Running:
         return self._read
 
     def read_line_containing(self, expected: bytes) -> Line:
-        """The one line of its stdout that has `expected`, once it is whole."""
+        """Return the only line of stdout that contains `expected`, once it is complete."""
         output = self.read_until(expected)
         while not output.endswith(b"\n"):
             output = self.read_until(b"\n" + output.rpartition(b"\n")[2])
@@ -284,12 +283,12 @@ class Running:
         return event
 
     def read_on(self) -> bytes:
-        """The next lines of its stdout, which are then forgotten."""
+        """Return the next lines of stdout, and remove them from the collected output."""
         output, self._read = self.read_until(b"\n"), b""
         return output
 
     def send_lines(self, *events: Line | str) -> None:
-        """Lines on its stdin."""
+        """Write lines to stdin."""
         assert self.process.stdin is not None
         for event in events:
             line = event if isinstance(event, str) else json.dumps(event)
@@ -297,7 +296,7 @@ class Running:
         self.process.stdin.flush()
 
     def wait_until_read(self) -> None:
-        """Until it has read all that was said to it."""
+        """Wait until the drop-in has read everything that was written to its stdin."""
         assert self.process.stdin is not None
         waiting = bytearray(4)
         for _ in range(int(PATIENCE / 0.01)):
@@ -308,29 +307,29 @@ class Running:
         raise AssertionError("it does not read its stdin")
 
     def end_input(self) -> Done:
-        """Close its stdin and read it to its end."""
+        """Close stdin, and read the output to its end."""
         assert self.process.stdin is not None
         self.process.stdin.close()
         self.process.stdin = None
         return self.wait_for_end()
 
     def send_signal(self, number: int) -> None:
-        """Send it a signal, to it alone."""
+        """Send a signal to the drop-in alone."""
         self.process.send_signal(number)
 
     def wait_for_status(self) -> int:
-        """Its exit status, while nobody reads its stdout."""
+        """Return the exit status without reading stdout."""
         return self.process.wait(timeout=PATIENCE)
 
     def wait_for_end(self) -> Done:
-        """Read it to its end."""
+        """Read the output to its end, and return the result."""
         stdout, stderr = self.process.communicate(timeout=PATIENCE)
         return Done(self.process.returncode, self._read + (stdout or b""), (stderr or b"").decode())
 
 
 class Box:
-    """A home, a state folder, a working directory and a folder of programs, all in one temporary
-    directory.
+    """A temporary directory with a home, a state folder, a working directory and a folder of
+    programs.
     """
 
     def __init__(self, path: Path) -> None:
@@ -345,12 +344,12 @@ class Box:
         self._count = 0
 
     def close(self) -> None:
-        """End what is left."""
+        """Close all lifelines and gates."""
         for opened in (*self._lifelines, *self._gates):
             opened.close()
 
     def build_environment(self, **extra: str | None) -> dict[str, str]:
-        """An environment that leads nowhere outside of the box; None takes a name out."""
+        """Return an environment whose paths are inside the box. A value of None removes a variable."""
         base = {
             "HOME": str(self.home),
             "XDG_CONFIG_HOME": str(self.home / ".config"),
@@ -368,7 +367,7 @@ class Box:
         self.config.write_text(toml, encoding="utf-8")
 
     def write_program(self, name: str, script: str, *, folder: Path | None = None) -> str:
-        """An executable shell script on the box's PATH; its path."""
+        """Write an executable shell script into the box's PATH. Return its path."""
         path = (folder or self.bin) / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("#!/bin/sh\n" + script, encoding="utf-8")
@@ -376,13 +375,15 @@ class Box:
         return str(path)
 
     def create_fixture_printer(self, name: str, case: str) -> str:
-        """A program that prints a fixture's bytes, whatever it is asked; its path."""
+        """Create a program that prints the bytes of a fixture for any input. Return its path."""
         return self.write_program(
             name, f"{TELL_VERSION}exec cat {ROOT / 'fixtures' / case / 'vendor.ndjson'}\n"
         )
 
     def create_fake(self, *steps: Sequence[Any], name: str | None = None) -> str:
-        """A program that does `steps` (fake_child.py), under a name on PATH or its own; its path."""
+        """Create a program that runs `steps` (see fake_child.py), with a given name or its own.
+        Return its path.
+        """
         self._count += 1
         plan = self.path / f"plan{self._count}"
         plan.write_text(
@@ -394,8 +395,8 @@ class Box:
         return self.write_program(name or f"fake{self._count}", script)
 
     def create_fake_sequence(self, *plans: Sequence[Sequence[Any]], name: str | None = None) -> str:
-        """A program that does another plan each time it is started, the last one from then on; its
-        path.
+        """Create a program that runs the next plan at each start, finally always the last one.
+        Return its path.
         """
         self._count += 1
         counter = self.path / f"started{self._count}"
@@ -413,25 +414,23 @@ class Box:
         return self.write_program(name or f"fakes{self._count}", script)
 
     def create_demo_program(self, pace: float = 0.0) -> str:
-        """The program of the demo vendor, whose pauses, three seconds in all, are `pace` of what
-        they are; its path.
+        """Create the program of the demo vendor, and return its path. Its pauses, three seconds in
+        total, are multiplied by `pace`.
         """
         play = "from shim.commands.turn import demo_child as it"
         code = f"{play}; it.TOKEN_PAUSE_S *= {pace}; it.REPLY_PAUSE_S *= {pace}; it.main()"
         return self.write_program("demo-child", f'exec {sys.executable} -P -c "{code}" "$@"\n')
 
     def create_gate(self) -> Gate:
-        """A new gate."""
         self._gates.append(Gate(self.path / f"gate{len(self._gates)}"))
         return self._gates[-1]
 
     def create_lifeline(self) -> Lifeline:
-        """A new FIFO."""
         self._lifelines.append(Lifeline(self.path / f"lifeline{len(self._lifelines)}"))
         return self._lifelines[-1]
 
     def read_record(self) -> dict[str, Any]:
-        """What a fake child recorded under `recording`."""
+        """Return what a fake child has recorded in the file `recording`."""
         record: dict[str, Any] = json.loads(self.recording.read_text(encoding="utf-8"))
         return record
 
@@ -442,12 +441,12 @@ class Box:
     def run_shim(
         self, *args: str, environment: Mapping[str, str] | None = None, stdin: bytes = b""
     ) -> Done:
-        """`shim ARGUMENTS`, to its end."""
+        """Run `shim ARGS` to its end."""
         environment = self.build_environment() if environment is None else environment
         return run_shim(args, stdin=stdin, env=environment, cwd=self.cwd)
 
     def run_claude(self, *args: str, stdin: bytes = b"", **environment: str | None) -> Done:
-        """`shim claude ARGUMENTS`, to its end."""
+        """Run `shim claude ARGS` to its end."""
         return self.run_shim(
             "claude", *args, environment=self.build_environment(**environment), stdin=stdin
         )
@@ -460,7 +459,7 @@ class Box:
         stdout: int | None = None,
         **environment: str | None,
     ) -> AbstractContextManager[Any]:
-        """Start a conversation with a vendor's program. Without `stdout` all output of the drop-in
+        """Start a conversation with a vendor's program. Without `stdout`, all output of the drop-in
         can be read.
         """
         environment = {"SHIM_VENDOR": vendor, "SHIM_BIN": child} | environment
@@ -471,8 +470,8 @@ class Box:
 
     @contextmanager
     def start_claude(self, *args: str, **options: Any) -> Iterator[Running]:
-        """`shim claude ARGUMENTS` while it runs; options of Popen, `build_environment`, and another
-        `door` than claude.
+        """Run `shim claude ARGS` as a context. The options are those of Popen and
+        `build_environment`; `door` is another entry point than `claude`.
 
         With `reuse=False` it has its own process.
         """

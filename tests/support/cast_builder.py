@@ -1,4 +1,4 @@
-"""Casts for tests, made of what happened: with the recorder's own format, without a recorder."""
+"""Builds recordings for tests from events, in the recorder's own format but without a recorder."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -26,7 +26,9 @@ Moment = tuple[float, str, Any]
 
 
 def build_recording(moments: Iterable[Moment], *, end: bool = True, **header: Any) -> bytes:
-    """A cast: `(at, letter, bytes or fact)` for each moment, `at` in seconds since the beginning."""
+    """Build a recording from `(at, letter, bytes or fields)` for each record. `at` is seconds since
+    the start.
+    """
     encoder = RecordingEncoder()
     lines, at = [encoder.encode_header({**HEADER, **header})], 0.0
     for at, letter, data in moments:
@@ -39,8 +41,8 @@ def build_recording(moments: Iterable[Moment], *, end: bool = True, **header: An
 
 
 def list_record_events(case: Case, step: float = 0.1) -> list[Moment]:
-    """What a one-message run of a fixture's child would have been: its lines, `step` seconds apart,
-    and ours behind.
+    """Return the records of a run with one message and the child of a fixture: the child's lines,
+    `step` seconds apart, each followed by the shim's lines.
     """
     output, _ = translate_case(case)
     moments: list[Moment] = [
@@ -64,12 +66,12 @@ def list_record_events(case: Case, step: float = 0.1) -> list[Moment]:
 
 
 def build_case_recording(case: Case, **header: Any) -> bytes:
-    """A fixture as a cast."""
+    """Build a recording of a fixture."""
     return build_recording(list_record_events(case), **{"vendor": case.vendor, **header})
 
 
 def read_cast(data: bytes) -> tuple[RecordingReader, list[RecordingRecord]]:
-    """The tolerant reader over a whole cast."""
+    """Read a complete recording with the tolerant reader."""
     reader = RecordingReader()
     records = reader.feed(data)
     reader.close()
@@ -77,11 +79,11 @@ def read_cast(data: bytes) -> tuple[RecordingReader, list[RecordingRecord]]:
 
 
 def stream_of(records: Iterable[RecordingRecord], letter: str) -> bytes:
-    """The bytes of one stream."""
+    """Return the bytes of one stream."""
     return b"".join(record.data for record in records if record.code == letter)
 
 
 def split_lines(data: bytes) -> list[bytes]:
-    """Lines with their LF, which is all that ends one."""
+    """Split bytes into lines with their LF. No other character ends a line."""
     *lines, last_line = data.split(b"\n")
     return [line + b"\n" for line in lines] + ([last_line] if last_line else [])

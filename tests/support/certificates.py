@@ -1,4 +1,4 @@
-"""Certificates for tests of TLS."""
+"""Creates certificates for tests of TLS."""
 
 import shutil
 import subprocess
@@ -8,7 +8,7 @@ import pytest
 
 
 def create_certificate(name: str, folder: Path) -> tuple[str, str]:
-    """The files of a certificate for a name, which vouches for itself, and of its key."""
+    """Create a self-signed certificate for a name. Return the paths of the certificate and its key."""
     if shutil.which("openssl") is None:
         pytest.skip("there is no openssl to make a certificate with")
     cert, key = str(folder / "cert.pem"), str(folder / "key.pem")

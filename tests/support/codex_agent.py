@@ -1,4 +1,4 @@
-"""A codex app-server that is played by hand, and what it is told."""
+"""A scripted codex app-server, and the requests that it receives."""
 
 import json
 
@@ -70,7 +70,7 @@ def build_turn_completed(status="completed", turn=TURN, **fields):
 
 
 class CodexConversation(Played):
-    """An app-server and what it is told; `lines` is what the frontend has."""
+    """A conversation with a scripted app-server. `lines` are the lines that the frontend received."""
 
     def __init__(self, *args, resume=None, servers=None):
         super().__init__(get_adapter("codex").build_two_way())
@@ -96,7 +96,7 @@ class CodexConversation(Played):
         return self
 
     def start_turn(self):
-        """A thread is open, and a turn runs in it."""
+        """Open a thread and start a turn in it."""
         return self.send_prompt().feed_messages(GREETED, CONFIG, LISTED, OPENED, BEGUN)
 
     def add_output(self, output, commands):

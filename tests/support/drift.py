@@ -1,8 +1,8 @@
-"""Drift: kinds of events and fields that a vendor prints today and that are new to us.
+"""Detects drift: kinds of events and fields that a vendor prints now and that are new to the shim.
 
 A field is known in three cases: the fixtures have it in events of the same kind (RECORDED_FILE,
-which `make accept` writes), the rules of the vendor's profile name it, or the list of what its
-handlers read does (HANDLED_FILE). The fields inside a new field are not reported.
+which `make accept` writes), the rules of the vendor's profile name it, or the list of the names
+that its handlers read contains it (HANDLED_FILE). Fields inside a new field are not reported.
 
 Events that are not translated are counted elsewhere, in the diagnostics of a turn.
 """
@@ -18,24 +18,23 @@ from support import ROOT
 from shim.core.adapter.translator import Translator
 from shim.profiles.profile import ProfileTranslator
 
-# what the fixtures have, made from them
+# The fields in the fixtures, generated from them.
 RECORDED_FILE = ROOT / "tests" / "golden" / "recorded.json"
-# the words that handlers in Python read, written by hand
+# The names that handlers in Python read, written by hand.
 HANDLED_FILE = ROOT / "tests" / "support" / "handled.json"
-# of fields inside each other; below that, they are a tool's or a provider's rather than the
-# stream's
+# Deeper fields belong to a tool or a provider rather than to the stream.
 MAX_FIELD_DEPTH = 3
-MAX_LIST_ITEMS = 50  # of a list that are looked at; a line may hold a whole conversation
-MAX_FIELDS = 1000  # of one event; the richest recorded one has 90
+MAX_LIST_ITEMS = 50  # per list; a line may contain a complete conversation
+MAX_FIELDS = 1000  # per event; the largest recorded event has 90
 MAX_NAME_CHARS = 64
 _NAME_REGEX = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _KIND_REGEX = re.compile(r"[A-Za-z_][\w./:-]*\Z", re.A)
 _TOKEN_REGEX = re.compile(r"\w+", re.A)
-# an object without a type: where it is none of the vendor's events, its account says so
+# An object without a type. If it is not an event of the vendor, the diagnostics of the turn report it.
 UNTYPED_KIND = "untyped"
-# a key that is no name: an id, a path or a model, each of which is another one every time
+# Replaces a key that is not a name but an id, a path or a model, which differs every time.
 UNNAMED_KEY = "*"
-# Their fields are a tool's, a provider's or a user's own.
+# The fields below these keys belong to a tool, a provider or a user.
 OPAQUE_FIELDS = frozenset(
     (
         *(
@@ -64,8 +63,8 @@ OPAQUE_FIELDS = frozenset(
 
 
 class EventField(NamedTuple):
-    """A field of an event: its path (`item<agent_message>.text`), its last word, and the path that
-    it is inside of.
+    """A field of an event: its path (`item<agent_message>.text`), the last part of the path, and
+    the path of its parent.
     """
 
     path: str
@@ -74,9 +73,7 @@ class EventField(NamedTuple):
 
 
 def format_kind(event: Mapping[str, Any]) -> str:
-    """What an event is called: its type, with what tells its kinds apart; `untyped` for one
-    without.
-    """
+    """Return the name of an event's kind: its type, subtype and role, or `untyped`."""
     parts = [event.get(key) for key in ("type", "subtype", "role")]
     names = [
         part
@@ -87,8 +84,8 @@ def format_kind(event: Mapping[str, Any]) -> str:
 
 
 def list_fields(event: Mapping[str, Any]) -> list[EventField]:
-    """The fields of an event, those of objects and lists inside of it too. An object with a `type`
-    is named by it.
+    """Return the fields of an event, including those of nested objects and lists. The path of an
+    object with a `type` contains the type.
     """
     fields_by_path: dict[str, EventField] = {}
     for field in _walk_fields(event, "", 1):
@@ -132,7 +129,7 @@ RecordedFields = Mapping[str, Set[str]]  # kind of event → paths of its fields
 def list_new_names(
     event: Mapping[str, Any], recorded_fields: RecordedFields, handled_names: Set[str]
 ) -> list[str]:
-    """What is new in an event, as `kind` or `kind: path`."""
+    """Return the new names in an event, as `kind` or `kind: path`."""
     kind = format_kind(event)
     if kind not in recorded_fields:
         if kind == UNTYPED_KIND or handled_names >= set(kind.split("/")):
@@ -155,7 +152,7 @@ def list_new_names(
 
 
 def load_recorded_fields() -> dict[str, dict[str, frozenset[str]]]:
-    """Return vendor → kind of event → the fields of it in the recordings that it was tested with."""
+    """Return vendor → kind of event → its fields in the recordings that the vendor was tested with."""
     return {
         vendor: {kind: frozenset(paths.split()) for kind, paths in kinds.items()}
         for vendor, kinds in load_table(RECORDED_FILE).items()
@@ -163,8 +160,8 @@ def load_recorded_fields() -> dict[str, dict[str, frozenset[str]]]:
 
 
 def collect_handled_names(name: str, translator: type[Translator]) -> frozenset[str]:
-    """Every word that the rules of a profile name, or the handlers of a module: types of events and
-    fields.
+    """Return every name in the rules of a profile, or in the handlers of a module: types of events
+    and fields.
     """
     names = set(load_table(HANDLED_FILE).get(name, "").split())
     _collect_names(list_rules(translator), names)
@@ -194,6 +191,6 @@ def _collect_names(value: Any, names: set[str]) -> None:
 
 
 def load_table(path: Path) -> dict[str, Any]:
-    """Return one of the two tables, whose keys are vendors."""
+    """Load one of the two tables, whose keys are vendors."""
     table: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return table

@@ -1,5 +1,5 @@
-"""What the tests of exports share: casts in files, exports as bytes, and a session with a secret of
-each kind.
+"""Helpers for tests of exports: recordings in files, exports as bytes, and a session with a secret
+of each kind.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ SECRETS = [secrets[0] for kind, secrets in BARE.items() if "\n" not in secrets[0
 
 
 class Export(Protocol):
-    """An export's function."""
+    """The function of an export."""
 
     def __call__(self, path: str, write: Callable[[bytes], None], *, redact: bool) -> None: ...
 
@@ -23,7 +23,7 @@ class Export(Protocol):
 def export_recording(
     export: Export, folder: Path, cast: bytes, *, redact: bool = False, **options: Any
 ) -> bytes:
-    """What an export writes for a cast."""
+    """Return the export of a recording."""
     file = folder / "one.cast"
     file.write_bytes(cast)
     chunks: list[bytes] = []
@@ -32,7 +32,7 @@ def export_recording(
 
 
 def encode_events(*events: dict[str, Any]) -> bytes:
-    """Lines of a stream."""
+    """Encode events as the lines of a stream."""
     return b"".join(orjson.dumps(event) + b"\n" for event in events)
 
 
@@ -72,7 +72,7 @@ def build_tool_result_line(
 
 
 def build_user_line(content: str, parent: str | None = None) -> dict[str, Any]:
-    """A line that is said in the user's name."""
+    """Build a user line."""
     return {
         "type": "user",
         "message": {"role": "user", "content": [build_text_block(content)]},
@@ -100,15 +100,15 @@ def build_delta_line(fragment: str) -> dict[str, Any]:
 
 
 def build_session(*moments: tuple[float, dict[str, Any]], end: bool = True, **header: Any) -> bytes:
-    """A cast in which the frontend saw these events at these times."""
+    """Build a recording in which the frontend received these events at these times."""
     return build_recording(
         [(at, "O", encode_events(event)) for at, event in moments], end=end, **header
     )
 
 
 def build_session_with_secret(secret: str) -> bytes:
-    """A session with a secret wherever somebody may say one: prompt, texts, calls, results, errors,
-    questions.
+    """Build a session with a secret in each place where a text may be: prompt, texts, calls,
+    results, errors, permission prompts.
     """
     question = {
         "subtype": "can_use_tool",

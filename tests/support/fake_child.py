@@ -1,17 +1,16 @@
-"""A vendor's program for tests: does what a plan says, step by step. `fake_child.py PLAN
-[ARGUMENTS…]`.
+"""A vendor's program for tests, which runs a plan step by step. `fake_child.py PLAN [ARGUMENTS…]`.
 
-A plan is a list of steps, in JSON (`.json`) or as Python writes it. A step is a list of a name and
-its values; the functions at the end are the steps. A FIFO is a lifeline: words come through it, and
-it ends when the last process that holds it has ended.
+A plan is a list of steps, in JSON (`.json`) or as a Python literal. A step is a list with a name
+and its values; the functions at the end of this module are the steps. A FIFO is a lifeline:
+processes write names to it, and it ends when the last process that holds it has exited.
 """
 
-# `signal` and `json` cost an import of ten milliseconds, and this is started very often
+# Importing `signal` and `json` takes ten milliseconds, and this program is started very often.
 import _signal as signal
 import os
 import sys
 
-LONGEST_SECONDS = 180  # no test waits longer; a forgotten child ends by itself
+LONGEST_SECONDS = 180  # after this time a forgotten child exits; no test waits longer
 
 _lifeline_descriptors: dict[str, int] = {}
 _stdin = b""
@@ -35,8 +34,8 @@ def read() -> None:
 
 
 def hear(expected: str) -> None:
-    """Read lines of stdin until one has `expected`; at its end, exit as a child does that was hung
-    up on.
+    """Read lines of stdin until one contains `expected`. At the end of stdin, exit like a child
+    whose frontend has disconnected.
     """
     global _stdin
     while line := sys.stdin.buffer.readline():
@@ -47,9 +46,7 @@ def hear(expected: str) -> None:
 
 
 def serve() -> None:
-    """Read up to a user's message, or to the end of stdin; what a frontend asks before it gets an
-    answer.
-    """
+    """Read up to a user message or to the end of stdin. Answer the control requests before it."""
     if "--input-format" not in sys.argv:
         read()
         return
@@ -67,7 +64,7 @@ def serve() -> None:
 
 
 def record(path: str) -> None:
-    """Write the arguments, the environment, the working directory and what was read to a file."""
+    """Write the arguments, the environment, the working directory and the read input to a file."""
     fields = {
         "arguments": sys.argv[2:],
         "environment": dict(os.environ),
@@ -82,49 +79,49 @@ def record(path: str) -> None:
 
 
 def put(flag: str, text: str) -> None:
-    """Write a text to the file that an argument `FLAG=PATH` names."""
+    """Write a text to the file in an argument `FLAG=PATH`."""
     (path,) = (arg.partition("=")[2] for arg in sys.argv[2:] if arg.startswith(f"{flag}="))
     with open(path, "w", encoding="utf-8") as file:
         file.write(text)
 
 
 def out(text: str) -> None:
-    """Write to stdout, at once; a lone surrogate stands for a byte that is not UTF-8."""
+    """Write to stdout without buffering. A lone surrogate represents a byte that is not UTF-8."""
     _write_all(1, text.encode(errors="surrogateescape"))
 
 
 def complain(text: str) -> None:
-    """Write to stderr, at once."""
+    """Write to stderr without buffering."""
     _write_all(2, text.encode())
 
 
 def fill(count: int, descriptor: int = 1) -> None:
-    """Write so many bytes of noise, in lines."""
+    """Write this number of bytes of noise, in lines."""
     _write_all(descriptor, (b"n" * 99 + b"\n") * (count // 100))
 
 
 def repeat(text: str, count: int, descriptor: int = 1) -> None:
-    """Write a text many times, in pieces of a pipe's size."""
+    """Write a text many times, in pieces of the size of a pipe."""
     at_once = max(65536 // len(text), 1)
     for position in range(0, count, at_once):
         _write_all(descriptor, text.encode() * min(at_once, count - position))
 
 
 def quote(before: str, after: str) -> None:
-    """Write what was read from stdin as a JSON string between two texts."""
+    """Write the input from stdin as a JSON string between two texts."""
     out(before + _import_json().dumps(_stdin.decode("utf-8", "replace")) + after)
 
 
 def cat(path: str, at_once: int = 0) -> None:
-    """Write a file's bytes to stdout; `at_once` in each write, if that is given."""
+    """Write the bytes of a file to stdout, at most `at_once` in each write if that is given."""
     with open(path, "rb") as file:
         while data := file.read(at_once or -1):
             _write_all(1, data)
 
 
 def call_tool(server: str, tool: str, tool_input: dict[str, object], path: str) -> None:
-    """Start the MCP server that `initialize` named, call a tool of it, and write the answer to a
-    file; it may die.
+    """Start the MCP server in `initialize`, call one of its tools, and write the answer to a file.
+    The server may die.
     """
     import subprocess
 
@@ -149,8 +146,8 @@ def call_tool(server: str, tool: str, tool_input: dict[str, object], path: str) 
 
 
 def _find_server(name: str) -> dict[str, object]:
-    """Return the command of an MCP server: of the file of `--mcp-config`, of `initialize`, or of
-    `session/new`, which has variables as a list.
+    """Return the command of an MCP server from the file of `--mcp-config`, from `initialize`, or
+    from `session/new`, which has variables as a list.
     """
     for argument in sys.argv[2:]:
         if argument.startswith("--mcp-config="):
@@ -167,7 +164,7 @@ def _find_server(name: str) -> dict[str, object]:
 
 
 def drained() -> None:
-    """Wait until all that was written to stdout was read."""
+    """Wait until everything on stdout has been read."""
     import fcntl
     import select
     import termios
@@ -178,14 +175,14 @@ def drained() -> None:
 
 
 def say(fifo: str, name: str) -> None:
-    """Write a word and our pid to a lifeline, and hold it."""
+    """Write a name and the process id to a lifeline, and hold the lifeline open."""
     if fifo not in _lifeline_descriptors:
         _lifeline_descriptors[fifo] = os.open(fifo, os.O_WRONLY)
     os.write(_lifeline_descriptors[fifo], f"{name} {os.getpid()}\n".encode())
 
 
 def wait(fifo: str) -> None:
-    """Pause until a byte comes out of a FIFO."""
+    """Wait until a byte comes from a FIFO."""
     with open(fifo, "rb", buffering=0) as file:
         file.read(1)
 
@@ -218,8 +215,8 @@ def close(*descriptors: int) -> None:
 
 
 def spawn(fifo: str, own_session: bool) -> None:
-    """Start a grandchild that holds stdout, stderr and the lifeline and hangs; go on when it says
-    that it is there.
+    """Start a child that holds stdout, stderr and the lifeline and hangs. Continue when it has
+    written to the lifeline.
     """
     ready, write_end = os.pipe()
     if os.fork() == 0:
@@ -234,11 +231,11 @@ def spawn(fifo: str, own_session: bool) -> None:
 
 
 def wrap(path: str) -> None:
-    """Be a wrapper that an interrupt ends at once; the program behind it writes a file when that
-    has happened.
+    """Act as a wrapper that an interrupt ends at once. The program behind it writes a file when the
+    wrapper has exited.
     """
     ready, write_end = os.pipe()
-    alive, alive_write_end = os.pipe()  # at its end when the wrapper is
+    alive, alive_write_end = os.pipe()  # ends when the wrapper exits
     if os.fork() == 0:
         signal.alarm(LONGEST_SECONDS)
         signal.signal(signal.SIGINT, lambda number, frame: None)
@@ -253,8 +250,8 @@ def wrap(path: str) -> None:
 
 
 def hold(seconds: int) -> None:
-    """Leave a grandchild with a session of its own that holds stdout and stderr for so long, or
-    until it is ended.
+    """Start a child in its own session that holds stdout and stderr for this time, or until it is
+    stopped.
     """
     if os.fork() == 0:
         os.setsid()
@@ -263,9 +260,7 @@ def hold(seconds: int) -> None:
 
 
 def daemon(fifo: str) -> None:
-    """Leave a process behind that belongs to nobody: a session of its own, and a parent that has
-    ended.
-    """
+    """Start a daemon: a process in its own session whose parent has exited."""
     ready, write_end = os.pipe()
     if (parent := os.fork()) == 0:
         os.setsid()
@@ -282,7 +277,7 @@ def daemon(fifo: str) -> None:
 
 
 def orphan() -> None:
-    """Leave a process behind that belongs to nobody and ends by itself."""
+    """Start an orphan that exits by itself."""
     if (parent := os.fork()) == 0:
         if os.fork() == 0:
             os._exit(0)
@@ -291,13 +286,13 @@ def orphan() -> None:
 
 
 def hang() -> None:
-    """Do nothing until a signal ends us."""
+    """Do nothing until a signal ends the process."""
     while True:
         signal.pause()
 
 
 def die(name: str) -> None:
-    """End by a signal."""
+    """Send a signal to this process that ends it."""
     os.kill(os.getpid(), getattr(signal, name))
     hang()
 

@@ -1,8 +1,8 @@
-"""A claude-like command that keeps every rule of the contract which can be seen from outside.
+"""A claude-like command that follows every rule of the contract that can be observed from outside.
 
-FAKE_DEFECT names the one thing that it does wrong. Run with `-I -S`: a start costs nothing. It
-answers at once; a prompt that asks for a file makes a call, one that asks to count goes on until it
-is interrupted.
+FAKE_DEFECT names a single defect. The program runs with `-I -S`, so that a start takes little time.
+It answers at once. A prompt that asks for a file makes a call, and a reply to a prompt that asks to
+count continues until it is interrupted.
 """
 
 import json
@@ -44,7 +44,7 @@ TOOLS = ["Bash", "Read", "Write"]
 USAGE = dict.fromkeys(
     ("input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens"), 1
 )
-WAIT_SECONDS = 10.0  # for a signal or a reader that leaves, when conformance forgot us
+WAIT_SECONDS = 10.0  # for a signal or a closed pipe, if the conformance check fails to send one
 LONG = "x" * 1_100_000
 REPLAY = {
     "set_max_thinking_tokens": None, "get_context_usage": {}, "get_settings": {}, "apply_flag_settings": None,
@@ -57,7 +57,7 @@ REPLAY = {
 
 
 def create_uuid():
-    """Of version 4, without the import of `uuid`, which costs more than all else here."""
+    """Create a UUID of version 4 without importing `uuid`, which would take most of the run time."""
     value = bytearray(os.urandom(16))
     value[6], value[8] = value[6] & 0x0F | 0x40, value[8] & 0x3F | 0x80
     text = value.hex()
@@ -231,7 +231,7 @@ class Fake:
         poll = select.poll()
         poll.register(1, select.POLLERR)
         if poll.poll(WAIT_SECONDS * 1000):
-            os.write(1, b"x" * 10)  # BrokenPipeError, and nobody catches it
+            os.write(1, b"x" * 10)  # raises BrokenPipeError, which is not caught
 
     def run_count_turn(self):
         if not self.sdk:
@@ -514,7 +514,7 @@ class Fake:
                     continue
                 content = content[0]["text"]
             while "--replay-user-messages" in self.flags and not ended and not self.waiting:
-                # what came together is known before the first of it is answered
+                # Lines that arrive together are all parsed before the first one is answered.
                 line = self.read_line()
                 ended = line is None
                 if line is not None:
@@ -605,7 +605,7 @@ def run_cli_command(args):
 
 
 def check_flags(flags, prompt):
-    """The mistakes that the real one refuses."""
+    """Exit with an error for wrong flags, as the real claude does."""
     output, stream = flags.get("--output-format", "text"), flags.get("--input-format")
     if output not in ("text", "json", "stream-json") and not has_defect("bad-values-pass"):
         exit_with_error("error: option '--output-format <format>' argument is invalid")
@@ -634,7 +634,7 @@ def check_flags(flags, prompt):
 
 
 def choose_session(fake, flags):
-    """Which session it is; those that were held are the lines of a file in the working directory."""
+    """Return the id of the session. A file in the working directory lists earlier sessions."""
     try:
         with open(".held") as file:
             existing_ids = file.read().split()

@@ -1,11 +1,11 @@
-"""Secrets that nobody has: shaped like each kind of the table, made of a fixed alphabet."""
+"""Fake secrets that look like each kind in the table, made from a fixed alphabet."""
 
 ALPHABET = "aB3dE5gH7jK9mN2pQ4sT6vW8xY1zC0fL"
 HEX = "0123456789abcdef"
 
 
 def generate_secret(length: int, characters: str = ALPHABET) -> str:
-    """So many characters that look like chance, the same ones each time."""
+    """Return this number of characters that look random but are the same every time."""
     return "".join(
         characters[(7 * position + position // len(characters)) % len(characters)]
         for position in range(length)
@@ -18,7 +18,7 @@ KEY = (
     "-----END {0}PRIVATE KEY-----"
 )
 
-# Kind → secrets that stand for themselves: all of them goes.
+# Kind → secrets that are recognized without context. The complete text is redacted.
 BARE = {
     "anthropic-key": [f"sk-ant-api03-{generate_secret(80)}-{generate_secret(10)}AA"],
     "openai-key": [
@@ -91,7 +91,7 @@ BARE = {
     ],
 }
 
-# Kind → what stands before a secret, the secret, what stands behind it: only the secret goes.
+# Kind → (text before a secret, secret, text after it). Only the secret is redacted.
 SAID = {
     "url-password": [
         ("mongodb+srv://admin:", generate_secret(12), "@cluster0.example.net/db"),
@@ -163,7 +163,7 @@ SECRETS = [(kind, "", secret, "") for kind, secrets in BARE.items() for secret i
 # The first secret of each kind, for slow tests. The tests of the patterns use all secrets.
 ONE_OF_EACH_KIND = list({secret[0]: secret for secret in reversed(SECRETS)}.values())
 
-# What no pattern may touch.
+# Texts that no pattern may match.
 INNOCENT = [
     "9b4941c3f1f6d2a0b7a0d1f0c2b3a4958677f0e1",
     "550e8400-e29b-41d4-a716-446655440000",

@@ -1,5 +1,5 @@
-"""Vendors for lists of them: the same small profile under several names, and what such a program
-prints.
+"""Vendors for fallback lists: the same small profile under several names, and the output of its
+program.
 """
 
 from pathlib import Path
@@ -80,12 +80,11 @@ args = { command = "cmd" }
 
 
 def build_hello(session_id: str, **more: Any) -> Line:
-    """The first event: its session, and what else it says of itself."""
+    """Build the first event with the session and other fields."""
     return {"type": "hello", "id": session_id, **more}
 
 
 def build_text_event(text: str) -> Line:
-    """A text."""
     return {"type": "say", "text": text}
 
 
@@ -93,12 +92,12 @@ BYE = {"type": "bye"}
 
 
 def build_failure(why: str) -> Line:
-    """The end of a turn that failed."""
+    """Build the end of a failed turn."""
     return {"type": "bye", "failed": True, "why": why}
 
 
 def format_stream(name: str) -> str:
-    """A whole stream of the vendor called `name`."""
+    """Return the complete stream of the vendor `name`."""
     return format_ndjson(
         build_hello(f"{name}-1", model=f"{name}-model", tools=["shell"]),
         build_text_event(f"I am {name}."),
@@ -125,19 +124,19 @@ class Several:
         self.write_settings(*names)
 
     def write_settings(self, *names: str, more: str = "") -> None:
-        """The list, and what else stands in the settings."""
+        """Write settings with the list and other lines."""
         self.box.write_settings(f"vendor = {list(names or self.names)}\n{more}")
 
     def _build_profile_path(self, name: str) -> Path:
         return self.box.config.parent / "vendors" / f"{name}.toml"
 
     def set_unattended(self, name: str) -> None:
-        """This one runs its tools and asks nobody."""
+        """Declare that this vendor runs its tools without asking."""
         text = self._build_profile_path(name).read_text(encoding="utf-8")
         self._build_profile_path(name).write_text("unattended = true\n" + text, encoding="utf-8")
 
     def set_output(self, name: str, *events: Line, code: int = 0, stderr: str = "") -> None:
-        """What the program of a vendor does, whenever it is started; its last start is recorded."""
+        """Set what a vendor's program does at each start. Its last start is recorded."""
         self.box.create_fake(
             ["record", str(self.build_record_path(name))],
             ["out", format_ndjson(*events)],
@@ -147,7 +146,7 @@ class Several:
         )
 
     def set_answers(self, *names: str) -> None:
-        """These vendors answer."""
+        """Let these vendors answer."""
         for name in names:
             self.box.create_fake(
                 ["record", str(self.build_record_path(name))],
@@ -156,5 +155,5 @@ class Several:
             )
 
     def build_record_path(self, name: str) -> Any:
-        """The file that says how a vendor was started, if it was."""
+        """Return the path of the file that records how a vendor was started."""
         return self.box.path / f"{name}.json"

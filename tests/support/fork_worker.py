@@ -1,24 +1,24 @@
-"""The drop-in as a process that costs no start: forked from one that has imported everything
-already.
+"""Runs the drop-in without the time for a start, as a fork of a process that has already imported
+everything.
 
-Python and our imports are most of what a test of a process costs. A server, one for each pytest
-process, imports the package and waits; for each start it forks, and the fork runs
+Python and the imports take most of the time of a test of a process. A server, one for each pytest
+process, imports the package and waits. For each start it forks, and the fork runs
 `shim.__main__.main` with the arguments, the environment, the working directory and the descriptors
-that it was given. The fork is a child of pytest (CLONE_PARENT), so that it is waited for and
-signalled like any other. A stand-in that is started some hundred times has a server of its own,
-which has imported nothing of ours: its forks run that program.
+of the request. The fork is a child of pytest (CLONE_PARENT), so it is waited for and signalled like
+any other child. A stand-in that is started several hundred times has its own server, which has not
+imported the shim; its forks run that program.
 
-Most runs (`box.run_shim`, `Box.start_claude`) need no fork of their own: a `Worker`, which is such
-a fork, runs one command after the other, and restores after each command everything that it changed
-in the process (`process_snapshot`). If a command leaves something that only the end of a process removes,
-such as a thread or a child, the worker exits, and the next run gets a new worker.
+Most runs (`box.run_shim`, `Box.start_claude`) need no fork of their own. A `Worker`, which is such
+a fork, runs one command after the other. After each command it restores everything that the command
+changed in the process (`process_snapshot`). If a command leaves something that only the end of a
+process removes, such as a thread or a child, the worker exits, and the next run gets a new worker.
 
-What is about starting itself, or about the interpreter, uses `subprocess` (`Box.exec`). `make full`
-does so everywhere.
+Tests of the start itself, or of the interpreter, use `subprocess` (`Box.exec`). `make full` does so
+everywhere.
 
-Hosts of background sessions are forked too (`use_forked_hosts`): by the server when a test starts
-the host, and by the drop-in itself when a forked drop-in starts it. Tests of the start of a host
-ask for the fixture `real_hosts`.
+Hosts of background sessions are forked too (`use_forked_hosts`): by the server if a test starts the
+host, and by the drop-in itself if a forked drop-in starts it. Tests of the start of a host use the
+fixture `real_hosts`.
 """
 
 import asyncio
@@ -50,7 +50,7 @@ MAX_FILES = 5  # descriptors of a fork: stdin, stdout, stderr, and the lock and 
 # A worker receives its runs from a socket, whose descriptor is above those of a command and below
 # the usual limit.
 MIN_LINK_FD = 900
-OPEN_FILES = 4096  # descriptors that a process may have open when it becomes another one
+OPEN_FILES = 4096  # descriptors that may be open when a fork starts its program
 HOST_BLOCKED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # until a host handles them
 CLONE_PARENT = 0x8000
 SYS_CLONE = {"x86_64": 56, "aarch64": 220}.get(platform.machine())
@@ -58,8 +58,8 @@ SYS_CLONE = {"x86_64": 56, "aarch64": 220}.get(platform.machine())
 # replace the streams.
 STREAM_ERRORS = tuple(stream and stream.errors for stream in (sys.stdin, sys.stdout, sys.stderr))
 possible = sys.platform == "linux" and SYS_CLONE is not None
-# What a command imports only when it runs, also inside of the libraries; some versions of them do
-# not have all of it.
+# Modules that a command or a library only imports when it runs. Some versions of the libraries do not
+# have all of them.
 EXTRAS = (
     "anyio._backends._asyncio", "anyio._core._signals",
     "pydantic.plugin._loader", "typer._adapters", "typer._click.decorators", "typer.rich_utils",
@@ -68,7 +68,7 @@ EXTRAS = (
 
 
 class ForkRequest(NamedTuple):
-    """The program that a fork runs, and its surroundings."""
+    """The program that a fork runs, with its arguments, environment and descriptors."""
 
     args: tuple[str, ...]
     environment: Mapping[str, str]
@@ -80,7 +80,7 @@ class ForkRequest(NamedTuple):
 
 
 class ReplacedStart(subprocess.Popen[bytes]):
-    """A `Popen` that does not start its command itself. A subclass does, in `_start_command`."""
+    """A `Popen` that does not start its command itself. A subclass implements `_start_command`."""
 
     def _execute_child(self, args: Sequence[str], *remaining_args: Any) -> None:
         names = (
@@ -112,11 +112,10 @@ class ReplacedStart(subprocess.Popen[bytes]):
 
 
 class Forked(ReplacedStart):
-    """`shim WORDS` as a child of this process, with the options of `Popen`; some of its descriptors
-    may be `closed`.
+    """`shim ARGS` as a child of this process, with the options of `Popen`. Descriptors in `closed`
+    are closed.
 
-    `program` is a compiled stand-in (`box.build_stand_in_command`) that is run in the place of the
-    shim.
+    `program` is a compiled stand-in (`box.build_stand_in_command`) that is run instead of the shim.
     """
 
     def __init__(
@@ -149,12 +148,12 @@ def _receive_request(channel: socket.socket) -> tuple[ForkRequest, list[int]] | 
 
 
 class Server:
-    """The process that forks: what runs `program`, or the shim where there is none."""
+    """The process that forks. Its forks run `program`, or the shim without a `program`."""
 
     def __init__(self, program: str) -> None:
         ours, theirs = socket.socketpair()
         self._socket = ours
-        self._asking = threading.Lock()  # some tests start several from threads of theirs
+        self._asking = threading.Lock()  # some tests start several runs from their threads
         self.process = subprocess.Popen(
             [sys.executable, "-P", __file__, str(theirs.fileno()), program],
             pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, env={**os.environ, "LANG": "C.UTF-8"},
@@ -162,7 +161,7 @@ class Server:
         theirs.close()
 
     def fork_process(self, request: ForkRequest, files: Sequence[int]) -> int:
-        """Start one; its pid."""
+        """Start a fork. Return its process id."""
         with self._asking:
             _send_request(self._socket, request, files)
             pid_bytes = self._socket.recv(8)
@@ -174,7 +173,7 @@ class Server:
 
 
 class WorkerRun(ReplacedStart):
-    """A run of `shim WORDS` in a worker, used like a `Popen`: the end of the run looks like the end
+    """A run of `shim ARGS` in a worker, used like a `Popen`: the end of the run looks like the end
     of a process.
     """
 
@@ -282,11 +281,13 @@ def start_in_worker(request: ForkRequest, files: Sequence[int]) -> Worker:
 idle_workers: dict[bool, list[Worker]] = {False: [], True: []}
 _servers: dict[str, Server] = {}
 _starting = threading.Lock()
-protected_pids: set[int] = set()  # of our servers and workers
+protected_pids: set[int] = set()  # servers and workers
 
 
 def get_server(program: str) -> Server:
-    """The server of this process for a program; another one where something ended it."""
+    """Return the server of this process for a program. A new one is started if the old one has
+    exited.
+    """
     with _starting:
         if program not in _servers or _servers[program].process.poll() is not None:
             _servers[program] = Server(program)
@@ -295,7 +296,7 @@ def get_server(program: str) -> Server:
 
 
 def _protect_pid(pid: int) -> None:
-    """Protect one of our processes from tests that end all descendants of this process."""
+    """Protect a server or a worker from tests that kill all descendants of this process."""
     from shim.process import descendants
 
     if not protected_pids:
@@ -307,7 +308,7 @@ def _protect_pid(pid: int) -> None:
 
 
 def is_forkable(options: Mapping[str, Any]) -> bool:
-    """Whether a process with these options of `Popen` may be a fork."""
+    """Return whether a process with these options of `Popen` can be a fork."""
     supported_options = {
         "env",
         "cwd",
@@ -333,13 +334,15 @@ def can_run_in_worker(options: Mapping[str, Any]) -> bool:
 
 
 def acquire_terminal() -> None:
-    """A `preexec_fn` of `Popen`: the terminal on stdin is that of the new session."""
+    """Make the terminal on stdin the controlling terminal of the new session. This is a
+    `preexec_fn` of `Popen`.
+    """
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
 # -- hosts of background sessions ------------------------------------------------------------------
 
-# what starts a host with these descriptors; its pid
+# Starts a host with these descriptors, and returns its process id.
 Fork = Callable[[ForkRequest, Sequence[int]], int]
 
 
@@ -413,10 +416,10 @@ def _fork_here(request: ForkRequest, files: Sequence[int]) -> int:
     raise AssertionError
 
 
-# -- programs of ours that a fork starts -----------------------------------------------------------
+# -- programs of the shim that a fork starts -------------------------------------------------------
 
-# What `python -m MODULE` starts inside of the drop-in: `shim run` and `shim replay --check` start
-# the drop-in, which starts the programs of the vendor demo and of a recording.
+# Modules that the drop-in starts with `python -m MODULE`: `shim run` and `shim replay --check` start the
+# drop-in, which starts the programs of the vendor demo and of a recording.
 HOST = "shim.bridge.host"
 WORKER = "worker"  # not a module: the fork becomes a worker
 RUNNABLE = ("shim", "shim.commands.turn.demo_child", "shim.recording.player")
@@ -443,10 +446,10 @@ class ForkedHere(ReplacedStart):
 
 
 def _is_runnable(command: Sequence[str], environment: Mapping[str, str]) -> bool:
-    """Return whether a command starts a program of ours in this Python, and a fork of this process
-    can stand for it.
+    """Return whether a command starts a program of the shim in this Python that a fork of this
+    process can replace.
 
-    Only its main thread forks. Other threads wait at that moment, and hold no lock that the fork
+    Only the main thread forks. The other threads are waiting then, and hold no lock that the fork
     needs.
     """
     ours = (
@@ -461,7 +464,7 @@ def _is_runnable(command: Sequence[str], environment: Mapping[str, str]) -> bool
 
 
 def _use_forks_here() -> None:
-    """Fork programs of ours that this process starts."""
+    """Fork the shim's programs that this process starts."""
     from shim.commands.cast import check
     from shim.commands.turn import live_turn
     from shim.process import spawn
@@ -474,7 +477,7 @@ def _use_forks_here() -> None:
 
 
 def _wrap_start(start: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a start function of `spawn_host` that forks programs of ours."""
+    """Return a start function of `spawn_host` that forks the shim's programs."""
 
     def start_forked(
         command: Sequence[str], environment: Mapping[str, str], cwd: str, *, opens_stdin: bool
@@ -498,11 +501,11 @@ def _wrap_start(start: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def serve_forks(descriptor: int, prepare: Callable[[], None]) -> ForkRequest:
-    """Fork whenever that is asked for; comes back in each fork, with what it became."""
+    """Fork for each request. Return the request in each fork."""
     prepare()
     gc.collect()
     gc.freeze()
-    # asyncio calls it six times in a turn, which takes 1 ms
+    # asyncio calls this function six times per turn, which takes 1 ms.
     signal.valid_signals = cache(signal.valid_signals)
     channel = socket.socket(fileno=descriptor)
     while received := _receive_request(channel):
@@ -522,8 +525,8 @@ def serve_forks(descriptor: int, prepare: Callable[[], None]) -> ForkRequest:
 
 
 def _prepare_shim() -> None:
-    """Import all that a command may, so that no fork does."""
-    import _posixsubprocess  # noqa: F401 - what the first child of each fork would import
+    """Import everything that a command may import, so that no fork has to."""
+    import _posixsubprocess  # noqa: F401 - the first child of each fork would import it
 
     import shim
 
@@ -540,7 +543,7 @@ def _prepare_shim() -> None:
     from shim.commands.cli import app
 
     made = typer.main.get_command(app)
-    typer.main.get_command = lambda typer_app: made  # nor makes the parser of all commands
+    typer.main.get_command = lambda typer_app: made  # nor builds the parser of all commands
     use_forked_hosts(_fork_here)
     _use_forks_here()
 
@@ -565,19 +568,21 @@ def _preload_host_modules() -> None:
 
 
 def _prepare_stand_in() -> None:
-    import json  # noqa: F401 - most of what a stand-in imports, and of what its start costs
+    import json  # noqa: F401 - takes most of the start of a stand-in
     import select  # noqa: F401
 
 
 def _import_module(name: str) -> None:
     try:
         importlib.import_module(name)
-    except ImportError:  # of an extra that is not installed
+    except ImportError:  # a module of an extra that is not installed
         pass
 
 
 def _clone_process() -> int:
-    """`fork_process`, but the new process is a sibling; 0 in it."""
+    """Fork this process so that the new process is its sibling. Return the process id, 0 in the new
+    process.
+    """
     python = ctypes.pythonapi
     python.PyOS_BeforeFork()
     pid: int = ctypes.PyDLL(None).syscall(SYS_CLONE, CLONE_PARENT | signal.SIGCHLD, 0, 0, 0, 0)
@@ -588,8 +593,8 @@ def _clone_process() -> int:
 def _apply_request(
     request: ForkRequest, files: Sequence[int], channel_fd: int = OPEN_FILES
 ) -> ForkRequest:
-    """Take over what was given to a fork. All other descriptors are closed, except `channel_fd`."""
-    # so that none is overwritten by another
+    """Set up a fork for its request. All other descriptors are closed, except `channel_fd`."""
+    # Duplicate the descriptors first, so that none overwrites another one.
     duplicates = [fcntl.fcntl(file, fcntl.F_DUPFD, MAX_FILES) for file in files]
     for number, file in enumerate(duplicates):
         os.dup2(file, number)
@@ -616,21 +621,21 @@ def _apply_request(
 
 
 def _run_shim() -> None:
-    """`python -m shim`."""
+    """Run `python -m shim`."""
     from shim.__main__ import main
 
     main()
 
 
 def _run_host() -> None:
-    """`python -m shim.bridge.host`."""
+    """Run `python -m shim.bridge.host`."""
     from shim.bridge.host.__main__ import main
 
     sys.exit(main(sys.argv[1:]))
 
 
 def _run_program(main: Callable[[], None], program: str, args: Sequence[str]) -> int:
-    """Run a program as the interpreter does; its exit status."""
+    """Run a program as the interpreter does. Return its exit status."""
     sys.argv = [program, *args]
     try:
         main()
@@ -650,7 +655,7 @@ def _run_program(main: Callable[[], None], program: str, args: Sequence[str]) ->
 
 
 def _exit_process(status: int) -> None:
-    """End as the interpreter does, without taking everything down piece by piece."""
+    """Exit as the interpreter does, but without destroying all objects."""
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     os._exit(_flush_output(status))
@@ -668,7 +673,7 @@ def _flush_output(status: int) -> int:
 
 
 def _run_request(request: ForkRequest) -> int:
-    """Run the drop-in, a host or another program of ours; its exit status."""
+    """Run the drop-in, a host or another program of the shim. Return its exit status."""
     if request.module == WORKER:
         return _serve_runs()
     if request.module == HOST:
@@ -720,7 +725,7 @@ def _serve_runs() -> int:
 
 
 def _run_server(descriptor: int, program: str) -> int:
-    """Serve forks of a program; in each of them, its exit status."""
+    """Serve forks of a program. Return the exit status in each fork."""
     if not program:
         return _run_request(serve_forks(descriptor, _prepare_shim))
     loader = importlib.machinery.SourcelessFileLoader("__main__", program)
