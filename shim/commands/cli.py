@@ -15,6 +15,8 @@ from shim.adapters import get_adapter
 from shim.commands.cast.command import app as cast_app
 from shim.commands.cast.replay_command import replay
 from shim.commands.claude.dropin import reopen_closed_stdio
+from shim.commands.completion.command import print_completion_script
+from shim.commands.completion.values import complete_vendor, create_completer
 from shim.commands.conform.command import check_conformance
 from shim.commands.doctor.command import doctor
 from shim.commands.doctor.vendor_table import list_vendors
@@ -122,12 +124,25 @@ def main(
 
 
 def translate_file(
-    vendor: Annotated[str, typer.Argument(help="The vendor that printed the output.")],
+    vendor: Annotated[
+        str,
+        typer.Argument(help="The vendor that printed the output.", autocompletion=complete_vendor),
+    ],
     file: Annotated[str, typer.Argument(help="The recorded stdout; - reads stdin.")] = "-",
     partial: Annotated[bool, typer.Option("--partial", help="Write partial messages too.")] = False,
-    dialect: Annotated[str, typer.Option(help="The output format: claude or yume.")] = "claude",
+    dialect: Annotated[
+        str,
+        typer.Option(
+            help="The output format: claude or yume.",
+            autocompletion=create_completer(CHOICES["dialect"]),
+        ),
+    ] = "claude",
     terminator: Annotated[
-        str, typer.Option(help="The line after each result: message_stop, dollar or none.")
+        str,
+        typer.Option(
+            help="The line after each result: message_stop, dollar or none.",
+            autocompletion=create_completer(("message_stop", "dollar", "none")),
+        ),
     ] = "message_stop",
     child_exit: Annotated[
         str,
@@ -214,6 +229,7 @@ app.command(
     "conform", cls=SimplifiedHelpCommand, context_settings={"allow_interspersed_args": False}
 )(check_conformance)
 app.command("help", cls=SimplifiedHelpCommand)(show_help)
+app.command("completion", cls=SimplifiedHelpCommand)(print_completion_script)
 app.add_typer(sessions_app)
 app.add_typer(bridge_app)
 app.add_typer(cast_app)

@@ -6,9 +6,11 @@ import typer
 
 from shim.commands.cast.list_command import list_recordings
 from shim.commands.cast.stats import print_stats
+from shim.commands.completion.values import create_completer
 from shim.commands.help.command_groups import TitledCommandGroup
 from shim.commands.help.plain_help import SimplifiedHelpCommand
 from shim.core.reading.diagnostics import pluralize
+from shim.recording.completion import complete_recording
 from shim.story.terminal.console import (
     JsonOption,
     RecordingArgument,
@@ -30,7 +32,12 @@ app = typer.Typer(
 @app.command(cls=SimplifiedHelpCommand)
 def verify(
     casts: Annotated[
-        list[str], typer.Argument(help="Recordings, or folders of them.", metavar="CAST")
+        list[str],
+        typer.Argument(
+            help="Recordings, or folders of them.",
+            metavar="CAST",
+            autocompletion=complete_recording,
+        ),
     ],
     as_json: JsonOption = False,
 ) -> None:
@@ -142,7 +149,11 @@ def fixture(
         str, typer.Option(help="The name of the case; by default the name of the recording.")
     ] = "",
     redact: Annotated[
-        str | None, typer.Option(help="casts redacts secrets first; none keeps every byte.")
+        str | None,
+        typer.Option(
+            help="casts redacts secrets first; none keeps every byte.",
+            autocompletion=create_completer(("casts", "none")),
+        ),
     ] = None,
 ) -> None:
     """Extract a test case from a recording.

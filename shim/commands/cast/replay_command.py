@@ -4,7 +4,9 @@ from typing import Annotated
 
 import typer
 
+from shim.commands.completion.values import create_completer
 from shim.io.stderr import warn
+from shim.recording.completion import complete_recording
 from shim.recording.player import play_recording
 from shim.recording.replay_request import ReplayRequest
 from shim.story.terminal.console import check_option_value
@@ -13,13 +15,17 @@ SIDES = ("vendor", "claude")
 CastsArgument = Annotated[
     list[str],
     typer.Argument(
-        metavar="CAST", help="A recording; with --check also several, or folders of them."
+        metavar="CAST",
+        help="A recording; with --check also several, or folders of them.",
+        autocompletion=complete_recording,
     ),
 ]
 SideOption = Annotated[
     str,
     typer.Option(
-        "--as", help="vendor: replay the child's output; claude: replay what the frontend received."
+        "--as",
+        help="vendor: replay the child's output; claude: replay what the frontend received.",
+        autocompletion=create_completer(SIDES),
     ),
 ]
 ChildOption = Annotated[

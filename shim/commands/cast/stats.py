@@ -17,6 +17,7 @@ from shim.commands.cast.run_summary import (
     sort_tools_by_total_time,
 )
 from shim.commands.cast.summary_loader import load_run_summaries
+from shim.commands.completion.values import create_completer
 from shim.core.reading.diagnostics import pluralize
 from shim.recording.folders import get_recording_folder
 from shim.story.formatting import format_cost, format_duration
@@ -40,7 +41,12 @@ def print_stats(
     casts: RecordingsArgument = None,
     as_json: JsonOption = False,
     to: Annotated[
-        str | None, typer.Option("--to", help="html: write an HTML page to stdout.")
+        str | None,
+        typer.Option(
+            "--to",
+            help="html: write an HTML page to stdout.",
+            autocompletion=create_completer(("html",)),
+        ),
     ] = None,
 ) -> None:
     """Summarize recordings: turns, calls, failures, time, tokens, cost.

@@ -7,6 +7,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from shim.commands.completion.values import complete_vendor
 from shim.commands.doctor.diagnosis import build_diagnosis
 from shim.commands.doctor.findings import PROBLEM, WARNING, Diagnosis
 from shim.commands.doctor.printing import print_finding, print_vendor_report
@@ -18,7 +19,11 @@ from shim.story.terminal.console import JsonOption, print_json, show_status
 
 def doctor(
     vendor: Annotated[
-        str | None, typer.Argument(help="Check this vendor alone; exit 1 if it does not work.")
+        str | None,
+        typer.Argument(
+            help="Check this vendor alone; exit 1 if it does not work.",
+            autocompletion=complete_vendor,
+        ),
     ] = None,
     wait: Annotated[
         float | None,

@@ -11,7 +11,7 @@ COMMAND_GROUPS = {
     "Run an agent": ("run", "explain", "sessions", "bridge"),
     "Read and use recordings": ("show", "replay", "export", "cast"),
     "Develop a vendor or a frontend": ("translate", "vendor", "conform"),
-    "Documentation": ("help",),
+    "Documentation and completion": ("help", "completion"),
 }
 OTHERS_TITLE = "Commands"
 

@@ -7,6 +7,7 @@ import typer
 from rich.console import Console
 
 from shim.adapters import get_adapter
+from shim.commands.completion.values import complete_vendor, create_completer
 from shim.commands.doctor.diagnosis import (
     EXAMPLE_VENDOR,
     check_vendor,
@@ -25,6 +26,7 @@ from shim.core.claude.argv.models import parse_vendor_list
 from shim.process.find_program import find_programs_on_path
 from shim.process.install import (
     DEFAULT_DIR,
+    PROGRAM_NAMES,
     compile_bytecode,
     find_first_program_on_path,
     install_drop_in_script,
@@ -34,14 +36,24 @@ from shim.state.config import CHOICES, ShimSettings
 from shim.state.own_profiles import load_valid_adapters
 from shim.story.terminal.console import check_option_value, print_line, show_status
 
-NameOption = Annotated[str, typer.Option("--as", help="The file name: claude or yume-cli.")]
+NameOption = Annotated[
+    str,
+    typer.Option(
+        "--as",
+        help="The file name: claude or yume-cli.",
+        autocompletion=create_completer(PROGRAM_NAMES),
+    ),
+]
 FolderOption = Annotated[str, typer.Option(help="The folder to install into.")]
 
 
 def install_dropin(
     vendor: Annotated[
         str | None,
-        typer.Option(help="The default vendor, or a list of vendors, such as qwen,pi."),
+        typer.Option(
+            help="The default vendor, or a list of vendors, such as qwen,pi.",
+            autocompletion=complete_vendor,
+        ),
     ] = None,
     name: NameOption = "claude",
     to: FolderOption = DEFAULT_DIR,
@@ -50,7 +62,13 @@ def install_dropin(
         typer.Option("--into", help="Replace this file, the bundled claude of another program."),
     ] = None,
     record: Annotated[str | None, typer.Option(help="Record every run to this folder.")] = None,
-    dialect: Annotated[str | None, typer.Option(help="The output format: claude or yume.")] = None,
+    dialect: Annotated[
+        str | None,
+        typer.Option(
+            help="The output format: claude or yume.",
+            autocompletion=create_completer(CHOICES["dialect"]),
+        ),
+    ] = None,
     force: Annotated[
         bool, typer.Option("--force", help="Rename an existing claude to claude.before-shim.")
     ] = False,

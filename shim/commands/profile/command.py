@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from shim import adapters
+from shim.commands.completion.values import complete_vendor
 from shim.commands.help.command_groups import TitledCommandGroup
 from shim.commands.help.plain_help import SimplifiedHelpCommand
 from shim.commands.profile.captured_output import read_captured_files
@@ -48,7 +49,12 @@ CapturedFiles = Annotated[
 @app.command(cls=SimplifiedHelpCommand)
 def check(
     name: Annotated[
-        str, typer.Argument(metavar="NAME", help="A vendor, or the path of a profile (NAME.toml).")
+        str,
+        typer.Argument(
+            metavar="NAME",
+            help="A vendor, or the path of a profile (NAME.toml).",
+            autocompletion=complete_vendor,
+        ),
     ],
     files: CapturedFiles,
     explain: Annotated[

@@ -23,6 +23,7 @@ from shim.bridge.launch import SessionRunningError, respawn_session
 from shim.bridge.registry import SessionRecord
 from shim.bridge.session_lookup import resolve_session_reference
 from shim.bridge.stop import describe_unanswered_messages, stop_hosts
+from shim.commands.completion.values import complete_background_session, create_completer
 from shim.commands.sessions.listing import format_no_sessions_message, format_session_table
 from shim.core.bridge.frames import WATCH
 from shim.core.errors import FrontendError, ShimError, SystemResourceError
@@ -33,7 +34,12 @@ from shim.story.terminal.console import JsonOption, print_json, print_line
 # The time that a host gets to report its open prompts. A stopped host must not block the list.
 LIST_TIMEOUT_S = 2.0
 SessionArgument = Annotated[
-    str, typer.Argument(metavar="ID", help="The session's id, a prefix of it, or part of its name.")
+    str,
+    typer.Argument(
+        metavar="ID",
+        help="The session's id, a prefix of it, or part of its name.",
+        autocompletion=complete_background_session,
+    ),
 ]
 MAX_SUMMARY_CHARS = 160  # per prompt in a list to choose from
 DECISIONS = ("allow", "deny")
@@ -108,6 +114,7 @@ def answer_permission_prompt(
         typer.Argument(
             metavar="ANSWER",
             help="`allow` or `deny`, after the prompt's id if several prompts are open.",
+            autocompletion=create_completer(DECISIONS),
         ),
     ],
     message: Annotated[
@@ -195,7 +202,11 @@ def answer_permission_prompt(
 def stop_sessions(
     sessions: Annotated[
         list[str],
-        typer.Argument(metavar="ID", help="Session ids, prefixes of them, or parts of names."),
+        typer.Argument(
+            metavar="ID",
+            help="Session ids, prefixes of them, or parts of names.",
+            autocompletion=complete_background_session,
+        ),
     ],
 ) -> None:
     """Stop background sessions.

@@ -13,6 +13,7 @@ from shim.bridge.client import HostUnavailableError, connect_to_session_blocking
 from shim.bridge.launch import can_read_session_start_data
 from shim.bridge.registry import SessionRecord
 from shim.bridge.session_lookup import resolve_session_reference
+from shim.commands.completion.values import complete_background_session
 from shim.commands.sessions.logs import list_recording_paths
 from shim.commands.sessions.terminal.attach import (
     attach_terminal_to_session,
@@ -24,7 +25,12 @@ from shim.story.terminal.console import BrokenPipeHandler, open_console, print_l
 from shim.story.terminal.show import draw_recording
 
 SessionReference = Annotated[
-    str, typer.Argument(metavar="ID", help="The session's id, a prefix of it, or part of its name.")
+    str,
+    typer.Argument(
+        metavar="ID",
+        help="The session's id, a prefix of it, or part of its name.",
+        autocompletion=complete_background_session,
+    ),
 ]
 
 

@@ -6,9 +6,11 @@ from typing import Annotated
 
 import typer
 
+from shim.commands.completion.values import complete_session, complete_vendor, create_completer
 from shim.commands.turn.live_turn import TerminalTurnRunner
 from shim.commands.turn.next_steps import print_next_steps
 from shim.commands.turn.terminal_answers import TerminalAnswerReader
+from shim.core.policy.policy import PERMISSION_MODES
 from shim.process.find_program import is_drop_in_script
 from shim.process.install import DEFAULT_DIR, find_first_program_on_path, read_drop_in_settings
 from shim.story.terminal.console import BrokenPipeHandler, open_console
@@ -34,7 +36,12 @@ def run_turn(
     prompt: Annotated[str, typer.Argument(help="The message for the agent.")],
     vendor: Annotated[
         str | None,
-        typer.Option("--vendor", "-v", help="The vendor; by default the drop-in's choice."),
+        typer.Option(
+            "--vendor",
+            "-v",
+            help="The vendor; by default the drop-in's choice.",
+            autocompletion=complete_vendor,
+        ),
     ] = None,
     model: Annotated[
         str | None, typer.Option(help="The model, by the vendor's name for it.")
@@ -42,7 +49,8 @@ def run_turn(
     permission_mode: Annotated[
         str | None,
         typer.Option(
-            help="The permission mode: default, plan, acceptEdits, dontAsk or bypassPermissions."
+            help="The permission mode: default, plan, acceptEdits, dontAsk or bypassPermissions.",
+            autocompletion=create_completer(PERMISSION_MODES),
         ),
     ] = None,
     allow: Annotated[
@@ -53,7 +61,14 @@ def run_turn(
         ),
     ] = None,
     resume: Annotated[
-        str | None, typer.Option("--resume", "-r", metavar="ID", help="Resume a session.")
+        str | None,
+        typer.Option(
+            "--resume",
+            "-r",
+            metavar="ID",
+            help="Resume a session.",
+            autocompletion=complete_session,
+        ),
     ] = None,
     go_on: Annotated[
         bool, typer.Option("--continue", "-c", help="Resume the last session of this folder.")

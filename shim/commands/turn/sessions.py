@@ -10,6 +10,7 @@ import typer
 from rich.text import Text
 
 from shim.bridge import registry
+from shim.commands.completion.values import complete_session
 from shim.commands.help.command_groups import TitledCommandGroup
 from shim.commands.help.plain_help import SimplifiedHelpCommand
 from shim.core.errors import FrontendError
@@ -98,7 +99,11 @@ def list_sessions(
 def delete(
     ids: Annotated[
         list[str] | None,
-        typer.Argument(metavar="ID", help="Session ids, or unique prefixes of them."),
+        typer.Argument(
+            metavar="ID",
+            help="Session ids, or unique prefixes of them.",
+            autocompletion=complete_session,
+        ),
     ] = None,
     older: Annotated[
         float | None,

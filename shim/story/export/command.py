@@ -12,6 +12,7 @@ import typer
 from shim.core.cast.format import CAST_SUFFIX
 from shim.core.errors import FrontendError, SystemResourceError
 from shim.core.reading.diagnostics import pluralize
+from shim.recording.completion import complete_recording
 from shim.recording.folders import find_newest_recording
 from shim.state.files import replace_file, write_all, write_new_file
 from shim.story.terminal.console import (
@@ -42,9 +43,18 @@ REDACT_CHOICES = ("all", "none")
 def export_recordings(
     casts: Annotated[
         list[str],
-        typer.Argument(metavar="CAST", help="Recordings. A folder means its newest recording."),
+        typer.Argument(
+            metavar="CAST",
+            help="Recordings. A folder means its newest recording.",
+            autocompletion=complete_recording,
+        ),
     ],
-    to: Annotated[str, typer.Option("--to", help=f"The format: {', '.join(FORMATS)}.")],
+    to: Annotated[
+        str,
+        typer.Option(
+            "--to", help=f"The format: {', '.join(FORMATS)}.", autocompletion=lambda: list(FORMATS)
+        ),
+    ],
     output: Annotated[
         str | None,
         typer.Option(

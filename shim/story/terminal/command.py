@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from shim.recording.completion import complete_recording
 from shim.recording.folders import find_newest_recording, get_recording_folder
 from shim.story.terminal.console import BrokenPipeHandler, open_console
 from shim.story.terminal.pager import open_pager
@@ -18,6 +19,7 @@ def show_recording(
         typer.Argument(
             metavar="CAST",
             help="The recording, or a folder; by default the folder of the setting `record`.",
+            autocompletion=complete_recording,
         ),
     ] = None,
     follow: Annotated[

@@ -12,13 +12,22 @@ from rich.console import Console
 from rich.text import Text
 
 from shim.core.reading.diagnostics import escape_control_chars
+from shim.recording.completion import complete_recording
 
 PIPE_COLUMNS = 10_000  # no line of a table is cut in a pipe
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-RecordingArgument = Annotated[str, typer.Argument(metavar="CAST", help="The recording.")]
+RecordingArgument = Annotated[
+    str,
+    typer.Argument(metavar="CAST", help="The recording.", autocompletion=complete_recording),
+]
 RecordingsArgument = Annotated[
-    list[str] | None, typer.Argument(help="Recordings, or folders of them.", metavar="CAST")
+    list[str] | None,
+    typer.Argument(
+        help="Recordings, or folders of them.",
+        metavar="CAST",
+        autocompletion=complete_recording,
+    ),
 ]
 
 

@@ -1,0 +1,1 @@
+"""Shell completion of `shim` and of the drop-in `claude`."""

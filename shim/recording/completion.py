@@ -1,0 +1,38 @@
+"""Completes the path of a recording in a shell."""
+
+import os
+
+from shim.core.cast.format import CAST_SUFFIX
+from shim.core.errors import ShimError
+from shim.recording.folders import get_recording_folder
+
+MAX_RECORDINGS = 50  # recordings that are listed
+
+
+def complete_recording(incomplete: str) -> list[str]:
+    """List the recordings whose paths begin with `incomplete`.
+
+    If nothing is typed and the working directory has no recording, list those of the setting
+    `record`. An empty list makes the shell complete file names.
+    """
+    folder, prefix = os.path.split(incomplete)
+    paths = [
+        os.path.join(folder, name) for name in _list_recordings(folder) if name.startswith(prefix)
+    ]
+    if paths or incomplete:
+        return paths[:MAX_RECORDINGS]
+    try:
+        record_folder = get_recording_folder(os.environ)
+    except (ShimError, OSError):
+        return []
+    names = _list_recordings(record_folder)
+    return [os.path.join(record_folder, name) for name in reversed(names[-MAX_RECORDINGS:])]
+
+
+def _list_recordings(folder: str) -> list[str]:
+    """Return the names of the recordings in a folder, sorted. Their names begin with the time."""
+    try:
+        names = os.listdir(os.path.expanduser(folder or "."))
+    except OSError:
+        return []
+    return sorted(name for name in names if name.endswith(CAST_SUFFIX))
