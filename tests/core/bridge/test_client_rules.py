@@ -129,7 +129,7 @@ def test_settings_are_reloaded_for_a_client_without_control():
     assert list_refusals(frames) == ["watch-only"]
 
 
-def test_real_claude_is_not_asked_to_reload_settings():
+def test_host_reloads_the_settings_of_a_real_claude():
     play = two(reload_settings=lambda: "settings")
     request = {"subtype": "reload_settings"}
     frames = play.exchange_frames(2, "request", id="r", request=request)
