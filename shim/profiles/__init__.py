@@ -1,1 +1,3 @@
-"""Vendors described in TOML: how a profile is loaded, checked, compiled and run."""
+"""Vendors that are described in TOML. A profile is loaded, checked and compiled, and its rules run
+on the child's output.
+"""

@@ -1,6 +1,6 @@
-"""What translates a child's output by the rules of a profile.
+"""The translators that run the rules of a profile on a child's output.
 
-`ProfileTranslator` is public: a class that a profile names as its `adapter` is a subclass of it.
+`ProfileTranslator` is public. The class that a profile names as its `adapter` is a subclass of it.
 """
 
 import re
@@ -18,10 +18,10 @@ from shim.profiles.compile.rules import ProfileEventRules
 from shim.profiles.compile.stream import ParsedStreamRules, StderrPatternRule
 from shim.profiles.run.engine import ProfileRuleEngine
 
-MAX_STDERR_LINES = 1000  # of its tail are looked at; a tail has fewer
-MAX_REASON_CHARS = 2000  # as `ending` has of a stderr
+MAX_STDERR_LINES = 1000  # only the last lines are read; the stored tail of stderr is shorter
+MAX_REASON_CHARS = 2000  # of an error text from stderr
 
-# What a translator has of its profile's `ParsedStreamRules`, under the same names.
+# Fields of `ParsedStreamRules` that the translator class has under the same names.
 STREAM_FIELDS = (
     *(
         "rules",
@@ -40,8 +40,8 @@ Handler = Callable[[Event], None]
 
 
 class ProfileTranslator(ProfileRuleEngine):
-    """Runs the rules of one profile. An adapter is a subclass with `on_event` or `on_exit` of its
-    own.
+    """Runs the rules of one profile. A profile's adapter is a subclass that overrides `on_event` or
+    `on_exit`.
     """
 
     rules: ClassVar[ProfileEventRules]
@@ -50,7 +50,7 @@ class ProfileTranslator(ProfileRuleEngine):
     synthesizes: ClassVar[bool] = False
     causes: ClassVar[Mapping[int, Any]] = {}  # exit code → Cause
     stderr_rules: ClassVar[tuple[StderrPatternRule, ...]] = ()
-    # who reads a program that speaks JSON-RPC
+    # loads the translator of JSON-RPC messages; empty for a program without a protocol
     protocol: ClassVar[list[Callable[[], type[Translator]]]] = []
 
     def __init__(self, turn: Turn, *, partial: bool = False) -> None:
@@ -59,19 +59,22 @@ class ProfileTranslator(ProfileRuleEngine):
         self.default_handler: Handler = self._compile_default_handler
 
     def _compile_handler(self, event: Event) -> None:
-        """The first event of its type: its rules are compiled now."""
+        """Compile the rules of a type at its first event, and apply them."""
         kind = event["type"]
         self.handlers[kind] = handler = MethodType(self.rules.find_event_handler(kind), self)
         handler(event)
 
     def _compile_default_handler(self, event: Event) -> None:
-        """The first event of a type that no rule names."""
+        """Compile the rules for any type at the first event that needs them, and apply them."""
         self.default_handler = MethodType(self.rules.find_event_handler(None), self)
         self.default_handler(event)
 
     def choose_translator_for_unknown_event(self, event: Event) -> Translator:
-        """An event of a type that no rule names: the rules for any type, unless the program was
-        driven otherwise.
+        """Handle an event whose type is not in any rule, and return the translator of the following
+        events.
+
+        A JSON-RPC message is from a recording of the program in its protocol, so the protocol's
+        translator is returned. The rules for any type apply to every other event.
         """
         if self.protocol and event.get("jsonrpc") == "2.0":
             return self.protocol[0]()(self.turn, partial=self.partial)
@@ -83,18 +86,19 @@ class ProfileTranslator(ProfileRuleEngine):
         self.reset_for_next_turn()
 
     def on_event(self, event: Event) -> bool:
-        """An adapter's: whether it has dealt with an event; what it has not falls through to the
-        rules.
+        """Return whether this method has handled the event. Otherwise the rules apply to it. An
+        adapter overrides this method.
         """
         return False
 
     def on_exit(self, child_exit: ChildExit | None, stderr: str) -> None:
-        """An adapter's: the child is at its end, before the profile makes an outcome of it;
-        `report` has its file.
+        """Handle the end of the child, before the rules of the profile determine the outcome.
+        `self.report` has the content of the child's report file. An adapter overrides this
+        method.
         """
 
     def feed_eof(self, child_exit: ChildExit | None, stderr: str) -> None:
-        """What stderr and the exit code say, where no event said how it ended."""
+        """Determine the outcome by stderr and the exit code, if no event has reported it."""
         if self.reports is not None and self.report is not None:
             self.reports.find_event_handler(None)(self, self.report)
         self.on_exit(child_exit, stderr)
@@ -120,7 +124,7 @@ class ProfileTranslator(ProfileRuleEngine):
         ):
             return
         if turn.config.vendor.trust_prompt and turn.config.vendor.trust_prompt in stderr:
-            return  # the hint that goes with a trust gate says more than an exit code
+            return  # the hint about the trust prompt explains more than the exit code
         code = child_exit.code
         if not code:
             code = 0
@@ -143,7 +147,7 @@ class ProfileTranslator(ProfileRuleEngine):
             turn.record_failure(text, api=False, kind=cause)
 
     def _apply_stderr_rule(self, line: str) -> None:
-        """One line of stderr: the first rule that finds something in it counts."""
+        """Apply the first rule that matches a line of stderr."""
         for rule in self.stderr_rules:
             match = re.search(rule.regex, line)
             if match is None:
@@ -161,7 +165,7 @@ class ProfileTranslator(ProfileRuleEngine):
             return
 
     def _is_answer_complete(self) -> bool:
-        """Whether what was said is a whole answer: the last reply ended, and did not ask for tools."""
+        """Return whether the last message has ended and did not call tools."""
         turn = self.turn
         if self.counts_replies:
             if turn.machine.state != "ready":
@@ -179,12 +183,14 @@ class ProfileTranslator(ProfileRuleEngine):
 
 
 class UntypedEventTranslator(ProfileTranslator):
-    """One whose events have no `type` that decides."""
+    """Translates events for a profile with a rule that does not depend on the type of the event."""
 
-    _protocol_translator: Translator | None = None  # of the protocol
+    _protocol_translator: Translator | None = None  # None until the first JSON-RPC message
 
     def feed(self, event: Event) -> None:
-        """Handle one event: the rules of its type, or those for any."""
+        """Apply the rules of the event's type, or the rules for any type. A JSON-RPC message goes
+        to the protocol's translator.
+        """
         if self.protocol and "jsonrpc" in event:
             self._protocol_translator = self._protocol_translator or self.protocol[0]()(
                 self.turn, partial=self.partial
@@ -200,8 +206,8 @@ class UntypedEventTranslator(ProfileTranslator):
         )(event)
 
     def feed_eof(self, child_exit: ChildExit | None, stderr: str) -> None:
-        """The exit ends a turn only where its program says no end: one of the protocol says its
-        own.
+        """Determine the outcome by the exit, or by the protocol's translator if the child has used
+        the protocol.
         """
         if self._protocol_translator is None:
             super().feed_eof(child_exit, stderr)
@@ -210,10 +216,12 @@ class UntypedEventTranslator(ProfileTranslator):
 
 
 class AdapterThenRulesTranslator(ProfileTranslator):
-    """One whose events an adapter sees first."""
+    """Passes each event to the profile's adapter before the rules."""
 
     def feed(self, event: Event) -> None:
-        """Handle one event: the adapter, then the rules of its type, or those for any."""
+        """Call `on_event`. If it has not handled the event, apply the rules of the event's type, or
+        the rules for any type.
+        """
         if self.on_event(event):
             return
         kind = event.get("type")
@@ -230,9 +238,10 @@ def build_translator_class(
     adapter_class: type[Translator] | None,
     load_protocol_class: Callable[[], type[Translator]] | None = None,
 ) -> type[ProfileTranslator]:
-    """The class that translates by a profile's stream. FrontendError for an `adapter` that is none.
+    """Return a class that translates by the rules of a profile. Raise FrontendError if
+    `adapter_class` is not a subclass of ProfileTranslator.
 
-    `protocol` gives who reads on where a recorded program speaks JSON-RPC.
+    `load_protocol_class` returns the translator of a recording in which the program uses JSON-RPC.
     """
     base_class: type[ProfileTranslator] = AdapterThenRulesTranslator
     if adapter_class is None:

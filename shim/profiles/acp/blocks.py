@@ -1,4 +1,4 @@
-"""A message as the content blocks of `session/prompt`: text, images, and files as embedded
+"""Converts a message to the content blocks of `session/prompt`: text, images, and files as embedded
 resources.
 """
 
@@ -9,22 +9,23 @@ from typing import Any
 from shim.core.claude.messages import BlockKinds, MessageBlock, UserMessage
 from shim.core.reading.values import as_dict
 
-COMMAND_START = re.compile(r"[\s\ufeff]*[/$]")  # what JavaScript's trim leaves of a text begins so
-# how a document is said: embedded, as an image is, or not at all
+# the start of a command of the agent; the whitespace is what JavaScript's `trim` removes
+COMMAND_START = re.compile(r"[\s\ufeff]*[/$]")
+# how a document is sent: embedded, in an image block, or not at all
 AS_FILE = "file"
 AS_IMAGE = "image"
 LEFT_OUT = "none"
-# What an agent says that it can be given beside text → what that is in a message.
+# The kind of a message block by the agent's capability for content other than text.
 KIND_BY_CAPABILITY = {"image": "image", "embeddedContext": "document"}
 
 
 def list_accepted_block_kinds(
     agent_info: Mapping[str, Any], document_format: str = AS_FILE
 ) -> BlockKinds:
-    """What a message may have beside its text, by an agent's answer to `initialize`: true, or a
-    table in version 2.
+    """Return the kinds of blocks that an agent accepts besides text, by its answer to `initialize`.
+    A capability is `true`, or a table in version 2.
 
-    `document_format`: how a document is said to it.
+    `document_format` is how documents are sent to the agent.
     """
     version1_prompt = as_dict(agent_info.get("agentCapabilities")).get("promptCapabilities")
     version2_prompt = as_dict(as_dict(agent_info.get("capabilities")).get("session")).get("prompt")
@@ -40,7 +41,7 @@ def list_accepted_block_kinds(
 def build_prompt_blocks(
     message: UserMessage, kinds: BlockKinds, document_format: str = AS_FILE
 ) -> list[dict[str, Any]]:
-    """The blocks of a message for an agent that takes these kinds."""
+    """Return the blocks of a message for an agent that accepts these kinds."""
     return [
         _build_block(part, number, document_format)
         for number, part in enumerate(message.select_blocks(kinds), 1)
@@ -48,8 +49,8 @@ def build_prompt_blocks(
 
 
 def _build_block(part: MessageBlock, number: int, document_format: str) -> dict[str, Any]:
-    """One block. A text that begins as a command of the agent's own is escaped: it would run it,
-    and ask nobody.
+    """Return one block. A text that begins like a command of the agent is escaped, because the
+    agent would run the command without asking.
     """
     if part.kind == "text":
         if COMMAND_START.match(part.text):
@@ -59,8 +60,8 @@ def _build_block(part: MessageBlock, number: int, document_format: str) -> dict[
         return {"type": "text", "text": text}
     if AS_IMAGE in (part.kind, document_format):
         return {"type": "image", "mimeType": part.media_type, "data": part.data}
-    # An embedded file needs a name; this one leads nowhere, so that nobody reads a file of the
-    # machine for it.
+    # An embedded file needs a URI. This one refers to no file, so that the agent does not read a
+    # local file instead.
     uri = f"attachment:///{number}.{part.media_type.rpartition('/')[2]}"
     return {
         "type": "resource",

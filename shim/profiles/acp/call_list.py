@@ -1,4 +1,4 @@
-"""Open calls of an ACP agent, also if the agent gives several calls the same id, or no id."""
+"""The open calls of an ACP agent, even if the agent uses the same id for several calls, or no id."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -13,15 +13,15 @@ from shim.profiles.acp.calls import (
     parse_json_if_complete,
 )
 
-MAX_CALLS = 1000  # open calls of a turn; beyond that the oldest is removed
+MAX_CALLS = 1000  # open calls of a turn; above that, the oldest call is removed
 MAX_ENDED_CALLS = 1000  # ended calls of a turn whose ids are remembered
-# states of a call that has started
+# the states of a call that has started
 STARTED_STATES = ("in_progress", "completed", "failed", "cancelled")
 
 
 class OpenAcpToolCalls:
-    """The open calls of one turn. `create_id` returns an id for a call whose own id is taken or
-    empty.
+    """The open calls of one turn. The parameter `create_id` returns an id for a call whose own id
+    is empty or already used.
     """
 
     def __init__(self, call_format: AcpToolCallFormat) -> None:
@@ -34,11 +34,11 @@ class OpenAcpToolCalls:
         self._ended_ids.clear()
 
     def list_calls(self, agent_call_id: str) -> list[AcpToolCall]:
-        """Return the calls with this id of the agent, the oldest first."""
+        """Return the calls with this id of the agent, oldest first."""
         return [call for call in self._calls if call.agent_id == agent_call_id]
 
     def start_call(self, update: Mapping[str, Any], create_id: Callable[[str], str]) -> AcpToolCall:
-        """Return the call of a `tool_call`. It is a new call if the update contradicts all calls
+        """Return the call of a `tool_call`. Create a call if the update does not match any call
         with its id.
         """
         agent_id = normalize_call_id(update.get("toolCallId"))
@@ -63,7 +63,7 @@ class OpenAcpToolCalls:
             call for call in calls if call.has_input and call.input == update.get("rawInput")
         ]
         if not matches and status == "in_progress" and self._format.input_in_content:
-            # its input is still being sent
+            # The agent is still sending the input of this call.
             matches = [call for call in calls if not call.has_input][-1:]
         elif not matches and status == "in_progress":
             matches = [call for call in calls if not call.is_running]
@@ -82,11 +82,10 @@ class OpenAcpToolCalls:
         create_id: Callable[[str], str],
         is_awaiting_permission: Callable[[str], bool],
     ) -> AcpToolCall | None:
-        """Return the call of a permission request, or None if the request may be about several
-        different calls.
+        """Return the call of a permission request, or None if the request matches several calls.
 
-        While the request for a call is undecided, a request with another input is about another
-        call. After the decision it is about the same call, described again.
+        While a request for a call is undecided, a request with another input is about another call.
+        After the decision, such a request is about the same call with a new description.
         """
         agent_id = normalize_call_id(request_call.get("toolCallId"))
         raw_input = request_call.get("rawInput")
@@ -119,7 +118,7 @@ class OpenAcpToolCalls:
         return candidates[0]
 
     def end_call(self, call: AcpToolCall) -> None:
-        """Remove a call that has ended, and remember its id."""
+        """Remove a call that has ended, and store its id."""
         self._calls = [open_call for open_call in self._calls if open_call is not call]
         if self.list_calls(call.agent_id):
             return
@@ -151,10 +150,10 @@ class OpenAcpToolCalls:
 def is_update_for_another_call(
     call: AcpToolCall, update: Mapping[str, Any], call_format: AcpToolCallFormat
 ) -> bool:
-    """Return whether a `tool_call` announces another call than `call`, which has the same id.
+    """Return whether a `tool_call` is for another call than `call`, which has the same id.
 
-    An agent may announce a call again with more details. After a call was written with its input,
-    another input belongs to another call.
+    An agent may report a call again with more details. After a call has been written with its
+    input, another input belongs to another call.
     """
     kind = update.get("kind")
     raw_input = update.get("rawInput")
@@ -180,8 +179,8 @@ def is_update_for_another_call(
 
 
 def _is_other_input(previous_input: Mapping[str, Any] | None, raw_input: object) -> bool:
-    """Return whether a permission request shows another input. Only the path may differ: agents ask
-    for each path.
+    """Return whether a permission request has another input. The path may differ, because agents
+    ask for each path.
     """
     if previous_input is None or not isinstance(raw_input, dict):
         return False

@@ -1,10 +1,12 @@
-"""A call of an agent's, gathered from what it says of it, in Claude's words.
+"""Collects the updates about a tool call of an agent, and translates the call to Claude's tools.
 
-The protocol has no field for a tool's name. The profile says where this agent has it: in the call's
-first title (in front of a colon), in front of its id, or nowhere, so that the call's kind and the
-keys of its input tell it. The input stands in `rawInput`, or as JSON in the content until the call
-has ended; an agent that has it in neither says the same in the title, the places and the content,
-by the kind of the call.
+The protocol has no field for the name of a tool. The profile sets where the agent reports it: in
+the first title of the call (before a colon), at the start of its id, or nowhere. In the last case,
+the kind of the call and the keys of its input identify the tool.
+
+The input is in `rawInput`, or it is JSON in the content until the call has ended. An agent without
+either reports the same data in the title, the locations and the content, depending on the kind of
+the call.
 """
 
 import re
@@ -19,7 +21,7 @@ from shim.core.reading.json_text import dump_json
 from shim.core.reading.typed import Any, NamedTuple
 from shim.core.reading.values import as_dict, as_list
 
-# A name of Claude's for each kind, for a tool that the agent's table does not know.
+# Claude's tool for each kind, for a tool that is missing in the profile.
 TOOL_BY_KIND = {
     "execute": "Bash",
     "read": "Read",
@@ -28,9 +30,9 @@ TOOL_BY_KIND = {
     "search": "Grep",
     "fetch": "WebFetch",
 }
-# keys under which a raw output has its text
+# the keys of a raw output that can have its text
 OUTPUT_KEYS = ("output", "content", "error", "message")
-# Kinds of content blocks → the key of the block's value.
+# The key of a content block's value by the kind of the block.
 VALUE_KEY_BY_KIND = {
     "text": "text",
     "image": "data",
@@ -39,21 +41,21 @@ VALUE_KEY_BY_KIND = {
     "resource_link": "uri",
 }
 FILE_KINDS = ("read", "edit", "delete")
-MAX_SEARCHED_ERROR_CHARS = 4000  # the path of a file is searched in so much of an error
+MAX_SEARCHED_ERROR_CHARS = 4000  # at the start of an error; the path of a file is searched there
 PATH_KEYS = ("oldPath", "path")  # of a changed file
-PATH_KEY = "path"  # key of a question, and of Claude's searches: where it looks
+PATH_KEY = "path"  # the searched path in a permission request and in Claude's search tools
 DATA_URL = re.compile(r"data:([^;,]+);base64,(.*)", re.S)
-NEUTRAL_INPUT_KEYS = frozenset(("cwd",))  # keys of a `rawInput` that say nothing of the call
-# What gemini notes of a command beside its title: the folder, said as `in` where the call names it,
-# and a description.
+NEUTRAL_INPUT_KEYS = frozenset(("cwd",))  # keys of `rawInput` that are not input of the tool
+# The content that gemini adds to a command: its folder and its description. The folder follows `in`
+# if the call names it.
 COMMAND_NOTES = re.compile(r"\[(in|current working directory) ([^\]]*)\](?: \(([^\]]*)\))?", re.S)
-BACKGROUND_SUFFIX = " [background]"  # behind either of them
-FOLDER_NOTE_START = "[in "  # how such a note begins that names a folder
+BACKGROUND_SUFFIX = " [background]"  # after the folder or the description
+FOLDER_NOTE_START = "[in "  # the start of a note with a folder
 
 
 class AcpToolCallPattern(NamedTuple):
-    """How the calls of one tool are told from others: their kind, the beginning of their title,
-    keys of their input.
+    """The properties of a tool's calls: their kind, the start of their title, and keys of their
+    input.
     """
 
     kind: str
@@ -62,15 +64,14 @@ class AcpToolCallPattern(NamedTuple):
 
 
 class AcpToolCallFormat(NamedTuple):
-    """Where an agent says what the protocol has no field for.
+    """The places in which an agent reports data that the protocol has no field for.
 
-    name_source       where a call has its tool's name: "title", "id", or "kind" for an agent that
-                      does not say it
-    signatures        with "kind": the agent's tools, by the signs of their calls; the first that
-                      fits
-    question_keys     with "kind": keys of a question's input, by the kind of the call; without them
-                      its tool is not known
-    input_in_content  the input is JSON in the content of a call that has not ended
+    name_source       where a call has the name of its tool: "title", "id", or "kind" if the agent
+                      does not report it
+    signatures        with "kind": the patterns of the calls of each tool; the first match applies
+    question_keys     with "kind": the required keys of a permission request's input, by the kind of
+                      the call; without them its tool is unknown
+    input_in_content  whether the input is JSON in the content until the call has ended
     error_path        pattern for the error of a call without a location; its first group is the
                       path of the file
     """
@@ -83,8 +84,8 @@ class AcpToolCallFormat(NamedTuple):
 
 
 class AcpToolCall:
-    """What was said so far of one call. `start_count` is how often it began: more than once, it may
-    be another one by now.
+    """The reported state of one call. `start_count` is the number of its `tool_call` updates. After
+    the first, an update may be about another call.
     """
 
     def __init__(self, call_id: str, call_format: AcpToolCallFormat) -> None:
@@ -103,12 +104,12 @@ class AcpToolCall:
         self.requested_input: dict[str, Any] | None = None
         self.is_running = False
         self.start_count = 0
-        self._requested_path: object = None  # what a question names beside the call
+        self._requested_path: object = None  # a path that only the permission request names
         self._format = call_format
 
     def apply_update(self, update: Mapping[str, Any]) -> None:
-        """More of the call: what is said last counts, and what was said before where nothing new
-        is.
+        """Apply an update. The values of the update replace earlier ones, and missing values stay
+        unchanged.
         """
         title = update.get("title")
         kind = update.get("kind")
@@ -125,7 +126,7 @@ class AcpToolCall:
         if isinstance(raw_input, dict) and not NEUTRAL_INPUT_KEYS.issuperset(raw_input):
             self.input = raw_input
         if isinstance(content, list):
-            # kept for a permission request if the result has no content
+            # The earlier content is kept for a permission request if the new one is empty.
             self.content = content or self.content
             self.output = content
         if update.get("rawOutput") is not None:
@@ -139,7 +140,7 @@ class AcpToolCall:
         self.vendor_tool = self.vendor_tool or self._resolve_vendor_tool()
 
     def _resolve_vendor_tool(self) -> str:
-        """The agent's own name of the tool, "" where that is not known."""
+        """Return the agent's name of the tool, "" if it is unknown."""
         if self._format.name_source == "title":
             return self.title.partition(": ")[0]
         if self._format.name_source == "id":
@@ -158,17 +159,17 @@ class AcpToolCall:
         return ""
 
     def build_call_from_permission_request(self, request_call: Mapping[str, Any]) -> "AcpToolCall":
-        """The call as a question shows it: what it says of the call counts, and no more than it has
-        to say of it.
+        """Return the call as a permission request describes it. Input keys that the call itself
+        does not have are dropped.
 
-        opencode notes beside the call's own keys what it is to be asked about (`filepath`, `diff`).
+        opencode adds keys for the person to the input of a request (`filepath`, `diff`).
         """
         requested = AcpToolCall(self.call_id, self._format)
         requested.apply_update(request_call)
         if not self._is_tool_certain(requested):
             requested.vendor_tool = requested.kind = ""
         elif request_call.get("kind") in TOOL_BY_KIND and requested.kind != self.kind:
-            return requested  # it is about something else than the call said that it would do
+            return requested  # the request is about another action than the reported call
         else:
             requested.vendor_tool = self.vendor_tool or requested.vendor_tool
             requested.kind = self.kind or requested.kind
@@ -184,10 +185,10 @@ class AcpToolCall:
         return requested
 
     def _is_tool_certain(self, requested: "AcpToolCall") -> bool:
-        """Whether it is certain which tool a question is about.
+        """Return whether the tool of a permission request is known for certain.
 
-        A tool of a server's may have any name, any kind and any input. Its question comes before
-        its call is said.
+        A tool of an MCP server may have any name, any kind and any input. Its request arrives
+        before its call is reported.
         """
         keys = self._format.question_keys.get(requested.kind)
         if self._format.name_source != "kind":
@@ -196,20 +197,20 @@ class AcpToolCall:
 
     @property
     def has_input(self) -> bool:
-        """Whether the input is known."""
+        """Return whether the input of the call is known."""
         return not NEUTRAL_INPUT_KEYS.issuperset(self.input)
 
     def translate_to_claude_tool(self, tools: Tools) -> tuple[str, dict[str, Any]]:
-        """The tool and its arguments.
+        """Return Claude's name of the tool and its arguments.
 
-        copilot takes several places as one text apart, and asks about one of them: a place that the
-        call does not name by itself stands beside its own, as a list, which is no path for any rule
-        or mode.
+        copilot splits a text into several paths, and asks about one of them. If a permission
+        request names a path that is missing in the call, the argument is a list of both paths. A
+        list does not match the path of any rule or mode.
         """
         name, tool_input = self._translate_input(tools)
         path = tool_input.get(PATH_KEY)
         requested_path = self._requested_path
-        if path is None and PATH_KEY in self.input:  # it has another name in Claude's words
+        if path is None and PATH_KEY in self.input:  # Claude's argument has another name
             return name, tool_input
         if (
             requested_path is None
@@ -241,7 +242,7 @@ class AcpToolCall:
                     or is_repeated
                     or command in (None, *translated[1].values())
                 ):
-                    # otherwise its name says another tool than the one that runs the command
+                    # Otherwise the name is that of another tool than the one that runs the command.
                     return translated
             return TOOL_BY_KIND[self.kind], self._build_kind_input(vendor_input)
         if tool is None:
@@ -254,8 +255,8 @@ class AcpToolCall:
 
     @property
     def _fallback_name(self) -> str:
-        """A name for a tool that no table has. The words of a title may be the model's: they name
-        no tool.
+        """A name for a tool that is missing in the profile. The model may have written the title,
+        so it is only used if the agent reports names.
         """
         return (
             self.vendor_tool
@@ -281,7 +282,8 @@ class AcpToolCall:
                 if not notes:
                     notes = ""
             elif notes.startswith(FOLDER_NOTE_START):
-                # a folder, but not which one: a path that is none of the turn's
+                # The note has a folder that cannot be parsed. The resulting path is outside of the
+                # turn's folders.
                 tool_input["directory"] = f"/{notes}"
             return tool_input | ({"description": notes} if notes else {})
         if kind in FILE_KINDS and path is None and not self.paths:
@@ -302,8 +304,9 @@ class AcpToolCall:
         return match[1]
 
     def _build_edit_call(self) -> tuple[str, dict[str, Any]] | None:
-        """Write for a new file, Edit for a changed one, MultiEdit for changes of one file; several
-        files are named.
+        """Return Write for a new file, Edit for a changed file, and MultiEdit for several changes
+        of one file. For several files, Edit has their paths. Return None if the content has no
+        diff.
         """
         diffs = [
             item for item in self.content if isinstance(item, dict) and item.get("type") == "diff"
@@ -317,7 +320,7 @@ class AcpToolCall:
             for change in diff.get("changes") or ()
             if isinstance(change, dict)
         ]
-        if changes:  # version 2 says which files change, and how in words for a person
+        if changes:  # version 2 lists the changed files and has a patch for a person to read
             files = list(
                 dict.fromkeys(
                     change[key] for change in changes for key in PATH_KEYS if change.get(key)
@@ -346,7 +349,9 @@ class AcpToolCall:
 
 
 def format_content_block(block: Mapping[str, Any]) -> str | None:
-    """A block of a message as text: a link as Markdown has one. None for a picture or a sound."""
+    """Return a block of a message as text, with a link in Markdown. Return None for an image or
+    audio.
+    """
     kind = block.get("type")
     resource = block.get("resource")
     if kind == "resource_link":
@@ -373,10 +378,10 @@ def list_content_blocks(content: Iterable[Any]) -> list[dict[str, Any]]:
 
 
 def list_raw_output_blocks(raw_output: Any) -> list[dict[str, Any]]:
-    """Return the content blocks that a raw output lists, if the content says less.
+    """Return the content blocks in a raw output, if they have more than the content.
 
-    copilot sends the texts of a tool's result as content, and an image only here. Kimi Code sends a
-    list, and as content its JSON.
+    copilot sends the texts of a result as content, and images only in the raw output. Kimi Code
+    sends the list here, and its JSON as content.
     """
     contents = raw_output
     if isinstance(raw_output, dict):
@@ -394,7 +399,9 @@ def list_raw_output_blocks(raw_output: Any) -> list[dict[str, Any]]:
 
 
 def _convert_to_mcp(block: dict[str, Any]) -> dict[str, Any]:
-    """Return a block as MCP has it: an image that is a data URL has its type and its data apart."""
+    """Return a block in the format of MCP. An image with a data URL gets its type and its data as
+    separate fields.
+    """
     image_url = block.get("imageUrl")
     match = None
     if isinstance(image_url, dict):
@@ -405,8 +412,8 @@ def _convert_to_mcp(block: dict[str, Any]) -> dict[str, Any]:
 
 
 def is_valid_content_block(block: Mapping[str, Any]) -> bool:
-    """Return whether a content block has a kind of the protocol and the value that this kind
-    requires.
+    """Return whether the kind of a content block is in the protocol, and the block has the value
+    that this kind requires.
     """
     return isinstance(block.get(VALUE_KEY_BY_KIND.get(block["type"], "")), (str, dict))
 
@@ -436,7 +443,7 @@ def join_text_blocks_and_strip_trailer(
 
 
 def join_content_text(content: object) -> str:
-    """The texts of a call's content."""
+    """Return the texts in a call's content as one text."""
     items = as_list(content)
     blocks = [
         item.get("content")
@@ -449,7 +456,7 @@ def join_content_text(content: object) -> str:
 
 
 def parse_json_if_complete(text: str) -> object:
-    """Return the JSON value of a text, or None while the text is not complete."""
+    """Return the JSON value of a text, or None while the text is incomplete."""
     try:
         if text.endswith("}"):
             return orjson.loads(text)
@@ -459,7 +466,7 @@ def parse_json_if_complete(text: str) -> object:
 
 
 def format_raw_output(raw_output: Any) -> str:
-    """What an agent calls the raw output of a call, as text."""
+    """Return the raw output of a call as text."""
     if isinstance(raw_output, dict):
         raw_output = next(
             (raw_output[key] for key in OUTPUT_KEYS if isinstance(raw_output.get(key), str)),
@@ -473,7 +480,7 @@ def format_raw_output(raw_output: Any) -> str:
 
 
 def build_todos(plan_entries: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """A plan as Claude's list of todos."""
+    """Return a plan as Claude's list of todos."""
     states = ((entry.get("content"), entry.get("status")) for entry in plan_entries)
     return [
         {"content": content, "status": status, "activeForm": content} for content, status in states
@@ -481,8 +488,8 @@ def build_todos(plan_entries: Iterable[Mapping[str, Any]]) -> list[dict[str, Any
 
 
 def find_exit_code(raw_output: Any) -> object:
-    """The exit code of a command, which opencode and copilot note beside its output; 0 where there
-    is none.
+    """Return the exit code of a command from its raw output, which opencode and copilot fill in.
+    Return 0 if it is missing.
     """
     fields = as_dict(raw_output)
     metadata = fields.get("metadata")

@@ -1,8 +1,8 @@
-"""What version 2 of the protocol says by id: a message, a terminal. A whole value replaces, a piece
-is added.
+"""The messages and terminals that version 2 of the protocol updates by id. An update has the full
+value, or a part to append.
 
-What was said to the frontend cannot be taken back: of a message that is said again only what is new
-is said.
+Output to the frontend cannot be changed afterwards. So only the new text of an updated message is
+written.
 """
 
 import binascii
@@ -12,17 +12,17 @@ from shim.core.reading.typed import Any
 from shim.core.reading.values import as_dict
 from shim.profiles.acp.calls import AcpToolCall, list_content_blocks
 
-MAX_MESSAGES = 100  # of a turn that are compared with what is said again of them
-MAX_MESSAGE_CHARS = 200_000  # of a longer one nothing is said again
+MAX_MESSAGES = 100  # of a turn that are stored, to find the new text of an update
+MAX_MESSAGE_CHARS = 200_000  # updates of a longer message are ignored
 MAX_TERMINALS = 100
-MAX_TERMINAL_BYTES = 200_000  # the last of them are kept
+MAX_TERMINAL_BYTES = 200_000  # of one terminal; the last bytes are kept
 MAX_CONTENT_ITEMS = 1000  # of one call
-# what null takes away of a call
+# the fields of a call that an update can set to null
 NULLABLE_KEYS = ("title", "kind", "rawInput", "content", "locations")
 
 
 class AcpMessageAndTerminalStore:
-    """What a turn has said by id."""
+    """The messages and terminals of a turn by id."""
 
     def __init__(self) -> None:
         self._messages: dict[str, str] = {}
@@ -35,11 +35,13 @@ class AcpMessageAndTerminalStore:
         self._exits.clear()
 
     def append_message_text(self, message_id: str, text: str) -> None:
-        """More of a message, which was said."""
+        """Append text to a message. The caller writes the text."""
         self._store_text(message_id, self._messages.get(message_id, "") + text)
 
     def update_message_and_get_new_text(self, message_id: str, full_text: str) -> str | None:
-        """What is new of a message, as a whole; None where it contradicts what was said of it."""
+        """Store the full text of a message and return its new part. Return None if the text
+        contradicts the written part, or if that part is too long.
+        """
         written = self._messages.get(message_id, "")
         if not full_text.startswith(written) or len(written) > MAX_MESSAGE_CHARS:
             return None
@@ -54,7 +56,7 @@ class AcpMessageAndTerminalStore:
         )
 
     def apply_terminal_update(self, update: Mapping[str, Any]) -> None:
-        """The state of a terminal: its bytes so far, and how its program ended."""
+        """Apply the state of a terminal: its output so far, and the exit status of its program."""
         terminal_id = str(update["terminalId"])
         previous_output = b""
         if "output" not in update:
@@ -64,7 +66,7 @@ class AcpMessageAndTerminalStore:
             self._exits[terminal_id] = exit_status.get("signal") or exit_status.get("exitCode")
 
     def append_terminal_output(self, update: Mapping[str, Any]) -> None:
-        """More bytes of a terminal."""
+        """Append bytes to the output of a terminal."""
         terminal_id = str(update["terminalId"])
         self._store_output(terminal_id, self._terminals.get(terminal_id, b""), update["data"])
 
@@ -78,8 +80,8 @@ class AcpMessageAndTerminalStore:
         self._terminals[terminal_id] = (previous_output + decoded)[-MAX_TERMINAL_BYTES:]
 
     def list_output_content_blocks(self, tool_call: AcpToolCall) -> list[dict[str, Any]]:
-        """Return the output of a call as content blocks: its own blocks, terminals, and patches of
-        files.
+        """Return the output of a call as content blocks: its own blocks, the output of terminals,
+        and patches of files.
         """
         return [block for item in tool_call.output for block in self._convert_item(as_dict(item))]
 
@@ -99,7 +101,7 @@ class AcpMessageAndTerminalStore:
         return list_content_blocks([item])
 
     def has_failed_terminal(self, call: AcpToolCall) -> bool:
-        """Whether a program of one of its terminals ended with an error."""
+        """Return whether the program of one of the call's terminals ended with an error."""
         terminal_ids = (
             str(item.get("terminalId"))
             for item in call.output
@@ -109,7 +111,7 @@ class AcpMessageAndTerminalStore:
 
 
 def clear_null_fields(call: AcpToolCall, update: Mapping[str, Any]) -> None:
-    """Take away of a call what an update says null of."""
+    """Clear the fields of a call that an update sets to null."""
     null_keys = {key for key in NULLABLE_KEYS if key in update and update[key] is None}
     call.title = "" if "title" in null_keys else call.title
     call.kind = "" if "kind" in null_keys else call.kind

@@ -1,4 +1,4 @@
-"""MCP servers of `--mcp-config` as the protocol has them."""
+"""Converts the MCP servers of `--mcp-config` to the format of the protocol."""
 
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -8,11 +8,13 @@ from shim.core.reading.typed import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from shim.core.policy.evaluate import PolicyEvaluator
 
-MAX_SERVERS = 100  # that one session may have
+MAX_SERVERS = 100  # of one session
 
 
 def build_mcp_servers(server_configs: Mapping[str, object]) -> tuple[Mapping[str, Any], ...]:
-    """The servers of a configuration: name → what Claude has for it."""
+    """Return the servers of a configuration, which has Claude's configuration of each server by its
+    name.
+    """
     return tuple(
         [
             _build_server(name, config)
@@ -28,12 +30,12 @@ def resolve_mcp_tool_name(
     vendor_tool: str,
     evaluator: "PolicyEvaluator | None" = None,
 ) -> str:
-    """Claude's name of a tool that an agent calls `vendor_tool`, where it is of one of the named
-    servers; else "".
+    """Return Claude's name of the tool `vendor_tool`, or "" if it is not a tool of one of the
+    servers.
 
-    `template` is how the agent names such a tool: "mcp_{server}_{tool}". Where two servers fit, the
-    tool that a rule of the `evaluator` restricts counts, else that of the server with the longer
-    name.
+    `template` is the agent's format of such names: "mcp_{server}_{tool}". If several servers match,
+    the tool that a rule of the `evaluator` restricts is returned, or else that of the server with
+    the longest name.
     """
     candidates = list(_list_candidate_names(template, server_names, vendor_tool))
     restricted = (
@@ -45,8 +47,8 @@ def resolve_mcp_tool_name(
 
 
 def _list_candidate_names(template: str, names: Iterable[str], vendor_tool: str) -> Iterator[str]:
-    """Yield what an agent may mean by a tool's name, that of the server with the longest name
-    first.
+    """Yield the possible tools of an agent's tool name. The tool of the server with the longest
+    name is first.
     """
     for name in sorted(names, key=len, reverse=True) if template else ():
         server = normalize_mcp_name(name)

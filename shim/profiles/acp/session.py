@@ -1,8 +1,8 @@
-"""The session of one agent of the Agent Client Protocol (JSON-RPC 2.0 on its stdin and stdout).
+"""The session of one agent with the Agent Client Protocol (JSON-RPC 2.0 on its stdin and stdout).
 
 A session is opened step by step: `initialize`, `session/new` (or resume, load, fork), the model and
-the mode, `session/prompt`. Each request is sent after the response to the previous one. An earlier
-prompt waits.
+the mode, `session/prompt`. Each request is sent after the response to the previous one. A prompt
+that arrives earlier waits.
 """
 
 from collections.abc import Mapping
@@ -28,13 +28,13 @@ from shim.profiles.rpc.form import DISMISSED_RESULT, MAX_OPEN_REQUESTS
 from shim.profiles.rpc.session import RpcResponse, RpcSession
 
 INVALID_PARAMS = -32602
-# The answer to a permission request that nobody is asked about.
+# The answer to a permission request that is not passed to the frontend.
 CANCELLED_RESULT = {"outcome": {"outcome": "cancelled"}}
-# An agent reads files and runs commands by itself, so we offer neither.
+# An agent reads files and runs commands by itself, so the shim offers neither.
 CLIENT_CAPABILITIES = {"fs": {"readTextFile": False, "writeTextFile": False}, "terminal": False}
 # Offered if the frontend can answer forms.
 FORM_CAPABILITY: Mapping[str, Any] = {"elicitation": {"form": {}}}
-# The labels of our requests.
+# The labels of the shim's requests.
 STEP_INITIALIZE, STEP_SESSION, STEP_REPLAY, STEP_SETTING, STEP_PROMPT = (
     "initialize",
     "session",
@@ -45,7 +45,7 @@ STEP_INITIALIZE, STEP_SESSION, STEP_REPLAY, STEP_SETTING, STEP_PROMPT = (
 # The effort is optional: the turn continues if the agent refuses it.
 STEP_EFFORT = "effort"
 EFFORT_CATEGORY = "thought_level"
-# What the response to a prompt means in version 2.
+# The meanings of the response to a prompt in version 2.
 PROMPT_ACCEPTED = "taken"
 TURN_MAY_END = "may end"
 WRONG_VERSION_TEXT = "the agent speaks version {} of its protocol, not 1 or 2"
@@ -54,14 +54,14 @@ CHANGED_INPUT_REFUSAL = (
     "and the call was allowed with another input only."
 )
 MAX_LOGIN_METHODS = 10  # in an error message
-# No agent has this method. We call it while a session is loaded, because the error comes after the
-# replayed messages.
+# A method that no agent has. The shim calls it while a session is loaded, because the error arrives
+# after the replayed messages.
 REPLAY_PROBE_METHOD = "_claude-shim/nothing"
 # Methods after which an agent may send the session's history again. opencode does so after a fork.
 REPLAYING_METHODS = ("load", "fork")
-# Probes of one session. A probe is answered after one or more replayed messages.
+# Of one session. A probe is answered after one or more replayed messages.
 MAX_REPLAY_PROBES = 10_000
-# A key of a response → the label of its request, for a recording.
+# The label of a request by a key of its response, for a recording.
 LABELS_BY_RESULT_KEY = {
     "stopReason": STEP_PROMPT,
     "sessionId": STEP_SESSION,
@@ -70,7 +70,7 @@ LABELS_BY_RESULT_KEY = {
 
 
 class AcpSession(RpcSession):
-    """The session of one agent."""
+    """The session of one agent that is driven with the Agent Client Protocol."""
 
     opening_labels = (STEP_INITIALIZE, STEP_SESSION, STEP_SETTING)
 
@@ -83,12 +83,12 @@ class AcpSession(RpcSession):
         document_format: str = AS_FILE,
         only_urls: bool = False,
     ) -> None:
-        """`modes` are Claude's names of modes → the agent's. A mode without a name is like
-        `default`.
+        """Create a session. `modes` has the agent's mode for each of Claude's permission modes. A
+        missing mode is like `default`.
 
-        `sets_model`: the agent gets the model in the session, because its command line has no flag
-        for it. `offers_draft`: version 2 of the protocol is offered. `document_format`: how a
-        document is sent. `only_urls`: the agent accepts no MCP server that is a command.
+        `sets_model` sets the model in the session, because the agent has no flag for it.
+        `offers_draft` offers version 2 of the protocol. `document_format` is how a document is
+        sent. `only_urls` is set for an agent that does not accept MCP servers with a command.
         """
         self._modes = modes or {}
         self._sets_model = sets_model
@@ -100,8 +100,8 @@ class AcpSession(RpcSession):
     def _reset(self) -> None:
         super()._reset()
         self.is_loading = False  # the agent replays earlier turns
-        self.has_replayed = False  # it has replayed something since the last probe
-        self.is_resumed = False  # the session had turns before this child
+        self.has_replayed = False  # the agent has replayed a message since the last probe
+        self.is_resumed = False  # the session had turns before this child was started
         self.is_fork = False
         self.unreachable_servers: list[str] = []  # MCP servers that the agent cannot reach
         self.protocol_version: AcpVersion = VERSION_1
@@ -109,21 +109,19 @@ class AcpSession(RpcSession):
         self.agent_info: Mapping[str, Any] = {}  # the result of `initialize`
         self.can_ask_user = False  # whether the frontend answers forms
         self.denied_calls: list[str] = []  # calls whose end the agent may never report
-        # why calls were denied, which the agent's model was not told
+        # why calls were denied; the protocol does not pass the reason to the agent's model
         self.denial_reasons: list[str] = []
         # permission requests that the agent has cancelled
         self.withdrawn_requests: list[str] = []
         self._mode = ""
-        self._settings: dict[
-            str, str | None
-        ] = {}  # the model and the mode, as the agent names them
+        self._settings: dict[str, str | None] = {}  # the agent's names of the model and the mode
         self._effort: str | None = None
         self._resumed_id: str | None = None
-        self._servers: tuple[Mapping[str, Any], ...] = ()  # as version 1 has them
+        self._servers: tuple[Mapping[str, Any], ...] = ()  # in the format of version 1
         # the result of the request that started the session
         self._session_result: Mapping[str, Any] = {}
         self._open_requests: dict[str, tuple[object, str, str, list[Mapping[str, Any]]]] = {}
-        self._allowed_calls: dict[str, str] = {}  # open calls → what of each was allowed
+        self._allowed_calls: dict[str, str] = {}  # the allowed text of each open call
 
     def _encode_opening(self, request: LaunchRequest) -> bytes:
         invocation = request.invocation
@@ -160,7 +158,9 @@ class AcpSession(RpcSession):
         )
 
     def encode_interrupt(self) -> bytes:
-        """Stop the turn. The agent then answers its prompt. A waiting message is dropped."""
+        """Return the notification that stops the turn. The agent then answers its prompt. A waiting
+        message is dropped.
+        """
         self._waiting_message = None
         self._allowed_calls.clear()
         self.denial_reasons.clear()
@@ -172,8 +172,10 @@ class AcpSession(RpcSession):
         return self._encode_setting_change("model", name)
 
     def encode_permission_mode_change(self, name: str) -> bytes | None:
-        """Set the agent's mode, if it differs. Most modes are the same for the agent, because it
-        asks about each call in every mode.
+        """Return the request that sets the agent's mode, b"" if the mode stays the same.
+
+        Most permission modes are the same mode of the agent, because it asks about each call in
+        every mode.
         """
         previous_mode = self._map_mode(self._mode)
         self._mode = name
@@ -186,8 +188,10 @@ class AcpSession(RpcSession):
         return self._modes.get(name, self._modes.get("default"))
 
     def _encode_setting_change(self, category: str, value: str | None) -> bytes | None:
-        """Set the model or the mode (None: the initial one). Return None if the initial one is
-        unknown. Before the session is open, the session starts with the new value.
+        """Return the request that sets the model or the mode. The value None restores the initial
+        one; return None if that is unknown.
+
+        Before the session is open, store the value and return b"".
         """
         self._settings[category] = value
         if not self.session_id:
@@ -199,7 +203,7 @@ class AcpSession(RpcSession):
         return self._encode_setting(category, value)
 
     def encode_effort_change(self, level: str | None) -> bytes:
-        """Set the effort (None: the initial one)."""
+        """Return the request that sets the effort. None restores the initial effort."""
         self._effort = level
         if self.session_id:
             return b"".join(self._encode_effort())
@@ -211,12 +215,12 @@ class AcpSession(RpcSession):
 
     @property
     def is_changing_settings(self) -> bool:
-        """Return whether the agent has not confirmed the model, the mode or the effort yet."""
+        """Return whether the agent has yet to confirm the model, the mode or the effort."""
         return self.has_open_request(STEP_SETTING, STEP_EFFORT)
 
     @property
     def model(self) -> str | None:
-        """The model that answers."""
+        """The model of the next turn."""
         return self._settings.get("model") or self.find_initial_setting("model")
 
     @property
@@ -225,7 +229,9 @@ class AcpSession(RpcSession):
 
     @property
     def accepted_block_kinds(self) -> BlockKinds:
-        """All kinds, until the agent has reported what it accepts."""
+        """The kinds of blocks that the agent accepts. All kinds are included until the agent has
+        reported them.
+        """
         if not self.agent_info:
             return ALL_KINDS
         return list_accepted_block_kinds(self.agent_info, self._document_format)
@@ -276,7 +282,7 @@ class AcpSession(RpcSession):
         return response
 
     def _negotiate_version(self, agent_info: Mapping[str, Any]) -> bool:
-        """Return whether we support the version that the agent chose."""
+        """Return whether the shim supports the version that the agent chose."""
         version_number = agent_info.get("protocolVersion")
         self.protocol_version = VERSIONS.get(
             version_number if version_number.__class__ is int else 0, VERSION_1
@@ -285,20 +291,22 @@ class AcpSession(RpcSession):
         return version_number == self.protocol_version.number
 
     def convert_state_to_prompt_response(self, update: Mapping[str, Any]) -> RpcResponse:
-        """Convert a state of the session in version 2 to the response to the prompt: the state may
-        end the turn.
+        """Return the response to the prompt that a state of the session implies in version 2. The
+        state may end the turn.
         """
         ends_turn = self.prompt_progress.detect_turn_end(
             update.get("state"), self.has_open_request(STEP_PROMPT)
         )
-        if not self.is_initialized:  # our requests are unknown
+        if not self.is_initialized:  # a recording does not contain the shim's requests
             ends_turn = "stopReason" in update
         if ends_turn is None:
             return RpcResponse(TURN_MAY_END, update)
         return RpcResponse(STEP_PROMPT if ends_turn else PROMPT_ACCEPTED, update)
 
     def record_user_message_echo(self) -> None:
-        """Record that the agent has repeated the user's message: the prompt is in the conversation."""
+        """Record that the agent has repeated the user's message. The prompt is then in the
+        conversation.
+        """
         self.prompt_progress.record_prompt_and_detect_turn_end(
             self.last_request_number, is_answered=False
         )
@@ -306,10 +314,10 @@ class AcpSession(RpcSession):
     # -- permission requests and forms -------------------------------------------------------------
 
     def reply_to_request(self, request_id: object, **body: object) -> None:
-        """Answer a request without asking anybody.
+        """Answer a request of the agent without asking the frontend.
 
-        A request with the id of an open permission request gets no answer. The agent would take it
-        for the answer to that permission request.
+        A request with the id of an open permission request gets no answer, because the agent would
+        take it for the answer to the open one.
         """
         if not self._is_open_request(dump_json(request_id).decode()):
             self.outbox.append(self.encode_response(request_id, **body))
@@ -317,11 +325,11 @@ class AcpSession(RpcSession):
     def register_permission_request(
         self, request_id: object, call_id: str, options: object, call_text: str = ""
     ) -> str | None:
-        """Keep a permission request until its answer. Return its key, or None if nobody has to be
-        asked.
+        """Store a permission request until its answer. Return its key, or None if the frontend does
+        not have to be asked.
 
-        A request with the id of an open one is ignored. A request beyond the limit is cancelled. An
-        agent may ask about a call again, for each thing that it does: the call stays allowed as
+        A request with the id of an open one is ignored. A request above the limit is cancelled. An
+        agent may ask about a call several times, for each of its actions. The call stays allowed as
         long as the frontend would see the same `call_text`.
         """
         request_key = dump_json(request_id).decode()
@@ -344,7 +352,7 @@ class AcpSession(RpcSession):
     def register_form_request(
         self, request_id: object, call_id: str, params: Mapping[str, Any]
     ) -> str | None:
-        """Keep a form until its answer. Return its key, or None if the form was dismissed."""
+        """Store a form until its answer. Return its key, or None if the form was dismissed."""
         request_key = dump_json(request_id).decode()
         if self._is_open_request(request_key) or len(self.forms.requests) >= MAX_OPEN_REQUESTS:
             self.reply_to_request(request_id, result=DISMISSED_RESULT)
@@ -353,38 +361,44 @@ class AcpSession(RpcSession):
         return request_key
 
     def is_awaiting_permission(self, call_id: str) -> bool:
-        """Return whether a permission request for a call waits for its answer."""
+        """Return whether a permission request for this call is open."""
         return any(request[1] == call_id for request in self._open_requests.values())
 
     def _is_open_request(self, request_key: str) -> bool:
-        """Return whether the frontend is asked something under this key."""
+        """Return whether a permission request or a form with this key is open."""
         if request_key in self._open_requests:
             return True
         return request_key in self.forms.requests
 
     def discard_allowed_call(self, call_id: str) -> None:
-        """Forget that a call was allowed, because another call may have the same id."""
+        """Remove the permission of a call, because another call may have the same id."""
         self._allowed_calls.pop(call_id, None)
 
     def discard_allowed_calls(self) -> None:
-        """Forget all allowed calls at the end of the turn."""
+        """Remove the permissions of all calls at the end of the turn."""
         self._allowed_calls.clear()
 
     def encode_denial_reasons_prompt(self) -> bytes:
-        """Send a prompt with the reasons of the denied calls, so that the agent's model continues."""
+        """Return a prompt with the reasons of the denied calls, so that the agent's model
+        continues.
+        """
         lines = [f"A call was not allowed: {reason}" for reason in self.denial_reasons]
         return self._encode_ready_prompt(UserMessage("\n".join([*lines, "Go on without it."])))
 
     def _encode_decision(
         self, permission: PermissionRequest, decision: PermissionDecision
     ) -> bytes:
-        """Choose one of the agent's options. Raise ValueError for a changed input."""
+        """Return the response that chooses one of the agent's options. Raise ValueError for a
+        changed input.
+        """
         if decision.allow and decision.updated_input is not None:
             raise ValueError(CHANGED_INPUT_REFUSAL)
         return self._encode_choice(permission.request_id, decision)
 
     def _encode_choice(self, request_key: str, decision: PermissionDecision) -> bytes:
-        """Choose an option. An option that would allow more than this call is never chosen."""
+        """Return the response with the chosen option. An option that would allow more than this
+        call is never chosen.
+        """
         if request_key not in self._open_requests:
             return b""
         request_id, call_id, call_text, options = self._open_requests.pop(request_key)
@@ -424,14 +438,18 @@ class AcpSession(RpcSession):
             self._continue_loading()
 
     def _continue_loading(self) -> None:
-        """Send the next probe while the agent replays earlier turns, and then the settings."""
+        """Queue the next probe while the agent replays earlier turns. Afterwards, queue the
+        settings.
+        """
         if self.is_loading:
             self.outbox.append(self.encode_request(STEP_REPLAY, REPLAY_PROBE_METHOD))
         else:
             self.outbox += self._encode_settings()
 
     def _encode_session_request(self, agent_info: Mapping[str, Any]) -> bytes:
-        """Create a session, or resume, load or fork one, as the agent supports it."""
+        """Return the request that creates a session, or resumes, loads or forks one, depending on
+        the agent's capabilities.
+        """
         reachable = [server for server in self._servers if "url" in server or not self._only_urls]
         converted = [
             (server["name"], self.protocol_version.convert_server(server, agent_info))
@@ -454,13 +472,15 @@ class AcpSession(RpcSession):
         )
 
     def _encode_settings(self) -> list[bytes]:
-        """Set the model, the mode and the effort if the session started with other ones."""
+        """Return the requests that set the model, the mode and the effort, if the session started
+        with other values.
+        """
         model = self._settings["model"]
         mode = self._settings["mode"]
         requests = []
         if model not in (None, self.find_initial_setting("model")):
             requests.append(self._encode_setting("model", model))
-        # an agent without modes has no initial mode
+        # An agent without modes has no initial mode.
         if mode is not None and self.find_initial_setting("mode") not in (None, mode):
             requests.append(self._encode_setting("mode", mode))
         if self._effort is None:
@@ -468,7 +488,9 @@ class AcpSession(RpcSession):
         return [*requests, *self._encode_effort()]
 
     def _encode_effort(self) -> list[bytes]:
-        """Set the effort, or the next lower level, if the agent has an option for it."""
+        """Return the request that sets the effort or the next lower level, [] if the agent has no
+        option for it.
+        """
         option = self._find_option(EFFORT_CATEGORY)
         level = self._effort
         if option is None:
@@ -507,7 +529,7 @@ class AcpSession(RpcSession):
         )
 
     def _find_option(self, category: str) -> Mapping[str, Any] | None:
-        """Return the agent's option for the model, the mode or the effort, if there is one."""
+        """Return the agent's option for the model, the mode or the effort, or None."""
         options = (
             option
             for option in as_list(self._session_result.get("configOptions"))
@@ -516,7 +538,7 @@ class AcpSession(RpcSession):
         return next((option for option in options if option.get("category") == category), None)
 
     def find_initial_setting(self, category: str) -> str | None:
-        """Return the model or the mode that the session started with."""
+        """Return the model or the mode with which the session started."""
         option = self._find_option(category)
         mode_id = as_dict(self._session_result.get(f"{category}s")).get(
             f"current{category.capitalize()}Id"

@@ -1,5 +1,5 @@
-"""Translates an agent of the Agent Client Protocol: updates of its session, permission requests,
-forms, and responses.
+"""Translates the output of an agent with the Agent Client Protocol: updates of its session,
+permission requests, forms, and responses.
 
 The response to `session/prompt` ends the turn. Updates that arrive while a session is loaded belong
 to earlier turns.
@@ -50,7 +50,7 @@ from shim.profiles.rpc.form import build_ask_user_question_input
 from shim.profiles.rpc.session import METHOD_NOT_FOUND, RpcResponse, format_rpc_error
 from shim.profiles.rpc.translator import RpcTranslator
 
-# The kinds of a call's content that are written. A diff is in the arguments of its call.
+# The known kinds of a call's content. A diff is in the arguments of its call.
 WRITTEN_CONTENT_KINDS = ("content", "diff")
 FAILED_STATES = ("failed", "cancelled")  # states of a call
 SUBTYPE_BY_LIMIT = {"max_turn_requests": "error_max_turns"}
@@ -65,7 +65,7 @@ ANSWER_UPDATES = (
     "tool_call_update",
     "plan",
 )
-# gemini reports a new mode as a text of its model that begins like this.
+# gemini reports a new mode as a text of its model that starts with this.
 MODE_NOTICE_START = "[MODE_UPDATE]"
 UNTITLED_THOUGHT = "****\n"  # gemini's empty title of a thought
 
@@ -78,29 +78,29 @@ class AcpTranslator(RpcTranslator):
     session: AcpSession
     tools: ClassVar[Tools] = {}
     form: ClassVar[AcpToolCallFormat] = AcpToolCallFormat()
-    server_tool: ClassVar[str] = ""  # its names of the tools of MCP servers
-    counts_session: ClassVar[bool] = False  # whether its usage is the total of the session
-    ends_at_denial: ClassVar[bool] = False  # it ends the turn when a call is denied
-    trailer: ClassVar[Pattern[str] | None] = None  # what it appends to the result of a call
+    server_tool: ClassVar[str] = ""  # the agent's format of the names of MCP tools
+    counts_session: ClassVar[bool] = False  # whether the usage is the total of the session
+    ends_at_denial: ClassVar[bool] = False  # whether the agent ends the turn when a call is denied
+    trailer: ClassVar[Pattern[str] | None] = None  # text that the agent appends to a tool result
     # the agent's own text about a call, among the texts of its model
     notices: ClassVar[Pattern[str] | None] = None
 
     # the agent's own text when it calls its model again
     retries: ClassVar[Pattern[str] | None] = None
-    # the beginning of the agent's own text when a turn failed
+    # the start of the agent's own text when a turn has failed
     failures: ClassVar[Pattern[str] | None] = None
 
     def __init__(self, turn: Turn, *, partial: bool = False, session: Any = None) -> None:
         super().__init__(turn, partial=partial, session=session)
         self._calls = OpenAcpToolCalls(self.form)
         self._usage = AcpUsageTracker(is_session_total=self.counts_session)
-        # the result of a turn that ends if the agent stays silent
+        # the result of the turn, which ends if the agent stays silent
         self._pending_end: Mapping[str, Any] | None = None
         self._last_plan: object = None
         self._plan_count = 0
         self._upserts = AcpMessageAndTerminalStore()
         self._server_names: list[str] | None = None
-        self._failure_text = ""  # a text that becomes the reason of a failure if the turn ends now
+        self._failure_text = ""  # the reason of the failure if the turn ends now
         self._retry_count = 0
         self._update_handlers: dict[object, Callable[[Event], None]] = {
             "agent_message_chunk": lambda update: self._translate_chunk(update, self.turn.add_text),
@@ -159,8 +159,8 @@ class AcpTranslator(RpcTranslator):
 
     @classmethod
     def accepts_line_between_turns(cls, line: bytes) -> bool:
-        """Return whether a line is a request or a response. Updates are only accepted in a batch
-        with them.
+        """Return whether a line is a request or a response. An update is only accepted in a batch,
+        which may also contain them.
         """
         if b'"sessionUpdate"' not in line:
             return True
@@ -192,7 +192,7 @@ class AcpTranslator(RpcTranslator):
             self.turn.record_unknown_event(method or "untyped", event)
 
     def _translate_batch(self, events: list[Event]) -> None:
-        """Translate each message, also after a message that cannot be read."""
+        """Translate each message. A message that cannot be read does not stop the others."""
         for event in events:
             try:
                 super().feed(event)
@@ -200,8 +200,8 @@ class AcpTranslator(RpcTranslator):
                 self.diagnostics.record("malformed_event", repr(error))
 
     def feed_event_from_broken_line(self, event: Event) -> None:
-        """Translate an event of a repaired line. Requests and updates of another session are not
-        trusted, because the line may be forged.
+        """Translate an event from a repaired line. Requests, and messages of another session, are
+        not trusted, because the line may be forged.
         """
         params = event.get("params")
         is_own_session = (
@@ -213,7 +213,7 @@ class AcpTranslator(RpcTranslator):
             and ("id" in event or not is_own_session)
         ):
             self.diagnostics.record("doubtful_event")
-            if "id" in event:  # the agent would wait for ever
+            if "id" in event:  # without an answer, the agent would wait forever
                 self.session.reply_to_request(event["id"], result=CANCELLED_RESULT)
                 self.outbox += self.session.take_outbox()
         else:
@@ -239,7 +239,7 @@ class AcpTranslator(RpcTranslator):
 
     def _translate_chunk(self, update: Event, write_text: Callable[..., None]) -> None:
         """Write a fragment of the model's text. Texts of the agent itself, such as the notice of a
-        new mode, are left out.
+        new mode, are omitted.
         """
         content = update["content"]
         if self.session.is_changing_settings and str(content.get("text")).startswith(
@@ -269,8 +269,8 @@ class AcpTranslator(RpcTranslator):
             self._upserts.append_message_text(str(message_id), text)
 
     def _write_failure_text(self) -> None:
-        """Write a text that looked like the reason of a failure. The turn continues, so it is the
-        model's text.
+        """Write a text that looked like the reason of a failure. The turn continues, so the text is
+        the model's.
         """
         text = self._failure_text
         self._failure_text = ""
@@ -294,9 +294,7 @@ class AcpTranslator(RpcTranslator):
             write_text(new_text, message_id)
 
     def _end_denied_calls(self) -> None:
-        """End the denied calls after the agent has continued, because some agents never report
-        their end.
-        """
+        """End the denied calls after the agent has continued. Some agents never report their end."""
         for call_id in self.session.denied_calls:
             if call_id in self.turn.open_calls:
                 self.turn.add_tool_result(call_id, "", True)
@@ -305,7 +303,7 @@ class AcpTranslator(RpcTranslator):
 
     @property
     def _uses_upserts(self) -> bool:
-        """Return whether updates change earlier ones by id (version 2)."""
+        """Return whether updates replace earlier ones by id (version 2)."""
         return not self.session.protocol_version.answer_ends_turn
 
     def _translate_state(self, update: Event) -> None:
@@ -368,7 +366,7 @@ class AcpTranslator(RpcTranslator):
             self.session.discard_allowed_call(call.call_id)
 
     def _create_call_id(self, agent_id: str) -> str:
-        """Return a new id for a call whose own id is taken or empty."""
+        """Return a new id for a call whose own id is empty or already used."""
         if agent_id:
             return self.turn.conversation.create_unused_call_id(agent_id)
         return self.turn.writer.create_uuid()
@@ -391,7 +389,9 @@ class AcpTranslator(RpcTranslator):
             self.turn.add_tool_call(call.call_id, name, arguments)
 
     def _needs_input(self, call: AcpToolCall, name: str) -> bool:
-        """Return whether a call waits for its input, which arrives in the frontend's process."""
+        """Return whether a call must wait for its input, because the frontend's own process runs
+        its tool.
+        """
         if call.has_input or name not in self.turn.config.session.list_servers()[1]:
             return False
         evaluator = self.turn.config.evaluator
@@ -400,8 +400,8 @@ class AcpTranslator(RpcTranslator):
         return not (evaluator.is_rule_violation(name, {}) or evaluator.is_hidden_tool(name))
 
     def _translate_tool(self, call: AcpToolCall) -> tuple[str, dict[str, Any]]:
-        """Return the tool and its arguments as Claude has them. A tool of an MCP server that we
-        passed on gets Claude's name.
+        """Return Claude's name of the tool and its arguments. Tools of MCP servers that the shim
+        has passed to the agent are included.
         """
         claude_name = ""
         if call.vendor_tool not in self.tools:
@@ -411,7 +411,7 @@ class AcpTranslator(RpcTranslator):
         )
 
     def _resolve_server_tool(self, vendor_tool: str) -> str:
-        """Return Claude's name of a tool of an MCP server, or "" for another tool."""
+        """Return Claude's name of a tool of an MCP server, "" for another tool."""
         if not self.server_tool:
             return ""
         if self._server_names is None:
@@ -424,10 +424,10 @@ class AcpTranslator(RpcTranslator):
         )
 
     def _build_result(self, call: AcpToolCall) -> object:
-        """Return the content of a call, or its raw output if there is no content.
+        """Return the content of a call, or its raw output if it has no content.
 
         Content and raw output may come from different updates. The raw output is preferred if it
-        continues the content.
+        starts with the content and is longer.
         """
         blocks = join_text_blocks_and_strip_trailer(self._list_result_blocks(call), self.trailer)
         raw_text = format_raw_output(call.raw_output)
@@ -441,7 +441,7 @@ class AcpTranslator(RpcTranslator):
         return text
 
     def _list_result_blocks(self, call: AcpToolCall) -> list[dict[str, Any]]:
-        """Return the content blocks of a call that can be written, and count the others as unknown."""
+        """Return the content blocks of a call that can be written. Count the others as unknown."""
         if self._uses_upserts:
             blocks = self._upserts.list_output_content_blocks(call)
         else:
@@ -462,7 +462,7 @@ class AcpTranslator(RpcTranslator):
                 self.turn.record_unknown_event(f"tool_content/{kind}", item)
 
     def _translate_plan(self, update: Event) -> None:
-        """Write the plan as a list of todos, if it has changed."""
+        """Write the plan as a list of todos if it has changed."""
         entries = update["entries"]
         if entries == self._last_plan:
             return
@@ -472,7 +472,7 @@ class AcpTranslator(RpcTranslator):
         self.turn.add_tool_call(call_id, "TodoWrite", {"todos": build_todos(entries)})
         self.turn.add_tool_result(call_id, "The plan was noted.")
 
-    # -- what it asks ------------------------------------------------------------------------------
+    # -- requests of the agent ---------------------------------------------------------------------
 
     def _answer_request(self, event: Event) -> None:
         request_id = event["id"]
@@ -489,7 +489,7 @@ class AcpTranslator(RpcTranslator):
         elif method == "session/request_permission" and isinstance(params, dict):
             try:
                 self._ask_permission(request_id, params)
-            except Exception:  # the agent would wait for ever
+            except Exception:  # without an answer, the agent would wait forever
                 self.session.reply_to_request(request_id, result=CANCELLED_RESULT)
                 raise
         else:
@@ -501,7 +501,7 @@ class AcpTranslator(RpcTranslator):
         return bool(params.get("sessionId", self.session.session_id) == self.session.session_id)
 
     def _ask_form(self, request_id: object, params: Event) -> None:
-        """Ask the person, with a call of Claude's question tool."""
+        """Ask the person with a call of Claude's question tool."""
         questions_input = build_ask_user_question_input(params)
         if questions_input is None or not self._is_own_session(params):
             self.session.reply_to_request(
@@ -525,7 +525,8 @@ class AcpTranslator(RpcTranslator):
         call = self._calls.find_call_for_permission(
             subject.call, self._create_call_id, self.session.is_awaiting_permission
         )
-        # the input may be that of another call
+        # The request is cancelled if its call is ambiguous, because the input may belong to another
+        # call.
         if call is None or (self.form.input_in_content and call.start_count > 1):
             self.session.reply_to_request(request_id, result=CANCELLED_RESULT)
             return
@@ -534,7 +535,7 @@ class AcpTranslator(RpcTranslator):
         ).build_call_from_permission_request(subject.call)
         translated = self._translate_tool(requested_call)
         if translated[0] == QUESTION_TOOL:
-            # Its options are the answers, so allowing it would choose one.
+            # The options of the request are the answers, so to allow it would choose an answer.
             self.session.reply_to_request(request_id, result=CANCELLED_RESULT)
             return
         request_key = self.session.register_permission_request(
@@ -582,7 +583,7 @@ class AcpTranslator(RpcTranslator):
         self.session.discard_allowed_calls()
         turn = self.turn
         reason = result.get("stopReason")
-        if turn.machine.state is CLOSED:  # we ended it before the agent did
+        if turn.machine.state is CLOSED:  # the shim has already ended the turn
             return
         usage = self._usage.compute_turn_usage(result)
         if self._failure_text and not (usage and usage["output_tokens"]):

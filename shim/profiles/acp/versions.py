@@ -16,10 +16,10 @@ WORKING_STATES = ("running", "requires_action")
 
 
 class PermissionRequestToolCall(NamedTuple):
-    """The call that a permission request is about, in the form of an update.
+    """The call of a permission request, in the form of an update.
 
-    `is_complete`: the request contains all that it allows, whatever was reported of the call
-    before.
+    `is_complete` is true if the request itself contains everything that it allows, so that earlier
+    updates of the call do not matter.
     """
 
     call: Mapping[str, Any]
@@ -27,7 +27,7 @@ class PermissionRequestToolCall(NamedTuple):
 
 
 def build_initialize_params(version_number: int, capabilities: Mapping[str, Any]) -> dict[str, Any]:
-    """Build the parameters of `initialize`. An agent of version 2 also reads the later keys."""
+    """Return the parameters of `initialize`. An agent of version 2 reads the additional keys."""
     params = {
         "protocolVersion": version_number,
         "clientCapabilities": capabilities,
@@ -49,11 +49,11 @@ class AcpVersion:
     number = 1
     # whether the response to a prompt ends the turn; otherwise it only accepts the prompt
     answer_ends_turn = True
-    option_key = "id"  # of the name of a configuration option
-    value_fields: Mapping[str, str] = MappingProxyType({})  # beside the value of an option
+    option_key = "id"  # the key of a configuration option's name
+    value_fields: Mapping[str, str] = MappingProxyType({})  # sent with the value of an option
 
     def choose_method(self, agent_info: Mapping[str, Any], is_fork: bool) -> str:
-        """Return the method that continues a session, by the result of `initialize`."""
+        """Return the method that resumes or forks a session, by the result of `initialize`."""
         if is_fork:
             return "fork"
         sessions = as_dict(as_dict(agent_info.get("agentCapabilities")).get("sessionCapabilities"))
@@ -64,8 +64,8 @@ class AcpVersion:
     def convert_server(
         self, server: Mapping[str, Any], agent_info: Mapping[str, Any]
     ) -> Mapping[str, Any] | None:
-        """Return an MCP server as this version has it, or None if the agent cannot reach it. Every
-        agent accepts a command.
+        """Return an MCP server in the format of this version, or None if the agent cannot reach it.
+        Every agent accepts a server with a command.
         """
         kind = server.get("type")
         capabilities = as_dict(as_dict(agent_info.get("agentCapabilities")).get("mcpCapabilities"))
@@ -74,7 +74,7 @@ class AcpVersion:
     def parse_subject(
         self, request: Mapping[str, Any], request_id: object
     ) -> PermissionRequestToolCall | None:
-        """Return what a permission request is about, or None if it cannot be judged."""
+        """Return the call of a permission request, or None if the request cannot be evaluated."""
         call = request.get("toolCall")
         if isinstance(call, dict) and "toolCallId" in call:
             return PermissionRequestToolCall(call)
@@ -104,7 +104,9 @@ class AcpDraftVersion(AcpVersion):
     def parse_subject(
         self, request: Mapping[str, Any], request_id: object
     ) -> PermissionRequestToolCall | None:
-        """Return a call, a command, or the title of a request without a subject."""
+        """Return the call of a permission request: a tool call, a command, or the title of a
+        request without a subject. Return None if the request cannot be evaluated.
+        """
         subject = request.get("subject")
         title = request.get("title")
         if subject is None and isinstance(title, str):
@@ -139,20 +141,20 @@ class AcpTurnEndDetector:
     """Detects the end of a turn in version 2, by the states of the session.
 
     A prompt is in the conversation after its response, or after the agent has repeated it as a
-    user's message. Before that, the agent may be idle or work on its own. The turn ends when the
-    agent becomes idle after that. An agent that is idle without having worked may have finished,
-    because its own commands need no work.
+    user's message. Before that, the agent may be idle or work on something else. The turn ends when
+    the agent becomes idle after that. An agent that is idle without having worked may have
+    finished, because its own commands need no work.
     """
 
     def __init__(self) -> None:
         self._first_prompt = 0  # the number of the turn's first prompt; 0 outside of turns
-        self._is_placed = False
-        self._is_answered = False  # the first of its prompts
-        self._has_worked = False  # since the prompt was said
+        self._is_placed = False  # the first prompt is in the conversation
+        self._is_answered = False  # the first prompt has a response
+        self._has_worked = False  # since the prompt was sent
         self._state: object = "idle"
 
     def record_sent_prompt(self, prompt_number: int) -> None:
-        """Record a prompt, which may be the first one of a turn."""
+        """Record a prompt. It may be the first prompt of a turn."""
         if not self._first_prompt:
             self._first_prompt = prompt_number
             self._is_placed = False
@@ -160,8 +162,8 @@ class AcpTurnEndDetector:
             self._is_answered = False
 
     def record_prompt_and_detect_turn_end(self, prompt_number: int, *, is_answered: bool) -> bool:
-        """Record that a prompt is in the conversation. Return whether the turn may be over, because
-        the agent has worked and is idle again.
+        """Record that a prompt is in the conversation. Return whether the turn may have ended,
+        because the agent has worked and is idle again.
         """
         self._is_placed = self._is_placed or 0 < self._first_prompt <= prompt_number
         self._is_answered = self._is_answered or (is_answered and self._is_placed)
@@ -174,8 +176,8 @@ class AcpTurnEndDetector:
         return self._state not in WORKING_STATES
 
     def detect_turn_end(self, state: object, has_open_prompt: bool) -> bool | None:
-        """Return whether a state ends the turn, or None if it may. `has_open_prompt`: the response
-        to another prompt is missing.
+        """Return whether a state ends the turn, or None if it may end it. `has_open_prompt` is true
+        if the response to another prompt is missing.
         """
         previous_state = self._state
         self._state = state
@@ -192,5 +194,5 @@ class AcpTurnEndDetector:
         return True
 
     def reset(self) -> None:
-        """Forget the turn, which has ended without a state of the agent."""
+        """Reset the state after a turn that has ended without a state of the agent."""
         self._first_prompt = 0

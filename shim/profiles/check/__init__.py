@@ -1,1 +1,1 @@
-"""What is wrong with a profile, and where."""
+"""The checks of profiles and settings, and the location of each error."""

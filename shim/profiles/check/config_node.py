@@ -1,8 +1,7 @@
-"""What is wrong with a profile or with the settings, and where: file, line, key, what was found,
-what is allowed.
+"""Reads the values of profiles and settings. An error names the file, the line, the key, the value
+and the allowed values.
 
-`tomllib` gives no line numbers, so once something is wrong the line is looked for in the text, by
-its keys.
+`tomllib` returns no line numbers. After an error, the line is searched in the text by its keys.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -14,20 +13,21 @@ from shim.core.reading.typed import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import re
 
-MAX_EXCERPT_CHARS = 80  # of what was found, in a sentence
+MAX_EXCERPT_CHARS = 80  # of the wrong value in an error
 MAX_PATTERN_CHARS = 500  # of a regular expression; the longest in use has 100
-# Anybody may have written a vendor's text, so a pattern sees its beginning only. What rules ask for
-# stands there.
+# A vendor's text is untrusted, so a pattern searches only its beginning. The text that rules search
+# for is there.
 MAX_SEARCHED_CHARS = 4000
-MAX_ENDING_CHARS = 200  # of its end, where a rule asks for the last line
+MAX_ENDING_CHARS = 200  # at the end of a text, for a rule that reads the last line
 
 ConfigKeys = tuple[str | int, ...]
 
 
 class ConfigSource:
-    """The file of a profile; `read_text` reads it, which is only needed once something is wrong.
+    """The file of a profile. `read_text` is only called after an error, to find the line.
 
-    `is_bundled`: our tests have compiled all of it, and looked at how long its patterns can take.
+    `is_bundled` is true for a profile of this package. The tests have compiled its rules and have
+    checked the cost of its patterns.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class ConfigKey:
     def for_node(
         cls, type_name: str, description: str, *, successor: str | None = None
     ) -> "ConfigKey":
-        """Describe a key whose value is returned as a ConfigNode, which its user reads."""
+        """Return a key whose value is passed on as a ConfigNode."""
         return cls(None, description, type_name=type_name, successor=successor)
 
 
@@ -76,8 +76,8 @@ ConfigTable = Mapping[str, ConfigKey]
 
 
 class ConfigNode:
-    """A value inside a profile, and where it stands. Each method gives it as one type, or raises
-    FrontendError.
+    """A value of a profile with its location in the file. Each `read` method returns the value as
+    one type, or raises FrontendError.
     """
 
     __slots__ = ("keys", "source", "value")
@@ -90,8 +90,10 @@ class ConfigNode:
     def build_error(
         self, allowed: str, value: object = None, *, description: str = ""
     ) -> FrontendError:
-        """The error to raise. `value` is the wrong value, where that is not the whole one;
-        `description` are words for it.
+        """Return the error about this value.
+
+        `allowed` describes the allowed values. `value` replaces the node's value in the text if
+        only a part of it is wrong. `description` replaces the quoted value.
         """
         value_text = description
         if not value_text:
@@ -105,7 +107,9 @@ class ConfigNode:
         )
 
     def build_unknown_key_error(self, allowed_keys: Collection[str]) -> FrontendError:
-        """The error about a key that is none of `allowed_keys`; the spot is that of its value."""
+        """Return the error about a key that is not in `allowed_keys`. The node is the value of that
+        key.
+        """
         suggestion = format_spelling_suggestion(str(self.keys[-1]), allowed_keys)
         allowed_text = f"the keys here are: {', '.join(allowed_keys)}"
         text = f"unknown key `{format_key_path(self.keys)}` in {self.source.path} line {self._line}"
@@ -114,7 +118,7 @@ class ConfigNode:
         return FrontendError(f"{text}; {allowed_text}")
 
     def build_choice_error(self, choices: Collection[str], value: object = None) -> FrontendError:
-        """The error about a word that is none of `choices`."""
+        """Return the error about a value that is not in `choices`."""
         choice = value
         if value is None:
             choice = self.value
@@ -128,7 +132,9 @@ class ConfigNode:
         return find_key_line(self.source.read_text(), self.keys)
 
     def get_child(self, key: str | int) -> "ConfigNode":
-        """What stands under a key, or at a place in a list; the spot of None when nothing does."""
+        """Return the node at a key or at an index of a list. The value of the node is None if the
+        key is missing.
+        """
         if isinstance(key, int):
             return ConfigNode(self.source, self.value[key], (*self.keys, key))
         return ConfigNode(self.source, self.read_table().get(key), (*self.keys, key))
@@ -137,8 +143,8 @@ class ConfigNode:
         return self.value is not None
 
     def read_table(self, allowed_keys: Collection[str] = ()) -> Mapping[str, Any]:
-        """A table; with keys out of `allowed_keys` only, if there are any. {} when nothing stands
-        here.
+        """Return the table, {} if it is missing. Raise FrontendError for a key that is not in
+        `allowed_keys`; an empty collection allows all keys.
         """
         if self.value is None:
             return {}
@@ -151,7 +157,7 @@ class ConfigNode:
         return self.value
 
     def read_keys(self, keys: ConfigTable) -> dict[str, Any]:
-        """Return the value of each key in `keys`, a missing one with its default. Raise
+        """Return the value of each key in `keys`. A missing key has its default. Raise
         FrontendError if the table has another key.
         """
         self.read_table(keys)
@@ -162,13 +168,15 @@ class ConfigNode:
         return values
 
     def read_optional_keys(self, keys: ConfigTable) -> dict[str, Any] | None:
-        """Return the value of each key in `keys`, None if there is no table."""
+        """Return the value of each key in `keys`, or None if the table is missing."""
         if self:
             return self.read_keys(keys)
         return None
 
     def read_items(self, max_items: int) -> list["ConfigNode"]:
-        """The spots of a list of at most so many; [] when nothing stands here."""
+        """Return the nodes of a list, [] if it is missing. Raise FrontendError for more than
+        `max_items`.
+        """
         if self.value is None:
             return []
         if not isinstance(self.value, list) or len(self.value) > max_items:
@@ -179,7 +187,9 @@ class ConfigNode:
         return [self.get_child(index) for index in range(len(self.value))]
 
     def read_text(self, default: str | None = None) -> str:
-        """A string that is not empty."""
+        """Return a string. Raise FrontendError for an empty string, and for a missing one without a
+        default.
+        """
         if self.value is None and default is not None:
             return default
         if not isinstance(self.value, str) or not self.value or "\0" in self.value:
@@ -190,17 +200,17 @@ class ConfigNode:
         return self.read_text("")
 
     def read_text_list(self, max_items: int = 200) -> tuple[str, ...]:
-        """A list of strings, which may be empty."""
+        """Return a list of strings, () if it is missing. The strings may be empty."""
         return tuple(
             node.read_text() if node.value != "" else "" for node in self.read_items(max_items)
         )
 
     def read_text_table(self) -> dict[str, str]:
-        """Return a table of strings, {} if there is none."""
+        """Return a table of strings, {} if it is missing."""
         return {name: self.get_child(name).read_text() for name in self.read_table()}
 
     def read_text_list_table(self, max_items: int = 200) -> dict[str, tuple[str, ...]]:
-        """Return a table of lists of strings, {} if there is none."""
+        """Return a table of lists of strings, {} if it is missing."""
         return {name: self.get_child(name).read_text_list(max_items) for name in self.read_table()}
 
     def read_bool(self) -> bool:
@@ -232,8 +242,11 @@ class ConfigNode:
         return self.read_regex("")
 
     def read_regex(self, default: str | None = None) -> str:
-        """Return the text of a regular expression. A bundled one is compiled where it is used; our
-        tests have checked it.
+        """Return the text of a regular expression. Raise FrontendError if it is invalid or may be
+        slow.
+
+        A pattern of a bundled profile is not checked here, because the tests have checked it. It is
+        compiled at its first use.
         """
         if self.value is None and default is not None:
             return default
@@ -242,7 +255,9 @@ class ConfigNode:
         return self.read_text()
 
     def compile_pattern(self) -> "re.Pattern[str]":
-        """A regular expression that cannot take long on any text."""
+        """Return the compiled regular expression. Raise FrontendError if it is invalid, or if it
+        may be slow on some text.
+        """
         import re
 
         text = self.read_text()
@@ -259,7 +274,7 @@ class ConfigNode:
 
 
 def format_as_toml(value: object) -> str:
-    """A value as a TOML file has it."""
+    """Return a value as TOML text."""
     import json
 
     if isinstance(value, bool):
@@ -276,7 +291,7 @@ def format_as_toml(value: object) -> str:
 
 
 def format_key_path(keys: ConfigKeys) -> str:
-    """Keys as a person writes them: `event[3].match.type`."""
+    """Return keys in the form that errors use, such as `event[3].match.type`."""
     import re
 
     text = ""
@@ -288,13 +303,14 @@ def format_key_path(keys: ConfigKeys) -> str:
     return escape_control_chars(text) or "the profile"
 
 
-# Patterns are needed in errors only, so `re` is imported there.
+# The patterns of this module are only used in errors, so `re` is imported there.
 _BARE_KEY = r"[A-Za-z0-9_-]+"
 
 
 def _explain_slow_pattern(pattern: str) -> str:
-    """What a pattern must be that could take long, else "". Most repeat one thing at most, and need
-    no closer look.
+    """Return the description of an allowed pattern if this one may be slow, else "".
+
+    Most patterns have at most one repetition and need no further analysis.
     """
     if sum(map(pattern.count, "*+,")) < 2 and not any(
         sign in pattern for sign in (")*", ")+", "){")
@@ -310,8 +326,9 @@ _KEY_PATTERN = r"\"([^\"]*)\"|'([^']*)'|([A-Za-z0-9_-]+)"
 
 
 def find_key_line(text: str, keys: ConfigKeys) -> int:
-    """The line in which the value under `keys` most likely stands, from 1: its table's header, then
-    key after key.
+    """Return the most likely line of the value at `keys`, counted from 1.
+
+    The header of its table is searched first, then each key in turn.
     """
     import re
 
@@ -343,7 +360,9 @@ def find_key_line(text: str, keys: ConfigKeys) -> int:
 
 
 def _parse_header(is_array: bool, name: str, indexes: dict[ConfigKeys, int]) -> ConfigKeys:
-    """The keys of a `[table]` or `[[table]]`, with the number of each that repeats."""
+    """Return the keys of a `[table]` or `[[table]]`. The index of each array of tables follows its
+    key.
+    """
     import re
 
     header: ConfigKeys = ()

@@ -1,21 +1,25 @@
-"""Which regular expressions a profile may have: those that cannot take long on any text.
+"""Checks that a regular expression of a profile cannot be slow on any text.
 
-A vendor's text is anybody's words, and Python's `re` tries every way to match. Two forms are
-refused: a repeated group whose turns can be cut differently (`(a+)+`, `(a|ab)*`, `(aa?){9}`: the
-time doubles with each character or turn), and repetitions that share a text between them (`.*x.*y`,
-`^\\s*(.*?)\\s*$`: the time grows with the cube of its length). One such pair is allowed behind `^`,
-and one repetition anywhere: the time is then the square of the few characters that are looked at.
+A vendor's text is untrusted, and Python's `re` backtracks. Two forms are refused:
 
-The tree is that of Python's own parser, so what is judged here is what will run.
+- A repeated group that can match the same text in different ways: `(a+)+`, `(a|ab)*`, `(aa?){9}`.
+  Its time doubles with each character or repetition.
+- Repetitions that can match the same characters: `.*x.*y`, `^\\s*(.*?)\\s*$`. Their time grows with
+  the cube of the text's length.
+
+One such pair is allowed after `^`, and one repetition without an anchor. Their time grows with the
+square of the searched characters, which are few.
+
+The tree is from Python's own parser, so the pattern is checked in the form in which it runs.
 """
 
 import re
 from collections.abc import Iterable
-from re import _compiler, _parser  # type: ignore[attr-defined]  # no public module has the tree
+from re import _compiler, _parser  # type: ignore[attr-defined]  # the tree has no public interface
 from typing import Any, NamedTuple
 
-MIN_UNBOUNDED_REPEATS = 50  # repetitions of `{n,m}` are as good as without an end
-# the characters that two parts may have in common
+MIN_UNBOUNDED_REPEATS = 50  # `{n,m}` with a larger `m` counts as unbounded
+# the characters that are compared to find out whether two parts can match the same text
 SAMPLE_CHARACTERS = "".join(map(chr, range(128))) + "é—"
 AMBIGUOUS_GROUP = (
     "a regular expression without a repetition, a choice or a ? inside a repeated group"
@@ -30,17 +34,17 @@ _REPEAT_OPERATORS = ("MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT")
 
 
 class _AmbiguousGroupError(Exception):
-    """The turns of a repeated group can be cut differently."""
+    """A repeated group can match the same text in different ways."""
 
 
 class _MatchCost(NamedTuple):
-    """What is known behind a part of a pattern.
+    """The properties of a pattern up to the end of one of its parts.
 
-    exponent             the power of the time that it takes
-    extendable           the characters that the last repetition may still take
-    characters           those that the part itself takes
-    has_variable_length  it can match texts of different lengths, other than by alternatives that
-                         begin differently
+    exponent             the power of the text's length with which the time grows
+    extendable           the characters that the last repetition can still match
+    characters           the characters that the part itself can match
+    has_variable_length  whether it matches texts of different lengths. Alternatives that begin
+                         with different characters do not count
     """
 
     exponent: int
@@ -50,7 +54,9 @@ class _MatchCost(NamedTuple):
 
 
 def explain_slow_regex(pattern: str) -> str:
-    """What a pattern must be and is not; "" for a good one, and for one that does not compile."""
+    """Return the description of an allowed pattern if `pattern` may be slow. Return "" for an
+    allowed pattern, and for one that does not compile.
+    """
     try:
         tree = _parser.parse(pattern)
         is_anchored = bool(tree) and str(tree[0][1]) in ("AT_BEGINNING", "AT_BEGINNING_STRING")
@@ -72,7 +78,7 @@ def explain_slow_regex(pattern: str) -> str:
 
 
 def _analyze_sequence(parts: Any, previous: _MatchCost, flags: int) -> _MatchCost:
-    """Parts behind each other; `previous` is what is known in front of them."""
+    """Return the cost after a sequence of parts. `previous` is the cost before them."""
     cost = previous._replace(characters=frozenset(), has_variable_length=False)
     for operator, value in parts:
         name = str(operator)
@@ -89,7 +95,7 @@ def _analyze_sequence(parts: Any, previous: _MatchCost, flags: int) -> _MatchCos
 def _analyze_repeat(
     previous: _MatchCost, parts: Any, min_count: int, max_count: int, flags: int
 ) -> _MatchCost:
-    """Parts that come at least and at most so many times."""
+    """Return the cost after parts that are repeated from `min_count` to `max_count` times."""
     inner_cost = _analyze_part(parts, previous, flags)
     if inner_cost.has_variable_length and max_count > 1:
         raise _AmbiguousGroupError
@@ -107,7 +113,7 @@ def _analyze_repeat(
 
 
 def _analyze_part(parts: Any, previous: _MatchCost, flags: int) -> _MatchCost:
-    """One part, or those of a group."""
+    """Return the cost after one part, or after the parts of a group."""
     if len(parts) != 1:
         return _analyze_sequence(parts, previous, flags)
     ((operator, value),) = parts
@@ -137,7 +143,9 @@ def _analyze_part(parts: Any, previous: _MatchCost, flags: int) -> _MatchCost:
 def _analyze_alternatives(
     alternatives: Iterable[Any], previous: _MatchCost, flags: int
 ) -> _MatchCost:
-    """One of several: a text is cut in one way only where each begins with a character of its own."""
+    """Return the cost after a choice. Only alternatives that begin with different literals match a
+    text in exactly one way.
+    """
     costs = [_analyze_sequence(alternative, previous, flags) for alternative in alternatives]
     first_letters = [
         chr(alternative[0][1]).casefold()
@@ -156,7 +164,9 @@ def _analyze_alternatives(
 
 
 def _list_matching_characters(operator: Any, value: Any, flags: int) -> CharacterSet:
-    """Which of the samples one part matches; of a literal the literal itself."""
+    """Return the sample characters that a part matches. A literal is included even if it is not a
+    sample.
+    """
     if str(operator) == "GROUPREF":
         return frozenset(SAMPLE_CHARACTERS)
     if str(operator) == "LITERAL":

@@ -1,1 +1,1 @@
-"""A profile's rules and tools, compiled to Python functions."""
+"""Compiles a profile's rules and tools to Python functions."""

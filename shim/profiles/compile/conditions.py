@@ -1,4 +1,6 @@
-"""The conditions of a rule or of a tool: `match` and `item_match` (`rules` has how they are said)."""
+"""Compiles the conditions of a rule or of a tool: `match` and `item_match` (their syntax is in
+`rules`).
+"""
 
 from collections.abc import Callable, Mapping
 
@@ -24,10 +26,10 @@ _KIND_TESTS: Mapping[str, str] = {
 
 
 class EventMatchCondition:
-    """What is asked of the value at `path`; `build_test` makes an expression of the one that reads
-    it.
+    """A condition for the value at `path`. `build_test` converts the expression of the value to the
+    expression of the test.
 
-    `texts` are the strings that the value may be, where nothing else is asked of it.
+    `texts` is not empty if the condition only tests whether the value is one of these strings.
     """
 
     def __init__(
@@ -41,18 +43,20 @@ class EventMatchCondition:
         self.texts = texts
 
     def is_text_equality_test_of(self, path_node: ConfigNode) -> bool:
-        """Whether it only asks which text stands at this path."""
+        """Return whether the condition only compares the value at this path with strings."""
         return bool(self.texts) and self.path.value == path_node.value
 
     def compile_expression(self, builder: FunctionBuilder) -> str:
-        """The condition as an expression."""
+        """Return the condition as an expression."""
         return self.build_test(compile_event_path_expression(self.path, builder), builder)
 
 
 def parse_match_conditions(
     node: ConfigNode, *, skipped_key: str = "", is_inside_foreach: bool = False
 ) -> list[EventMatchCondition]:
-    """The conditions of a `match` table, without the key `skipped_key`."""
+    """Return the conditions of a `match` table without the key `skipped_key`. Raise FrontendError
+    for a mistake.
+    """
     table = node.read_table()
     if len(table) > MAX_CONDITIONS:
         raise node.build_error(
@@ -72,14 +76,14 @@ def parse_match_conditions(
 def compile_conditions_expression(
     conditions: list[EventMatchCondition], builder: FunctionBuilder
 ) -> str:
-    """All of some conditions as one expression."""
+    """Return an expression that is true if all conditions are true."""
     return (
         " and ".join([condition.compile_expression(builder) for condition in conditions]) or "True"
     )
 
 
 def _parse_condition(node: ConfigNode, path_node: ConfigNode) -> list[EventMatchCondition]:
-    """The conditions under one key; `path_node` is the path that it says."""
+    """Return the conditions of one key. `path_node` has the path of that key."""
     if isinstance(node.value, dict):
         node.read_table(_OPERATORS)
         if not node.value:

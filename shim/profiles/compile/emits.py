@@ -1,37 +1,39 @@
-"""What a rule of a profile says: the fields of each `write_emit`, and the verb of the Turn that they
-become.
+"""Compiles the `emit` of a rule: its fields, and the method of the engine or the Turn that they call.
 
-                                   WHAT A RULE EMITS, WITH ITS FIELDS
+                                   THE VALUES OF `emit` AND THEIR FIELDS
 
     session       session_id, model, cwd, tools (a list of the vendor's names), mode,
                   vendor_version, key_source
-    text, thinking   text, block (the vendor's name of the block), mode (delta, cumulative, final:
-                     else the stream's)
-    reply         model: another reply of the model begins
+    text, thinking   text, block (the vendor's key of the block), mode (delta, cumulative or final;
+                     by default the mode of the stream)
+    reply         model: another message of the model starts
     tool_use      id, name, input
-    tool_input    id, name (of its first piece), input (a fragment of its JSON), block (the vendor's
-                  name of the call, else its id), done: a call in pieces. It is said once, whole, in
-                  Claude's words: when it is done, when a result, a usage or the end shows that it
-                  is, or when `tool_use` says it
-    tool_result   id, content, is_error, name, input (these two where no `tool_use` came before);
-                  oldest = true: one without an id is that of the call which is open longest
-    denied        id, name, input (these two where it is not open): a call that was refused
-    usage         usage, stop_reason, cost_usd: a reply is over; what the numbers mean is
-                  `stream.usage`
+    tool_input    id, name (in the first fragment), input (a fragment of the JSON), block (the
+                  vendor's key of the call, by default its id), done: a call in fragments. It is
+                  written once, in full, with Claude's names. It is written when `done` is true,
+                  when a result, a usage or the end of the turn shows that it is complete, or at
+                  its `tool_use`
+    tool_result   id, content, is_error, name, input (the last two if no `tool_use` came before);
+                  oldest = true: a result without an id belongs to the oldest open call
+    denied        id, name, input (the last two if the call is not open): a denied call
+    usage         usage, stop_reason, cost_usd: a message has ended; `stream.usage` defines the
+                  meaning of the figures
     result        is_error, error, code, text, usage, cost_usd, duration_ms, stop_reason, limit,
-                  interrupted: the end
-    error         error, code, cause, first_wins: the turn failed, unless a result says more
-    notice        text: said again if the turn fails without a reason
-    retry         attempt, max, delay_ms, text: the model is asked again
-    retract       – : the reply was cut and comes again
-    compacted     trigger, tokens: the context was shortened
-    input         –: what the model is given; nothing is said, but what waited for late results is
-    ignore        –
+                  interrupted: the turn has ended
+    error         error, code, cause, first_wins: the turn has failed; a result may add details
+    notice        text: the error text if the turn fails without a reason
+    retry         attempt, max, delay_ms, text: the request to the model is repeated
+    retract       no fields: the message was cut and will be repeated
+    compacted     trigger, tokens: the context was compacted
+    input         no fields: the input of the model; blocks that waited for late results are
+                  written, and nothing else
+    ignore        no fields
 
-`limit` of a result: turns, budget, or any other that was reached. `stream.parent` is the id of the
-call that runs the nested agent of an event. What a rule emits for such an event belongs to that
-agent: it is not the answer of the turn, and it neither ends nor fails the turn. `usage` is a table
-of input_tokens, cache_read_input_tokens, cache_creation_input_tokens, output_tokens (and cost_usd).
+`limit` of a result is turns, budget, or any other limit that was reached. `stream.parent` is the id
+of the call that runs the subagent of an event. The output of a rule for such an event belongs to
+that subagent. It is not the answer of the turn, and it neither ends nor fails the turn. `usage` is a
+table of input_tokens, cache_read_input_tokens, cache_creation_input_tokens, output_tokens (and
+cost_usd).
 """
 
 from collections.abc import Callable, Mapping
@@ -55,30 +57,31 @@ ID_SCOPES = ("session", "process")
 RESULT_TIMINGS = ("next", "late")
 TEXT_MODES = ("delta", "cumulative", "final")
 USAGE_FIELDS = (*USAGE_KEYS, "cost_usd")
-# A rule may not say the other causes: they are about the API, which is read off the text, or about
-# us.
+# The other causes are not allowed in rules. They are about the API and are derived from the error
+# text, or they are about the shim.
 PROFILE_CAUSES: tuple[TurnEndCause, ...] = ("vendor_error", "limit", "refused", "truncated")
 
 
 class ProfileTranslationOptions:
-    """What a profile says once for all its rules.
+    """The options that apply to all rules of a profile.
 
-    tools               its tools in Claude's words
-    text_mode           what its texts are (TEXT_MODES)
-    has_late_results    what a call returned may come behind the next message, or never
-    hides_unknown_tools calls of tools without a name in the profile are left out
-    has_process_ids     ids of calls begin anew with each process
-    has_split_calls     a rule says calls in pieces
-    reconciled_kinds    text or thinking that is streamed and then said whole, without a name for
-                        the block
-    parent_node         `stream.parent_node`
-    server_tool_format  how the vendor names a tool of an MCP server (`acp.server_tool_format`), ""
-    if that
-                        is not known
+    tools                the mapping of the vendor's tools to Claude's
+    text_mode            the default mode of texts (TEXT_MODES)
+    has_late_results     a tool result may arrive after the next message, or never
+    hides_unknown_tools  calls of tools that are missing in the profile are omitted
+    has_process_ids      the ids of calls are only unique in one process
+    has_split_calls      a rule emits calls in fragments
+    reconciled_kinds     text or thinking that is streamed and then repeated in full, without a key
+                         of the block
+    parent_node          `stream.parent`
+    server_tool_format   the vendor's format of the names of MCP tools (`acp.server_tool`), "" if it
+                         is unknown
     """
 
     def __init__(self, node: ConfigNode, stream: dict[str, Any], tools: Tools) -> None:
-        """`node` is the whole profile, and `stream` has the values of STREAM_KEYS."""
+        """Read the options. `node` is the complete profile, and `stream` has the values of
+        STREAM_KEYS.
+        """
         events = node.get_child("event").read_items(MAX_RULES)
         self.tools = tools
         self.text_mode = stream["text"]
@@ -97,8 +100,8 @@ class ProfileTranslationOptions:
 
 
 def _find_reconciled_kinds(rules: list[ConfigNode], text_mode: str) -> frozenset[str]:
-    """Of text and thinking those that a profile streams and says whole too, without a name for the
-    block.
+    """Return the kinds, text or thinking, that a profile both streams and repeats in full without a
+    key of the block.
     """
     modes_by_kind: dict[str, set[str]] = {"text": set(), "thinking": set()}
     for rule in rules:
@@ -113,7 +116,9 @@ def _find_reconciled_kinds(rules: list[ConfigNode], text_mode: str) -> frozenset
 def write_event_rule_code(
     node: ConfigNode, options: ProfileTranslationOptions, builder: FunctionBuilder
 ) -> None:
-    """Write what a rule does with an event, or with an item of it."""
+    """Write the code that a rule runs for an event, or for an item of it. Raise FrontendError for a
+    mistake in the rule.
+    """
     name = node.get_child("emit").read_choice(tuple(_EMIT_WRITERS))
     write, keys = _EMIT_WRITERS[name]
     node.read_table((*COMMON_RULE_KEYS, *keys))
@@ -139,7 +144,7 @@ def write_event_rule_code(
 COMMON_RULE_KEYS = ("match", "foreach", "item_match", "once", "emit", "continue", "note")
 
 
-# -- who speaks, and what is said ------------------------------------------------------------------
+# -- sessions, texts and messages ------------------------------------------------------------------
 
 
 def _write_session(
@@ -227,7 +232,9 @@ def _write_reply(
 
 
 def _compile_id(value: str, options: ProfileTranslationOptions, builder: FunctionBuilder) -> str:
-    """An id as text; `engine.id_prefix` tells the ids of one process from those of another."""
+    """Return the expression of an id as text. `engine.id_prefix` makes it unique if ids are only
+    unique in one process.
+    """
     if value == "None":
         return value
     binding, bound_name = builder.bind_expression_to_variable(value)
@@ -263,7 +270,9 @@ def _write_tool_use(
 
 
 def _compile_source_argument(node: ConfigNode) -> str:
-    """Return the argument that names the kind of event: events of two kinds may announce one call."""
+    """Return the argument with the type of the event, because events of two types may report the
+    same call.
+    """
     match = node.get_child("match").value
     kind = as_dict(match).get("type")
     if isinstance(kind, list):
@@ -355,7 +364,7 @@ def _write_denied(
 
 
 def _compile_usage_and_cost(node: ConfigNode, builder: FunctionBuilder) -> tuple[str, str]:
-    """Usage and cost of a rule; None for a usage that is not there."""
+    """Return the expressions of a rule's usage and cost. The usage is "None" if the rule has none."""
     usage_node = node.get_child("usage")
     counts = {}
     if usage_node.read_table(USAGE_FIELDS):
@@ -466,10 +475,10 @@ def _write_input(
 def _write_nothing(
     node: ConfigNode, options: ProfileTranslationOptions, builder: FunctionBuilder
 ) -> None:
-    """Nothing is said."""
+    """Write no code."""
 
 
-# -- events of nested agents -----------------------------------------------------------------------
+# -- events of subagents ---------------------------------------------------------------------------
 
 
 def _create_nested_text_writer(
@@ -563,7 +572,7 @@ def _write_nested_retract(
 def _write_nested_nothing(
     node: ConfigNode, options: ProfileTranslationOptions, builder: FunctionBuilder, parent: str
 ) -> None:
-    """Write nothing: only events of the main agent have this effect."""
+    """Write no code. Only events of the main agent have this effect."""
 
 
 _NESTED_WRITERS: Mapping[

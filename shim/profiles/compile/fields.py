@@ -1,32 +1,32 @@
-"""Fields of a profile: paths and operators, each written as a Python expression.
+"""Compiles the fields of a profile, which are paths and operators, to Python expressions.
 
-                                   HOW A VALUE IS SAID
+                                   HOW A FIELD IS WRITTEN
 
-    "a.b[0].c"                       a path in the event; `[*]` is every item of a list; `a || b`
-                                     the first there is
-    "$.id", "$index"                 in a rule with `foreach`: the item, and its place from 0
-    "a.'x.y'"                        a key that has a dot
+    "a.b[0].c"                       a path in the event. `[*]` is every item of a list. `a || b` is
+                                     the first value that is not missing
+    "$.id", "$index"                 in a rule with `foreach`: a path in the item, and its index
+    "a.'x.y'"                        a key with a dot
     { const = V }                    V itself
-    { path = P, map = { a = "b" } }  the value's entry, else `default`, else nothing
-    { path = P, in = [ … ] }         true or false; so are `not_in` (false for what is not there),
+    { path = P, map = { a = "b" } }  the entry of the value, or else `default`, or else missing
+    { path = P, in = [ … ] }         true or false, like `not_in` (false for a missing value),
                                      `regex` and `exists`
-    { path = P, ending = 'R' }       whether the pattern is found in the last 200 characters
-    { path = P, parse = "json" }     the value of a text that is JSON
-    { path = P, capture = 'R' }      what the pattern's first group (or the whole pattern) found
-    { path = P, strip = 'R' }        the text without what the pattern finds in its first and last
-                                     4000 characters
-    { path = P, unquote_shell = true }   `/bin/sh -lc '…'` without the shell
+    { path = P, ending = 'R' }       whether the pattern matches in the last 200 characters
+    { path = P, parse = "json" }     the value of a JSON text
+    { path = P, capture = 'R' }      the match of the pattern's first group, or of the pattern
+    { path = P, strip = 'R' }        the text without the matches of the pattern in its first and
+                                     last 4000 characters
+    { path = P, unquote_shell = true }   the command inside `/bin/sh -lc '…'`
     { path = P, times = N }          the number times N
-    { join = [ … ], sep = " " }      texts behind each other; one path that gives a list is its
-                                     items
-    { plus = [ … ] } { minus = [ … ] }   sums and differences of numbers (of a list: of its items);
-                                         never below 0
-    { any = [ … ] } { all = [ … ] } { not = X }   of things that are true or false
-    { foreach = P, item = { k = X } }    a list, one object for each item (`$` in X)
+    { join = [ … ], sep = " " }      the joined texts. `join` may be the path of a list, whose items
+                                     are joined
+    { plus = [ … ] } { minus = [ … ] }   the sum or the difference of numbers, or of the items of
+                                         lists. A difference is never below 0
+    { any = [ … ] } { all = [ … ] } { not = X }   boolean operators
+    { foreach = P, item = { k = X } }    a list with one object for each item (`$` in X)
     { object = { k = X } }           an object
 
-A pattern R is one that cannot take long on any text (`check/regular.py`).
-A value that is not there is nothing at all (None), which every operator takes.
+A pattern R must not be slow on any text (`check/regex_cost.py`). A missing value is None, and every
+operator accepts None.
 """
 
 from collections.abc import Callable, Iterator
@@ -42,10 +42,10 @@ from shim.profiles.compile.function_builder import (
 from shim.profiles.compile.paths import compile_event_path_expression
 from shim.profiles.run.values import MAX_LIST_ITEMS, RULE_GLOBALS, LazyPattern
 
-MAX_OPERATOR_DEPTH = 16  # inside each other
-MAX_INLINE_DEPTH = 4  # inside each other in one expression
-MAX_FIELDS = 100  # of one object, and parts of one operator
-# A text without these signs matches only itself as a regular expression.
+MAX_OPERATOR_DEPTH = 16  # of nested operators
+MAX_INLINE_DEPTH = 4  # of nested operators in one expression
+MAX_FIELDS = 100  # of one object, and operands of one operator
+# A regular expression without these characters only matches its own text.
 _REGEX_SIGNS = frozenset(r".^$*+?{}[]\|()")
 _BOOLEAN_OPERATORS = frozenset(("in", "not_in", "regex", "ending", "exists", "any", "all", "not"))
 
@@ -56,7 +56,7 @@ PathOperatorCompiler = Callable[[ConfigNode, FunctionBuilder, str], str]
 
 
 def compile_field_expression(node: ConfigNode, builder: FunctionBuilder, depth: int = 0) -> str:
-    """A field as a profile says it, as an expression."""
+    """Return the expression of a field. Raise FrontendError for an invalid field."""
     if isinstance(node.value, str):
         return compile_event_path_expression(node, builder)
     if not isinstance(node.value, dict) or depth > MAX_OPERATOR_DEPTH:
@@ -69,8 +69,8 @@ def compile_field_expression(node: ConfigNode, builder: FunctionBuilder, depth: 
 
 
 def _compile_separately(node: ConfigNode, builder: FunctionBuilder, depth: int) -> str:
-    """A field in a function of its own, because Python has a limit for parentheses inside each
-    other.
+    """Compile a field to a separate function and return the call of it. Python limits the depth of
+    nested parentheses.
     """
     inner_builder = FunctionBuilder("engine, event, item, index")
     inner_builder.item = builder.item and ITEM_ROOT
@@ -86,7 +86,7 @@ def _compile_separately(node: ConfigNode, builder: FunctionBuilder, depth: int) 
 
 
 def _compile_operator(node: ConfigNode, builder: FunctionBuilder, depth: int) -> str:
-    """A table with an operator, as an expression."""
+    """Return the expression of a table with an operator."""
     standalone_keys = [key for key in node.value if key in _STANDALONE_OPERATORS]
     if len(standalone_keys) == 1:
         operator = standalone_keys[0]
@@ -108,7 +108,7 @@ def _compile_operator(node: ConfigNode, builder: FunctionBuilder, depth: int) ->
 
 
 def list_field_path_nodes(node: ConfigNode) -> Iterator[ConfigNode]:
-    """Every path that stands somewhere in a rule's fields, as far as it begins at the event."""
+    """Yield every path in a rule's fields that starts at the event."""
     if isinstance(node.value, str):
         yield node
     elif isinstance(node.value, list):
@@ -121,14 +121,14 @@ def list_field_path_nodes(node: ConfigNode) -> Iterator[ConfigNode]:
 
 
 def compile_optional_field_expression(node: ConfigNode, builder: FunctionBuilder) -> str:
-    """A field that a rule need not have."""
+    """Return the expression of an optional field, "None" if it is missing."""
     if node:
         return compile_field_expression(node, builder)
     return "None"
 
 
 def compile_boolean_field_expression(node: ConfigNode, builder: FunctionBuilder) -> str:
-    """A field that a rule need not have, as True or False."""
+    """Return an expression of an optional field whose value is True or False."""
     if not node:
         return "False"
     value = compile_field_expression(node, builder)
@@ -139,7 +139,7 @@ def compile_boolean_field_expression(node: ConfigNode, builder: FunctionBuilder)
 
 
 def read_literals(node: ConfigNode) -> list[Any]:
-    """A list of values to compare with."""
+    """Return a list of values for a comparison. Raise FrontendError for other values."""
     if not isinstance(node.value, list) or any(
         isinstance(literal, dict | list) for literal in node.value
     ):
@@ -148,7 +148,7 @@ def read_literals(node: ConfigNode) -> list[Any]:
 
 
 def compile_membership_test(value: str, literals: list[Any], builder: FunctionBuilder) -> str:
-    """Whether a value is one of some literals."""
+    """Return an expression that tests whether a value is equal to one of the literals."""
     if len(literals) == 1:
         (literal,) = literals
         if literal.__class__ is str:
@@ -167,7 +167,9 @@ def compile_membership_test(value: str, literals: list[Any], builder: FunctionBu
 
 
 def compile_pattern_test(node: ConfigNode, value: str, builder: FunctionBuilder) -> str:
-    """Whether a pattern is found in a text; a pattern that is only a text needs no search."""
+    """Return an expression that tests whether a pattern matches in a text. A pattern without
+    special characters needs no regular expression.
+    """
     pattern = node.read_regex()
     binding, bound_name = builder.bind_expression_to_variable(value)
     if _REGEX_SIGNS.isdisjoint(pattern.removeprefix("^")):
@@ -180,8 +182,8 @@ def compile_pattern_test(node: ConfigNode, value: str, builder: FunctionBuilder)
 
 
 def find_literal_prefix(regex: str) -> str:
-    """A text with which everything begins that a regular expression finds; "" where that cannot be
-    seen at once.
+    """Return a text with which every match of a regular expression starts. Return "" if it cannot
+    be determined easily.
     """
     has_choice = "|" in regex.replace("\\\\", "").replace("\\|", "")
     prefix = ""
@@ -206,7 +208,7 @@ def _compile_constant(value: Any, builder: FunctionBuilder) -> str:
     return builder.add_constant(value)
 
 
-# Keys of rules and fields under which no path of the event stands.
+# Keys of rules and fields whose value contains no path of the event.
 _KEYS_WITHOUT_PATHS = frozenset(
     (
         *(
@@ -227,7 +229,7 @@ _KEYS_WITHOUT_PATHS = frozenset(
     )
 )
 
-# -- operators that stand alone --------------------------------------------------------------------
+# -- operators without `path` ----------------------------------------------------------------------
 
 
 def _compile_parts(node: ConfigNode, builder: FunctionBuilder, depth: int) -> list[str]:
@@ -241,7 +243,7 @@ def _compile_parts(node: ConfigNode, builder: FunctionBuilder, depth: int) -> li
 
 
 def _create_call_compiler(key: str, template: str, separator: str = ", ") -> StandaloneCompiler:
-    """The operator `key`: a call with all its parts."""
+    """Return the compiler of the operator `key`, which is a call with all operands."""
     return lambda node, builder, depth: template.format(
         separator.join(_compile_parts(node.get_child(key), builder, depth))
     )
@@ -277,7 +279,7 @@ def compile_field_expressions(
 
 
 def _compile_object(node: ConfigNode, builder: FunctionBuilder, depth: int) -> str:
-    """An object of fields; those that are not there are left out."""
+    """Return the expression of an object. Missing fields are omitted."""
     fields = compile_field_expressions(node, builder, depth)
     if len(fields) == 1:
         ((key, value),) = fields.items()
@@ -305,7 +307,7 @@ def _compile_foreach(node: ConfigNode, builder: FunctionBuilder, depth: int) -> 
     )
 
 
-# -- operators on what a path gives ----------------------------------------------------------------
+# -- operators on the value of a path --------------------------------------------------------------
 
 
 def _compile_map(node: ConfigNode, builder: FunctionBuilder, value: str) -> str:
@@ -329,7 +331,7 @@ def _compile_ending(node: ConfigNode, builder: FunctionBuilder, value: str) -> s
     ending_binding, ending_name = builder.bind_expression_to_variable(
         f"{bound_name}[-{MAX_ENDING_CHARS}:]"
     )
-    # A look for its beginning is cheaper than a search, and nearly always the answer.
+    # A test for the literal prefix is cheaper than a search, and nearly always sufficient.
     prefix_test = f"{format_literal(find_literal_prefix(pattern))} in {ending_binding}"
     search = f"{builder.add_constant(LazyPattern(pattern))}.search({ending_name}) is not None"
     return f"({binding}.__class__ is str and {prefix_test} and {search})"
@@ -346,7 +348,7 @@ def _compile_parse(node: ConfigNode, builder: FunctionBuilder, value: str) -> st
 
 
 def _create_pattern_compiler(function_name: str) -> PathOperatorCompiler:
-    """The operator that calls `function_name` with the value and a pattern."""
+    """Return the compiler of an operator that calls `function_name` with the value and a pattern."""
     return lambda node, builder, value: (
         f"{function_name}({value}, {builder.add_constant(LazyPattern(node.read_regex()))})"
     )
@@ -378,7 +380,7 @@ _STANDALONE_OPERATORS: dict[str, StandaloneCompiler] = {
     ),
 }
 _EXTRA_KEYS = {"join": ("sep",), "foreach": ("item",)}
-# In this order where there are several: what makes a value before what asks about it.
+# Several operators are applied in this order: those that change the value, then those that test it.
 _PATH_OPERATORS: dict[str, PathOperatorCompiler] = {
     "unquote_shell": _compile_unquote,
     "strip": _create_pattern_compiler("strip_ends"),

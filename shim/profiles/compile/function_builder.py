@@ -1,7 +1,7 @@
-"""A Python function, written line by line out of a profile, then compiled.
+"""Builds a Python function from a profile, line by line, and compiles it.
 
-A profile is data, and it may come from anybody. Nothing of it becomes code except by
-`format_literal` (its repr) or by `add_constant` (a value under a name that we chose).
+A profile is untrusted data. Its values only become code by `format_literal` (as their repr) or by
+`add_constant` (as a constant with a name that the builder chose).
 """
 
 from collections.abc import Callable
@@ -12,15 +12,16 @@ ObjectKeys = tuple[str, ...]
 
 
 def format_literal(value: str | bool | int | None) -> str:
-    """A value as Python writes it, in ASCII."""
+    """Return a value as a Python literal in ASCII."""
     return ascii(value)
 
 
 class EventPathRootVariable:
-    """What paths begin at: `event`, `item` inside of a loop, or a variable inside of an expression.
+    """The variable at which a path starts: `event`, `item` inside of a loop, or a variable inside
+    of an expression.
 
-    An expression has no room for lines that read its objects first, so its variable is not
-    `can_preload`.
+    Statements cannot be put before the items of an expression, so the objects of its variable
+    cannot be assigned in advance (`can_preload`).
     """
 
     def __init__(self, name: str, *, can_preload: bool = True) -> None:
@@ -33,10 +34,12 @@ ITEM_ROOT = EventPathRootVariable("item")
 
 
 class CodeBlock:
-    """Lines that stand under a head; used with `with`. `header` is "" for a whole function.
+    """The indented lines after a header line, used with `with`. `header` is "" for a complete
+    function.
 
-    Objects that its lines go through are read at its beginning (`FunctionBuilder.preload_object`),
-    and values that several lines ask for (`FunctionBuilder.preload_value`).
+    At the start of the block, variables are assigned for objects that several paths share
+    (`FunctionBuilder.assign_object_at_block_start`), and for values that several lines read
+    (`FunctionBuilder.assign_path_value_at_block_start`).
     """
 
     def __init__(self, builder: "FunctionBuilder", header: str) -> None:
@@ -46,7 +49,7 @@ class CodeBlock:
         self.opening_lines: list[str] = []
         self.lines: list[str] = []
         self.object_names: dict[tuple[str, ObjectKeys], str] = {}
-        # path → the name of a value that was read at the beginning
+        # by path: the variable of a value that is read at the start of the block
         self.value_names: dict[str, str] = {}
 
     def __enter__(self) -> None:
@@ -65,12 +68,12 @@ class CodeBlock:
             self._builder.current_block = self._outer
 
     def collect_lines(self) -> list[str]:
-        """All lines inside of it."""
+        """Return all lines of the block."""
         return [*self.opening_lines, *self.lines] or ["pass"]
 
 
 class LoopBlock(CodeBlock):
-    """Lines that are done for each of some items: `item`, at the place `index`."""
+    """The lines that run for each item of a list. The variables are `item` and `index`."""
 
     def __init__(self, builder: "FunctionBuilder", items: str) -> None:
         super().__init__(builder, f"for index, item in enumerate({items}):")
@@ -98,9 +101,7 @@ class SourceLoader(NamedTuple):
 
 
 class FunctionBuilder:
-    """One function while it is written; `parameters` are those of its `def` line, with `event`
-    among them.
-    """
+    """The code of one function. `parameters` are those of its `def` line, and include `event`."""
 
     def __init__(self, parameters: str) -> None:
         self._parameters = parameters
@@ -111,25 +112,29 @@ class FunctionBuilder:
         self.index = "0"
 
     def add_constant(self, value: Any) -> str:
-        """The name of a value of the profile's."""
+        """Add a value as a constant, and return its name."""
         name = f"k{len(self._constants)}"
         self._constants[name] = value
         return name
 
     def create_variable(self) -> str:
-        """A name that nothing else in the function has."""
+        """Return a variable name that is unique in the function."""
         self._variable_count += 1
         return f"v{self._variable_count}"
 
     def bind_expression_to_variable(self, value_expression: str) -> tuple[str, str]:
-        """An expression to read first, and the name under which it can be read again."""
+        """Return an expression that assigns the value to a variable, and the name of the variable.
+        The expression must run first.
+        """
         if value_expression.isidentifier():
             return value_expression, value_expression
         name = self.create_variable()
         return f"({name} := {value_expression})", name
 
     def assign_object_at_block_start(self, root: EventPathRootVariable, keys: ObjectKeys) -> str:
-        """The name of the object under these keys; it is an empty object where there is none."""
+        """Return the variable of the object at these keys. It is an empty object if the value is
+        missing or has another type.
+        """
         if not keys and root is EVENT_ROOT:
             return root.name
         block = self.current_block
@@ -147,8 +152,8 @@ class FunctionBuilder:
         return name
 
     def assign_path_value_at_block_start(self, path: str, value_expression: str) -> None:
-        """Read the value of a path at the beginning of the block, because several lines there ask
-        for it.
+        """Assign the value of a path to a variable at the start of the block, because several lines
+        read it.
         """
         name = self.current_block.value_names[path] = self.create_variable()
         self.current_block.opening_lines.append(f"{name} = {value_expression}")
@@ -157,24 +162,26 @@ class FunctionBuilder:
         self.current_block.lines.append(text)
 
     def open_block(self, header: str) -> CodeBlock:
-        """The lines inside of `with` stand under this one."""
+        """Return a block with this header. Lines that are added inside of `with` are in the block."""
         return CodeBlock(self, header)
 
     def open_loop(self, items_expression: str) -> LoopBlock:
-        """The lines inside of `with` are done for each of these."""
+        """Return a block that runs for each item of a list."""
         return LoopBlock(self, items_expression)
 
     def compile_function(self, name: str, global_names: dict[str, Any]) -> Callable[..., Any]:
-        """Return the function. `global_names` are the names of ours that its lines use.
+        """Return the compiled function. `global_names` are the shim's functions and constants that
+        its lines use.
 
-        A traceback shows its lines: `linecache` asks the loader in its globals for the source.
+        A traceback shows its lines, because `linecache` gets the source from the loader in its
+        globals.
         """
         lines = [
             f"def {name}({self._parameters}):",
             *("    " + line for line in self.current_block.collect_lines()),
         ]
         source = "\n".join(lines)
-        # The hash tells functions of the same name apart. `linecache` skips names in `<…>`.
+        # The hash distinguishes functions of the same name. `linecache` skips names in `<…>`.
         filename = f"{name} of a profile {hash(source):x}"
         namespace = dict(
             global_names | self._constants, __name__=name, __loader__=SourceLoader(source)

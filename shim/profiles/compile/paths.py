@@ -1,5 +1,5 @@
-"""Paths of a profile (`a.b[0].c`, `[*]`, `a || b`, `$`, `$index`), each written as a Python
-expression.
+"""Compiles the paths of a profile (`a.b[0].c`, `[*]`, `a || b`, `$`, `$index`) to Python
+expressions.
 """
 
 import re
@@ -16,12 +16,14 @@ from shim.profiles.compile.function_builder import (
 from shim.profiles.run.values import EVERY, MAX_LIST_ITEMS
 
 MAX_PATH_CHARS = 300
-MAX_INLINE_STEPS = 8  # steps that are written inside each other; a longer path is walked by a loop
+MAX_INLINE_STEPS = 8  # nested steps in one expression; a longer path is evaluated by a function
 _STEP_PATTERN = r"\.?(?:([A-Za-z0-9_@:/-]+)|'([^']+)'|\"([^\"]+)\")|\[(\*|-?\d{1,4})\]"
 
 
 def compile_event_path_expression(node: ConfigNode, builder: FunctionBuilder) -> str:
-    """A path as an expression; None where there is nothing."""
+    """Return the expression of a path. Its value is None if the value is missing. Raise
+    FrontendError for an invalid path.
+    """
     text = node.read_text()
     if len(text) > MAX_PATH_CHARS:
         raise node.build_error(f"a path of at most {MAX_PATH_CHARS} characters")
@@ -41,7 +43,7 @@ def compile_event_path_expression(node: ConfigNode, builder: FunctionBuilder) ->
 def assign_shared_paths_at_block_start(
     path_nodes: Iterable[ConfigNode], builder: FunctionBuilder
 ) -> None:
-    """Read the paths first that are asked for more than once."""
+    """Assign the paths that occur several times to variables at the start of the block."""
     plain_nodes = [node for node in path_nodes if node.value.replace(".", "").isidentifier()]
     texts = [node.value for node in plain_nodes]
     for node in plain_nodes:
@@ -65,7 +67,7 @@ def _compile_alternative(node: ConfigNode, text: str, builder: FunctionBuilder) 
 
 
 def _compile_walk(builder: FunctionBuilder, root: EventPathRootVariable, steps: list[Any]) -> str:
-    """From a subject along steps: objects that several paths go through are read once."""
+    """Return the expression of steps from a root. Objects that several paths share are read once."""
     key_count = 0
     while key_count < len(steps) and steps[key_count].__class__ is str:
         key_count += 1
@@ -79,7 +81,7 @@ def _compile_walk(builder: FunctionBuilder, root: EventPathRootVariable, steps: 
 
 
 def _compile_steps(builder: FunctionBuilder, value: str, steps: list[Any]) -> str:
-    """From a value along steps, each inside of the one before."""
+    """Return the expression of steps from a value. Each step is nested in the next one."""
     if len(steps) > MAX_INLINE_STEPS:
         return f"get_value_at_path({value}, {builder.add_constant(tuple(steps))})"
     for index, step in enumerate(steps):
@@ -103,14 +105,16 @@ def _compile_steps(builder: FunctionBuilder, value: str, steps: list[Any]) -> st
 
 
 def parse_path_steps(node: ConfigNode, text: str, *, may_be_empty: bool = False) -> list[Any]:
-    """The steps of a path: keys, places in a list, EVERY. `may_be_empty`: it stands behind a `$`."""
+    """Return the steps of a path: keys, indexes of lists, and EVERY. `may_be_empty` is set for the
+    part after a `$`.
+    """
     if may_be_empty and text[:1] not in ("", ".", "["):
         raise node.build_error("$, $index, or a path behind it such as $.id", f"${text}")
     path_text = text
     if may_be_empty:
         path_text = text.removeprefix(".")
     steps: list[Any] = []
-    # this is enough for nearly all paths, and costs less than a pattern
+    # This loop is sufficient for nearly all paths, and faster than a regular expression.
     for part in path_text.split("."):
         key, bracket, index = part.partition("[")
         if not key.isidentifier() or (

@@ -1,23 +1,22 @@
-"""Rules of a profile: which events they take, and in which order; compiled to one function for a
-`type` of event.
+"""Compiles the rules of a profile to one function for each `type` of event.
 
-                                   HOW A RULE IS SAID
+                                   HOW A RULE IS WRITTEN
 
     [[event]]
-    match = { type = "text", "part.kind" = ["a", "b"], id = { exists = true } }    all of these hold
-    foreach = "part.items"            once for each item of a list …
-    item_match = { "$.type" = "x" }   … of which this holds (`$.` may be left out)
-    once = ["id", "text"]             not again for an event that says the same here
-    emit = "text"                     what happened, with its fields: `emit`
-    continue = true                   the rules below are asked as well; else the first that matches
-                                      is the last
+    match = { type = "text", "part.kind" = ["a", "b"], id = { exists = true } }    all must be true
+    foreach = "part.items"            the rule applies to each item of a list …
+    item_match = { "$.type" = "x" }   … that matches (`$.` may be omitted)
+    once = ["id", "text"]             only for the first event of the turn with these values
+    emit = "text"                     the output, with its fields (`emits`)
+    continue = true                   the following rules are tested too; without it, the first rule
+                                      that matches is the last
 
 A condition is a literal, a list of literals, or a table of `exists`, `kind` (string, number,
 boolean, array, object, null), `in`, `not_in`, `regex`. Rules that name the `type` of their events
 cost nothing for all other types.
 
-A function is made when the first event of its type comes, because a child says only some of what
-its rules could take.
+A function is compiled at the first event of its type, because most children print only some of
+the types that the rules cover.
 """
 
 from collections.abc import Callable
@@ -42,29 +41,29 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     class ProfileRuleMatchObserver(Protocol):
-        """Who is told which rule takes an event (`shim vendor check`)."""
+        """Records which rule matches each event (`shim vendor check`)."""
 
         def add_rule(self, node: ConfigNode, types: frozenset[str] | None) -> int:
-            """A number for a rule of the profile."""
+            """Register a rule of the profile, and return its number."""
 
         def enter_rule(self, number: int) -> None:
-            """A rule takes the event."""
+            """Record that a rule matches the event, before its code runs."""
 
         def leave_rule(self, number: int) -> None:
-            """A rule has said all that it says of the event."""
+            """Record that the code of the rule has run."""
 
 
-MAX_TYPES = 100  # that one rule names
+MAX_TYPES = 100  # in one rule
 MIN_RULES_TO_SORT = (
-    5  # rules for one type; so many are sorted by a second key before they are asked
+    5  # rules for one type; from this number on, a second key selects the rules to test
 )
 
 EventHandler = Callable[[Any, Any], None]  # (engine, event)
 
 
 class ProfileEventRule:
-    """One `[[event]]`: where it stands, the types that it names (None: any), and its number where
-    it is traced.
+    """One `[[event]]`: its node, its types (None for any type), and its number if matches are
+    recorded.
     """
 
     def __init__(self, node: ConfigNode, trace: "ProfileRuleMatchObserver | None") -> None:
@@ -77,16 +76,16 @@ class ProfileEventRule:
 
     @property
     def emit(self) -> Any:
-        """What it says happened."""
+        """The name of the rule's output."""
         return self.node.read_table().get("emit")
 
     @property
     def allows_further_rules(self) -> bool:
-        """Whether the rules below are asked as well."""
+        """Return whether the following rules are tested too."""
         return self.node.get_child("continue").read_bool()
 
     def parse_conditions(self) -> list[EventMatchCondition]:
-        """What it asks of an event beside its type."""
+        """Return the conditions of the rule besides the type."""
         return parse_match_conditions(
             self.node.get_child("match"), skipped_key="" if self.types is None else "type"
         )
@@ -94,11 +93,11 @@ class ProfileEventRule:
 
 RuleConditions = tuple[
     ProfileEventRule, list[EventMatchCondition]
-]  # a rule, and what it still has to ask
+]  # a rule with its remaining conditions
 
 
 class ProfileEventRules:
-    """The rules of a profile. `types` are those that they name."""
+    """The rules of a profile. `types` has all types that they name."""
 
     def __init__(
         self,
@@ -116,15 +115,15 @@ class ProfileEventRules:
         return iter(self._rules)
 
     def check_all_rules(self) -> None:
-        """Write every rule once. FrontendError, with file, line and key, for one that is wrong."""
+        """Compile every rule once. Raise FrontendError with file, line and key for a mistake."""
         for rule in self._rules:
             builder = FunctionBuilder("engine, event")
             compile_conditions_expression(rule.parse_conditions(), builder)
             self._write_rule(builder, rule)
 
     def find_event_handler(self, event_type: str | None) -> EventHandler:
-        """What reads the events of a type that rules name; None: of any other. Types with the same
-        rules share one.
+        """Return the function for the events of a type, or for all other types with None. Types
+        with the same rules share one function.
         """
         rules = tuple(
             rule for rule in self._rules if rule.types is None or event_type in rule.types
@@ -138,8 +137,8 @@ class ProfileEventRules:
         return handler
 
     def _compile_handler(self, rules: list[RuleConditions]) -> EventHandler:
-        """The function of some rules: they are asked one after the other, or first sorted by a
-        second key.
+        """Compile some rules to a function. The rules are tested one after the other, or a second
+        key selects the rules to test.
         """
         builder = FunctionBuilder("engine, event")
         sort_node = _find_sort_node(rules)
@@ -152,8 +151,8 @@ class ProfileEventRules:
     def _write_dispatch(
         self, builder: FunctionBuilder, rules: list[RuleConditions], sort_node: ConfigNode
     ) -> None:
-        """Leave an event to the rules for what it has at `sort_node`; None is for all that no rule
-        names.
+        """Write a call of the function for the event's value at `sort_node`. The entry None is for
+        values that no rule names.
         """
         handlers: dict[str | None, EventHandler] = {}
 
@@ -190,7 +189,7 @@ class ProfileEventRules:
                 for rule, conditions in rules
             ]
         )
-        # An event of which nothing but its session was read is an event that nobody understood.
+        # An event is unknown if the rules have only read its session.
         understood_flags = [
             any(rule.emit != "session" for rule in group)
             and all(rule.allows_further_rules for rule in group)
@@ -213,7 +212,7 @@ class ProfileEventRules:
                 if is_understood:
                     builder.add_line("is_understood = True")
             if test == "True" and not all(rule.allows_further_rules for rule in group):
-                break  # no event comes further
+                break  # the following rules are unreachable
         else:
             with builder.open_block(
                 "if not is_understood:" if any(understood_flags) else "if True:"
@@ -223,7 +222,7 @@ class ProfileEventRules:
                 )
 
     def _write_rule(self, builder: FunctionBuilder, rule: ProfileEventRule) -> None:
-        """The lines of one rule, once its conditions hold."""
+        """Write the code of one rule, which runs if its conditions are true."""
         rule.node.read_table()
         if self._trace is not None:
             builder.add_line(f"{builder.add_constant(self._trace.enter_rule)}({rule.number})")
@@ -234,7 +233,7 @@ class ProfileEventRules:
             builder.add_line("return")
 
     def _write_items(self, builder: FunctionBuilder, node: ConfigNode) -> None:
-        """What a rule says of an event, or of each item in it."""
+        """Write the code for the output of an event, or of each item in it."""
         conditions = parse_match_conditions(node.get_child("item_match"), is_inside_foreach=True)
         if not node.get_child("foreach"):
             if node.get_child("item_match"):
@@ -267,7 +266,7 @@ class ProfileEventRules:
 
 
 def _find_sort_node(rules: list[RuleConditions]) -> ConfigNode | None:
-    """The path whose text tells most of these rules apart, where there are many."""
+    """Return the path that most rules compare with strings, or None for few rules."""
     path_nodes = [
         condition.path for _, conditions in rules for condition in conditions if condition.texts
     ]
@@ -281,7 +280,9 @@ def _find_sort_node(rules: list[RuleConditions]) -> ConfigNode | None:
 def _select_rules(
     rules: list[RuleConditions], sort_node: ConfigNode, value: str | None
 ) -> list[RuleConditions]:
-    """The rules that may take an event which has this value at `sort_node`, without that condition."""
+    """Return the rules that can match an event with this value at `sort_node`, without that
+    condition.
+    """
     selected = []
     for rule, conditions in rules:
         if all(
@@ -305,8 +306,8 @@ def _select_rules(
 def _group_rules(
     rules: list[tuple[ProfileEventRule, str]],
 ) -> list[tuple[str, list[ProfileEventRule]]]:
-    """Rules behind each other that have the same test, which is asked once; none behind one that is
-    the last.
+    """Group adjacent rules with the same test, so that it runs once. A rule after the last rule of
+    a group is unreachable and left out.
     """
     groups: list[tuple[str, list[ProfileEventRule]]] = []
     for rule, test in rules:
@@ -318,7 +319,7 @@ def _group_rules(
 
 
 def _parse_types(match: ConfigNode) -> frozenset[str] | None:
-    """The types that a rule names; None when it may take any."""
+    """Return the types that a rule names, or None if it applies to any type."""
     if not match.value or "type" not in match.read_table():
         return None
     value = match.value["type"]

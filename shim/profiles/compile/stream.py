@@ -1,5 +1,5 @@
-"""What a child's output means, as a profile says it: all of a profile that is not needed to start
-its child.
+"""Reads the part of a profile that describes a child's output. The start of the child does not need
+it.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from shim.profiles.compile.rules import ProfileRuleMatchObserver
 
 END_POLICIES = ("event", "synthesize")
-# a run is over when its file is read
+# The report is read after the run, so the other outputs are not allowed.
 REPORT_EMITS = ("session", "usage", "result", "notice", "error", "ignore")
 MAX_STDERR_RULES = 50
 EXIT_CAUSES = (*PROFILE_CAUSES, "interrupted")
@@ -82,8 +82,8 @@ STREAM_KEYS = {
 
 
 class StderrPatternRule:
-    """One `[[stderr]]`: a regular expression with the group `session_id`, or one whose group
-    `error` is a reason.
+    """One `[[stderr]]`: a regular expression with the group `session_id`, or with the group `error`
+    for the reason of a failure.
     """
 
     def __init__(self, node: ConfigNode) -> None:
@@ -108,24 +108,26 @@ class StderrPatternRule:
 class ParsedStreamRules:
     """A checked `[stream]`, `[[event]]`, `[[report]]`, `[[stderr]]` and `[exit_codes]`.
 
-    options         what holds for all rules
-    rules, reports  those of events, and those of the file that the program wrote about its run
-    untyped         some events are told from others without their `type`
-    ok_exits        exit codes behind which a whole answer is a success, where `synthesizes` makes
-                    that one
-    causes          why a turn failed that ended with an exit code
-    stderr          what is read off stderr
-    ignored_stderr_prefixes  beginnings of lines on stderr that never are the reason of a failure
-    usage_means     what the numbers of a usage are (tally.USAGE_MEANINGS)
-    counts_replies  a rule says how a reply ended
+    options         the options that apply to all rules
+    rules, reports  the rules for events, and those for the file that the program writes about its
+                    run
+    untyped         whether a rule does not depend on the `type` of the event
+    ok_exits        the exit codes of a success
+    synthesizes     whether a complete answer with such an exit code is a success without a result
+    causes          the cause of a failure by the exit code
+    stderr          the rules for lines on stderr
+    ignored_stderr_prefixes  prefixes of lines on stderr that are never the reason of a failure
+    usage_means     the meaning of the usage figures (usage_counter.USAGE_MEANINGS)
+    counts_replies  whether a rule reports the end of each message
     """
 
     def __init__(
         self, node: ConfigNode, tools: Tools, trace: "ProfileRuleMatchObserver | None" = None
     ) -> None:
-        """`node` is the whole profile. FrontendError, with file, line and key, where it is wrong.
+        """Read the rules. `node` is the complete profile. Raise FrontendError with file, line and
+        key for a mistake.
 
-        The rules of a bundled profile are not checked here: our tests do that.
+        The rules of a bundled profile are not checked here, because the tests check them.
         """
         stream = node.get_child("stream").read_keys(STREAM_KEYS)
         event_nodes = node.get_child("event").read_items(MAX_RULES)
@@ -163,7 +165,9 @@ class ParsedStreamRules:
 def _parse_reports(
     node: ConfigNode, options: ProfileTranslationOptions
 ) -> ProfileEventRules | None:
-    """The rules for the file that the program wrote about its run."""
+    """Return the rules for the file that the program writes about its run, or None without such
+    rules.
+    """
     rule_nodes = node.get_child("report").read_items(MAX_RULES)
     if not rule_nodes:
         return None

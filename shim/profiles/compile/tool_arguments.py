@@ -1,5 +1,5 @@
-"""The arguments of a call in Claude's words: one function for each tool (`tools` has how a profile
-says it).
+"""Compiles the conversion of a call's arguments to Claude's, with one function for each tool (its
+syntax is in `tools`).
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ ConvertFunction = Callable[[Arguments], tuple[str, Arguments]]
 ArgumentGetter = Callable[[Arguments], Any]
 
 
-# What is repaired in a field of arguments is counted nowhere; the call itself is.
+# Repairs in the arguments are not reported. The call itself is counted.
 _NAMESPACE = RULE_GLOBALS | {
     "engine": SimpleNamespace(turn=SimpleNamespace(diagnostics=Diagnostics()))
 }
@@ -29,8 +29,8 @@ _NAMESPACE = RULE_GLOBALS | {
 def compile_tool_argument_converter(
     node: ConfigNode, alternatives: list[ConfigNode]
 ) -> ConvertFunction:
-    """From a call's arguments to Claude's name and arguments; the arguments that came are not
-    changed.
+    """Return a function that converts a call's arguments to Claude's name and arguments. It does
+    not change its parameter.
     """
     builder = FunctionBuilder("event")
     for alternative in alternatives:
@@ -43,7 +43,7 @@ def compile_tool_argument_converter(
 
 
 def _write_conversion(node: ConfigNode, tool: ConfigNode, builder: FunctionBuilder) -> None:
-    """The lines that give Claude's name and arguments for a tool, or for one of its alternatives."""
+    """Write the code that returns Claude's name and arguments for a tool or an alternative."""
     name = format_literal(node.get_child("name").read_text(tool.get_child("name").read_text()))
     keeps_others = node.get_child("keep").read_bool()
     extra = dict(node.get_child("add").read_table())
@@ -65,8 +65,8 @@ def _write_conversion(node: ConfigNode, tool: ConfigNode, builder: FunctionBuild
 
 
 def _create_merging_converter(node: ConfigNode) -> Callable[[Arguments], Arguments]:
-    """Fields where arguments that no field names stay; a field stands where the first argument of
-    it stood.
+    """Return a function that converts the fields and keeps all other arguments. A field is at the
+    position of its first argument.
     """
     compile_field_expressions(node, FunctionBuilder("event"))
     getters = {key: _compile_getter(node.get_child(key)) for key in node.read_table()}
@@ -104,7 +104,7 @@ def _compile_getter(node: ConfigNode) -> ArgumentGetter:
 
 
 def _list_arguments(value: Any) -> list[str]:
-    """The arguments that a field is made of: the first keys of its paths."""
+    """Return the arguments that a field uses, which are the first keys of its paths."""
     if isinstance(value, str):
         parts = [part.strip() for part in value.split("||")]
         return [_parse_first_key(part) for part in parts if not part.startswith("$")]

@@ -1,20 +1,20 @@
-"""The tools of a profile in Claude's words.
+"""Maps the tools of a profile to Claude's tools.
 
     [tools.read]
     name = "Read"                                  Claude's name
     args = { file_path = "path", limit = { minus = ["end", "start"] } }   Claude's key = a field of
                                                                           the arguments
-    keep = true                                    arguments that no field names stay as they are
-                                                   (else they go)
-    add = { prompt = "" }                          arguments that are always there
-    alt = [ { match = { … }, name = "…", args = { … } } ]    another tool where these conditions
-                                                             hold; the first counts
+    keep = true                                    other arguments stay unchanged (without `keep`
+                                                   they are removed)
+    add = { prompt = "" }                          constant arguments
+    alt = [ { match = { … }, name = "…", args = { … } } ]    another tool if these conditions are
+                                                             true; the first match applies
 
-Without `args` the arguments stay as they are. A tool that is not named keeps its own name and
+Without `args` the arguments stay unchanged. A tool that is missing here keeps its name and
 arguments, unless `other_tools = { regex = '^mcp_([^_]+)_(.+)$', name = 'mcp__\\1__\\2' }` gives it
-another name. What that leaves is said as it is (`unknown_tools = "pass"`), as a tool of a server
-(`mcp_prefix`: `mcp__VENDOR__NAME`), or left out of the stream with its result (`hide`; a call that
-is denied is not hidden).
+another name. The remaining tools are written unchanged (`unknown_tools = "pass"`), written as tools
+of an MCP server (`mcp_prefix`: `mcp__VENDOR__NAME`), or omitted with their results (`hide`; a denied
+call is not hidden).
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -25,8 +25,8 @@ from shim.profiles.check.config_node import ConfigNode
 
 MAX_TOOLS = 500
 UNKNOWN_TOOL_POLICIES = ("pass", "hide", "mcp_prefix")
-MCP_PREFIX = "mcp__"  # how the name of a server's tool begins
-MAX_NAME_CHARS = 200  # of a name that may get another one; a longer name is only cut
+MCP_PREFIX = "mcp__"  # of the names of MCP tools
+MAX_NAME_CHARS = 200  # of a name that `other_tools` or the prefix can change
 MAX_ALTERNATIVES = 20
 _TOOL_KEYS = ("name", "args", "keep", "add")
 
@@ -34,10 +34,10 @@ ConvertFunction = Callable[[Arguments], tuple[str, Arguments]]
 
 
 class ProfileTool(ToolMapping):
-    """A tool whose arguments are fields. They are compiled at its first call, because no launch
-    needs them.
+    """A tool whose arguments are fields. They are compiled at its first call, because the start of
+    a child does not need them.
 
-    `other_names` are the names that a call of it may have instead of `name`.
+    `other_names` are the names that a call may get instead of `name`.
     """
 
     __slots__ = ("_compile_converter", "_converter", "other_names")
@@ -55,16 +55,14 @@ class ProfileTool(ToolMapping):
         self._converter: ConvertFunction | None = None
 
     def translate_arguments(self, arguments: Arguments) -> tuple[str, Arguments]:
-        """Claude's name and arguments for a call; `arguments` is not changed."""
+        """Return Claude's name and arguments of a call. `arguments` is not changed."""
         if self._converter is None:
             self._converter = self._compile_converter()
         return self._converter(arguments)
 
 
 class ToolTable(Mapping[str, ToolMapping]):
-    """A table of tools where those that it does not name get a name by a pattern, or behind a
-    prefix.
-    """
+    """A table of tools that also names tools that are missing in it, by a pattern or with a prefix."""
 
     def __init__(
         self, table: Mapping[str, ToolMapping], regex: str, name: str, prefix: str
@@ -75,7 +73,9 @@ class ToolTable(Mapping[str, ToolMapping]):
         self._prefix = prefix
 
     def get(self, key: str, default: Any = None) -> Any:
-        """The tool called `key`; it is made of the pattern or the prefix where the table has none."""
+        """Return the tool `key`. If it is missing, its name is derived by the pattern or the
+        prefix.
+        """
         tool = self._table.get(key)
         if tool is not None:
             return tool
@@ -103,7 +103,9 @@ class ToolTable(Mapping[str, ToolMapping]):
 def parse_tools(
     node: ConfigNode, other_tools: ConfigNode, unknown_tools: ConfigNode, vendor: str
 ) -> Mapping[str, ToolMapping]:
-    """The table `[tools]`, with a rule for the names of other tools."""
+    """Return the table `[tools]` with the rule for the names of other tools. Raise FrontendError
+    for a mistake.
+    """
     entries = node.read_table()
     if len(entries) > MAX_TOOLS:
         raise node.build_error(
@@ -126,7 +128,7 @@ def parse_tools(
 
 
 def _check_groups(other_tools: ConfigNode, name: str) -> None:
-    """FrontendError for a name with groups that its pattern does not have."""
+    """Raise FrontendError if the name refers to groups that its pattern does not have."""
     import re
 
     pattern = other_tools.get_child("regex").compile_pattern()
@@ -156,7 +158,7 @@ def _parse_tool(node: ConfigNode) -> ToolMapping:
         return compile_tool_argument_converter(node, alternatives)
 
     if not node.source.is_bundled:
-        # a mistake is reported before anything is started; our tests compile the bundled profiles
+        # Report a mistake before a child is started. The tests compile the bundled profiles.
         compile_converter()
     if not (alternatives or node.get_child("args") or node.get_child("add")):
         return ToolMapping(name)
@@ -187,8 +189,8 @@ def _create_multiplier(factor: float) -> Callable[[Any], Any]:
 def _find_plain_renaming(
     table: Mapping[str, Any],
 ) -> tuple[dict[str, str], dict[str, Callable[[Any], Any]]] | None:
-    """Arguments that only get other names, or are multiplied: a plain `Tool` can do that. None for
-    all others.
+    """Return the renamings and the multiplications of a table of fields. A plain ToolMapping can
+    apply them. Return None if the table has other fields.
     """
     renames: dict[str, str] = {}
     converters: dict[str, Callable[[Any], Any]] = {}

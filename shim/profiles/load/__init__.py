@@ -1,1 +1,1 @@
-"""From the file of a profile to its vendor: all that is needed before the child is started."""
+"""Builds the adapter of a vendor from its profile, as far as the start of the child needs it."""

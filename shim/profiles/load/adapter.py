@@ -1,17 +1,17 @@
-"""The adapter that a profile describes: its table, checked, and compiled as far as the start of its
-child needs it.
+"""Builds the adapter of a profile. The profile is checked, and compiled as far as needed to start
+the child.
 
 PROFILE_KEYS and the other tables of `shim.profiles.schema.tables` have all keys of a profile.
 
 A profile has no state and no code. `adapter` names a subclass of
-`shim.profiles.profile.ProfileTranslator`: a bundled profile's is a module of `shim.adapters`, a
-user's is a file beside the profile itself, `vendors/MODULE.py`. It is found by its place and never
-by a search path, so that no working directory and no package can put another in its stead (threats
-page). Whoever may write there may write the profile, which names the program to run, so it adds no
-power.
+`shim.profiles.profile.ProfileTranslator`. For a bundled profile the class is in a module of
+`shim.adapters`. For a user's profile it is in a file beside the profile, `vendors/MODULE.py`. The
+module is loaded from this path and not from a search path, so a working directory or a package
+cannot replace it (threats page). A person with write access to that folder can also write the
+profile, which names the program to run, so the module adds no privilege.
 
-What a child's output means is read once the child runs (`compile/stream.py`). A user's profile is
-read whole before anything is started, so that a mistake in it is told of in time.
+The rules for a child's output are compiled when the child runs (`compile/stream.py`). A user's
+profile is compiled completely before a child is started, so that a mistake is reported early.
 """
 
 from shim.core.reading.typed import TYPE_CHECKING, Any
@@ -96,7 +96,9 @@ PROFILE_KEYS = {
 
 
 def merge_tables(base: Table, override: Table) -> dict[str, Any]:
-    """One table over another: tables inside of them are merged, everything else is replaced."""
+    """Return `base` with the values of `override`. Inner tables are merged, and every other value
+    is replaced.
+    """
     result = dict(base)
     for key, value in override.items():
         base_value = result.get(key)
@@ -114,7 +116,7 @@ def build_adapter(
     load_translator_class: TranslatorLoader | None = None,
     trace: "ProfileRuleMatchObserver | None" = None,
 ) -> ProfileAdapter:
-    """Return the adapter of a profile. Raise FrontendError, with file, line and key, for a mistake.
+    """Return the adapter of a profile. Raise FrontendError with file, line and key for a mistake.
 
     `load_translator_class` imports the class that the profile names. `trace` is called with the
     rule that matches each event.
@@ -159,5 +161,5 @@ def build_adapter(
     if trace is not None:
         _ = adapter.translator_class
     if not source.is_bundled and acp_node.value:
-        adapter.build_two_way()  # a mistake in `[acp]` is reported now
+        adapter.build_two_way()  # report a mistake in `[acp]` now
     return adapter

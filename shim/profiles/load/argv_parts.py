@@ -1,4 +1,6 @@
-"""The words of a command line: literal, with placeholders, or under a condition (see `launch`)."""
+"""Compiles the entries of `argv`: literal arguments, arguments with placeholders, and arguments
+with a condition (see `launch`).
+"""
 
 from collections.abc import Callable, Mapping
 
@@ -8,7 +10,7 @@ from shim.core.reading.typed import Any
 from shim.profiles.check.config_node import ConfigNode
 from shim.profiles.load.prompt import PromptDeliveryConfig
 
-MAX_PARTS = 200  # of one part
+MAX_PARTS = 200  # arguments of one entry
 MAX_CONDITIONS = 10
 LIST_PLACEHOLDERS = ("add_dirs", "denied_tools", "allowed_tools", "chosen_tools", "mcp_configs")
 SYSTEM_PLACEHOLDERS = ("system_prompt", "append_system_prompt")
@@ -32,7 +34,7 @@ CONDITION_NAMES = (
     *(name for name in TEXT_PLACEHOLDERS if name not in ("prompt", "item")),
 )
 BUNDLED_PLACEHOLDER = "bundled"
-BUNDLED_FOLDER = f"{shim.__path__[0]}/adapters"  # the bundled profiles, and what lies beside them
+BUNDLED_FOLDER = f"{shim.__path__[0]}/adapters"  # the bundled profiles and the files beside them
 _NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyz_")
 
 PlaceholderValues = Mapping[str, Any]
@@ -45,7 +47,9 @@ def compile_argv_entry(
     delivery: PromptDeliveryConfig,
     variants: tuple[str, ...],
 ) -> PartFormatter:
-    """One entry of `argv`, compiled; what it depends on is added to `used_names`."""
+    """Compile one entry of `argv`, and add the names that it uses to `used_names`. Raise
+    FrontendError for an invalid entry.
+    """
     if isinstance(node.value, str):
         return _compile_arg(node, used_names, delivery)
     node.read_table(("when", "unless", "each", "args"))
@@ -93,7 +97,7 @@ def _compile_args(
     delivery: PromptDeliveryConfig,
     required: tuple[str, ...],
 ) -> PartFormatter:
-    """The words of `args`, once or for each item of a list."""
+    """Compile the arguments of `args`, once or for each item of a list."""
     if not node.get_child("each"):
         lists = tuple(key for key in required if key in LIST_PLACEHOLDERS)
         formatters = [
@@ -121,9 +125,7 @@ def _compile_arg(
     delivery: PromptDeliveryConfig,
     extra_placeholders: tuple[str, ...] = (),
 ) -> PartFormatter:
-    """One word: literal, or with placeholders; a word that has nothing to be filled with is left
-    out.
-    """
+    """Compile one argument. An argument with an empty placeholder is omitted."""
     if node.value == "":
         text = node.value
     else:
@@ -179,8 +181,8 @@ def _compile_arg(
 
 
 def _split_placeholders(text: str) -> list[str]:
-    """A word in pieces: literal text and the name of a placeholder by turns; the first and the last
-    are literal.
+    """Split an argument into literal texts and the names of placeholders, in alternation. The first
+    and the last piece are literal.
     """
     pieces = [""]
     while text:
@@ -197,8 +199,9 @@ def _split_placeholders(text: str) -> list[str]:
 
 
 def _escape_dash(arg: str, name: str) -> str:
-    """A word whose value begins with a dash, so that it could be taken for a flag (threats:
-    frontend).
+    """Return an argument whose value begins with a dash, so that it is not parsed as a flag
+    (threats: frontend). Only a system prompt can be escaped; raise FrontendError for other
+    values.
     """
     if name in SYSTEM_PLACEHOLDERS:
         return f" {arg}"

@@ -1,7 +1,8 @@
-"""`[launch.denials]`: how a program is told beforehand which tools it does not have.
+"""`[launch.denials]`: the deny rules that a program receives at its start.
 
-All of it is left out where nothing is denied. A mode denies what its `permission_tools` do not
-name, and all servers. These variables go before any other, those of the user's settings included.
+The configuration is only passed if a tool is denied. A mode denies the tools that its
+`permission_tools` do not list, and all MCP servers. These variables take precedence over all
+others, including those of the user's settings.
 """
 
 from collections.abc import Mapping
@@ -83,14 +84,14 @@ DENIAL_KEYS = {
         "variables with a JSON object (`{denials}`), merged over the value of the environment",
     ),
 }
-# of a server and its tool together: a longer one may be cut by the program
+# of the name of an MCP tool with its prefix; the program may cut a longer name
 MAX_SERVER_TOOL_CHARS = 60
 _PLAIN_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-")
 
 
 class ToolDenialConfig(NamedTuple):
-    """What a program is told: words of its command line, variables, and a file of ours that goes
-    with its child.
+    """The arguments, the environment variables and the temporary files that carry deny rules to one
+    child.
     """
 
     args: tuple[str, ...] = ()
@@ -99,8 +100,8 @@ class ToolDenialConfig(NamedTuple):
 
 
 class ToolDenialTemplates:
-    """A checked `[launch.denials]`. `tools_by_mode` are the tools of each mode that does not have
-    all, in Claude's words.
+    """The templates of a checked `[launch.denials]`. `tools_by_mode` has Claude's names of the
+    tools in each mode that does not allow all tools.
     """
 
     def __init__(
@@ -117,8 +118,8 @@ class ToolDenialTemplates:
         self.binds_subagents = self._config["subagents"]
 
     def can_express_rule(self, rule: PermissionRule) -> bool:
-        """Whether the program can be told of a rule: about a whole tool, a server of MCP, or a tool
-        of a server.
+        """Return whether the program can deny what the rule names: a complete tool, an MCP server,
+        or a tool of an MCP server.
         """
         server, tool = _parse_server_rule(rule)
         if server:
@@ -130,8 +131,10 @@ class ToolDenialTemplates:
     def can_run_calls_allowed_by_rule(
         self, rule: PermissionRule, request: LaunchRequest, *, runs_allowed_calls_unprompted: bool
     ) -> bool:
-        """Whether the program runs what a rule allows. `runs_unasked`: it runs by itself what it is
-        not denied.
+        """Return whether the program runs the calls that a rule allows.
+
+        `runs_allowed_calls_unprompted` is true for a program that runs every call without asking
+        unless it is denied.
         """
         mode = request.permission_mode
         is_tool = rule.content is None and rule.tool in {tool.name for tool in self._tools.values()}
@@ -146,8 +149,8 @@ class ToolDenialTemplates:
         return runs_allowed_calls_unprompted or bool(self._config["allow"])
 
     def build_tool_denial_config(self, request: LaunchRequest) -> ToolDenialConfig:
-        """What the program is told under a request. PermissionModeError where the program might not
-        hear it.
+        """Return the deny rules of a request for the program. Raise UnsupportedPermissionModeError
+        if the program might ignore them, and FrontendError if their file cannot be written.
         """
         denials = ([self._config["asking"]] if request.persistent else []) + self._list_denials(
             request
@@ -172,7 +175,7 @@ class ToolDenialTemplates:
         files: tuple[str, ...] = ()
         if any("{file}" in arg for arg in self._config["args"]):
             path = request.store_text(text, self._config["suffix"])
-            if path is None or "," in path:  # a comma may end the path there
+            if path is None or "," in path:  # the program may split the argument at a comma
                 raise FrontendError(
                     f"the rules for {self._name} could not be written to a file of ours",
                     hint="is the disk full, or has the path of our state folder a comma in it?",
@@ -186,7 +189,7 @@ class ToolDenialTemplates:
         )
 
     def _list_denials(self, request: LaunchRequest) -> list[str]:
-        """What denies each thing that is denied, in the program's words."""
+        """Return the program's text for each denied tool and server."""
         policy = request.policy
         mode = request.permission_mode
         removed_tools = set(request.removed_tools)
@@ -212,7 +215,7 @@ class ToolDenialTemplates:
             denied_tools |= dict.fromkeys(self._config["also"])
         denials = [self._config["tool"].replace("{tool}", name) for name in denied_tools]
         if mode == "acceptEdits" and self._config["protected"] and not request.persistent:
-            # first: in some programs the last matching rule decides
+            # The first position, because in some programs the last matching rule applies.
             denials.insert(0, self._format_protected())
         if allowed_tools is not None and self._config["servers"]:
             denials.append(self._config["servers"])
@@ -224,8 +227,8 @@ class ToolDenialTemplates:
         return denials
 
     def _format_protected(self) -> str:
-        """Return the text that denies changes of the files that the real claude asks about in
-        acceptEdits.
+        """Return the text that denies changes of protected files. In acceptEdits, the real claude
+        asks about them.
         """
         names = [*sorted(PROTECTED_NAMES), *(path.strip("/") for path in SHIM_FOLDERS)]
         files = [self._config["protected_file"].replace("{name}", name) for name in names]
@@ -235,7 +238,7 @@ class ToolDenialTemplates:
         return text
 
     def _list_allowances(self, request: LaunchRequest) -> list[str]:
-        """What allows each tool that a rule allows, in the program's words."""
+        """Return the program's text for each tool that a rule allows."""
         policy = request.policy
         if (
             policy is None
@@ -252,7 +255,9 @@ class ToolDenialTemplates:
         ]
 
     def _merge_json_variables(self, denials: str, environment: Mapping[str, str]) -> dict[str, str]:
-        """The variables with a JSON object: ours behind what each has already, so that ours counts."""
+        """Return the variables with a JSON object. The shim's values are merged over those of the
+        environment.
+        """
         import orjson
 
         variables = {}
@@ -278,8 +283,8 @@ def _has_rules(request: LaunchRequest) -> bool:
 
 
 def _merge_json(base: Any, override: Any) -> Any:
-    """One JSON value over another. A key of ours stands last, because the last rule that matches
-    counts.
+    """Return `base` with the values of `override`. The overriding keys are last, because the last
+    matching rule applies.
     """
     if not (isinstance(base, dict) and isinstance(override, dict)):
         return override
@@ -288,10 +293,10 @@ def _merge_json(base: Any, override: Any) -> Any:
 
 
 def _parse_server_rule(rule: PermissionRule) -> tuple[str, str]:
-    """The server of MCP, and its tool or "" for all, that a rule names as a whole; "" twice for any
-    other rule.
+    """Return the MCP server and the tool of a rule, with "" as the tool for all tools. Return two
+    empty strings for any other rule.
 
-    Only names that no program spells differently.
+    Only names that every program spells in the same way are accepted.
     """
     if (
         rule.content is not None

@@ -1,50 +1,53 @@
-"""How a profile's program is started: one template of arguments, filled in for each turn. Never a
-shell. LAUNCH_KEYS has the keys of `[launch]`.
+"""Builds the command line of a profile's program. A template of arguments is filled in for each
+turn, and no shell is used. LAUNCH_KEYS has the keys of `[launch]`.
 
                                    HOW A COMMAND LINE IS WRITTEN
 
     argv = [
       "--json",                                                    an argument
-      { when = "model", args = ["-m", "{model}"] },                arguments that stand there if a
-                                                                   model is named
-      { when = ["resume", "trust"], unless = "fork", args = [] },  all conditions of `when` hold,
-                                                                   none of `unless`
+      { when = "model", args = ["-m", "{model}"] },                arguments that are used if a
+                                                                   model is set
+      { when = ["resume", "trust"], unless = "fork", args = [] },  used if all conditions of `when`
+                                                                   are true and none in `unless`
       { each = "add_dirs", args = ["--add-dir", "{item}"] },       arguments for each item of a list
       { when = "permission_args" },                                the arguments of the permission
                                                                    mode
       { when = "rules" },                                          the arguments of `rules`
       { when = "prompt_argument", args = ["{prompt}"] },           the prompt, if it is an argument
-      { when = "prompt_stdin", args = ["-"] },                     if it is given on stdin
+      { when = "prompt_stdin", args = ["-"] },                     if it is sent on stdin
     ]
 
-    [launch.variants]                dialects of the program; its `--help` decides: the first that
-                                     fits, else the last
-    old = { has = ["run"], lacks = ["--json"] }                    `when = "old"` asks for this one
+    [launch.variants]                dialects of the program; its `--help` selects the first that
+                                     matches, or else the last
+    old = { has = ["run"], lacks = ["--json"] }                    `when = "old"` tests for this one
     new = {}
 
 Placeholders: prompt, prompt_file, model, effort, resume, session_id, max_turns, report_folder,
 bundled, system_prompt and append_system_prompt; and the lists add_dirs, mcp_configs, denied_tools,
-allowed_tools, chosen_tools. Without append_system_prompt both system prompts are system_prompt;
-without either they stand before the prompt.
+allowed_tools, chosen_tools. Without append_system_prompt, both system prompts are in system_prompt.
+Without either placeholder, they are put before the prompt.
 
-`{allowed_tools}` lists the tools that are left, if some are denied, if `--tools` is given, or if
-the mode has `permission_tools`. Except in plan, a rule that allows a tool as a whole adds it to the
-tools of the mode. `{chosen_tools}` lists the tools of `--tools` only. A turn with `--tools` is
-refused if the profile has neither of these two nor `denials`: `{denied_tools}` is not enough,
-because the program keeps tools that `[tools]` does not name.
+`{allowed_tools}` lists the remaining tools if some are denied, if `--tools` is set, or if the mode
+has `permission_tools`. Except in plan mode, a rule that allows a complete tool adds it to the tools
+of the mode. `{chosen_tools}` lists only the tools of `--tools`. A turn with `--tools` is refused if
+the profile has neither of these two nor `denials`. `{denied_tools}` is not enough, because the
+program keeps tools that are missing in `[tools]`.
 
-`{bundled}` is the folder of the bundled profiles, for a file with rules that keep a mode narrow.
-With a `command_prefix` the program may not see that folder, so such a profile is then started in
-the widest mode only. The same holds if `overruled_by` or `widened_by` finds a file.
+`{bundled}` is the folder of the bundled profiles, for a file with rules that restrict a mode. With
+a `command_prefix` the program may be unable to read that folder, so such a profile is then only
+started in the mode bypassPermissions. The same applies if `overruled_by` or `widened_by` finds a
+file.
 
-A module that `rules` names has `build_arguments(request)`, the arguments of `{ when = "rules" }`;
-`build_environment(request)`, more variables; `can_hook_apply_allow_rule(rule)`, whether it runs
-what a rule allows; and `EMITS_CALL_BEFORE_HOOK`, whether it reports a call before the call was
-judged. Both together start our hook, which keeps the program and its subagents to every rule.
+A module that `rules` names has three functions and a constant. `build_arguments(request)` returns
+the arguments of `{ when = "rules" }`. `build_environment(request)` returns additional variables.
+`can_hook_apply_allow_rule(rule)` returns whether the program runs the calls that a rule allows.
+`EMITS_CALL_BEFORE_HOOK` is true if the program reports a call before the hook has checked it. The
+arguments and the variables start the shim's hook, which enforces every rule for the program and its
+subagents.
 
-A child whose stdin is not its prompt gets none, because many programs wait for its end. Values of
-the frontend were checked before. The id of a session is checked here, by its pattern. No other
-value begins a word with a dash.
+A child whose prompt is not on stdin has an empty stdin, because many programs wait for its end. The
+frontend's values were validated before. The id of a session is checked here by its pattern. Any
+other value that begins with a dash is escaped or refused, so that it cannot be parsed as a flag.
 """
 
 from collections.abc import Callable, Mapping
@@ -83,28 +86,29 @@ if TYPE_CHECKING:
     from shim.core.policy.policy import PermissionRule
     from shim.profiles.load.denials import ToolDenialTemplates
 
-MAX_ARGS = 200  # of one template
+MAX_ARGS = 200  # entries of one template
 MAX_VARIANTS = 10
 SYSTEMS = ("linux", "darwin")
 MAX_FILE_NAME_CHARS = 64  # of a program or a file
 MAX_VARIABLE_NAME_CHARS = 100  # of a variable
 MAX_VARIANT_NAME_CHARS = 32
-# Variables of ours, and those that decide which code a program runs before its first line. A
-# profile names its program in `command`.
+# Variables of the shim, and variables that load code into a program before it starts. A profile must
+# not set them; the program is set by `command`.
 FORBIDDEN_PREFIXES = ("SHIM_", "CLAUDE", "LD_", "DYLD_")
 FORBIDDEN_VARIABLES = frozenset(
     ("PATH", "HOME", "NODE_OPTIONS", "PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP")
 )
-# Our guard against starting ourselves for ever, and what every program needs.
+# A profile must not unset the shim's variables, which prevent that the shim starts itself in a loop,
+# and the variables that every program needs.
 REQUIRED_PREFIX = "SHIM_"
 REQUIRED_VARIABLES = frozenset(("PATH", "HOME"))
 RESUME_PATTERN = "[A-Za-z0-9][A-Za-z0-9._:-]{0,127}"
 WIDEST_MODE = "bypassPermissions"
-RULE_MODULES = ("codex_rules", "copilot_rules")  # that tell a program the rules
+RULE_MODULES = ("codex_rules", "copilot_rules")  # they pass the permission rules to a program
 STDIN_KINDS = ("devnull", "pipe")
 INTERRUPT_SIGNALS = ("SIGINT", "SIGTERM")
-MAX_GRACE_S = 10.0  # seconds after an interrupt; a frontend that waits longer has given up
-MAX_TIMEOUT_S = 86_400.0  # seconds; no silence is longer on purpose
+MAX_GRACE_S = 10.0  # after an interrupt; frontends stop waiting before that
+MAX_TIMEOUT_S = 86_400.0  # without output; no agent is intentionally silent for longer
 DEFAULT_VERSION_PROBE = VersionProbe()
 
 INTERRUPT_KEYS = {
@@ -306,12 +310,12 @@ LAUNCH_KEYS = {
     "install": ConfigKey(ConfigNode.read_optional_text, "the command that installs the program"),
 }
 RulesLoader = Callable[[], Any]
-ModeTools = Mapping[str, tuple[str, ...]]  # permission mode → the tools of `permission_tools`
+ModeTools = Mapping[str, tuple[str, ...]]  # the tools of `permission_tools` by permission mode
 
 
 class LaunchTemplate:
-    """A checked `[launch]`. `values` are those of LAUNCH_KEYS, and `build_launch` is that of the
-    adapter.
+    """A checked `[launch]`. `values` has the values of LAUNCH_KEYS. `build_launch` implements the
+    method of the adapter.
     """
 
     def __init__(self, node: ConfigNode, name: str, tools: Tools) -> None:
@@ -347,7 +351,9 @@ def _compile_launch(
     denials: "ToolDenialTemplates | None",
     mode_tools: ModeTools,
 ) -> Callable[[LaunchRequest], LaunchSpec]:
-    """The template of arguments, compiled; what it depends on is added to `used_names`."""
+    """Compile the template of arguments, and add the names that it uses to `used_names`. Raise
+    FrontendError for a mistake in it.
+    """
     delivery = PromptDeliveryConfig(node.get_child("prompt"))
     argv = node.get_child("argv")
     formatters = [
@@ -490,7 +496,9 @@ def _compile_launch(
 
 
 def _create_rules_loader(module_name: str) -> RulesLoader | None:
-    """Return what imports the module that tells the program the rules. It is called at a turn."""
+    """Return a function that imports the module of `rules`, or None without a module. It is called
+    at each turn.
+    """
     if not module_name:
         return None
     return lambda: import_module(f"shim.adapters.{module_name}")
@@ -499,8 +507,8 @@ def _create_rules_loader(module_name: str) -> RulesLoader | None:
 def _build_denial_templates(
     node: ConfigNode, name: str, tools: Tools, mode_tools: ModeTools
 ) -> "ToolDenialTemplates | None":
-    """How the program is told what it is not to run. A profile that extends another one takes it
-    back with `false`.
+    """Return the templates of `denials`, or None without them. A profile that extends another one
+    removes them with `false`.
     """
     if not node.get_child("denials").value:
         return None
@@ -533,7 +541,7 @@ def _parse_report(
 
 
 def _parse_version_probe(node: ConfigNode) -> VersionProbe:
-    """Return the probe of `version_probe`. Missing keys have their usual values."""
+    """Return the probe of `version_probe`. Missing keys have their defaults."""
     probe = node.read_keys(VERSION_PROBE_KEYS)
     try:
         parse_version_conditions(probe["tested"])
@@ -549,7 +557,9 @@ def _parse_version_probe(node: ConfigNode) -> VersionProbe:
 
 
 def parse_overriding_config_paths(node: ConfigNode) -> dict[str, tuple[str, ...]]:
-    """`parse_overriding_files`: system → the folders and files that go before ours."""
+    """Return the files and folders of `overruled_by` for each system. Programs prefer them to the
+    files of `{bundled}`.
+    """
     nodes = {system: node.get_child(system) for system in node.read_table(SYSTEMS)}
     return {
         system: paths_node.read_text_list(10)
@@ -560,8 +570,8 @@ def parse_overriding_config_paths(node: ConfigNode) -> dict[str, tuple[str, ...]
 
 
 def read_nodes_by_permission_mode(launch_node: ConfigNode, key: str) -> dict[str, ConfigNode]:
-    """A table of `[launch]` by permission mode; only modes that the profile honours may stand
-    there.
+    """Return the nodes of a table of `[launch]` by permission mode. Raise FrontendError for a mode
+    that the profile does not have.
     """
     table_node = launch_node.get_child(key)
     modes = launch_node.get_child("permission_args").read_table()
@@ -589,7 +599,7 @@ def _parse_programs(node: ConfigNode, launch: dict[str, Any]) -> tuple[str, ...]
 
 
 def _is_plain_name(name: str) -> bool:
-    """Whether a name is that of a program or a file, and no path."""
+    """Return whether a name is that of a program or a file, and not a path."""
     letters = name.replace("-", "").replace("_", "").replace(".", "").replace("+", "")
     if not name[:1].isalnum():
         return False
@@ -636,7 +646,9 @@ def _parse_variants(node: ConfigNode) -> dict[str, VendorVariant]:
 def _check_resumed_session(
     resume: str, pattern: str, name: str, used_names: set[str], *, fork: bool
 ) -> None:
-    """FrontendError unless this session may become an argument, and the program can resume it."""
+    """Raise FrontendError if the id of the session must not become an argument, or if the program
+    cannot resume it.
+    """
     import re
 
     if not re.fullmatch(pattern, resume):
@@ -657,7 +669,7 @@ def _check_resumed_session(
 
 
 def _list_denied_tools(tools: Tools, removed_tools: tuple[str, ...]) -> list[str]:
-    """The program's names of all tools that can do something which was taken away."""
+    """Return the program's names of all tools that can do what a removed tool does."""
     return [
         vendor_name
         for vendor_name, tool in tools.items()
@@ -668,8 +680,8 @@ def _list_denied_tools(tools: Tools, removed_tools: tuple[str, ...]) -> list[str
 def _list_remaining_tools(
     tools: Tools, request: LaunchRequest, name: str, mode_tools: ModeTools
 ) -> list[str]:
-    """Return the program's names of the tools that are left, [] if all are. Raise FrontendError if
-    no tool is left.
+    """Return the program's names of the remaining tools, [] if no tool is removed. Raise
+    FrontendError if no tool remains.
     """
     chosen, mode = _get_chosen_tools(request), request.permission_mode
     if chosen is None and not request.removed_tools and mode not in mode_tools:
@@ -703,7 +715,7 @@ def can_allow_rule_add_tool_to_mode(
 
 def _list_chosen_tools(tools: Tools, request: LaunchRequest, name: str) -> list[str]:
     """Return the program's names of the tools of `--tools`, [] without the flag. Raise
-    FrontendError if it has none.
+    FrontendError if the program has no such tool.
     """
     chosen = _get_chosen_tools(request)
     if chosen is None:
@@ -721,8 +733,8 @@ def _get_chosen_tools(request: LaunchRequest) -> set[str] | None:
 
 
 def _list_program_names(tools: Tools, left: set[str], name: str) -> list[str]:
-    """Return the program's tools that do only what the tools in `left` do. Raise FrontendError if
-    there is none.
+    """Return the program's tools that do nothing but what the tools in `left` do. Raise
+    FrontendError if there are none.
     """
     names = [
         program_tool for program_tool, tool in tools.items() if _get_claude_names(tool) <= left
@@ -735,7 +747,7 @@ def _list_program_names(tools: Tools, left: set[str], name: str) -> list[str]:
 
 
 def _get_claude_names(tool: ToolMapping) -> set[str]:
-    """Return Claude's names of all tools that a tool of the program stands for."""
+    """Return Claude's names of all tools that a tool of the program corresponds to."""
     return {tool.name, *(tool.other_names if isinstance(tool, ProfileTool) else ())}
 
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from shim.core.policy.settings_hooks import SettingsHook
 
 _STREAMED_MODES = ("delta", "cumulative")
-# `two_way` of a profile → the adapter that drives the program so that it asks
+# The adapters by the value of `two_way` in a profile. They drive the program so that it asks.
 TWO_WAY_ADAPTERS = {"codex_input": "shim.adapters.codex_input:CodexThreadAdapter"}
 
 Table = Mapping[str, Any]
@@ -57,7 +57,7 @@ class ProfileAdapter(Adapter):
         self.node = node
         self._compile_translator = compile_translator
         self._translator: type[Translator] | None = None
-        if not node.source.is_bundled:  # a mistake is reported before anything is started
+        if not node.source.is_bundled:  # report a mistake before a child is started
             _ = self.translator_class
         stream_node = node.get_child("stream")
         self._template = template
@@ -156,13 +156,15 @@ class ProfileAdapter(Adapter):
         return adapter
 
     def list_available_tools(self, request: LaunchRequest) -> tuple[str, ...]:
-        """The tools of the permission mode, and those that allow rules and hooks add to it."""
+        """Return the tools of the permission mode, and the tools that allow rules and hooks add to
+        it.
+        """
         policy = request.policy
         mode = request.permission_mode
         remaining_tools = self._mode_tools.get(mode, self.listed_tools)
         if policy is None or not (policy.allow or policy.hooks):
             return remaining_tools
-        # Our hook runs the calls that they allow.
+        # With the shim's hook, the program runs the calls that allow rules and hooks allow.
         runs_our_hook = self.policy_support.has_hook and mode != "plan"
         allow_rules = [
             allow_rule
@@ -242,7 +244,7 @@ def _build_login_probe(probe: dict[str, Any] | None) -> LoginProbe:
 
 
 def _parse_data_dir(node: ConfigNode) -> tuple[str, str] | None:
-    """Return the variable and the folder of `home`."""
+    """Return the variable and the folder of `home`, or None if it is missing."""
     if not node:
         return None
     home = node.read_keys(HOME_KEYS)
@@ -252,7 +254,7 @@ def _parse_data_dir(node: ConfigNode) -> tuple[str, str] | None:
 
 
 def _has_prices(table: Table) -> bool:
-    """Return whether a rule reports what a reply cost."""
+    """Return whether a rule reports the cost of a message."""
     usage_rules = [
         rule for rule in table.get("event", ()) if rule.get("emit") in ("usage", "result")
     ]

@@ -1,8 +1,8 @@
-"""From the file of a profile to its vendor: what it extends, the class that it names, then
-`adapter.build_adapter`.
+"""Loads the file of a profile: merges the profile that it extends, imports the class that it names,
+and calls `adapter.build_adapter`.
 
-The caller says how a file is read: a bundled one comes from this package, a user's own through the
-shell.
+The caller passes the function that reads a file. Bundled profiles are read from this package, and a
+user's profiles through the I/O layer.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -26,7 +26,7 @@ TRANSLATOR_PATTERN = r"([a-z_][a-z0-9_]{0,63}):([A-Za-z_][A-Za-z0-9_]{0,63})"
 
 
 class ProfileFile:
-    """The file of a profile: its table, where it stands, and how a module beside it is imported."""
+    """The table of a profile, its location, and the function that imports a module beside the file."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ ReadProfile = Callable[[str], ProfileFile]
 
 
 def parse_profile_toml(data: bytes, path: str) -> dict[str, Any]:
-    """A file's table. FrontendError, with the line, for one that is not TOML."""
+    """Return the table of a file. Raise FrontendError if it is too large or not TOML."""
     import tomllib
 
     if len(data) > MAX_PROFILE_BYTES:
@@ -55,7 +55,7 @@ def parse_profile_toml(data: bytes, path: str) -> dict[str, Any]:
 
 
 def load_bundled_profile(path: str) -> ProfileFile:
-    """A bundled profile, by the loader of its package."""
+    """Load a bundled profile with the loader of the shim's package."""
     data = _read_bundled_data(path)
     return ProfileFile(
         parse_profile_toml(data, path),
@@ -73,7 +73,7 @@ def _read_bundled_data(path: str) -> bytes:
 
 
 def import_bundled_adapter_module(name: str) -> ModuleType:
-    """The module of a bundled profile's adapter."""
+    """Import the module with the adapter of a bundled profile."""
     return import_module(f"shim.adapters.{name}")
 
 
@@ -84,9 +84,9 @@ def load_profile_adapter(
     bases: Collection[str],
     trace: "ProfileRuleMatchObserver | None" = None,
 ) -> Adapter:
-    """The vendor that the profile at `path` describes.
+    """Return the adapter of the profile at `path`. Raise FrontendError for a mistake in it.
 
-    `bases` are the bundled profiles, which it may extend; `trace` as `build_adapter` has it.
+    `bases` are the bundled profiles that it may extend. `trace` is passed to `build_adapter`.
     """
     file = read_profile(path)
     node = ConfigNode(file.source, file.table)
@@ -103,8 +103,8 @@ def load_profile_adapter(
 def _merge_base_profiles(
     file: ProfileFile, read_profile: ReadProfile, bases: Collection[str]
 ) -> tuple[Mapping[str, Any], ProfileFile]:
-    """A file's table over that of the bundled profile which it extends, and the file that names the
-    adapter.
+    """Return a profile's table merged over the bundled profile that it extends, and the file that
+    names the adapter.
     """
     node = ConfigNode(file.source, file.table)
     if not node.get_child("extends"):
@@ -123,7 +123,7 @@ def _merge_base_profiles(
 def _import_translator(
     node: ConfigNode, class_path: object, file: ProfileFile
 ) -> "type[Translator]":
-    """The class that a profile names; `file` is the one beside which its module stands."""
+    """Return the class that a profile names. Its module is beside `file`."""
     import re
 
     from shim.core.adapter.translator import Translator
@@ -136,7 +136,7 @@ def _import_translator(
     try:
         translator = getattr(file.load_module(match[1]), match[2])
     except Exception as error:
-        # a module may raise anything, and the profile that names it is wrong then
+        # Any exception at the import is reported as a mistake in the profile.
         raise node.build_error(
             f"a module beside the profile with this class ({error!r})", class_path
         ) from None

@@ -1,4 +1,6 @@
-"""Where a prompt goes: into an argument, to stdin, or into a file of ours (see `launch`)."""
+"""Chooses the delivery of a prompt: as an argument, on stdin, or in a temporary file of the shim
+(see `launch`).
+"""
 
 from shim.core.adapter.adapter import MAX_ARGUMENT_BYTES, LaunchRequest, can_pass_as_argument
 from shim.core.errors import FrontendError
@@ -45,7 +47,7 @@ PROMPT_KEYS = {
 
 
 class PromptDeliveryConfig:
-    """`launch.prompt`, see PROMPT_KEYS."""
+    """The values of `launch.prompt` (PROMPT_KEYS)."""
 
     def __init__(self, node: ConfigNode) -> None:
         prompt = node.read_keys(PROMPT_KEYS)
@@ -58,8 +60,8 @@ class PromptDeliveryConfig:
 def split_system_prompts_by_delivery(
     request: LaunchRequest, used_placeholder_names: set[str]
 ) -> tuple[str, str, list[str]]:
-    """The system prompt, the appended one, and those that stand before the prompt: without a flag,
-    or too long.
+    """Return the system prompt, the appended system prompt, and the texts to put before the prompt.
+    These texts have no flag, or are too long for an argument.
     """
     system = request.invocation.system_prompt
     if not system:
@@ -83,8 +85,8 @@ def split_system_prompts_by_delivery(
 
 
 def needs_space_before_prompt_argument(dash_guard: str, prompt: str) -> bool:
-    """Whether a prompt could be taken for a flag, a file or a subcommand without a space in front
-    of it.
+    """Return whether the program could parse the prompt as a flag, a file or a subcommand without a
+    leading space.
     """
     if dash_guard in ("space", "word") and prompt.startswith(("-", "@")):
         return True
@@ -98,10 +100,10 @@ def _count_bytes(text: str) -> int:
 def choose_prompt_argument_or_file(
     delivery: PromptDeliveryConfig, request: LaunchRequest, prompt_text: str, vendor_name: str
 ) -> tuple[bool, str | None]:
-    """Whether the prompt is an argument, and the path of its file; where it is neither, it is
-    stdin.
+    """Return whether the prompt is an argument, and the path of its file or None. Without either,
+    the prompt goes to stdin.
 
-    FrontendError where it can be none of them.
+    Raise FrontendError if no delivery is possible.
     """
     if delivery.via == "stdin":
         return False, None

@@ -1,3 +1,3 @@
-"""What the programs share that are driven by requests and responses in lines of JSON: the session of
-one child, and forms for the person.
+"""The shared code for programs that exchange requests and responses in lines of JSON: the session
+of a child, and the forms that a person fills in.
 """

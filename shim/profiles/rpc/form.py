@@ -2,8 +2,8 @@
 back.
 
 A field with a list of values has options, and a boolean field has two. Any other field is answered
-with a text. Claude's answers have the text of the question as their key. Several values are joined
-with commas.
+with a text. Claude's answers have the text of the question as their key. Several values are
+separated by commas.
 """
 
 from collections.abc import Mapping
@@ -12,10 +12,11 @@ from typing import Any
 from shim.core.claude.permissions import PermissionDecision
 from shim.core.reading.values import as_dict, as_list
 
-# Open requests of ours, and of the child. A response to a request beyond them is not recognised.
+# Open requests of the shim, and open forms of the child. A response to a request beyond this bound
+# is not recognized.
 MAX_OPEN_REQUESTS = 1000
 MAX_FIELDS = 20  # of a form
-MAX_HEADER_CHARS = 12  # of a question's short name, as Claude has it
+MAX_HEADER_CHARS = 12  # of a question's short name, as in Claude
 OPTION_KEYS = ("oneOf", "anyOf", "enum")  # the keys with the values of a field
 BOOLEAN_CHOICES = {"Yes": True, "No": False}
 DECLINED_RESULT = {"action": "decline"}
@@ -23,10 +24,10 @@ DISMISSED_RESULT = {"action": "cancel"}
 
 
 class OpenElicitationForms:
-    """The forms that the frontend is asked with.
+    """The forms that wait for an answer of the frontend.
 
-    requests  key of the form → the id of its request, its call, and what it asks
-    results   answered calls: the call, its result, and whether it failed
+    requests  by the key of the form: the id of its request, the id of its call, and its params
+    results   of answered forms: the id of the call, its result, and whether it is an error
     """
 
     def __init__(self) -> None:
@@ -36,8 +37,10 @@ class OpenElicitationForms:
     def open_form(
         self, key: str, request_id: object, call_id: str, params: Mapping[str, Any]
     ) -> dict[str, Any] | None:
-        """Store a form until its answer. Return the arguments of AskUserQuestion, or None if the
-        person cannot be asked: it is no form, or too many forms are open.
+        """Store a form until its answer. Return the arguments of AskUserQuestion.
+
+        Return None if the person cannot be asked, because it is not a form or too many forms are
+        open.
         """
         tool_input = build_ask_user_question_input(params)
         if tool_input is None or len(self.requests) >= MAX_OPEN_REQUESTS:
@@ -61,8 +64,8 @@ class OpenElicitationForms:
 
 
 def build_ask_user_question_input(params: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the arguments of AskUserQuestion, or None if `params` is no form, or has no field or
-    too many.
+    """Return the arguments of AskUserQuestion. Return None if `params` is not a form, or if the
+    form has no fields or too many.
     """
     fields = _list_fields(params)
     if params.get("mode") != "form" or not 0 < len(fields) <= MAX_FIELDS:
@@ -90,9 +93,10 @@ def build_ask_user_question_input(params: Mapping[str, Any]) -> dict[str, Any] |
 def build_elicitation_result(
     params: Mapping[str, Any], updated_input: Mapping[str, Any] | None
 ) -> dict[str, Any]:
-    """Return the result of a form, by the arguments of AskUserQuestion with the answers.
+    """Return the result of a form. `updated_input` has the arguments of AskUserQuestion with the
+    answers.
 
-    A form without a required answer, or with an answer that it does not offer, is dismissed.
+    A form is dismissed if a required answer is missing, or if an answer is not one of its values.
     """
     answers = as_dict((updated_input or {}).get("answers"))
     fields = _list_fields(params)
@@ -124,7 +128,7 @@ def _list_fields(params: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
 
 
 def _list_question_texts(params: Mapping[str, Any]) -> list[str]:
-    """Return a unique text for the question of each field. The first text contains the form's
+    """Return a unique text for the question of each field. The first text starts with the form's
     message.
     """
     texts: list[str] = []
@@ -138,7 +142,7 @@ def _list_question_texts(params: Mapping[str, Any]) -> list[str]:
 
 
 def _list_options(field: Mapping[str, Any]) -> list[tuple[str, object, Mapping[str, Any]]]:
-    """Return the label, the value and the description of each value of a field."""
+    """Return the label, the value and the details of each option of a field."""
     if field.get("type") == "boolean":
         return [(label, value, {}) for label, value in BOOLEAN_CHOICES.items()]
     schema = field
@@ -153,7 +157,7 @@ def _list_options(field: Mapping[str, Any]) -> list[tuple[str, object, Mapping[s
 
 
 def _convert_answer(field: Mapping[str, Any], answer: object) -> object:
-    """Return the value of a field for an answer, or None if the field cannot have it."""
+    """Return the value of a field for an answer, or None if the answer is not a value of the field."""
     kind = field.get("type")
     options = _list_options(field)
     if kind == "array":

@@ -1,7 +1,8 @@
-"""The session of one child that is driven by requests and responses (ACP, codex, pi).
+"""The session of one child that exchanges requests and responses with the shim (ACP, codex, pi).
 
 The driver encodes the frontend's messages with it, and the translator reads the child's responses
-with it. Sans-IO: each method returns the bytes of complete lines, or queues them in `outbox`.
+with it. It does no I/O: each method returns the bytes of complete lines, or queues them in
+`outbox`.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,7 +23,7 @@ METHOD_NOT_FOUND = -32601
 
 
 class RpcResponse(NamedTuple):
-    """The response to a request of ours: the label of the request, and the result or the error."""
+    """The response to a request of the shim: the label of the request, and the result or the error."""
 
     request_label: str
     result: Mapping[str, Any]
@@ -30,10 +31,10 @@ class RpcResponse(NamedTuple):
 
 
 class RpcSession(ChildInput):
-    """Opens the session of a child step by step: each request is sent after the response to the
+    """Opens the session of a child step by step. Each request is sent after the response to the
     previous one. A prompt waits until the session is ready.
 
-    request_id_prefix   what the ids of our requests begin with; "" for numbers
+    request_id_prefix   the prefix of the ids of the shim's requests; "" for integer ids
     opening_labels      labels of the requests that must succeed before a prompt can be sent
     """
 
@@ -45,16 +46,16 @@ class RpcSession(ChildInput):
         self._reset()
 
     def _reset(self) -> None:
-        """Forget the previous child."""
-        self.can_accept_prompts = True  # whether there is a session, or may be one
+        """Clear the state of the previous child."""
+        self.can_accept_prompts = True  # whether a session is open or can still open
         self.outbox: list[bytes] = []
         self.session_id = ""
         self.working_dir = ""
-        # False for a recording, which does not contain our requests
+        # False for a recording, which does not contain the shim's requests
         self.is_initialized = False
         self.forms = OpenElicitationForms()
         self.last_request_number = 0
-        self.undelivered_count = 0  # steering messages that the child has not taken
+        self.undelivered_count = 0  # steering messages that the child has not accepted
         self._waiting_message: UserMessage | None = None
         self._open_labels: dict[object, str] = {}
 
@@ -73,7 +74,7 @@ class RpcSession(ChildInput):
         return self._encode_opening(request)
 
     def _encode_opening(self, request: LaunchRequest) -> bytes:
-        """Encode the first requests."""
+        """Return the lines of the first requests."""
         raise NotImplementedError
 
     def create_translator_factory(
@@ -83,7 +84,9 @@ class RpcSession(ChildInput):
         return lambda turn, partial: create_translator(turn, partial=partial, session=self)
 
     def encode_prompt(self, message: UserMessage) -> bytes:
-        """Encode the message of a turn, or keep it until the session is ready."""
+        """Return the line with the message of a turn. Store the message and return b"" if the
+        session is not ready.
+        """
         if not self._is_ready:
             self._waiting_message = message
             return b""
@@ -100,7 +103,7 @@ class RpcSession(ChildInput):
     def encode_permission_response(
         self, permission: PermissionRequest, decision: PermissionDecision
     ) -> bytes:
-        """Encode the answer to a form or to a permission request."""
+        """Return the line with the answer to a form or to a permission request."""
         key = permission.request_id
         if key not in self.forms.requests:
             return self._encode_decision(permission, decision)
@@ -118,8 +121,9 @@ class RpcSession(ChildInput):
     # -- what the translator reads -----------------------------------------------------------------
 
     def read_response(self, message: Mapping[str, Any]) -> RpcResponse | None:
-        """Return the response to an open request, or None if there is no such request. Continue to
-        open the session.
+        """Return the response to an open request, or None if there is no such request.
+
+        The next step of opening the session is queued.
         """
         request_id = message.get("id")
         label = None
@@ -138,7 +142,9 @@ class RpcSession(ChildInput):
         return response
 
     def _infer_request_label(self, response: Mapping[str, Any]) -> str | None:
-        """Return the label of a request by the form of its response, for a recording."""
+        """Return the label of a request by the form of its response. A recording does not contain
+        the requests.
+        """
         raise NotImplementedError
 
     def _parse_response(self, label: str, message: Mapping[str, Any]) -> RpcResponse:
@@ -149,7 +155,7 @@ class RpcSession(ChildInput):
         return RpcResponse(label, as_dict(result), error)
 
     def _apply_response(self, response: RpcResponse, message: Mapping[str, Any]) -> RpcResponse:
-        """Store what a response says about the session, and queue the next request. Return the
+        """Store the session's properties from a response, and queue the next request. Return the
         response for the translator.
         """
         raise NotImplementedError
@@ -160,7 +166,7 @@ class RpcSession(ChildInput):
         return lines
 
     def write_form_results(self, turn: "Turn") -> None:
-        """Write the person's answers as results of calls, because the child does not report them."""
+        """Write the person's answers as tool results, because the child does not report them."""
         for call_id, text, is_error in self.forms.results:
             turn.add_tool_result(call_id, text, is_error)
         self.forms.results.clear()
@@ -173,7 +179,7 @@ class RpcSession(ChildInput):
         )
 
     def _add_open_request(self, request_label: str) -> int | str:
-        """Return the id of a new request."""
+        """Register a request under a new id and return the id."""
         self.last_request_number += 1
         request_id: int | str = self.last_request_number
         if self.request_id_prefix:
@@ -190,7 +196,9 @@ class RpcSession(ChildInput):
         return self._encode_line(method=method, params=params)
 
     def encode_response(self, request_id: object, **body: object) -> bytes:
-        """Encode the response to a request of the child. `body` is `result` or `error`."""
+        """Return the line with the response to a request of the child. `body` is `result` or
+        `error`.
+        """
         return self._encode_line(id=request_id, **body)
 
     def encode_method_not_found(self, request_id: object, method: object) -> bytes:

@@ -1,4 +1,4 @@
-"""The base of the translators of children that are driven by requests and responses."""
+"""The base class of the translators of children that exchange requests and responses with the shim."""
 
 from typing import Any
 
@@ -8,8 +8,8 @@ from shim.profiles.rpc.session import RpcSession
 
 
 class RpcTranslator(Translator):
-    """Translates the lines of a child with the session that the driver encodes its messages with. A
-    recording is translated with a session that was not opened.
+    """Translates the lines of a child. Its session is the one with which the driver encodes
+    messages. A recording is translated with a session that was never opened.
     """
 
     session_class: type[RpcSession]
@@ -23,7 +23,9 @@ class RpcTranslator(Translator):
         return type(self)(turn, partial=self.partial, session=self.session)
 
     def feed(self, event: Any) -> None:
-        """Translate a message after the person's answers, and take the lines that follow from it."""
+        """Write pending answers of the person, translate a message, and take the lines that the
+        session has queued.
+        """
         self.session.write_form_results(self.turn)
         try:
             self._translate_message(event)

@@ -1,1 +1,1 @@
-"""What compiled rules call while a child runs."""
+"""The functions that compiled rules call while a child runs."""

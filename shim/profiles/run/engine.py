@@ -1,4 +1,6 @@
-"""What compiled rules call, and what they remember in one child, so that no profile has to."""
+"""The base class of translators with rules. It has the actions of rules and the state that they
+need during one child.
+"""
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -16,8 +18,8 @@ if TYPE_CHECKING:
     from shim.profiles.run.subagent_events import SubagentEventWriter
 
 MAX_NOTICE_CHARS = 2000
-MAX_REMEMBERED_VALUES = 1000  # of what was said once is remembered
-MAX_COMPARED_CHARS = 20_000  # of one such value: of a longer one its beginning, and its length
+MAX_REMEMBERED_VALUES = 1000  # for rules that apply to a value once in a turn
+MAX_COMPARED_CHARS = 20_000  # of a longer value, only the beginning and the length are compared
 SUBTYPE_BY_LIMIT = {
     **dict.fromkeys(("turns", "max_turns"), "error_max_turns"),
     **dict.fromkeys(("budget", "max_budget"), "error_max_budget_usd"),
@@ -25,20 +27,20 @@ SUBTYPE_BY_LIMIT = {
 
 
 class EventOfOtherSessionError(Exception):
-    """An event out of a broken line that is not of this session."""
+    """An event from a broken line belongs to another session."""
 
 
 class ProfileRuleEngine(Translator):
-    """The verbs of rules, as far as they need more than one verb of the Turn."""
+    """The actions of rules that need more than one method of the Turn."""
 
     usage_means: ClassVar[str] = "none"
     marks_ids: ClassVar[bool] = False
-    counts_replies: ClassVar[bool] = False  # whether a rule says how a reply ended
-    # whether calls of tools that the profile does not name are left out
+    counts_replies: ClassVar[bool] = False  # whether a rule reports the end of each message
+    # whether calls of tools that are missing in the profile are omitted
     hides: ClassVar[bool] = False
-    late: ClassVar[bool] = False  # what a call returned may come behind the next message, or never
+    late: ClassVar[bool] = False  # a tool result may arrive after the next message, or never
     tools: ClassVar[Tools] = {}
-    server_tool: ClassVar[str] = ""  # how the vendor names a tool of an MCP server
+    server_tool: ClassVar[str] = ""  # the vendor's format of the names of MCP tools
 
     def __init__(self, turn: Turn, *, partial: bool = False) -> None:
         super().__init__(turn, partial=partial)
@@ -50,18 +52,18 @@ class ProfileRuleEngine(Translator):
         self.last_notice = ""
         self.usage_counter = VendorUsageCounter(self.usage_means, turn.conversation)
         self.buffered_blocks: list[tuple[str, str]] = []
-        self.reports_results = False  # whether it has ever said what a call returned
+        self.reports_results = False  # whether the vendor has reported the result of a call
         self.partial_calls: PartialCalls | None = None
-        # of blocks that are streamed and then said whole, without a name
+        # for blocks without a key that are streamed and then repeated in full
         self.block_keys = {"text": 0, "thinking": 0}
-        self.is_doubtful = False  # an event out of a broken line is being read
+        self.is_doubtful = False  # whether the current event is from a broken line
         self._value_hashes: set[int] = set()
         self._nested: SubagentEventWriter | None = None
         self._server_names: list[str] | None = None
 
     @property
     def subagent_events(self) -> "SubagentEventWriter":
-        """The events of nested agents, which `stream.parent` tells apart."""
+        """The writer of subagent events, which `stream.parent` identifies."""
         if self._nested is None:
             from shim.profiles.run.subagent_events import SubagentEventWriter
 
@@ -69,7 +71,7 @@ class ProfileRuleEngine(Translator):
         return self._nested
 
     def reset_for_next_turn(self) -> None:
-        """Another turn begins: nothing of the last one is remembered."""
+        """Clear the state of the previous turn."""
         self._value_hashes.clear()
         self.buffered_blocks.clear()
         self.partial_calls = self._nested = self._server_names = None
@@ -78,7 +80,7 @@ class ProfileRuleEngine(Translator):
         self.usage_counter.start_turn()
 
     def is_first_occurrence_in_turn(self, values: tuple[Any, ...]) -> bool:
-        """Whether these values come for the first time in this turn."""
+        """Return whether these values occur for the first time in this turn."""
         value_hash = hash(tuple(map(_shorten, values)))
         if value_hash in self._value_hashes:
             return False
@@ -87,11 +89,11 @@ class ProfileRuleEngine(Translator):
         self._value_hashes.add(value_hash)
         return True
 
-    # -- who speaks --------------------------------------------------------------------------------
+    # -- sessions ----------------------------------------------------------------------------------
 
     def feed_event_from_broken_line(self, event: Event) -> None:
-        """An event out of a broken line: it counts only if it is of this session (threats: forged
-        lines).
+        """Handle an event from a broken line. An event of another session is dropped and counted,
+        because the line may be forged (threats: forged lines).
         """
         self.is_doubtful = True
         try:
@@ -102,21 +104,21 @@ class ProfileRuleEngine(Translator):
             self.is_doubtful = False
 
     def check_event_session_id(self, session_id: Any) -> None:
-        """An event that may be of anybody names its session. ForeignSessionError where that is
-        another one.
+        """Raise EventOfOtherSessionError if an event from a broken line has the id of another
+        session.
         """
         if session_id and self.turn.conversation.vendor_session_id not in (None, session_id):
             raise EventOfOtherSessionError
 
     def set_vendor_session_id(self, session_id: Any) -> None:
-        """The vendor said its session, which was not its session before."""
+        """Record a new session id that the vendor has reported."""
         if self.is_doubtful:
             self.check_event_session_id(session_id)
         self.vendor_session = session_id
         self.turn.record_vendor_session_info(session_id=session_id)
 
     def remove_hidden_tools(self, tool_names: Any) -> Any:
-        """The names of a list of tools whose calls are said."""
+        """Return a list of tool names without the tools whose calls are omitted."""
         if tool_names.__class__ is list:
             return [name for name in tool_names if not self.is_hidden_tool(name)]
         return tool_names
@@ -124,7 +126,7 @@ class ProfileRuleEngine(Translator):
     # -- blocks ------------------------------------------------------------------------------------
 
     def update_content_block(self, kind: str, text: Any, key: Any, is_final: bool) -> None:
-        """The text of a block so far; `is_final`: that is all of it."""
+        """Update a block with its complete text so far. `is_final` ends the block."""
         if text is None:
             return
         (self.turn.update_text if kind == "text" else self.turn.update_thinking)(text, key)
@@ -133,8 +135,8 @@ class ProfileRuleEngine(Translator):
             self.block_keys[kind] += 1
 
     def write_complete_content_block(self, text: Any, kind: str) -> None:
-        """A whole block. It waits for the next event while calls are open: what they returned may
-        come behind it.
+        """Write a complete block. If calls are open, buffer it until the next event, because their
+        results may follow it.
         """
         if self.buffered_blocks:
             self.write_buffered_blocks()
@@ -146,7 +148,9 @@ class ProfileRuleEngine(Translator):
             raise TypeError(f"a block of {kind} is no text")
 
     def write_buffered_blocks(self, *, fill_results: bool = True) -> None:
-        """Say what waited; `fill_results`: what the open calls returned is not said any more."""
+        """Write the buffered blocks. With `fill_results`, first write results for the open calls,
+        because their own results can no longer arrive.
+        """
         if fill_results and self.turn.open_calls:
             self.turn.fill_open_call_results()
         for kind, text in self.buffered_blocks:
@@ -154,8 +158,8 @@ class ProfileRuleEngine(Translator):
         self.buffered_blocks.clear()
 
     def translate_vendor_tool_call(self, name: Any, arguments: Any) -> tuple[str, dict[str, Any]]:
-        """Return a call with Claude's names of the tool and its arguments, also for tools of
-        configured MCP servers.
+        """Return Claude's names of a call's tool and arguments. Tools of configured MCP servers are
+        included.
         """
         if not self.server_tool or name.__class__ is not str or name in self.tools:
             return translate_tool_call(self.tools, name, arguments)
@@ -172,7 +176,7 @@ class ProfileRuleEngine(Translator):
     # -- calls -------------------------------------------------------------------------------------
 
     def is_hidden_tool(self, name: Any) -> bool:
-        """Whether calls of a tool are left out of the stream."""
+        """Return whether the calls of a tool are omitted from the stream."""
         if not self.hides:
             return False
         if name.__class__ is not str:
@@ -181,7 +185,7 @@ class ProfileRuleEngine(Translator):
 
     @property
     def oldest_open_call_id(self) -> str:
-        """The call that is open longest."""
+        """The id of the oldest open call, "" if no call is open."""
         return next(iter(self.turn.open_calls), "")
 
     def write_call(self, call_id: Any, name: Any, arguments: Any, source: str = STREAM) -> None:
@@ -203,7 +207,9 @@ class ProfileRuleEngine(Translator):
         )
 
     def write_buffered_blocks_before_call(self) -> None:
-        """A call follows: thinking between two calls leaves the first one open, a text does not."""
+        """Write the buffered blocks before a call. Open calls get results if a text was buffered,
+        but not if only thinking was.
+        """
         self.write_buffered_blocks(
             fill_results=any(kind == "text" for kind, _ in self.buffered_blocks)
         )
@@ -216,8 +222,8 @@ class ProfileRuleEngine(Translator):
         self.partial_calls.add_fragment(key, call_id, name, fragment)
 
     def finish_partial_calls(self, key: Any = None, *, is_complete: bool = True) -> None:
-        """Write the calls that came in fragments (all, or the call `key`), or drop them if they are
-        incomplete.
+        """Write the calls that arrived in fragments: all of them, or the call `key`. Drop all of
+        them if they are incomplete.
         """
         if self.partial_calls is None:
             return
@@ -233,7 +239,7 @@ class ProfileRuleEngine(Translator):
     def write_result_with_call(
         self, call_id: Any, content: Any, is_error: bool, name: Any, arguments: Any
     ) -> None:
-        """What a call returned that may not have been said before."""
+        """Write the result of a call that may not have been reported before."""
         if self.is_hidden_tool(name):
             self.write_call(call_id, name, arguments)
         else:
@@ -256,14 +262,14 @@ class ProfileRuleEngine(Translator):
         self.turn.add_denial(str(call_id or claude_name), claude_name, arguments)
 
     def write_open_subagent_blocks(self) -> None:
-        """Write the open blocks of all nested agents, because the output has ended."""
+        """Write the open blocks of all subagents, because the output has ended."""
         if self._nested is not None:
             self._nested.write_open_blocks()
 
     # -- numbers and ends --------------------------------------------------------------------------
 
     def end_message(self, usage: Usage | None, stop_reason: Any, cost: float) -> None:
-        """A reply is over; usage and cost as the vendor counts them."""
+        """End a message. `usage` and `cost` are the vendor's figures."""
         self.finish_partial_calls()
         reason = None
         if isinstance(stop_reason, str):
@@ -289,12 +295,14 @@ class ProfileRuleEngine(Translator):
         limit: Any = None,
         interrupted: Any = None,
     ) -> None:
-        """The vendor says that it is done; the fields are those of a `result` rule."""
+        """End the turn, because the vendor has reported its end. The parameters are the fields of a
+        `result` rule.
+        """
         has_failed = bool(interrupted or is_error)
         self.finish_partial_calls(is_complete=not has_failed)
         self.write_open_subagent_blocks()
         if self.late:
-            # Calls are open at a good end only where the vendor never says what one returned.
+            # After a successful turn, calls are only open if the vendor never reports results.
             self.write_buffered_blocks(fill_results=not has_failed and not self.reports_results)
         fields = self.usage_counter.build_turn_usage_fields(usage, cost)
         fields |= {"duration_ms": parse_count_or_zero(duration_ms) or None, "result": text}
@@ -303,7 +311,7 @@ class ProfileRuleEngine(Translator):
         if interrupted:
             self.turn.record_interrupt(**fields)
         elif is_error and not (error or text) and self.has_failed:
-            # the reason was reported before
+            # The reason has already been reported.
             self.turn.outcome_tracker.add_fields(fields)
         elif is_error:
             kind: TurnEndCause | None = "limit"
@@ -319,15 +327,15 @@ class ProfileRuleEngine(Translator):
         self.turn.record_vendor_completion()
 
     def fail_turn(self, text: Any, code: Any, kind: TurnEndCause | None) -> None:
-        """The turn failed, unless a result says more."""
+        """Record that the turn has failed. A later result may add details."""
         self.turn.record_failure(str(text or "error"), kind=kind, status=_as_status(code))
 
     def record_notice(self, text: Any) -> None:
-        """What is said again if the turn fails without a reason."""
+        """Store a text that becomes the error text if the turn fails without a reason."""
         self.last_notice = str(text or "")[:MAX_NOTICE_CHARS]
 
     def record_retry(self, attempt: Any, max_attempts: Any, delay_ms: Any, text: Any) -> None:
-        """The model is asked again."""
+        """Record that the vendor repeats its request to the model."""
         numbers = [parse_count_or_zero(number) for number in (attempt, max_attempts, delay_ms)]
         self.record_notice(text)
         self.turn.write_retry(
@@ -340,7 +348,7 @@ class ProfileRuleEngine(Translator):
         )
 
     def add_unreported_usage_to_turn(self) -> None:
-        """A total that no end has named is this turn's all the same, however it ended."""
+        """Add the last reported totals to the turn, if its end did not include them."""
         if self.usage_counter.has_unreported_usage:
             fields = self.usage_counter.build_turn_usage_fields(None, 0.0)
             self.turn.add_usage(fields["usage"] or NO_USAGE, fields.get("cost", 0.0))

@@ -1,7 +1,8 @@
-"""Collects calls whose arguments arrive in fragments. Each call is written once, when it is complete.
+"""Collects calls whose arguments arrive in fragments. Each call is written once, when it is
+complete.
 
-Fragments are not passed on as `input_json_delta`, because they have the vendor's keys. With partial
-messages the input of such a call is one delta, as for every call.
+Fragments are not passed on as `input_json_delta`, because they contain the vendor's argument names.
+With partial messages, the input of such a call is a single delta, as for every call.
 """
 
 from typing import Any
@@ -10,8 +11,7 @@ import orjson
 
 from shim.core.reading.diagnostics import Diagnostics
 
-# Bounds of incomplete calls: more than any model makes at once, and more than it writes into a
-# file.
+# Bounds of incomplete calls. No model makes so many calls at once, or writes such a large file.
 MAX_PARTIAL_CALLS = 1000
 MAX_ARGUMENT_CHARS = 8 * 1024 * 1024
 
@@ -27,11 +27,11 @@ class _PartialCall:
 
 
 class _NewKey:
-    """The key of a call after another call has taken the call's own key."""
+    """A new key for a call whose own key was taken by another call."""
 
 
 class PartialCalls:
-    """The calls of a reply whose arguments are incomplete, by the vendor's key of each.
+    """The calls with incomplete arguments in a message, by the vendor's key of each call.
 
     `last_key` is the key of the last fragment.
     """
@@ -48,8 +48,8 @@ class PartialCalls:
         return bool(self._calls)
 
     def add_fragment(self, key: Any, call_id: Any, name: Any, fragment: Any) -> None:
-        """Add a fragment of the call `key`. Its first id and its first name count. Raise TypeError
-        for a fragment that is no text.
+        """Add a fragment of the call `key`. The first id and the first name of the call are used.
+        Raise TypeError if the fragment is not a string.
         """
         if fragment is not None and fragment.__class__ is not str:
             raise TypeError("a fragment of a call's input is no text")
@@ -79,7 +79,7 @@ class PartialCalls:
             self._size += len(fragment)
 
     def _replace_key(self, key: Any) -> None:
-        """Give a call a new key, because another call takes its key."""
+        """Assign a new key to a call, because another call takes its key."""
         self._calls = {
             _NewKey() if call_key == key else call_key: call
             for call_key, call in self._calls.items()
@@ -95,7 +95,7 @@ class PartialCalls:
         )
 
     def discard_call(self, call_id: Any) -> None:
-        """Drop the fragments of a call that has arrived as a whole."""
+        """Drop the fragments of a call that has arrived in full."""
         for key, call in self._calls.items():
             if call.call_id == call_id:
                 del self._calls[key]
@@ -117,7 +117,7 @@ class PartialCalls:
         return [(call.call_id, call.name, "".join(call.fragments)) for call in calls]
 
     def discard_calls(self) -> None:
-        """Drop and count all calls, because the reply was cut before they were complete."""
+        """Drop and count all calls, because the message was cut before they were complete."""
         for call in self._calls.values():
             self._diagnostics.record("cut_call", str(call.name))
         self._calls.clear()
@@ -125,11 +125,12 @@ class PartialCalls:
 
 
 def is_start_of_new_tool_call(current_call: Any, call_id: Any, name: Any, fragment: Any) -> bool:
-    """Return whether a fragment starts another call, because some servers give all calls the same
-    id or index.
+    """Return whether a fragment starts another call. Some servers use the same id or index for all
+    calls.
 
-    It does if the arguments of `current_call` are complete, and the fragment starts an object or
-    has a name. Another id alone is no proof, because some servers give every fragment its own id.
+    A new call starts if the arguments of `current_call` are complete, and the fragment starts an
+    object or has a name. A different id alone is not sufficient, because some servers send a new id
+    with every fragment.
     """
     if not current_call.fragments or not current_call.fragments[-1].rstrip().endswith("}"):
         return False

@@ -1,8 +1,8 @@
-"""Events of nested agents. A profile's `stream.parent` names the call that runs the agent of an
-event.
+"""Writes the events of subagents. A profile's `stream.parent` identifies the call that runs the
+subagent of an event.
 
-Claude's stream has complete lines for nested agents, and no fragments. So fragments are collected
-here until their block is complete. A block that a vendor streams and then prints in full is written
+Claude's stream has complete lines for subagents and no fragments. So fragments are collected here
+until their block is complete. A block that a vendor streams and then prints in full is written
 once.
 """
 
@@ -13,10 +13,10 @@ from shim.core.reading.diagnostics import Diagnostics
 from shim.core.turn.open_calls import STREAM
 from shim.core.turn.turn import Turn
 
-MAX_AGENTS = 100  # nested agents with an open block; beyond that the oldest block is written
+MAX_AGENTS = 100  # subagents with an open block; above that, the oldest block is written
 MAX_BLOCK_CHARS = 1024 * 1024  # a longer open block is written in several lines
 MAX_WRITTEN_BLOCKS = 200  # written blocks that are remembered, to recognize a repetition
-MAX_CALLS = 1000  # calls of nested agents whose names are remembered, for a denial
+MAX_CALLS = 1000  # calls of subagents whose names are remembered, for a denial
 
 
 class ToolCallTranslator(Protocol):
@@ -29,10 +29,10 @@ class ToolCallTranslator(Protocol):
     def diagnostics(self) -> Diagnostics: ...
 
     def translate_vendor_tool_call(self, name: Any, arguments: Any) -> tuple[str, dict[str, Any]]:
-        """Return a call with Claude's names of the tool and its arguments."""
+        """Return Claude's names of a call's tool and arguments."""
 
     def is_hidden_tool(self, name: Any) -> bool:
-        """Return whether calls of a tool are left out of the stream."""
+        """Return whether the calls of a tool are omitted from the stream."""
 
     def record_tool_call_denial(self, call_id: Any, name: Any, arguments: Any) -> None:
         """Record that a call of the main agent was denied."""
@@ -49,21 +49,23 @@ class _Block:
 
 
 class SubagentEventWriter:
-    """The open blocks and calls of all nested agents of one turn, by the call that runs each agent."""
+    """The open blocks and calls of all subagents in one turn, by the call that runs each subagent."""
 
     def __init__(self, engine: ToolCallTranslator) -> None:
         self._engine = engine
         self._open_blocks: dict[str, _Block] = {}
-        # (parent, kind, key) → the text of a complete block
+        # by parent, kind and key: the text of a complete block
         self._written_texts: dict[tuple[str, str, Any], str] = {}
         self._calls: dict[str, tuple[str, dict[str, Any]]] = {}
-        # id of a call that comes in pieces → id of the call that runs its agent
+        # by the id of a call that arrives in fragments: the id of the call that runs its subagent
         self._parents: dict[str, str] = {}
 
     # -- text and thinking -------------------------------------------------------------------------
 
     def add_text(self, parent_call_id: str, kind: str, text: Any, key: Any, mode: str) -> None:
-        """Add text to a block. `mode` is delta, cumulative or final, as in a rule of a profile."""
+        """Add text to a block. `mode` is `delta`, `cumulative` or `final`, as in a rule of a
+        profile.
+        """
         if text is None or text == "":
             return
         if text.__class__ is not str:
@@ -82,7 +84,7 @@ class SubagentEventWriter:
             self.write_open_blocks(parent_call_id)
 
     def write_open_blocks(self, parent_call_id: Any = None) -> None:
-        """Write the open block of an agent, or without `parent` the open blocks of all agents."""
+        """Write the open block of a subagent, or those of all subagents without `parent_call_id`."""
         if not self._open_blocks:
             return
         if parent_call_id is None:
@@ -94,8 +96,8 @@ class SubagentEventWriter:
             self._write_text(parent_call_id, block.kind, "".join(block.fragments), block.key)
 
     def _open_block(self, parent: str, kind: str, key: Any) -> _Block:
-        """Return the open block of an agent. Another kind or key ends that block and opens a new
-        one.
+        """Return the open block of a subagent. Another kind or key ends the open block and starts a
+        new one.
         """
         block = self._open_blocks.get(parent)
         if block is not None and (block.kind, block.key) == (kind, key):
@@ -107,7 +109,7 @@ class SubagentEventWriter:
         return block
 
     def _write_complete(self, parent: str, kind: str, text: str, key: Any) -> None:
-        """Write a complete block, without the part that was already written as fragments."""
+        """Write a complete block without the part that was already written as fragments."""
         block = self._open_blocks.get(parent)
         if block is not None and (block.kind, block.key) == (kind, key):
             del self._open_blocks[parent]
@@ -137,8 +139,8 @@ class SubagentEventWriter:
             agent.write_thinking_message(text)
 
     def start_message(self, parent_call_id: str) -> None:
-        """Begin another reply of an agent. Its blocks may have the same keys as the blocks of
-        earlier replies.
+        """Start another message of a subagent. Its blocks may have the same keys as those of
+        earlier messages.
         """
         self.write_open_blocks(parent_call_id)
         self._written_texts = {
@@ -146,7 +148,7 @@ class SubagentEventWriter:
         }
 
     def discard_block(self, parent_call_id: str) -> None:
-        """Drop the open block of an agent whose reply was cut and comes again."""
+        """Drop the open block of a subagent whose message was cut and will be repeated."""
         self._open_blocks.pop(parent_call_id, None)
 
     # -- calls -------------------------------------------------------------------------------------
@@ -154,8 +156,8 @@ class SubagentEventWriter:
     def write_call(
         self, parent_call_id: str, call_id: Any, name: Any, arguments: Any, source: str = STREAM
     ) -> None:
-        """Write a call of an agent. A call that is hidden or forbidden is handled like a call of
-        the main agent.
+        """Write a call of a subagent. A hidden or forbidden call is handled like a call of the main
+        agent.
         """
         self.write_open_blocks(parent_call_id)
         engine = self._engine
@@ -180,13 +182,13 @@ class SubagentEventWriter:
         turn.get_subagent(parent_call_id).add_tool_call(call_id, claude_name, claude_arguments)
 
     def record_parent_of_partial_call(self, parent_call_id: str, call_id: Any) -> None:
-        """Remember the parent of a call that comes in pieces."""
+        """Store the parent of a call that arrives in fragments."""
         if call_id.__class__ is str and call_id and len(self._parents) < MAX_CALLS:
             self._parents[call_id] = parent_call_id
 
     def take_parent_of_partial_call(self, call_id: Any) -> str | None:
-        """Remove and return the parent of a call whose pieces are complete, or None for a call of
-        the main agent.
+        """Remove and return the parent of a call whose fragments are complete, or None for a call
+        of the main agent.
         """
         if call_id.__class__ is str:
             return self._parents.pop(call_id, None)
@@ -201,14 +203,15 @@ class SubagentEventWriter:
         name: Any = None,
         arguments: Any = None,
     ) -> None:
-        """Write the result of a call. `name` and `arguments` stand in for a call that was not
-        announced.
+        """Write the result of a call. `name` and `arguments` describe a call that was not reported
+        before.
         """
         self.start_message(parent_call_id)
         self.write_open_blocks(call_id)
         turn = self._engine.turn
         agent = turn.get_subagent(parent_call_id)
-        if not agent.has_open_call(call_id):  # its calls may have the ids of the main agent's calls
+        # Calls of a subagent and of the main agent may have the same ids.
+        if not agent.has_open_call(call_id):
             if call_id in turn.open_calls or call_id in turn.tool_calls.table.hidden_keys:
                 turn.add_tool_result(call_id, content, is_error)
                 return
@@ -218,7 +221,7 @@ class SubagentEventWriter:
         agent.add_tool_result(call_id, content, is_error)
 
     def record_tool_call_denial(self, call_id: Any, name: Any, arguments: Any) -> None:
-        """Record that a call of an agent was denied."""
+        """Record that a call of a subagent was denied."""
         call = None
         if call_id.__class__ is str:
             call = self._calls.get(call_id)
@@ -230,10 +233,9 @@ class SubagentEventWriter:
     # -- numbers -----------------------------------------------------------------------------------
 
     def end_message(self, parent_call_id: str, usage: Usage | None, cost: float) -> None:
-        """End a reply of an agent, and add its usage to the turn.
+        """End a message of a subagent, and add its usage to the turn.
 
-        If the vendor reports totals instead of the usage of each request, an agent's total is not
-        added.
+        The usage is not added if the vendor reports totals instead of the usage of each request.
         """
         self.start_message(parent_call_id)
         if self._engine.usage_means == "request":

@@ -1,4 +1,4 @@
-"""What a vendor's numbers mean: usage and cost of a turn, in Claude's meaning."""
+"""Converts a vendor's usage and cost to those of a turn, as Claude defines them."""
 
 from typing import Any
 
@@ -9,11 +9,11 @@ USAGE_MEANINGS = ("request", "run_total", "thread_total", "none")
 
 
 class VendorUsageCounter:
-    """The usage and the cost of one turn, as far as the vendor has said them.
+    """The usage and the cost of one turn that the vendor has reported so far.
 
-    `usage_meaning` is `stream.usage` (USAGE_MEANINGS). With `request` the Turn adds the numbers up
-    itself. The others are totals, of which the last one counts; a `thread_total` includes the turns
-    before.
+    `usage_meaning` is `stream.usage` (USAGE_MEANINGS). With `request`, the Turn adds up the figures
+    itself. With the others the figures are totals, and the last total is used. A `thread_total`
+    includes the previous turns.
     """
 
     def __init__(self, usage_meaning: str, conversation: ConversationState) -> None:
@@ -34,13 +34,13 @@ class VendorUsageCounter:
 
     @property
     def has_unreported_usage(self) -> bool:
-        """Whether there is a total that no end has named."""
+        """Return whether there is a total that no end of a turn has included."""
         if self._last_usage is not None:
             return True
         return bool(self._last_cost)
 
     def build_turn_usage_fields(self, reported_usage: Usage | None, cost: float) -> dict[str, Any]:
-        """Usage and cost of the turn, now that it ends with these numbers."""
+        """Return the usage and the cost of the turn, which ends with these figures."""
         if self.usage_meaning == "request":
             return {"usage": reported_usage} | ({"cost": cost} if cost else {})
         total = reported_usage or self._last_usage
@@ -54,8 +54,8 @@ class VendorUsageCounter:
         return {"usage": total} | ({"cost": cost} if cost else {})
 
     def _find_previous_thread(self) -> VendorSessionUsage:
-        """What the thread that goes on had used before, also in another process; one of its own
-        begins at nothing.
+        """Return the usage of a resumed thread before this turn, including usage in an earlier
+        process. A new thread starts without usage.
         """
         conversation = self._conversation
         is_new_session = False
@@ -66,8 +66,8 @@ class VendorUsageCounter:
         return conversation.vendor_session_usage
 
     def _subtract_previous(self, total: Usage) -> Usage:
-        """A thread's total without what it had when this turn began; the total is remembered for
-        the next turn.
+        """Return a thread's total without its usage before this turn. Store the total for the next
+        turn.
         """
         conversation = self._conversation
         session, previous = self._previous_thread

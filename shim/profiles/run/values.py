@@ -1,7 +1,7 @@
-"""What the expressions of a profile call: operators on values, where a line of Python would not say
-it.
+"""The functions that the expressions of a profile call. They are operators on values that do not
+fit in one line of Python.
 
-A value that is not there is None, and every operator takes that.
+A missing value is None, and every operator accepts None.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,20 +12,20 @@ from shim.core.claude.usage import Usage, create_usage, parse_dollars
 from shim.core.reading.json_repair import parse_json_text
 from shim.profiles.check.config_node import MAX_SEARCHED_CHARS
 
-MAX_LIST_ITEMS = 10_000  # of a list that a rule walks over: more than any vendor prints in one line
+MAX_LIST_ITEMS = 10_000  # of a list that a rule iterates over; no vendor prints so many in one line
 _SHELL_NAMES = ("sh", "bash", "zsh", "dash", "ash", "ksh", "fish")
 _COMMAND_FLAGS = ("-c", "-lc", "-ic", "-lic")
 
 
 class _EveryItem:
-    """Stands for `[*]`, which no key can be."""
+    """Represents `[*]` in a path. No key of an object is equal to it."""
 
 
 EVERY = _EveryItem()
 
 
 def get_value_at_path(value: Any, path_steps: Sequence[Any]) -> Any:
-    """The value at the end of a path: keys, places in a list, EVERY."""
+    """Return the value at the end of a path. A step is a key, an index of a list, or EVERY."""
     for position, step in enumerate(path_steps):
         if step is EVERY:
             if value.__class__ is not list:
@@ -34,7 +34,7 @@ def get_value_at_path(value: Any, path_steps: Sequence[Any]) -> Any:
                 get_value_at_path(item, path_steps[position + 1 :])
                 for item in value[:MAX_LIST_ITEMS]
             ]
-            # none of them has it: as if it were not there
+            # If no item has the value, the value is missing.
             return [item for item in values if item is not None] or None
         if step.__class__ is str:
             if value.__class__ is dict:
@@ -49,26 +49,26 @@ def get_value_at_path(value: Any, path_steps: Sequence[Any]) -> Any:
 
 
 def convert_integer_id_to_text(value: Any) -> Any:
-    """An id as text; some vendors count."""
+    """Return an id as text. Some vendors use integers."""
     if value.__class__ is int:
         return str(value)
     return value
 
 
 def is_equal_literal(value: Any, literal: Any) -> bool:
-    """Whether a value is a literal: true is not 1."""
+    """Return whether a value is equal to a literal. `true` is not equal to 1."""
     if value != literal:
         return False
     return (value.__class__ is bool) is (literal.__class__ is bool)
 
 
 def is_one_of(value: Any, literals: Sequence[Any]) -> bool:
-    """Whether a value is one of these literals."""
+    """Return whether a value is equal to one of these literals."""
     return any(is_equal_literal(value, literal) for literal in literals)
 
 
 def find_boolean_or_integer_entry(value: Any, table: dict[str, Any]) -> Any:
-    """The entry of a boolean or an integer."""
+    """Return the entry of a table for a boolean or an integer, or None."""
     if value.__class__ is bool:
         return table.get("true" if value else "false")
     if value.__class__ is int:
@@ -80,7 +80,7 @@ def find_boolean_or_integer_entry(value: Any, table: dict[str, Any]) -> Any:
 
 
 def to_number(value: Any) -> int | float:
-    """A number, or the sum of a list of numbers; 0 for what is none."""
+    """Return a number, or the sum of a list of numbers. Any other value is 0."""
     if value.__class__ is list:
         return sum(to_number(item) for item in value if item.__class__ is not list)
     if value.__class__ is int or value.__class__ is float:
@@ -89,19 +89,19 @@ def to_number(value: Any) -> int | float:
 
 
 def add_numbers(*values: Any) -> int | float:
-    """The sum of numbers."""
+    """Return the sum of numbers."""
     return sum(map(to_number, values))
 
 
 def subtract_numbers(first: Any, other: Any = 0, *others: Any) -> int | float:
-    """The first number without the others; never below 0."""
+    """Return the first number minus the others. The result is never below 0."""
     if first.__class__ is other.__class__ is int and not others:
         return first - other if first > other else 0
     return max(to_number(first) - to_number(other) - add_numbers(*others), 0)
 
 
 def multiply_if_number(value: Any, factor: float) -> Any:
-    """A number times a factor, an integer where it is one; another value as it is."""
+    """Return a number times a factor, as an integer if possible. Return another value unchanged."""
     if value.__class__ is not int and value.__class__ is not float:
         return value
     product = value * factor
@@ -113,7 +113,7 @@ def multiply_if_number(value: Any, factor: float) -> Any:
 def build_usage(
     input_tokens: Any, cached_tokens: Any, written_tokens: Any, output_tokens: Any
 ) -> Usage | None:
-    """The usage of four counts; None where none of them is there."""
+    """Return the usage of four token counts, or None if all counts are missing."""
     if (
         input_tokens is None
         and cached_tokens is None
@@ -133,7 +133,7 @@ def build_usage(
 
 
 def format_value(value: Any) -> str:
-    """A value as a part of a text."""
+    """Return a value as text, to be a part of another text."""
     if value.__class__ is str:
         return str(value)
     if isinstance(value, dict | list):
@@ -150,31 +150,31 @@ def format_value(value: Any) -> str:
 
 
 def join_list(values: Any, separator: str) -> Any:
-    """The items of a list as one text; another value as it is."""
+    """Return the items of a list as one text. Return another value unchanged."""
     if values.__class__ is not list:
         return values
     try:
         return separator.join(values)
-    except TypeError:  # not all of them are texts
+    except TypeError:  # an item is not a string
         return separator.join(map(format_value, values))
 
 
 def join_values(separator: str, *values: Any) -> str:
-    """The values that are there as one text."""
+    """Return the values as one text, without missing values."""
     try:
         return separator.join(values)
-    except TypeError:  # not all of them are texts
+    except TypeError:  # a value is not a string
         return separator.join([format_value(value) for value in values if value is not None])
 
 
 def remove_none_fields(fields: dict[str, Any]) -> dict[str, Any]:
-    """An object of the fields that are there."""
+    """Return an object without the missing fields."""
     return {key: value for key, value in fields.items() if value is not None}
 
 
 class LazyPattern:
-    """A regular expression of a profile. It is compiled at its first use: many are for what hardly
-    ever happens.
+    """A regular expression of a profile. It is compiled at its first use, because many patterns are
+    for rare events.
     """
 
     search: Any
@@ -185,7 +185,7 @@ class LazyPattern:
 
     def __init__(self, text: str) -> None:
         self.text = text
-        # it finds something at the start of a text only
+        # whether it only matches at the start of a text
         self.is_anchored = text.startswith("^") and "|" not in text
 
     def __getattr__(self, name: str) -> Any:
@@ -200,30 +200,35 @@ class LazyPattern:
         return getattr(compiled, name)
 
 
-# One word between two quotes, as nearly all commands come: there is nothing else to take apart.
+# A command in one pair of quotes without escapes. Nearly all commands have this form, which needs no
+# full shell parser.
 _QUOTED_COMMAND = LazyPattern(
     rf"""(?:[^ '"\\]*/)?(?:{"|".join(_SHELL_NAMES)}) (?:{"|".join(_COMMAND_FLAGS)}) (?:'([^']*)'|"([^"\\]*)")"""
 )
 
 
 def capture_text(value: Any, pattern: LazyPattern) -> str | None:
-    """What the first group of a pattern, or all of it, found in a text."""
+    """Return the match of a pattern's first group in a text, or the complete match if the pattern
+    has no group. Return None without a match.
+    """
     match = pattern.search(value, 0, MAX_SEARCHED_CHARS) if value.__class__ is str else None
     return match[1 if match.re.groups else 0] if match else None
 
 
 def strip_ends(text: Any, pattern: LazyPattern) -> Any:
-    """A text without what a pattern finds at its two ends; another value as it is."""
+    """Return a text without the matches of a pattern at its two ends. Return another value
+    unchanged.
+    """
     if text.__class__ is not str:
         return text
     if len(text) <= MAX_SEARCHED_CHARS:
-        if pattern.is_anchored:  # a search would go on to the end of the text
+        if pattern.is_anchored:  # `sub` would search up to the end of the text
             match = pattern.match(text)
             if match:
                 return text[match.end() :]
             return text
         return pattern.sub("", text)
-    # Where the first look ends is not the end of the text.
+    # The first search ends before the end of the text, so a match at its end does not count.
     spans = {
         span_match.span()
         for span_match in pattern.finditer(text, 0, MAX_SEARCHED_CHARS)
@@ -242,7 +247,7 @@ def strip_ends(text: Any, pattern: LazyPattern) -> Any:
 
 
 def unwrap_shell_command(command: Any) -> Any:
-    """The command inside `/bin/bash -lc '…'`; another value as it is."""
+    """Return the command inside `/bin/bash -lc '…'`. Return another value unchanged."""
     if command.__class__ is not str or " -" not in command[:40]:
         return command
     if match := _QUOTED_COMMAND.fullmatch(command):
@@ -260,7 +265,7 @@ def unwrap_shell_command(command: Any) -> Any:
     return command
 
 
-# -- what compiled rules and tools know by name: nothing else is there for them --------------------
+# -- the only names that compiled rules and tools can use ------------------------------------------
 
 _FUNCTIONS: tuple[Callable[..., Any], ...] = (
     *(
@@ -286,7 +291,7 @@ _FUNCTIONS: tuple[Callable[..., Any], ...] = (
         unwrap_shell_command,
     ),
 )
-# NOTHING stands for an object that is not there.
+# NOTHING represents a missing object.
 RULE_GLOBALS: dict[str, Any] = {"NOTHING": {}} | {
     function.__name__: function for function in _FUNCTIONS
 }

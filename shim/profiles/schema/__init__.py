@@ -1,1 +1,1 @@
-"""All keys of a profile in one table, and those that a later version may remove."""
+"""All keys of a profile in one table, and the keys that a later version may remove."""

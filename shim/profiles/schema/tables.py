@@ -1,5 +1,5 @@
-"""All keys of a profile: one table of keys for each TOML table. The manual's reference is made of
-them.
+"""All keys of a profile, with one table of keys for each TOML table. The manual's reference is
+generated from them.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ from shim.profiles.load.launch import (
 )
 from shim.profiles.load.prompt import PROMPT_KEYS
 
-# Name of a table → its keys; "" is the profile itself.
+# The keys of each table by its name. "" is the profile itself.
 PROFILE_TABLES: Mapping[str, ConfigTable] = {
     "": PROFILE_KEYS,
     "launch": LAUNCH_KEYS,
@@ -40,8 +40,8 @@ PROFILE_TABLES: Mapping[str, ConfigTable] = {
     "stream.end": STREAM_END_KEYS,
 }
 
-# Keys and operators of rules, tools and conditions that no bundled profile uses (see `ProfileKey`)
-# → what to write instead, "" if there is nothing.
+# Keys and operators of rules, tools and conditions that no bundled profile uses (see `ProfileKey`).
+# The value is what to write instead, "" if there is no replacement.
 _UNUSED_RULE_KEYS: Mapping[str, str] = {
     "stderr.note": "a comment (#)",
     "event.note": "a comment (#)",
@@ -60,8 +60,8 @@ _UNUSED_RULE_KEYS: Mapping[str, str] = {
 
 
 def map_unused_keys_to_successors() -> dict[str, str]:
-    """Return the names of all keys and operators that no bundled profile uses, with what to write
-    instead. A test compares them with the bundled profiles.
+    """Return the keys and operators that no bundled profile uses, each with what to write instead.
+    A test compares them with the bundled profiles.
     """
     unused_keys = {
         f"{table}.{name}".lstrip("."): key.successor

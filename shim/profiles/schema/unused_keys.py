@@ -1,7 +1,6 @@
-"""The keys and operators of a person's profile that no bundled profile uses: a later version may
-remove them.
+"""Warnings about the keys and operators of a user's profile that no bundled profile uses.
 
-They work as before, and a person who uses one is warned.
+Such keys still work, but a later version may remove them.
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,30 +17,29 @@ from shim.profiles.check.config_node import (
 from shim.profiles.compile.emits import COMMON_RULE_KEYS
 from shim.profiles.schema.tables import PROFILE_TABLES, map_unused_keys_to_successors
 
-# Tables of which each key has a meaning of its own. In all other tables a key is a name that a
-# person chose.
+# Tables whose keys the shim defines. In all other tables the author of the profile chooses the keys.
 _TABLES = (
     *(name for name in PROFILE_TABLES if name != "acp.signs"),
     *("launch.overruled_by", "other_tools"),
 )
-# operators that have fields in them
+# operators whose value is a field or a list of fields
 _WITH_FIELDS = ("path", "join", "plus", "minus", "any", "all", "not", "foreach")
-_OF_FIELDS = ("object", "item")  # operators that have a table of fields in them
-_PLAIN_FIELDS = ("mode", "cause")  # of rules: words, not fields
+_OF_FIELDS = ("object", "item")  # operators whose value is a table of fields
+_PLAIN_FIELDS = ("mode", "cause")  # keys of rules whose value is a keyword and not a field
 
 
 class ProfileKey(NamedTuple):
     """A key of a profile."""
 
-    # in the schema: `launch.stdin`, `event.text.block`, `field.times`; [[report]] has the names of
-    # [[event]]
+    # in the schema: `launch.stdin`, `event.text.block`, `field.times`. Keys of [[report]] have the
+    # names of the keys of [[event]].
     name: str
-    keys: ConfigKeys  # where it is in the file
+    keys: ConfigKeys  # the location in the file
 
 
 def build_unused_key_warnings(profile: Mapping[str, Any], source: ConfigSource) -> dict[str, str]:
-    """Return a sentence for each key of a profile that no bundled profile uses, by the name of the
-    key.
+    """Return a warning for each key of a profile that no bundled profile uses. The warnings are by
+    the name of the key.
     """
     successors = map_unused_keys_to_successors()
     unused_keys: dict[str, ConfigKeys] = {}
@@ -67,7 +65,7 @@ def build_unused_key_warnings(profile: Mapping[str, Any], source: ConfigSource) 
 
 
 def list_profile_keys(profile: Mapping[str, Any]) -> Iterator[ProfileKey]:
-    """Yield each key and operator of a profile that has a meaning of its own."""
+    """Yield each key and operator of a profile that the shim defines."""
     for table in _TABLES:
         keys: ConfigKeys = ()
         if table:
@@ -90,14 +88,14 @@ def list_profile_keys(profile: Mapping[str, Any]) -> Iterator[ProfileKey]:
 
 
 def _list_items(profile: Mapping[str, Any], keys: ConfigKeys, name: str) -> Iterator[ProfileKey]:
-    """Yield the keys of the tables of a list."""
+    """Yield the keys of the tables in a list."""
     for number, item in enumerate(as_list(_get(profile, keys[:-1]).get(str(keys[-1])))):
         for key in as_dict(item):
             yield ProfileKey(f"{name}.{key}", (*keys, number, key))
 
 
 def _list_named(profile: Mapping[str, Any], keys: ConfigKeys) -> Iterator[ProfileKey]:
-    """Yield the keys of the tables of a table whose own keys are names."""
+    """Yield the keys of the tables inside a table, whose own keys are names."""
     for name, table in _get(profile, keys).items():
         for key in as_dict(table):
             yield ProfileKey(f"{'.'.join(map(str, keys))}.{key}", (*keys, name, key))
@@ -153,7 +151,7 @@ def _list_field(field: object, at: ConfigKeys) -> Iterator[ProfileKey]:
 
 
 def _get(profile: Mapping[str, Any], keys: ConfigKeys) -> Mapping[str, Any]:
-    """Return the table under some keys, {} if there is none."""
+    """Return the table at a path of keys, {} if it is missing."""
     table = profile
     for key in keys:
         table = as_dict(table.get(str(key)))
