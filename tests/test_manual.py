@@ -464,7 +464,7 @@ def test_help_of_a_command_prints_its_help_page(shim, args):
 
 
 def test_misspelled_topic_prints_a_suggestion(shim):
-    assert "Did you mean 'permissions'?" in shim("help", "permision")[2]
+    assert "did you mean `permissions`?" in shim("help", "permision")[2]
 
 
 def test_package_contains_the_manual():

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from importlib import import_module
 
 from shim.core.adapter.adapter import Adapter, ReplaySource
-from shim.core.errors import FrontendError, format_spelling_suggestion
+from shim.core.errors import CommandUsageError, format_spelling_suggestion
 from shim.core.policy.policy import PERMISSION_MODES
 from shim.core.reading.values import is_valid_vendor_name
 
@@ -54,15 +54,14 @@ profile_loaders: list[Callable[[str, str], Adapter]] = [_load_bundled_profile]
 
 
 def get_adapter(name: str, *, without_passthrough: bool = False) -> Adapter:
-    """Return the adapter of a vendor. Raise FrontendError for an unknown name.
+    """Return the adapter of a vendor. Raise CommandUsageError for an unknown name.
 
     With `without_passthrough`, lines are translated even if they are already Claude's.
     """
     if not is_valid_vendor_name(name) or name not in VENDORS:
-        suggestion = format_spelling_suggestion(name, VENDORS, "; ")
-        raise FrontendError(
-            f"unknown vendor {name[:40]!r}; known are: {', '.join(VENDORS)}{suggestion}",
-            hint="`shim vendors` shows which of them are on this machine",
+        raise CommandUsageError(
+            f"unknown vendor {name[:40]!r}{format_spelling_suggestion(name, VENDORS)}",
+            hint=f"the vendors are {', '.join(VENDORS)}; `shim vendors` shows which are installed",
         )
     source = without_passthrough and FLAT_ADAPTERS.get(name)
     if not source:

@@ -4,7 +4,7 @@ import errno
 import json
 import os
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -23,6 +23,7 @@ from shim.commands.doctor.vendor_table import list_vendors
 from shim.commands.help.command_groups import TitledCommandGroup
 from shim.commands.help.plain_help import SimplifiedHelpCommand
 from shim.commands.help.topics import show_help
+from shim.commands.help.usage_errors import describe_usage_error, is_usage_error
 from shim.commands.install.dropin import install_dropin, uninstall_dropin
 from shim.commands.profile.command import app as vendor_app
 from shim.commands.sessions.command import app as bridge_app
@@ -34,7 +35,7 @@ from shim.conversation.drivers.open_translation import (
     create_standalone_child_stream,
     translate_stream,
 )
-from shim.core.errors import ShimError
+from shim.core.errors import CommandUsageError, ShimError
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.process.environment import get_working_directory
 from shim.process.exit_status import parse_exit_status
@@ -43,6 +44,8 @@ from shim.state.own_profiles import register_user_profiles
 from shim.story.export.command import export_recordings
 from shim.story.terminal.command import show_recording
 from shim.story.terminal.console import BrokenPipeHandler, check_option_value
+
+USAGE_ERROR_STATUS = 2
 
 app = typer.Typer(
     name="shim",
@@ -62,11 +65,13 @@ def run_shim(argv: list[str]) -> None:
     _open_standard_files()
     try:
         try:
-            app(argv, prog_name="shim")
+            status = app(argv, prog_name="shim", standalone_mode=False)
         finally:
             sys.stdout.flush()  # a failure can still be reported here
+        sys.exit(status)
     except ShimError as error:
-        _exit_with_error(str(error), error.hint)
+        status = USAGE_ERROR_STATUS if isinstance(error, CommandUsageError) else 1
+        _exit_with_error(str(error), error.hint, status)
     except (BrokenPipeError, SystemExit) as error_or_exit:
         # click exits with 1 if a pipe breaks inside it
         if isinstance(error_or_exit, SystemExit) and not isinstance(
@@ -83,14 +88,27 @@ def run_shim(argv: list[str]) -> None:
                 "the working directory no longer exists", "run the command from another folder"
             )
         _exit_with_error(f"{error.filename or 'cannot write the output'}: {error.strerror}")
+    except Exception as error:
+        if not is_usage_error(error):
+            raise
+        _exit_with_usage_error(error)
 
 
-def _exit_with_error(text: str, hint: str = "") -> None:
+def _exit_with_usage_error(error: Any) -> None:
+    """Exit after an error of the argument parser. A group without a command prints its help."""
+    if type(error).__name__ == "NoArgsIsHelpError":
+        error.show()
+        sys.exit(error.exit_code)
+    description = describe_usage_error(error)
+    _exit_with_error(description.text, description.hint, error.exit_code)
+
+
+def _exit_with_error(text: str, hint: str = "", status: int = 1) -> None:
     stderr = Console(stderr=True)
-    stderr.print(Text(escape_control_chars(text), style="red"), soft_wrap=True)
+    stderr.print(Text(f"error: {escape_control_chars(text)}", style="red"), soft_wrap=True)
     if hint:
         stderr.print(Text(f"hint: {escape_control_chars(hint)}"), soft_wrap=True)
-    sys.exit(1)
+    sys.exit(status)
 
 
 def _open_standard_files() -> None:

@@ -575,7 +575,11 @@ def _report_skipped_vendors(
     vendor_list: FallbackVendorList, recorder: "RunRecorder | None"
 ) -> None:
     """Warn of the vendors of a list that cannot start."""
+    from shim.core.api_errors import describe_cause
+
     for attempt in vendor_list.skipped_attempts:
-        warn(f"{attempt.vendor} cannot answer ({attempt.cause}): {attempt.reason}\n")
+        warn(
+            f"{attempt.vendor} cannot answer ({describe_cause(attempt.cause)}): {attempt.reason}\n"
+        )
         if recorder is not None:
             recorder.record_run_event(NOTE_PASSED_OVER, started=False, **attempt.to_json())

@@ -36,6 +36,32 @@ TurnEndCause = Literal[
     "internal",
 ]
 CAUSES = frozenset(get_args(TurnEndCause))
+# For people, after "failed: " or in brackets. A result's cause `refused` may also be the model's
+# filter, and `not_found` an unknown session; `shim.story.terminal.totals` tells these apart.
+CAUSE_DESCRIPTIONS: dict[str, str] = {
+    "vendor_error": "the vendor reported an error",
+    "auth": "not logged in or invalid API key",
+    "rate_limit": "rate limit reached",
+    "limit": "limit reached",
+    "denied": "a denied call had started",
+    "refused": "could not start",
+    "truncated": "the output ended early",
+    "exit_code": "the vendor exited with an error",
+    "signal": "stopped by a signal",
+    "stall": "timed out",
+    "interrupted": "interrupted",
+    "not_found": "not installed",
+    "protocol": "unexpected output",
+    "internal": "internal error",
+    "api_error": "API error",
+}
+
+
+def describe_cause(cause: str) -> str:
+    """Return the words for the cause of a failed turn. An unknown cause is returned without
+    underscores.
+    """
+    return CAUSE_DESCRIPTIONS.get(cause) or cause.replace("_", " ")
 
 
 class ApiFailure(NamedTuple):

@@ -47,8 +47,10 @@ def create_failed_vendor_attempt(
 
 def format_failed_attempts(attempts: Sequence[FailedVendorAttempt]) -> str:
     """The end of the last vendor's error when no vendor of a list answered."""
+    from shim.core.api_errors import describe_cause
+
     return "".join(
-        f"\n{attempt.vendor} did not answer either ({attempt.cause}): {attempt.reason}"
+        f"\n{attempt.vendor} did not answer either ({describe_cause(attempt.cause)}): {attempt.reason}"
         for attempt in attempts
     )
 
@@ -86,6 +88,7 @@ class ShimError(Exception):
     """
 
     cause: "TurnEndCause" = "refused"
+    is_claude_text = False  # stderr gets the text as it is, because the real claude prints it
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)
@@ -96,6 +99,10 @@ class ShimError(Exception):
 
 class FrontendError(ShimError):
     """The frontend called us wrongly, in a way that the real `claude` refuses too (contract 11)."""
+
+
+class CommandUsageError(FrontendError):
+    """The arguments of a command are wrong. `shim` exits with status 2."""
 
 
 class UnsupportedPermissionModeError(FrontendError):
@@ -132,6 +139,8 @@ class CliArgumentError(FrontendError):
     F4, F6).
     """
 
+    is_claude_text = True
+
 
 class RecordingRequiredError(FrontendError):
     """The settings forbid a turn without a recording, and this turn cannot be recorded."""
@@ -139,6 +148,8 @@ class RecordingRequiredError(FrontendError):
 
 class UnknownSessionError(FrontendError):
     """An unknown session was to be resumed. The text is Claude's (contract F7, 5.10)."""
+
+    is_claude_text = True
 
     def __init__(self, session_reference: str) -> None:
         if canonicalize_uuid(session_reference):
@@ -161,3 +172,14 @@ class UnknownMessageError(UnknownSessionError):
         FrontendError.__init__(
             self, f"No message found with message.uuid of: {escape_control_chars(uuid)}"
         )
+
+
+def format_error(error: ShimError) -> str:
+    """Return the lines of an error for stderr: `error: TEXT`, and `hint: HINT` if it has a hint.
+
+    A text of the real claude gets no second prefix.
+    """
+    text = str(error)
+    if not error.is_claude_text and not text.lower().startswith("error: "):
+        text = f"error: {text}"
+    return f"{text}\nhint: {error.hint}" if error.hint else text

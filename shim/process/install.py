@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import shim
-from shim.core.errors import FrontendError
+from shim.core.errors import CommandUsageError, FrontendError, format_spelling_suggestion
 from shim.process.environment import SAVED_PREFIX
 from shim.process.find_program import BACKUP_SUFFIX, DROP_IN_MARKER, is_drop_in_script
 from shim.state.files import replace_file, write_all
@@ -203,5 +203,8 @@ def find_first_program_on_path(name: str, path_variable: str) -> str | None:
 
 def _resolve_target(directory: str, name: str) -> str:
     if name not in PROGRAM_NAMES:
-        raise FrontendError(f"--as is {name!r}, it must be one of {', '.join(PROGRAM_NAMES)}")
+        raise CommandUsageError(
+            f"invalid value for --as: {name!r}{format_spelling_suggestion(name, PROGRAM_NAMES)}",
+            hint=f"the choices are {', '.join(PROGRAM_NAMES)}",
+        )
     return os.path.join(os.path.abspath(os.path.expanduser(directory)), name)

@@ -41,7 +41,9 @@ def test_version_option_prints_the_version(shim):
 def test_invalid_arguments_exit_with_status_2_without_traceback(shim, args):
     status, stdout, complaint = shim(*args)
     assert (status, stdout) == (2, b"")
-    assert "Usage" in complaint and "Traceback" not in complaint
+    assert (
+        complaint.startswith("error: ") and "--help`" in complaint and "Traceback" not in complaint
+    )
 
 
 @pytest.mark.parametrize(
@@ -50,7 +52,7 @@ def test_invalid_arguments_exit_with_status_2_without_traceback(shim, args):
 def test_a_removed_option_names_its_successor(shim, words):
     status, printed, complaint = shim("doctor", *words)
     assert (status, printed) == (2, b"")
-    assert "Error: `--casts` was removed: " in complaint
+    assert "error: `--casts` was removed: " in complaint
     assert "\nhint: `shim show CAST` counts the events" in complaint
 
 
@@ -66,7 +68,7 @@ def test_a_removed_command_names_its_successor(shim, monkeypatch):
     )
     status, printed, complaint = shim("cast", "view", "x.cast")
     assert (status, printed) == (2, b"")
-    assert "Error: it was removed\nhint: use `shim show`\n" in complaint
+    assert "error: it was removed\nhint: use `shim show`\n" in complaint
 
 
 def test_removed_option_after_a_double_dash_is_an_argument(shim):
@@ -195,10 +197,10 @@ def test_invalid_option_value_exits_with_status_2_and_names_the_option(
     assert expected in complaint
 
 
-def test_missing_file_exits_with_status_2_and_unknown_vendor_with_status_1(shim, recording):
+def test_missing_file_and_unknown_vendor_are_usage_errors(shim, recording):
     assert shim("translate", "demo", "/nowhere/at/all")[0] == 2
     status, stdout, complaint = shim("translate", "nobody", recording)
-    assert (status, stdout) == (1, b"")
+    assert (status, stdout) == (2, b"")
     assert "unknown vendor 'nobody'" in complaint and "hint: " in complaint
 
 
@@ -534,7 +536,7 @@ def test_install_force_backs_up_a_claude_that_uninstall_restores(shim, local_box
 @pytest.mark.parametrize("args", [("--vendor", "nobody"), ("--as", "ls"), ("--vendor", "../x")])
 def test_install_rejects_an_unknown_vendor_or_target_name(shim, local_box, args):
     status, _, complaint = shim("install", "--to", str(local_box.bin), *args)
-    assert status == 1
+    assert status == 2
     assert "Traceback" not in complaint
     assert os.listdir(local_box.bin) == []
 
@@ -573,7 +575,7 @@ def test_run_prints_the_turn_and_exits_with_status_1_on_failure(box):
         environment=box.build_environment(SHIM_BIN=box.create_fake(["leave", 3])),
     )
     assert bad.status == 1
-    assert "failed: exit_code" in bad.stdout.decode()
+    assert "failed: the vendor exited with an error" in bad.stdout.decode()
 
 
 def test_run_accepts_a_prompt_that_starts_with_a_dash(box):

@@ -85,7 +85,7 @@ def test_gateway_refuses_a_foreign_host_name(page: Page, host: StandIn) -> None:
     """
     page.open_page()
     page.browser.driver.get(f"http://{EVIL}:{page.web.port}/")
-    assert "is not called" in page.browser.run_script("return document.body.innerText")
+    assert "unknown host name" in page.browser.run_script("return document.body.innerText")
     read = "fetch('/sessions').then((one) => one.text()).then(arguments[0], (error) => arguments[0](String(error)))"
     text = page.browser.driver.execute_async_script(read)
     assert host.metadata["id"] not in text and "error" in text.lower()

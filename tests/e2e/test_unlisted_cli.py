@@ -150,4 +150,4 @@ def test_result_lists_both_vendors_if_authentication_fails_for_both(claude: Clau
     lines = claude("-p", "[[error]] 401")
     result = lines[-2]
     assert result["is_error"] and result["shim"]["vendor"] == "qwen"
-    assert "grok did not answer either (auth)" in result["result"]
+    assert "grok did not answer either (not logged in or invalid API key)" in result["result"]

@@ -26,6 +26,7 @@ from support import find_case
 
 from shim.commands.cast.run_summary import RecordedRunStatistics
 from shim.commands.cast.summary_loader import load_run_summary
+from shim.core.api_errors import describe_cause
 from shim.story.export import atif as export_atif
 from shim.story.export import html as export_html
 from shim.story.export import markdown as export_markdown
@@ -324,16 +325,17 @@ def test_token_text_of_a_turn_is_the_same_in_html_and_terminal(tmp_path: Path) -
 
 def _causes(cast: bytes, folder: Path) -> Iterator[str]:
     (folder / "one.cast").write_bytes(cast)
-    yield load_run_summary(str(folder / "one.cast")).outcome
+    yield describe_cause(load_run_summary(str(folder / "one.cast")).outcome)
     steps = _data(export_recording(export_html.write_recording_export, folder, cast))["steps"]
-    yield next(dict(step["facts"])["failed"] for step in steps if step["kind"] == "result")
-    yield next(
-        each for each in render_recording(cast).splitlines() if each.startswith("✗")
-    ).split()[2]
+    yield describe_cause(
+        next(dict(step["facts"])["failed"] for step in steps if step["kind"] == "result")
+    )
+    line = next(each for each in render_recording(cast).splitlines() if each.startswith("✗"))
+    yield line.removeprefix("✗ failed: ").partition(" · ")[0]
     attributes = [
         _attributes(span) for span in spans_of(folder, cast) if "parentSpanId" not in span
     ]
-    yield attributes[0]["error.type"]
+    yield describe_cause(attributes[0]["error.type"])
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,9 @@ from shim.core.reading.values import canonicalize_uuid
 
 ANSWER_TIMEOUT_S = 10.0  # for a host, which usually answers in milliseconds
 SESSION_ENDED_TEXT = "the session has ended"
-TIMEOUT_TEXT = "the session did not answer in time; look whether it was done before you repeat it"
+TIMEOUT_TEXT = (
+    "the session did not answer in time; check whether the action was done before you repeat it"
+)
 MAX_TEXT_CHARS = 500_000  # of a message
 MAX_NAME_CHARS = 200  # of a model, a mode, an id, or a prompt's id
 # The status for a reason of a host's refusal (`core.bridge.frames.FrameRefusedError`), 400 for
@@ -103,7 +105,7 @@ async def answer_permission_prompt(
     if behavior not in ("allow", "deny"):
         raise HTTPError(
             400,
-            f"`behavior` is {escape_control_chars_in_json(behavior)!r}, it must be allow or deny",
+            f"`behavior` is {escape_control_chars_in_json(behavior)!r}, expected allow or deny",
         )
     try:
         with anyio.fail_after(ANSWER_TIMEOUT_S):
@@ -144,7 +146,7 @@ async def answer_permission_prompt(
                             "by": escape_control_chars_in_json(fields.get("by")),
                             "how": escape_control_chars_in_json(fields.get("how")),
                         }
-                        raise HTTPError(409, "somebody else was first", **resolution)
+                        raise HTTPError(409, "another client answered first", **resolution)
                     if (result := _match_reply(reply, request_id, {"kind": "answer"})) is not None:
                         return result
     except TimeoutError:
@@ -176,7 +178,7 @@ def read_boolean_field(body: Mapping[str, Any], key: str) -> bool:
     value = body.get(key, False)
     if not isinstance(value, bool):
         raise HTTPError(
-            400, f"`{key}` is {escape_control_chars_in_json(value)!r}, it must be true or false"
+            400, f"`{key}` is {escape_control_chars_in_json(value)!r}, expected true or false"
         )
     return value
 
@@ -193,7 +195,7 @@ def read_message_id(body: Mapping[str, Any]) -> str:
     if message_id is None:
         raise HTTPError(
             400,
-            f"`id` is {escape_control_chars_in_json(value)!r}, it must be a UUID, or be left out",
+            f"`id` is {escape_control_chars_in_json(value)!r}, expected a UUID or nothing",
         )
     return message_id
 
@@ -208,12 +210,12 @@ def read_text_field(
     if value is None and not is_required:
         return ""
     if not isinstance(value, str) or (is_required and not value.strip()):
-        raise HTTPError(400, f"`{key}` must be a text")
+        raise HTTPError(400, f"`{key}` must be a string")
     if len(value) > max_chars:
         raise HTTPError(
             413 if max_chars == MAX_TEXT_CHARS else 400,
             f"`{key}` may have at most {max_chars:,} characters",
         )
     if "\0" in value:
-        raise HTTPError(400, f"`{key}` may have no NUL character")
+        raise HTTPError(400, f"`{key}` must not contain a NUL character")
     return value

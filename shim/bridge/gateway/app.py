@@ -190,7 +190,7 @@ class WebGateway:
         content = self._assets.get(name)
         media_type = MEDIA_TYPES.get(name.rpartition(".")[2])
         if content is None or media_type is None:
-            raise HTTPError(404, "there is no such file")
+            raise HTTPError(404, "file not found")
         return Response(content, media_type=media_type)
 
     async def serve_openapi_document(self, request: Request) -> Response:
@@ -206,7 +206,7 @@ class WebGateway:
         if role is None:
             raise HTTPError(
                 401,
-                "this token is unknown, or too old; `shim bridge token` shows the one that is good",
+                "invalid or expired token; run `shim bridge token` to get the current one",
             )
         authority = self._server_names.authority
         cookie = build_set_cookie_header(
@@ -319,19 +319,21 @@ class WebGateway:
         if not is_valid_vendor_name(vendor) or vendor not in adapters.VENDORS:
             raise HTTPError(
                 400,
-                f"there is no vendor {escape_control_chars_in_json(vendor)!r}; there are {', '.join(adapters.VENDORS)}",
+                f"unknown vendor {escape_control_chars_in_json(vendor)!r}; the vendors are "
+                f"{', '.join(adapters.VENDORS)}",
             )
         if mode == BYPASS_MODE:
             raise HTTPError(
                 403,
-                f"a session with {BYPASS_MODE} is not begun from the web; begin it on the machine",
+                f"a session with {BYPASS_MODE} cannot be started from the web; start it on "
+                "the machine",
             )
         if not os.path.isabs(cwd) or not await anyio.to_thread.run_sync(os.path.isdir, cwd):
             raise HTTPError(
                 400, "`cwd` must be the absolute path of a folder that exists", field="cwd"
             )
         if model.startswith("-") or mode.startswith("-"):
-            raise HTTPError(400, "neither a model nor a mode begins with a dash")
+            raise HTTPError(400, "a model or mode must not begin with a dash")
         session_id = await anyio.to_thread.run_sync(
             self._hosts.start_session, NewSessionRequest(vendor, prompt, cwd, model, mode)
         )
@@ -389,7 +391,7 @@ class WebGateway:
         if len(matches) != 1:
             raise HTTPError(
                 404 if not matches else 409,
-                "there is no such session" if not matches else "give the whole id",
+                "session not found" if not matches else "pass the full id",
             )
         return matches[0]
 
@@ -413,13 +415,13 @@ def _build_message_frame(body: dict[str, Any]) -> dict[str, Any]:
 TAKE = {"take": FLAG}
 ACTIONS = {
     "messages": SessionAction(
-        "Say a message",
+        "Send a message",
         _build_message_frame,
         {"text": TEXT, "id": TEXT, "wake": FLAG, **TAKE},
         ("text",),
     ),
     "answers": SessionAction(
-        "Answer a question",
+        "Answer a permission prompt",
         lambda body: {"kind": "answer"},
         {
             "question": TEXT,
@@ -443,33 +445,33 @@ ACTIONS = {
         {"mode": TEXT, **TAKE},
         ("mode",),
     ),
-    "take": SessionAction("Drive the session", lambda body: {"kind": "take"}),
-    "release": SessionAction("Let others drive", lambda body: {"kind": "release"}),
-    "stop": SessionAction("End the session", lambda body: {"kind": "end"}, TAKE),
+    "take": SessionAction("Take control of the session", lambda body: {"kind": "take"}),
+    "release": SessionAction("Release control", lambda body: {"kind": "release"}),
+    "stop": SessionAction("Stop the session", lambda body: {"kind": "end"}, TAKE),
 }
 OPERATIONS = (
     Operation(
         "post",
         "/login",
         WebGateway.log_in,
-        "A cookie for a token",
+        "Exchange a token for a cookie",
         {"token": TEXT},
         ("token",),
         needs_token=False,
     ),
-    Operation("post", "/logout", WebGateway.log_out, "End the cookie"),
+    Operation("post", "/logout", WebGateway.log_out, "Delete the cookie"),
     Operation(
         "get",
         "/me",
         WebGateway.serve_visitor_permissions,
-        "What this token may do, and the vendors",
+        "The permissions of this token, and the vendors",
     ),
-    Operation("get", "/sessions", WebGateway.list_sessions, "All sessions, the last begun first"),
+    Operation("get", "/sessions", WebGateway.list_sessions, "All sessions, newest first"),
     Operation(
         "post",
         "/sessions",
         WebGateway.create_session,
-        "Begin a session",
+        "Start a session",
         {"vendor": TEXT, "prompt": TEXT, "cwd": TEXT, "model": TEXT, "mode": TEXT},
         ("vendor", "prompt", "cwd"),
         status="201",
@@ -479,14 +481,14 @@ OPERATIONS = (
         "get",
         "/sessions/{id}/events",
         WebGateway.stream_session_events,
-        "Claude's lines as they are",
+        "Claude's lines, unchanged",
         query=("after",),
     ),
     Operation(
         "get",
         "/sessions/{id}/steps",
         WebGateway.stream_session_steps,
-        "Steps as the page draws them",
+        "Steps as the page shows them",
         query=("after", "last"),
     ),
     *(
@@ -518,9 +520,9 @@ async def _read_body(request: Request) -> dict[str, Any]:
     try:
         body = orjson.loads(await request.body() or b"{}")
     except orjson.JSONDecodeError as error:
-        raise HTTPError(400, f"the body is no JSON: {error}") from None
+        raise HTTPError(400, f"the body is not valid JSON: {error}") from None
     if not isinstance(body, dict):
-        raise HTTPError(400, "the body must be an object of JSON")
+        raise HTTPError(400, "the body must be a JSON object")
     return body
 
 
@@ -544,9 +546,7 @@ def _respond_http_error(request: Request, error: HTTPError) -> Response:
 
 
 def _respond_unknown_route(request: Request, error: HTTPException) -> Response:
-    text = {404: "there is nothing here", 405: "this is not done here"}.get(
-        error.status_code, error.detail
-    )
+    text = {404: "not found", 405: "method not allowed"}.get(error.status_code, error.detail)
     return _build_json_response({"error": text}, status=error.status_code)
 
 

@@ -162,10 +162,10 @@ class AuthMiddleware:
         if not self._accepts_host(headers.get(b"host", "")):
             host = escape_control_chars(headers.get(b"host", ""))[:100]
             raise HTTPError(
-                403, f"this gateway is not called {host!r}; `shim bridge serve --name` adds a name"
+                403, f"unknown host name {host!r}; add it with `shim bridge serve --name`"
             )
         if method not in ALLOWED_METHODS:
-            raise HTTPError(405, "only GET and POST are answered")
+            raise HTTPError(405, "only GET and POST are supported")
         is_public = path in PUBLIC_PATHS or path.startswith(ASSETS_PREFIX)
         self._check_sender(headers, is_page=is_public and method != "POST")
         if method == "POST":
@@ -174,9 +174,11 @@ class AuthMiddleware:
             return None
         visitor, uses_cookie = self._authenticate(headers)
         if uses_cookie and method == "POST" and b"origin" not in headers:
-            raise HTTPError(403, "a POST with a cookie must say its Origin, as browsers do")
+            raise HTTPError(
+                403, "a POST with a cookie must have an Origin header, as browsers send it"
+            )
         if method == "POST" and visitor.role != "drive" and path != "/logout":
-            raise HTTPError(403, "this token may only watch")
+            raise HTTPError(403, "this token is read-only")
         return visitor
 
     def _accepts_host(self, host: str) -> bool:
@@ -208,7 +210,7 @@ class AuthMiddleware:
             local_origin,
             *self._server_names.origins,
         ):
-            raise HTTPError(403, "another page may not ask this gateway")
+            raise HTTPError(403, "requests from other origins are not allowed")
         fetch_site = headers.get(b"sec-fetch-site", "none")
         is_navigation = (
             is_page
@@ -216,7 +218,7 @@ class AuthMiddleware:
             and headers.get(b"sec-fetch-dest") == "document"
         )
         if fetch_site not in ("none", "same-origin") and not is_navigation:
-            raise HTTPError(403, "another page may not ask this gateway")
+            raise HTTPError(403, "requests from other origins are not allowed")
 
     def _authenticate(self, headers: Mapping[bytes, str]) -> tuple[GatewayVisitor, bool]:
         """Return the sender of a request, and whether a cookie identified it. Raise HTTPError if no
@@ -230,7 +232,7 @@ class AuthMiddleware:
                 role = self._tokens.load_tokens().find_role_by_token(token.strip())
             if role is None:
                 raise HTTPError(
-                    401, "this token is unknown; `shim bridge token` shows the one that is good"
+                    401, "invalid token; run `shim bridge token` to get the current one"
                 )
             return GatewayVisitor(
                 role, lambda: self._tokens.load_tokens().find_role_by_token(token.strip()) == role
@@ -241,7 +243,7 @@ class AuthMiddleware:
         if cookie:
             role = self._tokens.load_tokens().find_role_by_cookie(cookie, proof, authority)
         if role is None:
-            raise HTTPError(401, "nothing is shown without a token; `shim bridge token` shows it")
+            raise HTTPError(401, "a token is required; run `shim bridge token` to get it")
         return GatewayVisitor(
             role,
             lambda: (
@@ -300,7 +302,7 @@ def _parse_headers(scope: Scope) -> dict[bytes, str]:
     headers: dict[bytes, str] = {}
     for name, value in scope["headers"]:
         if name in headers and name in SINGLE_HEADERS:
-            raise HTTPError(400, f"the header {name.decode('latin-1')} stands there twice")
+            raise HTTPError(400, f"the header {name.decode('latin-1')} is repeated")
         headers[name] = (
             f"{headers[name]}; {value.decode('latin-1')}"
             if name in headers
@@ -315,10 +317,10 @@ def _check_body(headers: Mapping[bytes, str], max_bytes: int) -> None:
         "",
         "charset=utf-8",
     ):
-        raise HTTPError(415, "a POST must have the Content-Type application/json")
+        raise HTTPError(415, "a POST requires the Content-Type application/json")
     length = headers.get(b"content-length", "0")
     if not length.isascii() or not length.isdigit() or int(length[:12]) > max_bytes:
-        raise HTTPError(413, f"a request may have at most {max_bytes:,} bytes")
+        raise HTTPError(413, f"a request can have at most {max_bytes:,} bytes")
 
 
 def _limit_body(receive: Receive, max_bytes: int) -> Receive:
@@ -332,7 +334,7 @@ def _limit_body(receive: Receive, max_bytes: int) -> Receive:
         message = await receive()
         size += len(message.get("body", b""))
         if size > max_bytes:
-            raise HTTPError(413, f"a request may have at most {max_bytes:,} bytes")
+            raise HTTPError(413, f"a request can have at most {max_bytes:,} bytes")
         return message
 
     return receive_limited

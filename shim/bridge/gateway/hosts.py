@@ -241,7 +241,7 @@ class LocalBackgroundSessionManager:
     def _load_session(self, session_id: str) -> SessionRecord:
         session = registry.find_session_trusting_metadata(session_id, self._environment)
         if session is None:
-            raise FrontendError(f"there is no session {session_id}")
+            raise FrontendError(f"session {session_id} not found")
         return session
 
 
@@ -334,7 +334,7 @@ def _open_log(session: SessionRecord) -> RecordedSessionLog:
     try:
         return _load_ended_log(session.log_folder, int(session.metadata["generation"]))
     except OSError as error:
-        raise FrontendError(f"what the session said cannot be read: {error.strerror}") from None
+        raise FrontendError(f"the session's history cannot be read: {error.strerror}") from None
 
 
 @lru_cache(maxsize=MAX_OPEN_LOGS)

@@ -46,7 +46,7 @@ class GatewayRequestLimiter:
         if self._stream_counts.get(role, 0) >= max_streams:
             raise HTTPError(
                 429,
-                f"{max_streams} streams are open with this token already, and no more are allowed",
+                f"{max_streams} streams are already open with this token, which is the limit",
             )
         self._stream_counts[role] = self._stream_counts.get(role, 0) + 1
         with CancelScope() as scope:

@@ -8,9 +8,9 @@ from shim import __version__
 TEXT = {"type": "string"}
 FLAG = {"type": "boolean"}
 _ERRORS = {
-    "400": "it cannot be read", "401": "no good token", "403": "it may not be done", "404": "no such session",
-    "409": "somebody else drives, it was settled before, or the session has ended", "413": "too long",
-    "415": "no JSON", "429": "too much", "504": "no word of the session",
+    "400": "malformed request", "401": "missing or invalid token", "403": "not permitted", "404": "session not found",
+    "409": "another client has control, the prompt was already answered, or the session has ended", "413": "too long",
+    "415": "no JSON", "429": "too much", "504": "the session does not respond",
 }  # fmt: skip
 _SECURITY_SCHEMES = {
     "bearer": {"type": "http", "scheme": "bearer"},
@@ -72,7 +72,7 @@ def _describe_operation(operation: Operation) -> dict[str, Any]:
         media_type = "text/event-stream"
     errors = {status: {"description": text} for status, text in _ERRORS.items()}
     description["responses"] = {
-        operation.status: {"description": "it is done", "content": {media_type: {}}},
+        operation.status: {"description": "success", "content": {media_type: {}}},
         **errors,
     }
     if not operation.needs_token:

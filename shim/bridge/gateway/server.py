@@ -24,7 +24,7 @@ from shim.bridge.gateway.hosts import BackgroundSessionManager
 from shim.bridge.gateway.limits import GatewayRequestLimiter
 from shim.bridge.gateway.tokens import GatewayTokenFile
 from shim.conversation.preload import SERVER_FOLDERS, preload_modules
-from shim.core.errors import FrontendError, SystemResourceError
+from shim.core.errors import CommandUsageError, FrontendError, SystemResourceError
 from shim.io.stderr import warn
 from shim.process.package import describe_shim_package_change
 
@@ -94,38 +94,40 @@ def parse_listen_address(text: str) -> tuple[str, int]:
     return host, int(port)
 
 
-def _build_address_error(text: str) -> FrontendError:
-    return FrontendError(
-        f"--http {text!r} is no address to listen at",
-        hint="it is ADDRESS:PORT, where the address is a number, such as 127.0.0.1:8421 or [::1]:8421",
+def _build_address_error(text: str) -> CommandUsageError:
+    return CommandUsageError(
+        f"invalid value for --http: {text!r} is not an address to listen on",
+        hint="use ADDRESS:PORT with a numeric address, such as 127.0.0.1:8421 or [::1]:8421",
     )
 
 
 def check_endpoint_security(endpoint: GatewayEndpoint) -> None:
-    """Raise FrontendError if other machines could read the traffic, or if the gateway could not
+    """Raise CommandUsageError if other machines could read the traffic, or if the gateway could not
     check the name of the host.
     """
     if bool(endpoint.certificate_file) != bool(endpoint.key_file):
-        raise FrontendError(
-            "--tls-cert and --tls-key belong together", hint="give both, or neither"
+        raise CommandUsageError(
+            "--tls-cert and --tls-key must be used together", hint="pass both, or neither"
         )
     address = ipaddress.ip_address(endpoint.host)
     if not address.is_loopback and not endpoint.certificate_file and not endpoint.has_proxy:
-        raise FrontendError(
-            f"--http {endpoint.host} can be reached from other machines, and everybody on the way could read the token "
-            "and all that the sessions say",
-            hint="give --tls-cert and --tls-key, or --behind-proxy if a proxy with TLS stands in front of it",
+        raise CommandUsageError(
+            f"--http {endpoint.host} is reachable from the network; without TLS anyone on "
+            "the path could read your token and sessions",
+            hint="pass --tls-cert and --tls-key, or --behind-proxy if a proxy with TLS forwards "
+            "requests",
         )
     if endpoint.has_proxy and not endpoint.names:
-        raise FrontendError(
-            "--behind-proxy needs to know the name under which browsers come",
-            hint="give --name, such as --name shim.example.org",
+        raise CommandUsageError(
+            "--behind-proxy requires the host name that browsers use",
+            hint="pass --name, such as --name shim.example.org",
         )
     for name in endpoint.names:
         if not HOST_NAME_PATTERN.fullmatch(name):
-            raise FrontendError(
-                f"--name {name!r} is no name of a host",
-                hint="it is what stands between https:// and the next slash, such as shim.example.org or box:8421",
+            raise CommandUsageError(
+                f"invalid value for --name: {name!r} is not a host name",
+                hint="use the part of the address between https:// and the next slash, such as "
+                "shim.example.org or box:8421",
             )
 
 
@@ -194,8 +196,9 @@ def open_listening_socket(endpoint: GatewayEndpoint) -> socket.socket:
     except OSError as error:
         listener.close()
         raise SystemResourceError(
-            f"{endpoint.host}:{endpoint.port} cannot be listened at: {error.strerror}",
-            hint="another process may have it: give another port with --http, or 0 for any free one",
+            f"cannot listen on {endpoint.host}:{endpoint.port}: {error.strerror}",
+            hint="another process may be using the port: choose another one with --http, or 0 "
+            "for a free one",
         ) from None
     return listener
 
@@ -288,7 +291,8 @@ class GatewayServer(uvicorn.Server):
             self._next_shortage_report = loop.time() + SHORTAGE_REPORT_INTERVAL_S
             limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
             warn(
-                f"no connection can be accepted for now: all {limit} file descriptors are in use (`ulimit -n`)\n"
+                f"no connection can be accepted at the moment: all {limit} file "
+                "descriptors are in use (`ulimit -n`)\n"
             )
 
     def _report_upgrade(self) -> None:
@@ -300,7 +304,8 @@ class GatewayServer(uvicorn.Server):
             return
         self._has_reported_upgrade = True
         warn(
-            f"{change}; this server continues with {__version__} until `shim bridge serve` is started again\n"
+            f"{change}; this server keeps running version {__version__} until you restart "
+            "`shim bridge serve`\n"
         )
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -344,5 +349,6 @@ def _check_certificate(endpoint: GatewayEndpoint) -> None:
             location = f"{endpoint.certificate_file} and {endpoint.key_file}"
         raise FrontendError(
             f"{location}: {error.strerror or error}",
-            hint="--tls-cert is the certificate with its chain, --tls-key its key, both as PEM without a password",
+            hint="--tls-cert needs the certificate with its chain and --tls-key its private "
+            "key, both in PEM format without a password",
         ) from None

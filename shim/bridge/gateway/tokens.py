@@ -199,7 +199,7 @@ class GatewayTokenFile:
     def _build_error(self) -> SystemResourceError:
         reason = explain_unusable_dir(self._folder)
         return SystemResourceError(
-            f"the gateway's tokens cannot be kept in {self._folder}", hint=reason
+            f"the gateway's tokens cannot be stored in {self._folder}", hint=reason
         )
 
 

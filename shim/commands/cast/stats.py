@@ -58,7 +58,7 @@ def print_stats(
     """
     check_option_value(("html",), to, "--to")
     if to and as_json:
-        raise typer.BadParameter("they cannot be combined", param_hint="--json, --to")
+        raise typer.BadParameter("cannot be combined", param_hint="--json and --to")
     if to and sys.stdout.isatty():
         raise typer.BadParameter(
             "a terminal cannot show an HTML page: redirect it to a file with `> stats.html`",

@@ -27,7 +27,7 @@ from shim.conversation.startup import prepare_conversation
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.merge import build_conversation_args, build_resume_point_args
 from shim.core.claude.argv.paths import resolve_invocation_paths
-from shim.core.errors import FrontendError, ShimError
+from shim.core.errors import FrontendError, ShimError, format_error
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.values import canonicalize_uuid
 from shim.io.prompt import read_background_prompt
@@ -81,9 +81,7 @@ def start_background_session(invocation: Invocation, installed_options: Mapping[
     try:
         return print_command_output(_start(invocation, installed_options))
     except ShimError as error:
-        return print_command_output(
-            build_error_output(f"{error}\nhint: {error.hint}" if error.hint else str(error))
-        )
+        return print_command_output(build_error_output(format_error(error)))
 
 
 def _start(invocation: Invocation, installed_options: Mapping[str, str]) -> CommandOutput:

@@ -23,6 +23,7 @@ from shim.core.errors import (
     UnknownSessionError,
     UntrustedVendorVersionError,
     VendorError,
+    format_error,
 )
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.typed import TYPE_CHECKING
@@ -128,10 +129,7 @@ def open_failed_start_recorder(
 
 
 def print_error_to_stderr(error: ShimError) -> None:
-    hint = ""
-    if error.hint:
-        hint = f"\nhint: {error.hint}"
-    warn(escape_control_chars(f"{error}{hint}\n"))
+    warn(escape_control_chars(f"{format_error(error)}\n"))
 
 
 def find_output_dialect_name(invocation: Invocation) -> str:

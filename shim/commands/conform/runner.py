@@ -30,7 +30,7 @@ from shim.commands.conform.scenarios import (
     Script,
     run_version_help_and_auth_commands,
 )
-from shim.core.errors import FrontendError, VendorError
+from shim.core.errors import CommandUsageError, VendorError
 
 MAX_RUNS = 48  # more than all scenarios need
 MAX_PARALLEL_RUNS = 4  # an agent needs a few hundred megabytes, and mostly waits for its model
@@ -95,7 +95,9 @@ def resolve_command_paths(
     The program is looked up on PATH, as a shell does. Raise ShimError if it is not found.
     """
     if not command:
-        raise FrontendError("no command was given", hint="shim conform -- claude")
+        raise CommandUsageError(
+            "missing the command to check", hint="for example: `shim conform -- claude`"
+        )
     program = (
         command[0]
         if os.sep in command[0]

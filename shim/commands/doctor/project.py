@@ -9,7 +9,7 @@ from shim.commands.doctor.claude_files import (
     find_embedded_claude_binaries,
 )
 from shim.commands.doctor.findings import NOTE, OK, PROBLEM, WARNING, DiagnosisFinding
-from shim.core.errors import FrontendError
+from shim.core.errors import CommandUsageError
 from shim.process.find_program import is_drop_in_script
 from shim.process.install import find_first_program_on_path, read_drop_in_settings
 
@@ -22,7 +22,7 @@ def check_project_claude_binaries(
     """
     folder = os.path.abspath(os.path.expanduser(folder))
     if not os.path.isdir(folder):
-        raise FrontendError(f"--project expects a folder, but {folder} is not one")
+        raise CommandUsageError(f"--project expects a folder, but {folder} is not one")
     claude_files = find_embedded_claude_binaries(folder)
     findings = [_check_claude_file(path) for path in claude_files.files]
     if not findings:

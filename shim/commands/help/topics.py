@@ -83,12 +83,12 @@ def show_help(
         close_names = get_close_matches(query, names, 1)
         suggestion = ""
         if close_names:
-            suggestion = f"Did you mean {close_names[0]!r}? "
-        text = (
-            f"unknown topic or command {escape_control_chars(query[:40])!r}. "
-            f"{suggestion}The topics are: {', '.join(names)}."
+            suggestion = f", did you mean `{close_names[0]}`?"
+        raise typer.BadParameter(
+            f"unknown topic or command {escape_control_chars(query[:40])!r}{suggestion}"
+            f"\
+hint: the topics are {', '.join(names)}"
         )
-        raise typer.BadParameter(text, param_hint="TOPIC")
 
 
 def _find_command_help(context: typer.Context, command_path: list[str]) -> str | None:

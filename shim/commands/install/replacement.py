@@ -18,7 +18,7 @@ from shim.commands.doctor.claude_files import (
     find_free_backup_path,
     list_backup_paths,
 )
-from shim.core.errors import FrontendError
+from shim.core.errors import CommandUsageError, FrontendError
 from shim.process.find_program import DROP_IN_MARKER, is_drop_in_script
 from shim.process.install import JAVASCRIPT_PREFIX, build_drop_in_script
 from shim.state.files import replace_file, write_all
@@ -149,18 +149,20 @@ def _resolve_target(file: str) -> str:
         hint = "`shim install --to DIR` installs a new claude into a folder"
         if nearby_files:
             hint = f"it contains {', '.join(nearby_files)}"
-        raise FrontendError(f"--into expects a file, but {path} is a folder", hint=hint)
+        raise CommandUsageError(f"--into expects a file, but {path} is a folder", hint=hint)
     if not os.path.lexists(path):
         hint = (
             "`shim doctor --project DIR` lists such files; `shim install --to DIR` "
             "installs a new one"
         )
-        raise FrontendError(f"--into replaces a file, but {path} does not exist", hint=hint)
+        raise CommandUsageError(f"--into replaces a file, but {path} does not exist", hint=hint)
     if os.path.islink(path):
         hint = f"if it is the program's bundled claude, use --into {os.path.realpath(path)}"
-        raise FrontendError(f"{path} is a symbolic link; --into does not follow links", hint=hint)
+        raise CommandUsageError(
+            f"{path} is a symbolic link; --into does not follow links", hint=hint
+        )
     if not os.path.isfile(path):
-        raise FrontendError(f"--into replaces a regular file, but {path} is not one")
+        raise CommandUsageError(f"--into replaces a regular file, but {path} is not one")
     return path
 
 

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from shim.core.cast.format import CAST_SUFFIX
 from shim.core.cast.protocol_lines import split_records_by_child
-from shim.core.errors import FrontendError
+from shim.core.errors import CommandUsageError, FrontendError
 from shim.core.reading.head_and_tail import HeadTailBuffer
 from shim.core.turn.outcome import ChildExit
 from shim.story.reader import Recording, parse_child_exit
@@ -35,7 +35,7 @@ def read_captured_files(paths: list[str], sink: CapturedOutputSink) -> None:
     A file of lines does not tell how the program ended: it counts as a success without stderr.
     """
     if len(paths) > MAX_FILES:
-        raise FrontendError(f"{len(paths)} files; at most {MAX_FILES} are allowed")
+        raise CommandUsageError(f"{len(paths)} files; at most {MAX_FILES} are allowed")
     for path in paths:
         if path.endswith(CAST_SUFFIX):
             _read_recording(path, sink)

@@ -21,7 +21,7 @@ from shim.commands.profile.lint import (
 )
 from shim.commands.profile.rule_tracer import RuleTracer
 from shim.core.adapter.adapter import Adapter
-from shim.core.errors import FrontendError
+from shim.core.errors import CommandUsageError, FrontendError
 from shim.core.reading.diagnostics import pluralize
 from shim.core.reading.values import is_valid_vendor_name
 from shim.state.profile_files import list_unused_key_warnings
@@ -166,7 +166,7 @@ def _load_traced_adapter(name: str) -> tuple[Adapter, RuleTracer | None, list[st
         path = os.path.abspath(name)
         name = os.path.basename(name).removesuffix(adapters.PROFILE_SUFFIX)
         if not is_valid_vendor_name(name):
-            raise FrontendError(
+            raise CommandUsageError(
                 f"{path} is not a valid profile name: it may have only lower-case letters, "
                 "digits and dashes"
             )

@@ -158,7 +158,8 @@ class TerminalTurnRunner:
             is_open = True
         if data and not self._received_signals:
             text = escape_control_chars(data.decode("utf-8", "replace"))
-            self._renderer.hide_wait_message(text.partition("\nhint: ")[0].strip("\n"))
+            message = text.partition("\nhint: ")[0].strip("\n")
+            self._renderer.hide_wait_message(message.removeprefix("error: "))
             sys.stderr.write(text)
             sys.stderr.flush()
         return is_open

@@ -6,10 +6,12 @@ from typing import Annotated
 
 import typer
 
+from shim.adapters import get_adapter
 from shim.commands.completion.values import complete_session, complete_vendor, create_completer
 from shim.commands.turn.live_turn import TerminalTurnRunner
 from shim.commands.turn.next_steps import print_next_steps
 from shim.commands.turn.terminal_answers import TerminalAnswerReader
+from shim.core.claude.argv.models import REPLAY_PREFIX, parse_vendor_list
 from shim.core.policy.policy import PERMISSION_MODES
 from shim.process.find_program import is_drop_in_script
 from shim.process.install import DEFAULT_DIR, find_first_program_on_path, read_drop_in_settings
@@ -85,6 +87,9 @@ def run_turn(
 
     Example: shim run -v qwen "what does this project do?"
     """
+    if vendor is not None and not vendor.startswith(REPLAY_PREFIX):
+        for name in parse_vendor_list(vendor):
+            get_adapter(name)  # raises for an unknown vendor, before the prompt is printed
     flags = [f"--allowedTools={rule}" for rule in allow or ()] + (["--continue"] if go_on else [])
     for name, value in (
         ("--shim-vendor", vendor),

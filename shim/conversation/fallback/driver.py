@@ -15,6 +15,7 @@ from shim.conversation.drivers.driver import ChildDriver
 from shim.conversation.fallback.buffered_stream import BufferedChildStream, FallbackOutputBuffer
 from shim.conversation.fallback.chain import FallbackCandidate, FallbackChain
 from shim.core.adapter.child_stream import ChildStream
+from shim.core.api_errors import describe_cause
 from shim.core.claude.messages import UserMessage
 from shim.core.errors import NOTE_PASSED_OVER, FailedVendorAttempt
 from shim.io.stderr import warn
@@ -118,10 +119,10 @@ class FallbackDriver:
             return
         if cause := stream.find_timeout_cause(driver.peek_stderr()):
             name = driver.launcher.adapter.display_name
-            reason_suffix = " but that it waits"
+            reason_suffix = " except that it is waiting"
             if self._chain.same_vendor:
                 reason_suffix = ""
-            driver.abandon_turn(f"{name} said nothing in {timeout_s:g} s{reason_suffix}", cause)
+            driver.abandon_turn(f"{name} printed nothing for {timeout_s:g} s{reason_suffix}", cause)
             return
         with contextlib.suppress(FrontendDisconnectedError):  # the turn finds out too
             await driver.write_output_and_run_commands(*stream.release_buffered_output())
@@ -143,14 +144,15 @@ class FallbackDriver:
         adapter = candidate.launcher.adapter
         warning = ""
         if adapter.unattended:
-            warning = ", which runs its tools and asks nobody"
+            warning = ", which runs tools without asking"
         if self._chain.same_vendor:
             warn(
-                f"{adapter.name} could not be driven two-way ({attempt.reason}); it is driven one-way{warning}\n"
+                f"{adapter.name}'s two-way mode failed ({attempt.reason}); falling back to one-way mode{warning}\n"
             )
         else:
             warn(
-                f"{attempt.vendor} did not answer ({attempt.cause}); {adapter.name} is asked{warning}\n"
+                f"{attempt.vendor} did not answer ({describe_cause(attempt.cause)}); "
+                f"trying {adapter.name}{warning}\n"
             )
         return self._prepare_driver(candidate)
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from shim import __version__
+from shim.core.api_errors import describe_cause
 from shim.core.reading.json_text import dump_json
 from shim.core.secrets.redactor import Redactor
 from shim.story.events import find_failure_cause
@@ -324,7 +325,11 @@ def _build_failure_step(result: Mapping[str, Any]) -> dict[str, Any]:
         "errors": result.get("errors"),
     }
     extra = {"error": True} | {name: value for name, value in fields.items() if value}
-    return {"source": "system", "message": f"the turn failed: {fields['cause']}", "extra": extra}
+    return {
+        "source": "system",
+        "message": f"the turn failed: {describe_cause(str(fields['cause']))}",
+        "extra": extra,
+    }
 
 
 def _build_token_counts(

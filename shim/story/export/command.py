@@ -87,7 +87,7 @@ def export_recordings(
     check_option_value(REDACT_CHOICES, redact, "--redact")
     if (content or endpoint is not None) and to != "otel":
         raise typer.BadParameter(
-            "can only be used with --to otel", param_hint="--content, --endpoint"
+            "can only be used with --to otel", param_hint="--content and --endpoint"
         )
     if endpoint is not None:
         from shim.story.export.otel_send import send_recording_spans

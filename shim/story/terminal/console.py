@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from shim.core.errors import format_spelling_suggestion
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.recording.completion import complete_recording
 
@@ -84,9 +85,8 @@ def print_json(value: object) -> None:
 def check_option_value(allowed: Collection[str], value: str | None, option: str) -> None:
     """Raise a usage error unless the value of an option is allowed or left out."""
     if value is not None and value not in allowed:
-        choices = [*allowed]
-        if len(choices) < 3:
-            advice = f"use {' or '.join(choices)}"
-        else:
-            advice = f"use one of {', '.join(choices)}"
-        raise typer.BadParameter(f"{value!r} is unknown: {advice}", param_hint=option)
+        suggestion = format_spelling_suggestion(value, allowed)
+        choices = ", ".join(allowed)
+        raise typer.BadParameter(
+            f"{value!r}{suggestion}\nhint: the choices are {choices}", param_hint=option
+        )

@@ -5,6 +5,7 @@ from typing import Any
 
 from rich.text import Text
 
+from shim.core.api_errors import describe_cause
 from shim.core.reading.diagnostics import escape_control_chars, pluralize
 from shim.core.reading.values import as_dict, as_list
 from shim.story.events import TOKEN_FIELDS, SessionStep, SessionTotals, find_failure_cause
@@ -27,6 +28,7 @@ MIN_BAR_SECONDS = 0.05  # a shorter session has no bar
 MIN_BAR_COLUMNS = 20
 MAX_BAR_COLUMNS = 100
 MAX_ERROR_CHARS = 2000
+UNKNOWN_SESSION_PREFIXES = ("No conversation found", "No message found", "Error: --resume")
 # The causes of the shim and of a real claude.
 INTERRUPT_CAUSES = ("interrupted", "aborted_tools", "aborted_streaming")
 
@@ -76,10 +78,22 @@ def _describe_turn_end(fields: Mapping[str, Any]) -> tuple[str, str]:
     if is_interrupted_turn(fields):
         return "■ interrupted", "yellow"
     if fields.get("is_error"):
-        return "✗ failed: " + escape_control_chars(find_failure_cause(fields)), "red"
+        return "✗ failed: " + escape_control_chars(_describe_failure(fields)), "red"
     if denials := as_list(fields.get("permission_denials")):
         return f"⊘ ended with {pluralize(len(denials), 'denied call')}", "yellow"
     return "✓ done", "green"
+
+
+def _describe_failure(fields: Mapping[str, Any]) -> str:
+    """Return the words for the cause of a failed turn."""
+    cause = find_failure_cause(fields)
+    if cause == "refused" and fields.get("num_turns"):
+        return "refused"
+    if cause == "not_found" and any(
+        str(error).startswith(UNKNOWN_SESSION_PREFIXES) for error in as_list(fields.get("errors"))
+    ):
+        return "session not found"
+    return describe_cause(cause)
 
 
 def is_interrupted_turn(result_fields: Mapping[str, Any]) -> bool:

@@ -106,7 +106,7 @@ def test_open_streams_leave_connections_free_for_requests(monkeypatch):
     async def fill():
         with ExitStack() as stack:
             for role in ("drive", "watch"):
-                with pytest.raises(limits.HTTPError, match="streams are open"):
+                with pytest.raises(limits.HTTPError, match="streams are already open"):
                     while True:
                         stack.enter_context(counts.reserve_event_stream(role))
             assert 40 < sum(counts._stream_counts.values()) < connections.compute_max_connections()

@@ -31,13 +31,13 @@ def test_listen_address_is_parsed(text, read):
     "text", ["", "host.example:80", "::1:80", "1.2.3.4:x", "1.2.3.4:70000", "1.2.3.4:-1", "[::1:8"]
 )
 def test_invalid_listen_address_is_rejected(text):
-    with pytest.raises(FrontendError, match="no address to listen at"):
+    with pytest.raises(FrontendError, match="not an address to listen on"):
         parse_listen_address(text)
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "10.0.0.5", "::", "192.168.1.2"])
 def test_non_loopback_address_requires_tls_or_a_proxy(host):
-    with pytest.raises(FrontendError, match="can be reached from other machines") as raised:
+    with pytest.raises(FrontendError, match="reachable from the network") as raised:
         check_endpoint_security(GatewayEndpoint(host))
     assert "--tls-cert" in raised.value.hint and "--behind-proxy" in raised.value.hint
     check_endpoint_security(GatewayEndpoint(host, certificate_file="c", key_file="k"))
@@ -45,9 +45,9 @@ def test_non_loopback_address_requires_tls_or_a_proxy(host):
 
 
 def test_proxy_requires_a_host_name_and_a_certificate_requires_its_key():
-    with pytest.raises(FrontendError, match="name under which"):
+    with pytest.raises(FrontendError, match="the host name that browsers use"):
         check_endpoint_security(GatewayEndpoint(has_proxy=True))
-    with pytest.raises(FrontendError, match="belong together"):
+    with pytest.raises(FrontendError, match="must be used together"):
         check_endpoint_security(GatewayEndpoint(certificate_file="c"))
 
 
@@ -55,7 +55,7 @@ def test_proxy_requires_a_host_name_and_a_certificate_requires_its_key():
     "name", ["https://box.example", "box.example/", "a/b", "", "box example", "[::1", "box:x"]
 )
 def test_invalid_host_name_is_rejected_with_a_hint(name):
-    with pytest.raises(FrontendError, match="is no name of a host") as raised:
+    with pytest.raises(FrontendError, match="is not a host name") as raised:
         check_endpoint_security(GatewayEndpoint(names=("box.example", name)))
     assert "between https:// and the next slash" in raised.value.hint
 
@@ -96,7 +96,7 @@ def test_proxied_server_accepts_the_https_name_of_the_proxy():
 def test_port_in_use_is_rejected_with_a_hint(web, tokens):
     from shim.core.errors import SystemResourceError
 
-    with pytest.raises(SystemResourceError, match="cannot be listened at") as raised:
+    with pytest.raises(SystemResourceError, match="cannot listen on") as raised:
         Web(StandIns(), tokens, GatewayEndpoint(port=web.port))
     assert "--http" in raised.value.hint
 

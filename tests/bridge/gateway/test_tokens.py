@@ -149,6 +149,6 @@ def test_concurrent_loads_return_the_same_tokens(tmp_path):
 def test_token_file_is_refused_if_the_state_folder_is_not_private(tmp_path):
     (tmp_path / "state").mkdir(mode=0o755)
     (tmp_path / "state").chmod(0o755)
-    with pytest.raises(SystemResourceError, match="cannot be kept") as raised:
+    with pytest.raises(SystemResourceError, match="cannot be stored") as raised:
         GatewayTokenFile({"SHIM_STATE": str(tmp_path / "state")}).load_tokens()
     assert "chmod 700" in raised.value.hint

@@ -42,7 +42,8 @@ def test_help_of_every_command_has_an_example(shim, command):
 def test_usage_error_exits_with_status_2_without_a_traceback(shim, args):
     status, stdout, complaint = shim("cast", *args)
     assert status == 2
-    assert "Usage" in stdout.decode() + complaint and "Traceback" not in complaint
+    assert complaint.startswith("error: ") or "Usage: " in stdout.decode() + complaint
+    assert "Traceback" not in complaint
 
 
 # -- verify ----------------------------------------------------------------------------------------
@@ -479,7 +480,7 @@ def test_full_disk_is_reported_without_a_traceback(args, tmp_path):
         done = run_shim([*args, str(tmp_path / "a.cast")], stdout=full)
     assert (done.status, done.stderr) == (
         1,
-        "cannot write the output: No space left on device\n",
+        "error: cannot write the output: No space left on device\n",
     )
 
 

@@ -225,7 +225,7 @@ def test_logs_prints_the_reason_if_a_session_failed_before_its_first_line(desk):
     failed = desk.start_session("go", vendor="codex")
     desk.wait_for_end(failed)
     log_text = desk.run_claude("logs", failed.short_id).stdout.decode()
-    assert "the session failed before its first line" in log_text and "missing" in log_text
+    assert "the session failed before its first output" in log_text and "missing" in log_text
 
 
 def test_stop_ends_a_session_and_preserves_its_log(desk, session):
@@ -442,7 +442,7 @@ def test_agents_table_and_logs_are_colored_on_a_terminal(desk, session, screen):
     assert status == 0 and "Hello." in drawn and "\x1b[" in drawn
     status, drawn = screen("stop", session.short_id)
     assert (status, drawn) == (0, f"stopped {session.short_id}\r\n")
-    assert "no session runs in the background" in screen("agents")[1]
+    assert "no running background sessions" in screen("agents")[1]
     status, drawn = screen("--bg", "--name", "other")
     assert (
         status == 0

@@ -171,7 +171,7 @@ def test_unknown_vendor_is_rejected(machine, shim):
     for name in ("nobody", "../x"):
         status, printed, complaint = shim("doctor", name)
         assert (
-            (status, printed) == (1, b"")
+            (status, printed) == (2, b"")
             and "unknown vendor" in complaint
             and "hint: " in complaint
         )

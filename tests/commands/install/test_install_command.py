@@ -118,4 +118,4 @@ def test_doctor_reports_a_project_without_a_bundled_claude(shim, local_box):
 
 def test_doctor_rejects_a_project_that_is_not_a_folder(shim, local_box):
     status, _, complaint = shim("doctor", "--project", str(local_box.cwd / "x"))
-    assert status == 1 and "--project expects a folder" in complaint
+    assert status == 2 and "--project expects a folder" in complaint

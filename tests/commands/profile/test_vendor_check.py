@@ -264,12 +264,12 @@ def test_invalid_profile_is_refused_with_file_line_and_key(shim, local_box):
 @pytest.mark.parametrize(
     ("args", "status", "part"),
     [
-        (("nobody", "FILE"), 1, "unknown vendor"),
-        (("Odd Name.toml", "FILE"), 1, "is not a valid profile name"),
+        (("nobody", "FILE"), 2, "unknown vendor"),
+        (("Odd Name.toml", "FILE"), 2, "is not a valid profile name"),
         (("./none.toml", "FILE"), 1, "cannot be read"),
         (("demo", "./missing.ndjson"), 2, "cannot be read"),
         (("demo", "."), 2, "is a folder"),
-        (("demo",), 2, "Missing argument"),
+        (("demo",), 2, "missing argument FILE"),
     ],
 )
 def test_invalid_vendor_or_file_argument_is_reported(

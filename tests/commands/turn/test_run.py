@@ -348,7 +348,10 @@ def test_vendor_error_is_printed_once(box):
     )
     assert done.status == 1
     assert (done.stdout.decode() + done.stderr).count("no key is set") == 1
-    assert "✗ failed: exit_code" in done.stdout.decode() and "░" not in done.stdout.decode()
+    assert (
+        "✗ failed: the vendor exited with an error" in done.stdout.decode()
+        and "░" not in done.stdout.decode()
+    )
 
 
 # -- the demo --------------------------------------------------------------------------------------

@@ -103,7 +103,9 @@ def test_failed_attempts_are_listed_with_their_causes():
             create_failed_vendor_attempt("a", "auth", "x"),
             create_failed_vendor_attempt("b", "not_found", "y"),
         ]
-    ) == ("\na did not answer either (auth): x\nb did not answer either (not_found): y")
+    ) == (
+        "\na did not answer either (not logged in or invalid API key): x\nb did not answer either (not installed): y"
+    )
     assert format_failed_attempts([]) == ""
 
 

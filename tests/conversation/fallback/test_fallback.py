@@ -22,6 +22,7 @@ from fallback_vendors import (
 from support import check_turns, summarize_lines
 
 from shim.conversation.fallback import driver
+from shim.core.api_errors import describe_cause
 from tests.conversation.test_conversation import request as control
 from tests.conversation.test_conversation import responses, results, stdin, user
 from tests.conversation.test_persistent_driver import HELLO, INIT, says
@@ -88,7 +89,7 @@ def test_next_vendor_answers_after_an_auth_or_rate_limit_error(several, how):
     assert summarize_lines(done.lines) == ["init", "text:I am bee.", "end:success I am bee.", "."]
     assert (done.init["model"], done.init["tools"]) == ("bee-model", ["Bash"])
     assert not several.build_record_path("cow").exists()
-    assert f"ant did not answer ({cause}); bee is asked" in done.stderr
+    assert f"ant did not answer ({describe_cause(cause)}); trying bee" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -246,8 +247,8 @@ def test_result_lists_each_vendor_and_its_cause_if_all_vendors_fail(several):
     assert (done.cause, done.result["is_error"]) == ("rate_limit", True)
     for phrase in (
         "429",
-        "ant did not answer either (auth): 401 Unauthorized",
-        "bee did not answer either (not_found)",
+        "ant did not answer either (not logged in or invalid API key): 401 Unauthorized",
+        "bee did not answer either (not installed)",
     ):
         assert phrase in done.result["result"]
 
@@ -263,7 +264,7 @@ def test_text_output_exits_with_status_127_if_no_vendor_is_installed(several):
         "not_found",
         [("ant", "not_found"), ("bee", "not_found")],
     )
-    assert "bee did not answer either (not_found)" in done.result["errors"][0]
+    assert "bee did not answer either (not installed)" in done.result["errors"][0]
 
 
 def test_failure_reason_of_a_vendor_is_truncated_and_has_no_escapes(several):
@@ -823,7 +824,10 @@ def test_vendor_that_only_reports_rate_limit_retries_is_skipped_at_timeout(impat
         "bee",
         [("ant", "rate_limit")],
     )
-    assert "said nothing in 5 s but that it waits" in done.result["shim"]["tried"][0]["reason"]
+    assert (
+        "printed nothing for 5 s except that it is waiting"
+        in done.result["shim"]["tried"][0]["reason"]
+    )
     assert lifeline.wait_until_closed_or_unused()
 
 

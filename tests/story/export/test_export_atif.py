@@ -189,7 +189,7 @@ def test_failed_turn_exports_its_cause_and_errors(tmp_path):
     )
     first, second = document["steps"][1:]
     assert (first["source"], first["message"]) == ("system", "no key")
-    assert second["message"] == "the turn failed: auth"
+    assert second["message"] == "the turn failed: not logged in or invalid API key"
     assert second["extra"]["errors"] == ["no key"]
 
 
@@ -268,7 +268,7 @@ def test_api_error_with_subtype_success_becomes_a_system_step(tmp_path):
     )
     steps = trajectory(tmp_path, build_session((0.5, build_init_line()), (1.0, ended)))["steps"]
     assert [step["message"] for step in steps if step["source"] == "system"] == [
-        "the turn failed: auth"
+        "the turn failed: not logged in or invalid API key"
     ]
 
 

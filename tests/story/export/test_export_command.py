@@ -133,7 +133,10 @@ def test_missing_output_folder_is_reported_with_its_path(box, cast):
 @pytest.mark.parametrize(
     ("args", "expected"),
     [
-        (("--to", "pdf"), "'pdf' is unknown: use one of html, markdown, ndjson"),
+        (
+            ("--to", "pdf"),
+            "invalid value for --to: 'pdf' hint: the choices are html, markdown, ndjson",
+        ),
         (("--to", "html", "--redact", "some"), "'some'"),
         ((), "--to"),
     ],

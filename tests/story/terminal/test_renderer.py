@@ -100,7 +100,7 @@ def test_failure_reason_is_rendered_once():
     ended = build_result_line(is_error=True, errors=["API Error: no key"], shim={"cause": "auth"})
     assert rows(wrong, ended)[:2] == [
         "API Error: no key",
-        "✗ failed: auth · 1.0 s · 10 tokens in, 5 out",
+        "✗ failed: not logged in or invalid API key · 1.0 s · 10 tokens in, 5 out",
     ]
     assert (
         rows(build_result_line(is_error=True, errors=["no key"], shim={"cause": "auth"}))[0]
@@ -112,7 +112,7 @@ def test_failure_reason_is_rendered_once():
         )
     )[:2] == [
         "refused",
-        "✗ failed: api_error · 0.0 s · 10 tokens in, 5 out",
+        "✗ failed: API error · 0.0 s · 10 tokens in, 5 out",
     ]
 
 

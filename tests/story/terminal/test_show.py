@@ -425,7 +425,7 @@ def test_invalid_recording_is_reported_with_its_path(
         (tmp_path / "a.cast").write_bytes(content)
     done = shim_show(str(tmp_path / "a.cast"))
     assert done.status == 1 and reason in done.stderr and not done.stdout
-    assert done.stderr.startswith(str(tmp_path / "a.cast")), "of several files it says which"
+    assert done.stderr.startswith(f"error: {tmp_path / 'a.cast'}"), "of several files it says which"
 
 
 def test_show_command_exits_cleanly_if_its_stdout_is_closed(tmp_path: Path) -> None:

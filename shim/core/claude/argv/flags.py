@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.dialects import DIALECTS, resolve_dialect
-from shim.core.errors import FrontendError, format_spelling_suggestion
+from shim.core.errors import CliArgumentError, FrontendError, format_spelling_suggestion
 from shim.core.reading.typed import Any, NamedTuple
 from shim.core.reading.values import validate_uuid
 
@@ -147,7 +147,7 @@ def parse_argv(argv: Sequence[str], *, dialect: str = "claude") -> Invocation:
         and invocation.print_mode
         and not (invocation.version or invocation.subcommand)
     ):
-        raise FrontendError(PRINT_BACKGROUND_CONFLICT)
+        raise CliArgumentError(PRINT_BACKGROUND_CONFLICT)
     if not (invocation.version or invocation.help or invocation.subcommand):
         accepts_other_modes = resolve_dialect(invocation.shim_dialect or dialect).accepts_mode_names
         for error in parser.errors:
