@@ -86,8 +86,7 @@ def show_help(
             suggestion = f", did you mean `{close_names[0]}`?"
         raise typer.BadParameter(
             f"unknown topic or command {escape_control_chars(query[:40])!r}{suggestion}"
-            f"\
-hint: the topics are {', '.join(names)}"
+            f"\nhint: the topics are {', '.join(names)}"
         )
 
 
