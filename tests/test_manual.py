@@ -34,7 +34,8 @@ from tests.test_layering import FLOORS
 
 README = ROOT / "README.md"
 MANUAL = Path(MANUAL_FOLDER)
-PAGES = (README, *sorted(MANUAL.glob("*.md")))
+GITHUB = ROOT / ".github"
+PAGES = (README, *sorted(MANUAL.glob("*.md")), *sorted(GITHUB.glob("*.md")))
 EVERY_PAGE = pytest.mark.parametrize("page", PAGES, ids=[page.stem for page in PAGES])
 COMMANDS = typer.main.get_command(app)
 
@@ -184,6 +185,15 @@ def test_every_documented_make_target_exists(page):
     for text in (*code(page), *(text for _, text in blocks(page))):
         for target in re.findall(r"^make ([a-z0-9]+)$", text, re.MULTILINE):
             assert f"\n{target}:" in makefile, target
+
+
+def test_workflow_runs_the_two_commands_of_the_readme():
+    workflow = text_of(GITHUB / "workflows" / "test.yml")
+    assert re.findall(r"^ *- run: (make [a-z]+)", workflow, re.MULTILINE) == [
+        "make run",
+        "make test",
+    ]
+    assert "ubuntu-latest, macos-latest" in workflow
 
 
 def test_settings_page_lists_exactly_the_supported_settings():
