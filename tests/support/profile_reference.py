@@ -11,11 +11,7 @@ from shim.profiles.schema.tables import PROFILE_TABLES, map_unused_keys_to_succe
 
 PAGE = ROOT / "shim" / "manual" / "add-a-vendor.md"
 UNUSED_HEAD = "| key | instead |\n"
-KEYS_HEADING = """## All keys of a profile
-
-`make accept` writes these tables; they are made of the tables that the shim reads a profile with.
-
-"""
+FIRST_TABLE = "### The profile itself\n"  # the generated tables begin here
 TYPE_NAMES = {
     "read_text": "a string",
     "read_optional_text": "a string",
@@ -35,9 +31,9 @@ def update_reference(page: str) -> str:
     before, rule, after = page.partition(UNUSED_HEAD)
     assert rule, "the topic has no table of unused keys"
     page = before + render_unused_keys() + after[after.index("\n\n") + 1 :]
-    before, heading, _ = page.partition(KEYS_HEADING)
+    before, heading, _ = page.partition(FIRST_TABLE)
     assert heading, "the topic has no reference of keys"
-    return before + heading + render_keys(PROFILE_TABLES)
+    return before + render_keys(PROFILE_TABLES)
 
 
 def render_unused_keys() -> str:
@@ -61,7 +57,7 @@ def render_keys(tables: Mapping[str, Mapping[str, ConfigKey]]) -> str:
     """Return one Markdown table for each TOML table: key, value, meaning."""
     sections = []
     for table, keys in tables.items():
-        title = f"`[{table}]`" if table else "The profile itself"
+        title = f"Table `{table}`" if table else "The profile itself"
         rows = [f"### {title}", "", "| key | value | meaning |", "|---|---|---|"]
         for name, key in keys.items():
             meaning = _escape_cell(key.description)

@@ -38,8 +38,8 @@ ACP_KEYS = {
     ),
     "tool_name": ConfigKey(
         ConfigNode.read_choice_defaulting_to_first,
-        "where the first message about a call has the name of its tool: in the title, at the start "
-        "of the id, or nowhere: then `signs` find it",
+        "the part of the first message about a call that has the name of its tool: the title, or the "
+        "start of the id. With `kind` it has no name, and `signs` identify the tool",
         TOOL_NAME_SOURCES,
     ),
     "server_tool": ConfigKey(
@@ -53,13 +53,13 @@ ACP_KEYS = {
     ),
     "input": ConfigKey(
         ConfigNode.read_choice_defaulting_to_first,
-        "where the input of a call is; in `content` it is JSON until the call has ended",
+        "the field that has the input of a call; in `content` it is JSON until the call has ended",
         ("rawInput", "content"),
     ),
     "denied": ConfigKey(
         ConfigNode.read_choice_defaulting_to_first,
-        "what a denied call does. `ends`: it ends the work on a prompt, and the agent is told why "
-        "in another prompt",
+        "the effect of a denied call. `ends`: the agent ends its work on a prompt, and receives the "
+        "reason in another prompt",
         ("goes on", "ends"),
     ),
     "trailer": ConfigKey(
@@ -68,7 +68,7 @@ ACP_KEYS = {
     ),
     "notices": ConfigKey(
         ConfigNode.read_optional_regex,
-        "matches texts of the agent about a call, which stand among the texts of its model",
+        "matches texts of the agent about a call, which appear among the texts of its model",
     ),
     "retries": ConfigKey(
         ConfigNode.read_optional_regex,
@@ -107,12 +107,12 @@ ACP_KEYS = {
     ),
     "asks": ConfigKey(
         ConfigNode.read_text_list,
-        "the tools whose permission requests say all that matters, as Claude names them; `mcp__` "
+        "the tools whose permission requests have all relevant input, as Claude names them; `mcp__` "
         "stands for those of all MCP servers, `*` for all tools",
     ),
     "unattended": ConfigKey(
         ConfigNode.read_bool,
-        "in the mode default it runs calls unasked that the real claude asks about",
+        "in the mode default, it runs calls without asking that the real claude asks about",
     ),
     "listed": ConfigKey(
         ConfigNode.read_text_list, "replaces `listed` when the agent is driven this way"

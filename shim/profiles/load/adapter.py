@@ -71,7 +71,7 @@ PROFILE_KEYS = {
     ),
     "launch": ConfigKey.for_node("a table", "how the program is started"),
     "acp": ConfigKey.for_node("a table", "how the program is driven by the Agent Client Protocol"),
-    "stream": ConfigKey.for_node("a table", "what holds for all its events"),
+    "stream": ConfigKey.for_node("a table", "settings for all its events"),
     "event": ConfigKey.for_node(
         "a list of tables",
         "rules for its events (`shim/profiles/compile/rules.py`, `shim/profiles/compile/emits.py`)",

@@ -30,7 +30,8 @@ DENIAL_KEYS = {
     ),
     "allow": ConfigKey(
         ConfigNode.read_optional_text,
-        "the text that allows one of its tools (`{tool}`), for a program that runs no tool unasked",
+        "the text that allows one of its tools (`{tool}`), for a program that runs no tool "
+        "without asking",
     ),
     "asking": ConfigKey(
         ConfigNode.read_optional_text,
@@ -54,11 +55,11 @@ DENIAL_KEYS = {
     "renamed": ConfigKey(ConfigNode.read_text_table, "tools that have another name in these texts"),
     "also": ConfigKey(
         ConfigNode.read_text_list,
-        "tools without a name of Claude's; a mode or a choice of tools denies them",
+        "tools of the program that have no name in Claude; a mode or a choice of tools denies them",
     ),
     "subagents": ConfigKey(
         ConfigNode.read_bool,
-        "its subagents obey these rules; if they do not, any rule takes subagents away",
+        "its subagents obey these rules; if they do not, any rule disables subagents",
     ),
     "protected_file": ConfigKey(
         ConfigNode.read_optional_text,

@@ -141,33 +141,33 @@ TIMEOUT_KEYS = {
     ),
 }
 LOGIN_PROBE_KEYS = {
-    "args": ConfigKey(ConfigNode.read_text_list, "the arguments of the question", 20),
+    "args": ConfigKey(ConfigNode.read_text_list, "the arguments of the probe", 20),
     "refusal": ConfigKey(
-        ConfigNode.read_regex, "finds the words for a missing login in a line of the answer"
+        ConfigNode.read_regex, "matches a line of the output that reports a missing login"
     ),
     "unless": ConfigKey(ConfigNode.read_optional_text, "when the program needs no login"),
 }
 MODEL_PROBE_KEYS = {
-    "args": ConfigKey(ConfigNode.read_text_list, "the arguments of the question", 20),
+    "args": ConfigKey(ConfigNode.read_text_list, "the arguments of the probe", 20),
     "regex": ConfigKey(
         ConfigNode.read_regex,
-        "finds a model in a line of the answer; its groups are joined with slashes",
+        "finds a model in a line of the output; its groups are joined with slashes",
     ),
 }
 VERSION_PROBE_KEYS = {
     "args": ConfigKey(
         ConfigNode.read_text_list,
-        "the arguments of the question, `--version` by default",
+        "the arguments of the probe, `--version` by default",
         10,
         successor="",
     ),
     "regex": ConfigKey(
         ConfigNode.read_regex,
-        "finds the version in the answer: the first group, or the whole match",
+        "finds the version in the output: the first group, or the whole match",
         DEFAULT_VERSION_PROBE.regex,
     ),
     "tested": ConfigKey(
-        ConfigNode.read_optional_text, "the versions that the rules were tried with: `>=1.2,<2`"
+        ConfigNode.read_optional_text, "the versions that the rules were tested with: `>=1.2,<2`"
     ),
 }
 HOME_KEYS = {
@@ -240,18 +240,18 @@ LAUNCH_KEYS = {
         successor="",
     ),
     "gate": ConfigKey(
-        ConfigNode.read_optional_text, "the words on stderr when its trust prompt stops it"
+        ConfigNode.read_optional_text, "the text on stderr when its trust prompt stops it"
     ),
-    "login": ConfigKey(ConfigNode.read_optional_text, "what a person types to log in"),
+    "login": ConfigKey(ConfigNode.read_optional_text, "how a person logs in, as hints print it"),
     "login_probe": ConfigKey(
         ConfigNode.read_optional_keys,
-        "how `shim doctor` asks whether there is a login; stdin is empty, and the program must not "
-        "ask its model",
+        "how `shim doctor` checks whether there is a login; stdin is empty, and the program must not "
+        "call its model",
         LOGIN_PROBE_KEYS,
     ),
     "models_probe": ConfigKey(
         ConfigNode.read_optional_keys,
-        "how the program is asked for its models, one in a line",
+        "how the program lists its models, one per line",
         MODEL_PROBE_KEYS,
     ),
     "api_base": ConfigKey(
@@ -284,22 +284,23 @@ LAUNCH_KEYS = {
     "servers_in": ConfigKey(
         ConfigNode.read_text_table,
         "a JSON file in the working directory or at home → the key that lists MCP servers by name. "
-        "With `acp.server_tool` they tell the tools of a server",
+        "With `acp.server_tool` they identify the tools of a server",
     ),
     "rules": ConfigKey(
         ConfigNode.read_choice,
-        "a bundled module that tells the program the rules",
+        "a bundled module that passes the rules to the program",
         RULE_MODULES,
         "",
     ),
     "denials": ConfigKey.for_node(
         "a table",
-        "how the program is told what it must not run; `false` removes that of the extended profile",
+        "how the program learns what it must not run; `false` removes this table of the extended "
+        "profile",
     ),
     "brings": ConfigKey(
         ConfigNode.read_text_list_table,
         "a path in the working directory or above it → keys of this JSON file, `[]` for the whole "
-        "path. The program starts it unasked, so the folder is refused unless it is trusted or the "
+        "path. The program starts it without asking, so the folder is refused unless it is trusted or the "
         "program knows `brings_off`",
     ),
     "brings_off": ConfigKey(

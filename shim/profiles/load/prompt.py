@@ -21,8 +21,8 @@ PROMPT_KEYS = {
     ),
     "dash_guard": ConfigKey(
         ConfigNode.read_choice,
-        "what keeps a prompt from becoming a flag or a subcommand. `stdin`: such a prompt is given "
-        "on stdin. `--`: this word stands before each prompt. `equals`: the prompt is part of a "
+        "what keeps a prompt from becoming a flag or a subcommand. `stdin`: such a prompt is sent "
+        "on stdin. `--`: this word precedes each prompt. `equals`: the prompt is part of a "
         "word such as `--prompt={prompt}`. `space`: a space is put before a dash, for a prompt "
         "that is the value of a flag. `word`: a space is put before a dash and before a single "
         "word, for a prompt without a flag",
@@ -31,7 +31,7 @@ PROMPT_KEYS = {
     ),
     "long": ConfigKey(
         ConfigNode.read_choice,
-        "where a prompt goes that is too long for an argument",
+        "how a prompt is passed that is too long for an argument",
         LONG_PROMPT_CHANNELS,
         "stdin",
     ),
