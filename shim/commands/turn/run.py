@@ -10,6 +10,7 @@ from shim.adapters import get_adapter
 from shim.commands.completion.values import complete_session, complete_vendor, create_completer
 from shim.commands.turn.live_turn import TerminalTurnRunner
 from shim.commands.turn.next_steps import print_next_steps
+from shim.commands.turn.sessions import resolve_resumed_id
 from shim.commands.turn.terminal_answers import TerminalAnswerReader
 from shim.core.claude.argv.models import REPLAY_PREFIX, parse_vendor_list
 from shim.core.policy.policy import PERMISSION_MODES
@@ -90,6 +91,8 @@ def run_turn(
     if vendor is not None and not vendor.startswith(REPLAY_PREFIX):
         for name in parse_vendor_list(vendor):
             get_adapter(name)  # raises for an unknown vendor, before the prompt is printed
+    if resume is not None:
+        resume = resolve_resumed_id(resume)
     flags = [f"--allowedTools={rule}" for rule in allow or ()] + (["--continue"] if go_on else [])
     for name, value in (
         ("--shim-vendor", vendor),

@@ -15,14 +15,19 @@ from shim.commands.help.command_groups import TitledCommandGroup
 from shim.commands.help.plain_help import SimplifiedHelpCommand
 from shim.core.errors import FrontendError
 from shim.core.reading.diagnostics import escape_control_chars, pluralize
+from shim.core.reading.json_text import parse_json_object
+from shim.core.reading.values import as_dict, is_short_session_id, shorten_session_id
+from shim.io.transcript import build_transcript_path
 from shim.state import store
 from shim.state.store import StoredSession
-from shim.story.events import format_model_name
+from shim.story.events import format_content_text, format_model_name
 from shim.story.terminal.console import JsonOption, open_console, print_json, print_line
 
 MAX_LISTED_SESSIONS = 10  # sessions, unless all are asked for
 DAY_SECONDS = 86_400.0  # seconds
 MIN_ID_CHARS = 4  # the first characters of an id, which are enough to name it
+MAX_TITLE_CHARS = 80  # of the first prompt
+MAX_TITLE_BYTES = 256 * 1024  # of a transcript, which are searched for the first prompt
 
 app = typer.Typer(
     name="sessions",
@@ -79,7 +84,11 @@ def list_sessions(
         return
     console = open_console()
     for session_id, session in stored_sessions[: None if everything else MAX_LISTED_SESSIONS]:
-        console.print(Text(_format_session(session), style="bold"), soft_wrap=True)
+        title = read_session_title(session_id, session) or "(no prompt stored)"
+        console.print(Text(title, style="bold"), soft_wrap=True)
+        console.print(
+            Text(f"  {_format_session(session_id, session)}", style="dim"), soft_wrap=True
+        )
         if session_id in running_ids:
             next_command = f"claude attach {running_ids[session_id]}  (running)"
         else:
@@ -133,6 +142,22 @@ def delete(
     print_line(f"deleted {pluralize(deleted_count, 'session')}")
 
 
+def resolve_resumed_id(session_id: str) -> str:
+    """Return the full id of a stored session for its short id. Other ids are returned unchanged;
+    the drop-in finds background sessions by their short ids.
+    """
+    if not is_short_session_id(session_id.lower()):
+        return session_id
+    matches = [
+        stored_id
+        for stored_id, _ in store.list_sessions(os.environ)
+        if stored_id.startswith(session_id.lower())
+    ]
+    if len(matches) == 1:
+        return matches[0]
+    return session_id
+
+
 def _resolve_id(prefix: str) -> str:
     """Return the one id with this beginning."""
     matches = [
@@ -160,24 +185,48 @@ def format_resume_command(session_id: str, session: StoredSession) -> str:
     change_folder = ""
     if session.cwd and session.cwd != os.getcwd():
         change_folder = f"cd {shlex.quote(session.cwd)} && "
-    return escape_control_chars(f'{change_folder}shim run --resume {session_id} "PROMPT"').replace(
-        "\n", "\\n"
-    )
+    return escape_control_chars(
+        f'{change_folder}shim run --resume {shorten_session_id(session_id)} "PROMPT"'
+    ).replace("\n", "\\n")
 
 
-def _format_session(session: StoredSession) -> str:
-    updated = ""
+def read_session_title(session_id: str, session: StoredSession) -> str:
+    """Return the beginning of a session's first prompt in one line, or "" if no transcript has
+    one.
+    """
+    path = build_transcript_path(os.environ, session.cwd, session_id)
+    try:
+        with open(path, "rb") as file:
+            lines = file.read(MAX_TITLE_BYTES).split(b"\n")
+    except OSError:
+        return ""
+    for raw_line in lines:
+        line = parse_json_object(raw_line)
+        if line.get("type") == "user":
+            text = format_content_text(as_dict(line.get("message")).get("content"))
+            return _shorten_title(" ".join(escape_control_chars(text).split()))
+    return ""
+
+
+def _shorten_title(text: str) -> str:
+    if len(text) <= MAX_TITLE_CHARS:
+        return text
+    return text[: MAX_TITLE_CHARS - 1] + "…"
+
+
+def _format_session(session_id: str, session: StoredSession) -> str:
+    parts = " · ".join(_list_session_parts(session_id, session))
+    return escape_control_chars(parts).replace("\n", "\\n")
+
+
+def _list_session_parts(session_id: str, session: StoredSession) -> Iterator[str]:
+    yield shorten_session_id(session_id)
     if session.updated:
-        updated = time.strftime("%Y-%m-%d %H:%M", time.localtime(session.updated))
-    return escape_control_chars("  ".join(_list_session_parts(updated, session))).replace(
-        "\n", "\\n"
-    )
-
-
-def _list_session_parts(updated: str, session: StoredSession) -> Iterator[str]:
-    yield from (
-        part for part in (updated, session.vendor, format_model_name(session.model)) if part
-    )
+        yield time.strftime("%Y-%m-%d %H:%M", time.localtime(session.updated))
+    yield session.vendor
+    model = format_model_name(session.model)
+    if model:
+        yield model
     if session.cwd:
         user_folder = os.path.expanduser("~")
         yield (
@@ -190,6 +239,8 @@ def _list_session_parts(updated: str, session: StoredSession) -> Iterator[str]:
 def _build_report(session_id: str, session: StoredSession) -> dict[str, Any]:
     return {
         "session_id": session_id,
+        "id": shorten_session_id(session_id),
+        "title": read_session_title(session_id, session) or None,
         "vendor": session.vendor,
         "vendor_session": session.vendor_session or None,
         "model": format_model_name(session.model) or None,

@@ -36,18 +36,20 @@ def test_sessions_list_prints_resume_commands(shim, sessions_box):
     status, stdout, complaint = shim("sessions")
     lines = stdout.decode().splitlines()
     assert (status, complaint) == (0, "")
-    assert lines[1::2] == [
-        f'  shim run --resume {THREE} "PROMPT"',
-        f'  cd /elsewhere && shim run --resume {TWO} "PROMPT"',
-        f"  cd '/elsewhere/a folder' && shim run --resume {ONE} \"PROMPT\"",
+    assert lines[2::3] == [
+        '  shim run --resume 33333333 "PROMPT"',
+        '  cd /elsewhere && shim run --resume 22222222 "PROMPT"',
+        "  cd '/elsewhere/a folder' && shim run --resume 11111111 \"PROMPT\"",
     ]
-    assert "qwen  qwen3-coder  /elsewhere/a folder" in lines[4] and "unknown" not in lines[2]
+    assert lines[0] == "(no prompt stored)" and "unknown" not in lines[4]
+    assert lines[7].startswith("  11111111 · ")
+    assert lines[7].endswith(" · qwen · qwen3-coder · /elsewhere/a folder")
     assert [row["session_id"] for row in json.loads(shim("sessions", "--json")[1])] == [
         THREE,
         TWO,
         ONE,
     ]
-    assert THREE in (here := shim("sessions", "--here")[1].decode()) and TWO not in here
+    assert THREE[:8] in (here := shim("sessions", "--here")[1].decode()) and TWO[:8] not in here
 
 
 def test_resume_updates_the_stored_session(box):
@@ -55,7 +57,7 @@ def test_resume_updates_the_stored_session(box):
     first = box.run_shim("run", "-v", "demo", "hi", environment=hasty)
     assert first.status == 0
     (session,) = json.loads(box.run_shim("sessions", "--json").stdout)
-    done = box.run_shim("run", "--resume", session["session_id"], "more", environment=hasty)
+    done = box.run_shim("run", "--resume", session["id"], "more", environment=hasty)
     assert done.status == 0
     (resumed_session,) = json.loads(box.run_shim("sessions", "--json").stdout)
     assert (
@@ -64,9 +66,21 @@ def test_resume_updates_the_stored_session(box):
     )
 
 
+def test_title_of_a_session_is_its_first_prompt_in_one_line(box):
+    hasty = box.build_environment(SHIM_BIN=box.create_demo_program())
+    prompt = "first\x1b[31m line\n" + "and a long second line " * 10
+    assert box.run_shim("run", "-v", "demo", prompt, environment=hasty).status == 0
+    (session,) = json.loads(box.run_shim("sessions", "--json").stdout)
+    assert session["title"].startswith("first\\x1b[31m line and a long") and len(session["title"]) == 80
+    assert box.run_shim("sessions").stdout.decode().splitlines()[0] == session["title"]
+    assert box.run_shim("run", "--resume", session["id"], "more", environment=hasty).status == 0
+    (resumed_session,) = json.loads(box.run_shim("sessions", "--json").stdout)
+    assert resumed_session["title"] == session["title"]
+
+
 def test_sessions_are_deleted_by_id_prefix_or_age(shim, sessions_box):
     assert shim("sessions", "delete", "2222")[1] == b"deleted 1 session\n"
-    assert TWO not in shim("sessions")[1].decode()
+    assert TWO[:8] not in shim("sessions")[1].decode()
     assert shim("sessions", "delete", "--older", "0")[1] == b"deleted 2 sessions\n"
     assert b"no sessions; start one" in shim("sessions")[1]
 
@@ -85,7 +99,7 @@ def test_hostile_model_and_folder_names_are_escaped(shim, sessions_box):
     )
     output = shim("sessions")[1].decode()
     assert "\x1b" not in output and "\x07" not in output
-    (line,) = [line for line in output.splitlines() if ONE in line]
+    (line,) = [line for line in output.splitlines() if f"--resume {ONE[:8]}" in line]
     echo_run = subprocess.run(
         ["sh", "-c", line.replace("cd ", "echo ", 1).partition(" && ")[0]], capture_output=True
     )
