@@ -173,7 +173,7 @@ def test_directory_without_recordings_is_a_usage_error(tmp_path, capsys):
     with pytest.raises(SystemExit) as ended:
         main([str(tmp_path)])
     assert ended.value.code == 2
-    assert "has no casts" in capsys.readouterr().err
+    assert "has no recordings" in capsys.readouterr().err
 
 
 def test_names_from_a_recording_are_printed_without_control_characters(write_casts, capsys):

@@ -17,6 +17,10 @@ from shim.state.files import open_regular_file
 CHUNK_BYTES = 256 * 1024
 
 
+class NoRecordingsError(RecordingError):
+    """No recording was named, and the folder of recordings is not set or empty."""
+
+
 def list_cast_paths(paths: Iterable[str]) -> Iterator[str]:
     """The files that a person named; a folder stands for its casts, sorted by name.
 
@@ -37,7 +41,9 @@ def list_cast_paths(paths: Iterable[str]) -> Iterator[str]:
         except OSError as error:
             raise RecordingError(f"{path} cannot be read: {error.strerror}") from None
         if not names:
-            raise RecordingError(f"{path} has no casts: no file in it is called *{CAST_SUFFIX}")
+            raise NoRecordingsError(
+                f"{path} has no recordings: no file in it has the suffix {CAST_SUFFIX}"
+            )
         yield from (os.path.join(path, name) for name in names)
 
 
@@ -56,20 +62,31 @@ def is_cast_file(entry: "os.DirEntry[str]") -> bool:
 
 
 def get_recording_folder(environment: Mapping[str, str]) -> str:
-    """The folder that runs are recorded into. RecordingError if none is set."""
+    """Return the folder that runs are recorded into.
+
+    Raise NoRecordingsError if it is not set or does not exist yet, and RecordingError if it is a
+    file.
+    """
     configured = environment.get("SHIM_RECORD")
     if not configured:
         configured = load_shim_settings(Invocation(), environment).record
-    if configured and os.path.isdir(path := os.path.expanduser(configured)):
+    hint = "pass recordings or folders, or set `record` or SHIM_RECORD to a folder"
+    if not configured:
+        raise NoRecordingsError(
+            "no recording was named, and the setting `record` is not set", hint=hint
+        )
+    path = os.path.expanduser(configured)
+    if os.path.isdir(path):
         return path
+    printable_path = escape_control_chars(configured)
+    if not os.path.lexists(path):
+        raise NoRecordingsError(
+            f"no recording was named, and {printable_path}, where runs are recorded, does not exist yet",
+            hint=hint,
+        )
     raise RecordingError(
-        "no recording is named"
-        + (
-            f"; {escape_control_chars(configured)}, where runs are recorded, is not a folder"
-            if configured
-            else ""
-        ),
-        hint="name recordings or folders; without any, the folder of `record` (or SHIM_RECORD) is used",
+        f"no recording was named, and {printable_path}, where runs are recorded, is not a folder",
+        hint=hint,
     )
 
 

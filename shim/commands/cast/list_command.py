@@ -8,7 +8,10 @@ from rich.text import Text
 
 from shim.commands.cast.run_summary import RecordedRunSummary
 from shim.commands.cast.summary_loader import load_run_summaries
-from shim.recording.folders import get_recording_folder
+from shim.core.claude.argv.invocation import Invocation
+from shim.core.reading.diagnostics import escape_control_chars
+from shim.recording.folders import NoRecordingsError, get_recording_folder
+from shim.state.config import get_shim_settings_path
 from shim.story.formatting import format_cost, format_duration
 from shim.story.terminal.console import (
     JsonOption,
@@ -16,6 +19,7 @@ from shim.story.terminal.console import (
     format_single_line,
     open_table_console,
     print_json,
+    print_line,
 )
 
 COLUMN_NAMES = ("when", "vendor", "prompt", "turns", "tools", "lasted", "cost", "outcome", "file")
@@ -40,14 +44,37 @@ def list_recordings(casts: RecordingsArgument = None, as_json: JsonOption = Fals
 
     Example: shim cast list ~/casts
     """
-    summaries = sorted(
-        load_run_summaries(casts or [get_recording_folder(os.environ)]),
-        key=lambda summary: (not summary.started, summary.started),
-    )
+    try:
+        summaries = sorted(
+            load_run_summaries(casts or [get_recording_folder(os.environ)]),
+            key=lambda summary: (not summary.started, summary.started),
+        )
+    except NoRecordingsError:
+        if casts:
+            raise
+        summaries = []
     if as_json:
         print_json([summary.build_json() for summary in summaries])
-        return
-    _print_table(open_table_console(), [_format_cells(summary) for summary in summaries])
+    elif not summaries:
+        _print_first_steps()
+    else:
+        console = open_table_console()
+        _print_table(console, [_format_cells(summary) for summary in summaries])
+        if console.is_terminal and not casts:
+            print_line("")
+            print_line("shim show FILE                  view a recording")
+            print_line("shim export FILE --to html      write it as a web page")
+            print_line("shim help recording             all commands")
+
+
+def _print_first_steps() -> None:
+    """Print how to make the first recording."""
+    settings_path = escape_control_chars(get_shim_settings_path(Invocation(), os.environ))
+    print_line("No recordings yet.")
+    print_line("")
+    print_line(f'Record every session:   add `record = "~/casts/"` to {settings_path}')
+    print_line('Record one session:     shim run --record ~/casts/ "PROMPT"')
+    print_line("List another folder:    shim cast list FOLDER")
 
 
 def _print_table(console: Console, rows: list[list[Text]]) -> None:

@@ -90,7 +90,7 @@ def test_verify_exits_with_status_0_if_the_only_finding_is_a_note(shim, local_bo
 def test_verify_fails_for_a_folder_without_recordings(shim, local_box):
     status, stdout, complaint = shim("cast", "verify", str(local_box.path))
     assert (status, stdout) == (1, b"")
-    assert "has no casts" in complaint
+    assert "has no recordings" in complaint
 
 
 def test_verify_ignores_a_named_pipe_in_a_folder(box, folder):

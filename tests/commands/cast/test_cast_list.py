@@ -176,10 +176,27 @@ def test_missing_file_is_listed_as_unreadable(shim, casts):
     assert good_row["state"] == "whole"
 
 
+@pytest.mark.parametrize("folder", [None, "missing", "empty"])
+def test_list_without_recordings_prints_how_to_record(shim, tmp_path, monkeypatch, folder):
+    (tmp_path / "empty").mkdir()
+    if folder is not None:
+        monkeypatch.setenv("SHIM_RECORD", f"{tmp_path}/{folder}/")
+    status, stdout, complaint = shim("cast", "list")
+    assert (status, complaint) == (0, "")
+    assert (
+        stdout.decode().startswith("No recordings yet.\n")
+        and "shim run --record" in stdout.decode()
+    )
+    assert shim("cast", "list", "--json")[:2] == (0, b"[]\n")
+
+
+def test_list_of_a_named_folder_without_recordings_fails(shim, tmp_path):
+    status, stdout, complaint = shim("cast", "list", str(tmp_path))
+    assert (status, stdout) == (1, b"") and f"{tmp_path} has no recordings" in complaint
+
+
 def test_list_defaults_to_the_configured_record_folder(shim, casts, local_box, monkeypatch):
     folder = casts(one=build_session((0.0, build_result_line())))
-    status, _, complaint = shim("cast", "list")
-    assert status == 1 and "no recording is named" in complaint and "SHIM_RECORD" in complaint
     monkeypatch.setenv("SHIM_RECORD", folder + "/")
     assert len(list_rows(shim)) == 1
     monkeypatch.setenv("SHIM_RECORD", folder + "/one.cast")

@@ -258,7 +258,7 @@ def test_unsupported_output_options_exit_with_status_2(shim, folder, args):
 
 def test_missing_recording_argument_is_an_error(shim):
     status, stdout, complaint = shim("cast", "stats")
-    assert (status, stdout) == (1, b"") and "no recording is named" in complaint
+    assert (status, stdout) == (1, b"") and "no recording was named" in complaint
 
 
 @pytest.mark.parametrize("command", ["list", "stats"])

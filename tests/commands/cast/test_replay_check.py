@@ -292,7 +292,7 @@ def test_every_recording_of_a_folder_is_checked_and_reported(box, report, hello)
         "skipped",
     ] and status == 1
     done = box.run_shim("replay", str(box.path / "home"), "--check")
-    assert done.status == 1 and "has no casts" in done.stderr
+    assert done.status == 1 and "has no recordings" in done.stderr
 
 
 def test_check_ignores_user_settings_and_leaves_the_home_directory_unchanged(box, report, hello):

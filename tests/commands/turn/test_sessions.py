@@ -66,12 +66,15 @@ def test_resume_updates_the_stored_session(box):
     )
 
 
-def test_title_of_a_session_is_its_first_prompt_in_one_line(box):
+def test_session_title_is_the_first_prompt_without_line_breaks(box):
     hasty = box.build_environment(SHIM_BIN=box.create_demo_program())
     prompt = "first\x1b[31m line\n" + "and a long second line " * 10
     assert box.run_shim("run", "-v", "demo", prompt, environment=hasty).status == 0
     (session,) = json.loads(box.run_shim("sessions", "--json").stdout)
-    assert session["title"].startswith("first\\x1b[31m line and a long") and len(session["title"]) == 80
+    assert (
+        session["title"].startswith("first\\x1b[31m line and a long")
+        and len(session["title"]) == 80
+    )
     assert box.run_shim("sessions").stdout.decode().splitlines()[0] == session["title"]
     assert box.run_shim("run", "--resume", session["id"], "more", environment=hasty).status == 0
     (resumed_session,) = json.loads(box.run_shim("sessions", "--json").stdout)

@@ -41,7 +41,7 @@ def test_show_and_export_use_the_newest_recording_of_a_folder(shim, folder):
 
 
 def test_show_without_a_path_uses_the_record_folder(shim, folder, monkeypatch):
-    assert "no recording is named" in shim("show")[2]
+    assert "no recording was named" in shim("show")[2]
     monkeypatch.setenv("SHIM_RECORD", f"{folder}/")
     assert shim("show") == shim("show", str(folder / "new.cast"))
 
