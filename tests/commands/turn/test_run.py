@@ -390,6 +390,6 @@ def test_make_run_installs_without_test_tools_and_prints_a_notice(tmp_path):
     assert (
         "-e ." in done.stdout
         and "[test]" not in done.stdout
-        and "installing claude-shim" in done.stdout
+        and "Installing claude-shim" in done.stdout
     )
     assert done.stdout.rstrip().endswith("shim demo")
