@@ -231,8 +231,8 @@ def spawn(fifo: str, own_session: bool) -> None:
 
 
 def wrap(path: str) -> None:
-    """Act as a wrapper that an interrupt ends at once. The program behind it writes a file when the
-    wrapper has exited.
+    """Act as a wrapper that an interrupt ends at once. Its own child writes a file when the wrapper
+    has exited.
     """
     ready, write_end = os.pipe()
     alive, alive_write_end = os.pipe()  # ends when the wrapper exits

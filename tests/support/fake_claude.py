@@ -68,7 +68,7 @@ def has_defect(name):
     return name == DEFECT
 
 
-# Bytes that a defect prints behind the init of a turn.
+# Bytes that a defect prints after the init of a turn.
 NOISE = {
     "escapes": b'{"type":"\x1b[31m\\u001b]52;c;ZXZpbA==\\u0007[red]x[/red]\\u202e"\n',
     "deep": b"[" * 100_000 + b"\n",

@@ -1,4 +1,4 @@
-"""Vendors for fallback lists: the same small profile under several names, and the output of its
+"""Vendors for fallback lists: the same small profile under several names, and the output of such a
 program.
 """
 

@@ -1,6 +1,4 @@
-"""A gateway in this process, with real sockets: hosts that stand in for real ones, and a client of
-HTTP.
-"""
+"""A gateway in this process with real sockets, stand-ins for hosts, and an HTTP client."""
 
 import asyncio
 import http.client
@@ -27,8 +25,8 @@ from shim.core.bridge.frames import (
     parse_frame,
 )
 
-PATIENCE = 30.0  # no test takes so long unless something hangs
-MAX_STREAM_S = 60.0  # a stream that does not end by then is a failure, although it is kept open
+PATIENCE = 30.0  # seconds; no test takes so long unless something hangs
+MAX_STREAM_S = 60.0  # a test fails if its stream does not end in this time
 SESSION = "1f0c2ab4-5d36-4e6f-8a7b-90c1d2e3f405"
 OTHER = "2e1d3bc5-6e47-4f70-9b8c-a1d2e3f40516"
 QUESTION = {
@@ -45,7 +43,9 @@ QUESTION = {
 
 
 class StandIn:
-    """One session: a log, questions, one who drives. What clients said is in `received`."""
+    """A stand-in for the host of one session, with a log, permission prompts and a controller.
+    `received` has the frames of its clients.
+    """
 
     def __init__(self, session: str = SESSION, **metadata: Any) -> None:
         usual = {
@@ -65,12 +65,12 @@ class StandIn:
         self.clients: list[Client] = []
 
     def add_line(self, **line: Any) -> None:
-        """A whole line of the conversation."""
+        """Add a complete line to the conversation, and send it to all clients."""
         self.lines.append((1000 + len(self.lines), json.dumps(line).encode()))
         self.broadcast_frame(encode_line_frame(len(self.lines), 1, *self.lines[-1]))
 
     def send_partial(self, **event: Any) -> None:
-        """A partial line."""
+        """Send a partial line to all clients."""
         self.broadcast_frame(
             encode_partial_line_frame(
                 2000, json.dumps({"type": "stream_event", "event": event}).encode()
@@ -78,12 +78,11 @@ class StandIn:
         )
 
     def broadcast_frame(self, raw: bytes) -> None:
-        """A frame for everybody."""
         for client in self.clients:
             client.deliver_frame(raw)
 
     def add_prompt(self, name: str = "q1", **request: Any) -> None:
-        """A question."""
+        """Add a permission prompt, and send it to all clients."""
         self.questions[name] = {**QUESTION, **request}
         self.broadcast_frame(self.build_prompt_frame(name))
 
@@ -92,7 +91,7 @@ class StandIn:
 
 
 class Client:
-    """A connection to a session that stands in."""
+    """A connection to a stand-in."""
 
     def __init__(self, host: StandIn, as_controller: bool, after: int, replay: bool) -> None:
         self._host = host
@@ -122,7 +121,7 @@ class Client:
             self.deliver_frame(host.build_prompt_frame(name))
 
     def deliver_frame(self, raw: bytes) -> None:
-        """A frame, as `link.Link` takes it apart."""
+        """Deliver a frame, parsed as `HostConnection` does it."""
         fields = parse_frame(raw)
         more = (
             {"raw": extract_stream_json_line(raw.rstrip(b"\n"))} if fields["kind"] == "line" else {}
@@ -130,11 +129,11 @@ class Client:
         self._into.send_nowait({**fields, **more})
 
     def close(self) -> None:
-        """The host has gone."""
+        """Close the connection from the side of the host."""
         self._into.close()
 
     def disconnect(self) -> None:
-        """The gateway has gone."""
+        """Close the connection from the side of the gateway."""
         self._into.close()
         self._out_of.close()
 
@@ -142,7 +141,7 @@ class Client:
         return aiter(self._out_of)
 
     async def send_frame(self, frame: Mapping[str, Any]) -> None:
-        """What a host does with a frame, as far as a gateway sees it."""
+        """Handle a frame like a host, as far as the gateway can observe it."""
         host = self._host
         host.received.append(dict(frame))
         request_id, kind = frame.get("id"), frame["kind"]
@@ -181,7 +180,7 @@ class Client:
 
 
 class StandIns:
-    """Hosts, as the gateway asks for them."""
+    """Implements the gateway's access to hosts with stand-ins."""
 
     def __init__(self, *hosts: StandIn) -> None:
         self.hosts = {host.metadata["session"]: host for host in hosts}
@@ -234,7 +233,7 @@ class StandIns:
 
 
 class Answered(NamedTuple):
-    """An answer of the gateway's."""
+    """A response of the gateway."""
 
     status: int
     headers: dict[str, str]
@@ -246,7 +245,7 @@ class Answered(NamedTuple):
 
 
 class StreamedEvent(NamedTuple):
-    """One event of a stream."""
+    """One event of an event stream."""
 
     kind: str
     data: bytes
@@ -258,7 +257,7 @@ class StreamedEvent(NamedTuple):
 
 
 class Web:
-    """A gateway that runs."""
+    """A running gateway."""
 
     def __init__(self, hosts: Any, tokens: GatewayTokenFile, endpoint: GatewayEndpoint) -> None:
         self.hosts = hosts
@@ -280,7 +279,7 @@ class Web:
         asyncio.run(self._serve_until_closed())
 
     async def _serve_until_closed(self) -> None:
-        """What uvicorn does, but for its looks at the time: each costs a test 0.1 s."""
+        """Serve like uvicorn, but without its polling, which takes 0.1 s per test."""
         self._loop, self._stop_event = asyncio.get_running_loop(), asyncio.Event()
         self.server.config.load()
         self.server.lifespan = self.server.config.lifespan_class(self.server.config)
@@ -294,7 +293,7 @@ class Web:
             await asyncio.sleep(0)
 
     def close(self) -> None:
-        """End it."""
+        """Stop the gateway."""
         assert self._loop is not None and self._stop_event is not None
         self._loop.call_soon_threadsafe(self._stop_event.set)
         self._thread.join(PATIENCE)
@@ -302,7 +301,7 @@ class Web:
         assert not self._thread.is_alive()
 
     def call_in_thread(self, do: Any, *args: Any, **keywords: Any) -> Any:
-        """Have the gateway's own thread do something."""
+        """Call a function in the thread of the gateway. Return its result."""
         assert self._loop is not None
         done = asyncio.run_coroutine_threadsafe(_call_function(do, args, keywords), self._loop)
         return done.result(PATIENCE)
@@ -320,7 +319,7 @@ class Web:
         role: str | None = "drive",
         headers: Mapping[str, str] = {},
     ) -> Answered:
-        """One request on a connection of its own; `body` is JSON, or bytes as they are."""
+        """Send one request on its own connection. `body` is JSON, or bytes that are sent unchanged."""
         return ask_at(self.port, method, path, body, {**self.build_headers(role), **headers})
 
     def send_get(self, path: str, **options: Any) -> Answered:
@@ -332,16 +331,16 @@ class Web:
     def open_stream(
         self, path: str, *, role: str = "drive", after: str = ""
     ) -> AbstractContextManager[Iterator[StreamedEvent]]:
-        """The events of a stream, as they come."""
+        """Yield the events of a stream as they come."""
         return stream_at(self.port, path, getattr(self.tokens.load_tokens(), role), after)
 
     def open_connection(self) -> socket.socket:
-        """A bare connection."""
+        """Open a plain TCP connection."""
         return socket.create_connection(("127.0.0.1", self.port), PATIENCE)
 
 
 def ask_at(port: int, method: str, path: str, body: Any, headers: Mapping[str, str]) -> Answered:
-    """A request to a gateway at a port."""
+    """Send a request to the gateway at a port. Return its response."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
     data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
     kind = {"Content-Type": "application/json"} if data is not None else {}
@@ -359,7 +358,7 @@ def ask_at(port: int, method: str, path: str, body: Any, headers: Mapping[str, s
 def stream_at(
     port: int, path: str, token: str, after: str = "", timeout_s: float = PATIENCE
 ) -> Iterator[Iterator[StreamedEvent]]:
-    """The events of a stream of a gateway at a port."""
+    """Yield the events of a stream of the gateway at a port."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout_s)
     more = {"Last-Event-ID": after} if after else {}
     try:
@@ -375,7 +374,9 @@ def stream_at(
 
 
 def _read_lines(answer: http.client.HTTPResponse) -> Iterator[bytes]:
-    """Yield the lines of a stream until it ends. Comments that keep it open do not extend the time."""
+    """Yield the lines of a stream until it ends. Comments that keep the stream open do not extend
+    the time.
+    """
     deadline = time.monotonic() + MAX_STREAM_S
     while line := answer.readline():
         assert time.monotonic() < deadline, "the stream did not end in time"
@@ -387,7 +388,7 @@ async def _call_function(do: Any, args: Any, keywords: Any) -> Any:
 
 
 def parse_events(lines: Iterator[bytes]) -> Iterator[StreamedEvent]:
-    """The events in the lines of a stream, without comments."""
+    """Yield the events in the lines of a stream, without comments."""
     kind, data, event_id = "", list[bytes](), ""
     for line in lines:
         name, _, value = line.rstrip(b"\n").partition(b": ")

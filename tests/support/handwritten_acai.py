@@ -1,10 +1,8 @@
-"""acai and its successor cake as a module by hand: what their profiles are held against and
-measured beside.
+"""A handwritten adapter of acai and its successor cake. Their profiles are compared with it.
 
-Whole messages only. Its `role: tool` messages
-answer the oldest open call; 0.1.0 never says what a call returned; a message may come before the
-output of a call that was made before it (the document's own example), so text waits one event while
-calls are open.
+It prints complete messages only. A `role: tool` message is the result of the oldest open call;
+0.1.0 never prints the results of calls. A message may come before the output of an earlier call, as
+in the example of acai's documentation, so a text is held for one event while calls are open.
 """
 
 import re
@@ -28,7 +26,7 @@ from shim.core.turn.turn import Turn
 
 
 def convert_line_range(tool_input: Arguments) -> tuple[str, Arguments]:
-    """acai's and cake's Read{start_line, end_line} as offset and limit."""
+    """Convert the Read{start_line, end_line} of acai and cake to offset and limit."""
     start, end = tool_input.pop("start_line", None), tool_input.pop("end_line", None)
     if isinstance(start, int):
         tool_input["offset"] = start
@@ -49,12 +47,12 @@ TOOLS = {
         "Edit", {"path": "file_path"}, reshape=build_edit_list_converter("old_text", "new_text")
     ),
 }
-FAILED = re.compile(r"\[exit:(-?[1-9]\d*) \| ")  # the footer of a shell command that failed
+FAILED = re.compile(r"\[exit:(-?[1-9]\d*) \| ")  # the footer of a failed shell command
 LIMITS = {"max_turns": "error_max_turns"}
 
 
 class AcaiTranslator(Translator):
-    """All three dialects: they differ in the first and the last event."""
+    """Translates all three dialects, which differ in the first and the last event."""
 
     def __init__(self, turn: Turn, *, partial: bool = False) -> None:
         super().__init__(turn, partial=partial)
@@ -105,7 +103,7 @@ class AcaiTranslator(Translator):
 
     def on_function_call(self, event: Event) -> None:
         if self._buffered_blocks:
-            # Thinking between two calls of a batch leaves the batch open: their outputs may come
+            # Thinking between two calls of a batch does not end the batch, because their outputs may come
             # together.
             self._flush_blocks(fill=any(kind == "text" for kind, _ in self._buffered_blocks))
         tool_input = event.get("arguments")
@@ -128,8 +126,8 @@ class AcaiTranslator(Translator):
 
     def on_result(self, event: Event) -> None:
         failed = event.get("is_error", not event.get("success"))
-        # Only the founding dialect, which never says what a call returned, leaves calls open on a
-        # good end.
+        # Only the oldest dialect, which does not print the results of calls, leaves calls open at a
+        # successful end.
         self._flush_blocks(fill=not failed and not self._answers)
         fields: dict[str, Any] = {
             "usage": convert_usage(event.get("usage")),
@@ -167,9 +165,7 @@ class AcaiTranslator(Translator):
 
 
 def convert_usage(raw_usage: object) -> Usage | None:
-    """Its usage in Claude's meaning: cached tokens are inside its input_tokens (acai page, section
-    1).
-    """
+    """Return Claude's usage. acai's input_tokens include the cached tokens."""
     if not isinstance(raw_usage, dict):
         return None
     details = raw_usage.get("input_tokens_details")

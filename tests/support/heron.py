@@ -1,9 +1,9 @@
-"""A vendor's program that nobody listed, for tests: `heron fly [FLAGS] -- PROMPT`, with lines of a
-shape of its own.
+"""A program of an unknown vendor, for tests: `heron fly [FLAGS] -- PROMPT`. Its lines have their
+own format.
 
-The words of the prompt say what happens: `run_look_turn` calls two tools side by side, `fall` fails
-in its own words, `limit` is refused by its model, `drop` exits without a word, anything else is
-answered. HERON_LOG is a file for what it was started with.
+Words in the prompt select what happens: `run_look_turn` makes two parallel tool calls, `fall` fails
+with its own message, `limit` is refused by the model, `drop` exits without output, and any other
+prompt is answered. HERON_LOG is a file that records how the program was started.
 """
 
 import json
@@ -14,7 +14,7 @@ FLAGS = {"--nest": "nest", "--brain": "brain", "--care": "care", "--quiet": None
 
 
 def main() -> int:
-    """Fly once."""
+    """Run one turn."""
     options, prompt = read_arguments(sys.argv[2:])
     if log := os.environ.get("HERON_LOG"):
         with open(log, "a", encoding="utf-8") as file:
@@ -44,7 +44,7 @@ def main() -> int:
 
 
 def run_look_turn() -> int:
-    """A turn with tools."""
+    """Run a turn with tools."""
     write_line("call", part=1, so_far="I look.")
     jobs = [
         {"ref": 7, "skill": "swim", "how": json.dumps({"to": "/repo/a.txt", "from_line": 3})},
@@ -64,7 +64,7 @@ def run_look_turn() -> int:
 
 
 def read_arguments(args: list[str]) -> tuple[dict[str, str], str]:
-    """Its flags, and the prompt behind `--` or on stdin."""
+    """Return the flags, and the prompt after `--` or from stdin."""
     options: dict[str, str] = {}
     while args and args[0] != "--":
         name = args.pop(0)
@@ -76,7 +76,6 @@ def read_arguments(args: list[str]) -> tuple[dict[str, str], str]:
 
 
 def write_line(act: str, **body: object) -> None:
-    """One line."""
     sys.stdout.write(json.dumps({"heron": 2, "act": act, "body": body}) + "\n")
     sys.stdout.flush()
 

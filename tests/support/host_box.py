@@ -1,4 +1,4 @@
-"""A box whose sessions live on their own: its vendor, its hosts, and their ends."""
+"""A box for background sessions: their vendor, their hosts, and how they end."""
 
 import time
 from collections.abc import Callable
@@ -16,8 +16,10 @@ from shim.core.bridge.frames import WATCH
 
 
 class HostingBox:
-    """`environment` is what is said beside the box's own; `variables` are all that a host and its
-    clients have.
+    """A box whose hosts are stopped with it.
+
+    `environment` has variables in addition to those of the box. `variables` is the complete
+    environment of a host and its clients.
     """
 
     def __init__(self, box: Box) -> None:
@@ -29,37 +31,37 @@ class HostingBox:
         return self.box.build_environment(**self.environment)
 
     def set_vendor_plan(self, *steps: Any) -> None:
-        """The program of the vendor does these steps, each time that it is started."""
+        """Let the vendor's program run these steps at each start."""
         self.environment["SHIM_BIN"] = self.box.create_fake(*steps)
 
     def run_claude(self, *args: str, **environment: str | None) -> Done:
-        """The drop-in, to its end."""
+        """Run the drop-in to its end."""
         return self.box.run_claude(*args, **{**self.environment, **environment})
 
     def list_sessions(self) -> list[SessionRecord]:
         return registry.list_sessions(self.variables)
 
     def load_session(self, session: SessionRecord) -> SessionRecord:
-        """What is known of a session now."""
+        """Return the current record of a session."""
         record = registry.find_session(session.session_id, self.variables)
         assert record is not None
         return record
 
     def list_children(self, session: SessionRecord) -> list[int]:
-        """The processes that a host has started, and that live."""
+        """Return the ids of the running child processes of a host."""
         pid = self.load_session(session).metadata["pid"]
         return [
             int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
         ]
 
     def wait_for_frame(self, connection: HostConnection, kind: str) -> dict[str, Any]:
-        """The next frame of a kind."""
+        """Return the next frame of a kind."""
         return next(frame for frame in connection.read_frames(PATIENCE) if frame["kind"] == kind)
 
     def wait_until(
         self, session: SessionRecord, happened: Callable[[SessionRecord], bool]
     ) -> SessionRecord:
-        """Look at a session until something is so."""
+        """Wait until a condition holds for a session. Return its record."""
         deadline = time.monotonic() + PATIENCE
         while not happened(now := self.load_session(session)):
             assert time.monotonic() < deadline, now
@@ -67,11 +69,11 @@ class HostingBox:
         return now
 
     def wait_until_idle(self, session: SessionRecord) -> SessionRecord:
-        """Wait until no turn of a session runs."""
+        """Wait until no turn of a session is running."""
         return self.wait_until(session, lambda now: now.metadata["status"] == "idle")
 
     def wait_until_uncontrolled(self, session: SessionRecord) -> SessionRecord:
-        """Wait until the frontend that drove a session has left it."""
+        """Wait until the controller of a session has disconnected."""
         return self.wait_until(session, lambda now: now.metadata["driver"] is None)
 
     def wait_for_mode(self, session: SessionRecord, mode: str) -> None:
@@ -85,11 +87,11 @@ class HostingBox:
                 now = connection.welcome["mode"]
 
     def wait_for_end(self, session: SessionRecord) -> SessionRecord:
-        """Wait until a host has gone."""
+        """Wait until the host of a session has exited."""
         return self.wait_until(session, lambda now: not now.is_running)
 
     def stop_hosts(self) -> None:
-        """End every host, also those that are not up yet."""
+        """Stop every host, including hosts that are still starting."""
         deadline, running_sessions = time.monotonic() + PATIENCE, self.list_sessions()
         while running_sessions := stop_hosts(running_sessions, self.variables):
             assert time.monotonic() < deadline, running_sessions

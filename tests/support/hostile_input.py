@@ -1,10 +1,8 @@
-"""Streams made as bad as what agents really print, for any fixture (hostile-input, sections 2 and
-3).
+"""Damages the stream of any fixture in the ways in which real agents print malformed output.
 
-A damage is a function of a stream's lines and a position. Those in `REPAIRABLE` lose nothing: what
-is said for the damaged stream is what is said for the whole one. Those in `LOSSY` may cost the line
-that they hit, and no rule. `damage_stream` makes such a stream by
-chance.
+A damage is a function of the lines of a stream and a position. A damage in `REPAIRABLE` loses
+nothing: the output is the same as for the undamaged stream. A damage in `LOSSY` may lose the
+damaged line, but the output still follows the contract. `damage_stream` applies random damages.
 """
 
 import re
@@ -22,7 +20,7 @@ ESCAPES = b"\x1b]0;a title\x07\x1b[2K\x1b[1G\x1b[31mred\x1b[0m"
 PROGRESS = b"\r  1%\r 50%\r100%\r"
 BANNER = b"YOLO mode is enabled. All tool calls will be automatically approved."
 
-# One member more in an object: no translator reads it, the whole line has to be repaired for it.
+# An additional member of an object. No translator reads it, but the complete line must be repaired.
 MEMBERS: Mapping[str, bytes] = {
     "nan": b'"hostile":NaN',
     "infinity": b'"hostile":[Infinity,-Infinity]',
@@ -85,7 +83,7 @@ def _change_every_line(change: Callable[[bytes], bytes]) -> Damage:
 
 
 def as_cesu(line: bytes) -> bytes:
-    """A line with each character beyond the first plane as two surrogates in bytes."""
+    """Encode each character outside the first plane as two surrogates in bytes (CESU-8)."""
     text = line.decode("utf-8", "surrogateescape")
     pairs = re.sub("[\U00010000-\U0010ffff]", lambda match: _split_into_surrogates(match[0]), text)
     return b"".join(
@@ -114,7 +112,7 @@ def _is_low(text: str, position: int) -> bool:
 
 
 def unescape_line(line: bytes) -> bytes:
-    """A line with the newlines and tabs of its strings raw."""
+    """Replace escaped newlines and tabs in the strings of a line by raw ones."""
     if b"\\\\" in line or line.count(b"\\n") > 500:
         return line
     return line.replace(b"\\n", b"\n").replace(b"\\t", b"\t")
@@ -172,20 +170,20 @@ LOSSY: Mapping[str, Damage] = {
 
 
 def clean_lines(data: bytes) -> Lines:
-    """The lines of a stream, without the empty one behind its last newline."""
+    """Return the lines of a stream, without the empty one after its last newline."""
     lines = data.split(b"\n")
     return lines[:-1] if lines and not lines[-1] else lines
 
 
 def join_lines(lines: Sequence[bytes], *, ended: bool = True) -> bytes:
-    """Lines as a stream; `ended`: the last one has its newline."""
+    """Join lines to a stream. With `ended`, the last line has a newline."""
     return b"\n".join(lines) + (b"\n" if ended else b"")
 
 
 def damage_stream(
     chance: Random, data: bytes, kinds: Mapping[str, Damage] = REPAIRABLE, at_most: int = 4
 ) -> bytes:
-    """A stream with one damage or a few."""
+    """Apply one or a few damages to a stream."""
     lines = clean_lines(data)
     for _ in range(chance.randint(1, at_most)):
         if lines:
@@ -194,9 +192,7 @@ def damage_stream(
 
 
 def summarize_stream(data: bytes) -> dict[str, Any]:
-    """What a frontend learns from a stream: the texts, the calls, the results, and how each turn
-    ended.
-    """
+    """Return what a frontend learns from a stream: texts, calls, results, and how each turn ended."""
     summary: dict[str, Any] = {"text": "", "thinking": "", "calls": [], "results": [], "ends": []}
     for line in parse_lines(data):
         if line["type"] == "result":

@@ -1,6 +1,4 @@
-"""A hub with a log in memory and clients that are played, for tests: what a host does, without its
-sockets.
-"""
+"""A hub with a log in memory and scripted clients: what a host does, without its sockets."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -28,7 +26,7 @@ Frame = dict[str, Any]
 
 
 class MemoryLog:
-    """The log of a session without a file. Lines before `first` were dropped."""
+    """The log of a session without a file. Lines before `first` have been dropped."""
 
     def __init__(self) -> None:
         self.entries: list[SessionLogEntry] = []
@@ -41,7 +39,7 @@ class MemoryLog:
         return self.entries[-1].number if self.entries else 0
 
     def list_first_numbers(self) -> dict[int, int]:
-        """The number of the first line of each life."""
+        """Return the number of the first line of each generation."""
         first_numbers: dict[int, int] = {}
         for entry in self.entries:
             first_numbers.setdefault(entry.generation, entry.number)
@@ -65,8 +63,8 @@ class MemoryLog:
 
 
 class Play:
-    """A hub, its log, and the conversation's stdin. `run_commands` carries out what waits;
-    `read_frames` is what a client reads.
+    """A hub with its log and the stdin of the conversation. `run_commands` executes pending
+    commands, and `read_frames` returns what a client receives.
     """
 
     def __init__(
@@ -90,7 +88,7 @@ class Play:
         )
 
     def run_commands(self) -> None:
-        """Carry out the commands, and those that come of them."""
+        """Execute the commands, and those that result from them."""
         while commands := self.hub.take_commands():
             for command in commands:
                 self._run_command(command)
@@ -115,7 +113,7 @@ class Play:
             self.ended_by.append(command.client_name)
 
     def join_client(self, number: int, role: str = "drive", /, **keys: Any) -> list[Frame]:
-        """A client connects and says hello; what it reads then."""
+        """Connect a client that sends `hello`. Return the frames that it receives."""
         self.hub.add_client(number)
         hello = {
             "protocol": 1,
@@ -128,27 +126,27 @@ class Play:
         return self.read_frames(number)
 
     def count_queued_bytes(self, number: int) -> int:
-        """The bytes that wait for a client."""
+        """Return the number of bytes that wait for a client."""
         client = self.hub.subscribers.clients[number]
         return client._queued_bytes + client._queued_reply_bytes
 
     def remove_client(self, number: int) -> None:
-        """A client's connection ends."""
+        """Close the connection of a client."""
         remove_client(self.hub, number)
         self.run_commands()
 
     def send_frame(self, client: int, kind: str, /, **keys: Any) -> None:
-        """A client says a frame."""
+        """Send a frame of a client."""
         on_client_frame(self.hub, client, json.dumps({"kind": kind, **keys}).encode())
         self.run_commands()
 
     def exchange_frames(self, client: int, kind: str, /, **keys: Any) -> list[Frame]:
-        """A client says a frame; what it reads then."""
+        """Send a frame of a client. Return the frames that it receives."""
         self.send_frame(client, kind, **keys)
         return self.read_frames(client)
 
     def read_frames(self, client: int) -> list[Frame]:
-        """All that waits for a client."""
+        """Return all frames that wait for a client."""
         data = b""
         self.run_commands()
         while client in self.hub.list_ready_clients():
@@ -157,13 +155,13 @@ class Play:
         return [json.loads(line) for line in data.splitlines()]
 
     def feed_stdout(self, *lines: Frame) -> None:
-        """The conversation says lines."""
+        """Print lines of the conversation."""
         encoded = [json.dumps(line, separators=(",", ":")).encode() + b"\n" for line in lines]
         feed_conversation_stdout(self.hub, b"".join(encoded))
         self.run_commands()
 
     def finish_turn(self, text: str = "done", **result: Any) -> None:
-        """The conversation answers all that waits, and says it back before."""
+        """Echo and answer all waiting messages."""
         for line in self.stdin:
             if line["type"] == "user":
                 self.feed_stdout({**line, "isReplay": True})
@@ -173,7 +171,7 @@ class Play:
         )
 
     def ask_permission(self, request_id: str, tool: str = "Write", **tool_input: Any) -> None:
-        """The conversation asks whether a call may run."""
+        """Let the conversation request permission for a call."""
         request = {
             "subtype": "can_use_tool",
             "tool_name": tool,
@@ -183,19 +181,19 @@ class Play:
         self.feed_stdout({"type": "control_request", "request_id": request_id, "request": request})
 
     def take_responses(self) -> list[Frame]:
-        """The bodies of the answers that the conversation was given, taken."""
+        """Remove and return the bodies of the control responses to the conversation."""
         responses = [line["response"] for line in self.stdin if line["type"] == "control_response"]
         self.stdin = [line for line in self.stdin if line["type"] != "control_response"]
         return responses
 
     def take_requests(self) -> list[Frame]:
-        """The control requests that were put to the conversation, taken."""
+        """Remove and return the control requests to the conversation."""
         requests = [line for line in self.stdin if line["type"] == "control_request"]
         self.stdin = [line for line in self.stdin if line["type"] != "control_request"]
         return requests
 
     def answer_request(self, body: Frame | None = None, **response: Any) -> None:
-        """The conversation answers the oldest request."""
+        """Let the conversation answer the oldest control request."""
         (first, *_) = [line for line in self.stdin if line["type"] == "control_request"]
         self.stdin.remove(first)
         payload = {"subtype": "success", "request_id": first["request_id"], **response}
@@ -212,7 +210,7 @@ def list_kinds(frames: Sequence[Frame]) -> list[str]:
 
 
 def select_frames(frames: Sequence[Frame], kind: str) -> list[Frame]:
-    """The frames of a kind, without it."""
+    """Return the frames of a kind, without the field `kind`."""
     return [
         {key: item for key, item in frame.items() if key != "kind"}
         for frame in frames
@@ -221,7 +219,7 @@ def select_frames(frames: Sequence[Frame], kind: str) -> list[Frame]:
 
 
 def list_line_numbers(frames: Sequence[Frame]) -> list[int]:
-    """The numbers of the whole lines."""
+    """Return the numbers of the complete lines."""
     return [frame["number"] for frame in frames if frame["kind"] == "line" and "number" in frame]
 
 

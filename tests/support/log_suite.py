@@ -1,5 +1,5 @@
-"""What every backend of the log port has to do, as tests: a class to inherit, which is told how to
-open a log.
+"""The requirements of every backend of the session log, as tests: a class to inherit from, which
+implements how a log is opened.
 """
 
 from collections.abc import Iterator, Sequence
@@ -27,7 +27,7 @@ def build_line(number: int, text: bytes = b"\xc3\xa9") -> bytes:
 def build_records(
     *numbers: int, at: int = 1_700_000_000_000, text: bytes = b"\xc3\xa9"
 ) -> list[SessionLogRecord]:
-    """Records of whole lines."""
+    """Build records of complete lines."""
     return [
         SessionLogRecord(STDOUT_LETTER, at + number, build_line(number, text), number)
         for number in numbers
@@ -35,8 +35,8 @@ def build_records(
 
 
 class LogSuite:
-    """`open_log` gives the log of one life; the next call gives that of the next one, with what the
-    former ones said.
+    """Tests of a backend. `open_log` opens the log of one generation. The next call opens that of
+    the next generation, which contains the entries of the earlier ones.
     """
 
     def open_log(self, generation: int) -> SessionLog:
@@ -139,12 +139,12 @@ class LogSuite:
 
 
 def list_numbers(entries: Sequence[SessionLogEntry]) -> list[int]:
-    """The numbers of entries."""
+    """Return the numbers of entries."""
     return [entry.number for entry in entries]
 
 
 class MemoryLog:
-    """A log in memory: the plainest backend, for the tests of what stands on the port."""
+    """A log in memory, which is the simplest backend. Tests of code that uses a log use it."""
 
     def __init__(self, generation: int, entries: list[SessionLogEntry]) -> None:
         self._generation = generation

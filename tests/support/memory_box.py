@@ -1,12 +1,12 @@
-"""The drop-in in this process, over programs in memory and with a clock that no machine can slow
-down.
+"""Runs the drop-in in this process, with programs in memory and a clock that does not depend on the
+machine.
 
 `MemoryBox` has the methods of `Box` that a test of a conversation needs. The drop-in is the real
 one, from its command line to its exit status, with real descriptors 0, 1 and 2. It runs in a
 thread. Either the test or this thread runs, never both. The clock of the event loop stands still
 while there is something to do. It moves to the next deadline only when the test waits
-(`MemoryRunning.wait_for_condition`). So a silence of minutes takes no time, and a busy machine does
-not make a vendor look silent.
+(`MemoryRunning.wait_for_condition`). So a silence of minutes takes no time, and on a busy machine
+no vendor appears to be silent.
 
 Tests of processes, of signals between them, of pipes or of real durations need a `Box`.
 """
@@ -49,12 +49,12 @@ from shim.process.probe import ProgramProbe
 from shim.process.spawn_error import create_spawn_error
 
 NEVER = float("inf")
-# of real time for one step of the drop-in: much output takes long on a busy machine
+# The real time for one step of the drop-in. On a busy machine, much output takes long.
 HANG_SECONDS = 4 * PATIENCE
 STDIN_PIPE_BYTES = 1024 * 1024
-MAX_ABANDONED_STEPS = 100  # that the drop-in may take to clean up
+MAX_ABANDONED_STEPS = 100  # for the cleanup of the drop-in
 MAX_READ_BYTES = 2**30  # more than any test writes
-# the bundled program of the vendor demo; here it is the program `demo`
+# The bundled program of the vendor demo is replaced by the program `demo`.
 DEMO_MODULE = "shim.commands.turn.demo_child"
 
 
@@ -194,7 +194,7 @@ class MemoryRunning:
             if condition():
                 return
             if self._stdout_is_pipe and len(self._stdout_bytes) > length:
-                continue  # now it can write more
+                continue  # the program can write more now
             assert not self._lockstep.is_over, (
                 f"{what} did not come before the end: {self._read_output()!r}"
             )

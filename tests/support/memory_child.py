@@ -18,9 +18,7 @@ _pids = count(-1, -1)  # not the pids of processes
 
 
 class MemoryProgram:
-    """A program in memory. It runs whenever something has changed, until it has to wait
-    (`_run_until_wait`).
-    """
+    """A program in memory. After each change it runs until it has to wait (`_run_until_wait`)."""
 
     stdin = stdout = stderr = None  # there are no pipes
 
@@ -55,7 +53,7 @@ class MemoryProgram:
         self.run()
 
     def receive_signal(self, name: str) -> None:
-        """Obey a signal, and wake its child."""
+        """Handle a signal, and wake the child."""
         if self.exit is None:
             self._react_to_signal(name)
             self.on_change()
@@ -68,8 +66,8 @@ class MemoryProgram:
 
 
 class MemoryChild(Child):
-    """A `Child` whose process is a `MemoryProgram`. It is stopped by the code of `Child`, with the
-    same timeouts.
+    """A `Child` whose process is a `MemoryProgram`. The code of `Child` stops it, with the same
+    timeouts.
     """
 
     def __init__(self, started: ChildSpawnResult) -> None:

@@ -1,5 +1,5 @@
-"""One run of the real loop and the real drivers in memory: over a program that answers each line of
-its stdin.
+"""Runs the real loop and the real drivers in memory, with a program that answers each line of its
+stdin.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from shim.io.signals import SignalRecorder
 
 
 class Responder(Protocol):
-    """What a program prints."""
+    """Defines what a program prints."""
 
     def build_greeting(self) -> bytes:
         """Return what it prints before it reads anything."""
@@ -34,7 +34,7 @@ class Responder(Protocol):
         """Return whether it reads its stdin, and does not exit after its first output."""
 
 
-# from command, environment and folder
+# (command, environment, folder) → responder
 Starts = Callable[[Sequence[str], Mapping[str, str], str], Responder]
 
 
@@ -58,7 +58,7 @@ class RespondingProgram(MemoryProgram):
 
 
 class MemoryOutput:
-    """The frontend of a conversation in memory: `data` is all that it received."""
+    """The frontend of a conversation in memory. `data` has all bytes that it received."""
 
     has_failed = False
 
@@ -95,7 +95,7 @@ class MemoryLauncher(ChildLauncher):
 def run_in_memory(
     monkeypatch: pytest.MonkeyPatch, args: Sequence[str], vendor: str, starts: Starts
 ) -> bytes:
-    """Run `claude WORDS` over a vendor whose program is what `starts` returns; return what the
+    """Run `claude ARGS` with a vendor whose program is created by `starts`. Return what the
     frontend received.
 
     Raise ShimError if the turn is refused before a child is started.

@@ -1,4 +1,4 @@
-"""A pi that is driven by its RPC, played by hand, and what it is told."""
+"""A scripted pi that is driven by its RPC, and the requests that it receives."""
 
 import json
 
@@ -62,8 +62,8 @@ def build_permission_dialog(request_id="q1", call="c1", tool="bash", **tool_inpu
 
 
 class PiConversation(Played):
-    """A pi and what it is told; `lines` is what the frontend has, `stages` how far its turn has
-    come.
+    """A conversation with a scripted pi. `lines` are the lines that the frontend received, `stages`
+    the steps of its turn.
     """
 
     def __init__(self, *, mode="default", policy_bypass="", model=None, flags=(), evaluator=None):
@@ -87,12 +87,12 @@ class PiConversation(Played):
 
     @property
     def sent_messages(self):
-        """What it was told since the last look."""
+        """The messages that were sent to pi since `clear_sent`."""
         messages, self._sent_messages = self._sent_messages, []
         return messages
 
     def clear_sent(self):
-        """What it was told so far is not looked at."""
+        """Ignore the messages that were sent to pi so far."""
         self._sent_messages.clear()
 
     def send_prompt(self, message="hi"):
@@ -103,7 +103,7 @@ class PiConversation(Played):
         )
 
     def start_run(self, *, commands=(), hello=True, **state):
-        """Greeted, with a message that was said and whose run has begun."""
+        """Greet, accept a message, and start its run."""
         data = {"sessionId": "s1", "model": MODEL} | state
         self.send_prompt()
         self.feed_messages(*([HELLO] if hello else []), self.answer_to("get_state", data))
@@ -118,7 +118,7 @@ class PiConversation(Played):
         return self
 
     def answer_to(self, kind, data=None, error=""):
-        """The answer to the last request of this kind."""
+        """Return the response to the last request of this kind."""
         request = [message for message in self._sent_messages if message["type"] == kind][-1]
         answer = {"id": request["id"], "type": "response", "command": kind, "success": not error}
         return answer | ({"error": error} if error else {"data": data} if data else {})
@@ -142,7 +142,7 @@ class PiConversation(Played):
         )
 
     def finish_turn(self):
-        """The result of the turn, and the next one."""
+        """Return the result of the turn, and start the next turn."""
         self.add_output(*self.child_stream.finish())
         self.child_stream.start_turn()
         return self

@@ -18,8 +18,8 @@ Plan = Sequence[Sequence[Any]]
 class PlannedProgram(MemoryProgram):
     """A program that follows its plan until a step has to wait.
 
-    Its steps have the names and meanings of those in `fake_child`. Steps that need a process, and
-    some others, are missing.
+    Its steps have the names and meanings of those in `fake_child`. Steps that need a process are
+    missing, and so are some others.
     """
 
     def __init__(

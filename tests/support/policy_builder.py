@@ -1,4 +1,4 @@
-"""Policies and judges from rules as they are written, in a working directory that is not there."""
+"""Builds policies and evaluators from written rules, for a working directory that does not exist."""
 
 from __future__ import annotations
 
@@ -31,5 +31,5 @@ def build_policy(
 
 
 def build_evaluator(**rules: Iterable[str]) -> PolicyEvaluator:
-    """A judge of `policy(**rules)`."""
+    """Build an evaluator of `build_policy(**rules)`."""
     return PolicyEvaluator(build_policy(**rules))  # type: ignore[arg-type]

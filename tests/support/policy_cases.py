@@ -1,7 +1,8 @@
-"""Rules and calls, and what the real claude did with each call (`tests/core/policy/judged.toml`).
+"""Rules and calls, with the decision of the real claude about each call
+(`tests/core/policy/judged.toml`).
 
-A call stands there as "VERDICT: TOOL ARGUMENT", or "VERDICT (OURS): TOOL ARGUMENT" where we are
-stricter on purpose.
+A call is written as "VERDICT: TOOL ARGUMENT", or as "VERDICT (OURS): TOOL ARGUMENT" if the shim is
+intentionally stricter.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ ARGUMENTS: Mapping[str, Callable[[str], dict[str, Any]]] = {
 
 @dataclass(frozen=True)
 class Judged:
-    """A call, what the real claude did with it, and what we do."""
+    """A call with the decisions of the real claude and of the shim."""
 
     tool: str
     argument: str
@@ -46,10 +47,10 @@ class Judged:
 
 @dataclass(frozen=True)
 class Case:
-    """Rules, as flags and settings files, and calls under them.
+    """Rules, as flags and settings files, and calls under these rules.
 
-    `top` and `top_local` are the project's and the local file of the repository whose sub folder is
-    worked in.
+    `top` and `top_local` are the project's and the local settings file of the repository. The
+    working directory is a subfolder of it.
     """
 
     name: str
@@ -67,14 +68,14 @@ class Case:
         return self.name
 
     def build_args(self, root: Path) -> list[str]:
-        """The flags that say this case's rules."""
+        """Return the flags with the rules of this case."""
         args = [*self.flags, "--permission-mode", self.mode]
         if self.settings is not None:
             args += ["--settings", json.dumps(self.settings)]
         return [arg.replace("$ROOT", str(root)) for arg in args]
 
     def write_files(self, root: Path) -> None:
-        """The files that the calls are about, and the settings files, below a folder of this test."""
+        """Write the files of the calls and the settings files into the folder of this test."""
         files = {
             "work/secret/x": "hidden\n",
             "work/notes.txt": "notes\n",
@@ -101,7 +102,7 @@ class Case:
         os.symlink("/etc", root / "work/etc")
 
     def build_policy(self, root: Path) -> Policy:
-        """Our policy under the same flags and files."""
+        """Build the shim's policy for the same flags and files."""
         invocation = parse_argv(self.build_args(root))
         work, home = str(root / "work"), str(root / "home")
         claude_settings = load_claude_settings(invocation, {"HOME": home}, work)

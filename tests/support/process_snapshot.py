@@ -1,8 +1,8 @@
-"""A snapshot of a worker's process, which is restored after each command so that the next can run
-(`fork_worker.Worker`).
+"""Saves the state of a worker's process, and restores it after each command so that the next one
+can run (`fork_worker.Worker`).
 
-The values are saved before the first command. If a command leaves something else, such as a thread,
-a child or an exit function, the process has to end.
+The state is saved before the first command. If a command leaves something else, such as a thread, a
+child or an exit function, the process has to exit.
 """
 
 import _signal
@@ -20,10 +20,10 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-# of the modules that are loaded from a user's folder of vendors
+# The prefix of modules that are loaded from a user's folder of vendors.
 USER_MODULE_PREFIX = "shim_own_vendors_"
 LATE_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-# those that the shim changes or reads
+# The resource limits that the shim changes or reads.
 RESOURCE_LIMITS = (resource.RLIMIT_NOFILE, resource.RLIMIT_CORE)
 SYS_NAMES = (
     *("argv", "stdin", "stdout", "stderr", "__stdin__", "__stdout__", "__stderr__"),

@@ -1,4 +1,4 @@
-"""What the tests of profiles share: a profile out of a text, and what it says for events."""
+"""Helpers for tests of profiles: build an adapter from a text, and translate events with it."""
 
 import json
 import tomllib
@@ -19,7 +19,7 @@ TEXT_RULE = '[[event]]\nmatch = { type = "say" }\nemit = "text"\ntext = "words"\
 
 
 def build_profile_adapter(text: str, adapter: type | None = None) -> Adapter:
-    """The vendor of a profile's text; `id`, a launch and a rule are added where it has none."""
+    """Build the adapter of a profile. A missing `id`, launch or rule is added."""
     if "schema" not in text:
         text = HEAD + text
     if "[launch]" not in text:
@@ -37,7 +37,9 @@ def build_profile_adapter(text: str, adapter: type | None = None) -> Adapter:
 def create_translation(
     vendor: Adapter, *, partial: bool = False, previous: ChildStream | None = None
 ) -> ChildStream:
-    """A child of a vendor; `previous` is the one before it in the same conversation."""
+    """Create the translation of a child. `previous` is that of the previous child in the
+    conversation.
+    """
     writer = (
         create_output_writer("claude", STABLE_ID_PREFIX, partial=partial)
         if previous is None
@@ -52,7 +54,7 @@ def create_translation(
 def translate_events(
     vendor: Adapter, *events: Any, code: int | None = 0, stderr: str = "", **options: Any
 ) -> list[Line]:
-    """Claude's lines for events (texts are lines as they are) and an exit code."""
+    """Return Claude's lines for events and an exit code. An event that is a text is used as a line."""
     translation = create_translation(vendor, **options)
     data = "".join(
         (event if isinstance(event, str) else json.dumps(event)) + "\n" for event in events
@@ -64,11 +66,11 @@ def translate_events(
 
 
 def summarize_events(text: str, *events: Any, **options: Any) -> list[str]:
-    """The same in short, of a profile's text."""
+    """Return a summary of Claude's lines for events, with the profile in a text."""
     return summarize_lines(translate_events(build_profile_adapter(text), *events, **options))
 
 
 def find_result_line(lines: list[Line]) -> Line:
-    """The one result."""
+    """Return the only result line."""
     (result,) = (line for line in lines if line["type"] == "result")
     return result

@@ -1,4 +1,4 @@
-"""The reference of the keys of a profile, as the topic `add-a-vendor` has it: made of the schema."""
+"""Generates the reference of the keys of a profile in the topic `add-a-vendor` from the schema."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -27,7 +27,7 @@ TYPE_NAMES = {
 
 
 def update_reference(page: str) -> str:
-    """Return the text of the topic with its generated parts written anew."""
+    """Return the text of the topic with updated generated parts."""
     before, rule, after = page.partition(UNUSED_HEAD)
     assert rule, "the topic has no table of unused keys"
     page = before + render_unused_keys() + after[after.index("\n\n") + 1 :]
@@ -69,7 +69,7 @@ def render_keys(tables: Mapping[str, Mapping[str, ConfigKey]]) -> str:
 
 
 def describe_type(key: ConfigKey) -> str:
-    """Return what may stand under a key, with its bounds."""
+    """Return a description of the allowed values of a key, with their bounds."""
     if key.read is None:
         return key.type_name
     match key.read.__name__, key.arguments:

@@ -1,4 +1,6 @@
-"""What the fixtures' events have, as `tests/golden/recorded.json` says it: made by `make accept`."""
+"""Generates `tests/golden/recorded.json`, the fields of the events in the fixtures, for `make
+accept`.
+"""
 
 import json
 from collections.abc import Iterable
@@ -11,7 +13,7 @@ from shim.adapters import get_adapter
 
 
 def list_real_cases(*vendors: str) -> list[Case]:
-    """The fixtures whose lines a program printed, or a document shows."""
+    """Return the fixtures whose lines come from a program or a document."""
     return [
         case
         for case in list_fixture_cases(*vendors)
@@ -20,7 +22,7 @@ def list_real_cases(*vendors: str) -> list[Case]:
 
 
 def collect_fields(cases: Iterable[Case]) -> dict[str, set[str]]:
-    """Kind of event → paths of its fields."""
+    """Return kind of event → paths of its fields."""
     paths_by_kind: dict[str, set[str]] = {}
     for case in cases:
         for event in case.parse_events():
@@ -32,15 +34,17 @@ def collect_fields(cases: Iterable[Case]) -> dict[str, set[str]]:
 
 
 def _get_reader(name: str) -> Any:
-    """What reads a vendor's events: the rules of a profile, or a class."""
+    """Return what reads a vendor's events: the rules of a profile, or a class."""
     translator = get_adapter(name).translator_class
     return list_rules(translator) or translator
 
 
 def encode_recorded_fields() -> bytes:
-    """The whole file; vendors that share a translator, or its rules, share what it knows.
+    """Return the content of the file. Vendors that share a translator or its rules share the
+    recorded fields.
 
-    A real claude's lines pass as they are, and the demo is ours: neither can drift.
+    A real claude and the demo are left out. The lines of the former are passed through, and the
+    latter belongs to the shim, so they cannot drift.
     """
     names = sorted({case.vendor for case in list_real_cases()} - {"claude", "demo"})
     table: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""Casts that are shown, and what is shown of them."""
+"""Renders recordings for tests, in a terminal or in a pipe."""
 
 import io
 import json
@@ -29,8 +29,8 @@ from shim.story.terminal.show import draw_recording
 
 GOLDENS = ROOT / "tests" / "golden" / "show"
 
-# What each of them has to show: an edit with its patch, a failure, calls at the same time, nested
-# and background agents, retries, repairs, a list of todos, every kind of call.
+# Together they show: an edit with its patch, a failure, parallel calls, subagents, background agents,
+# retries, repairs, a todo list, and every kind of call.
 CASES = (
     "claude/2.1.327-api-err529",
     "claude/2.1.327-denied-bash",
@@ -61,12 +61,12 @@ def greet(name: str) -> str:
 
 
 def encode_line(event: Any) -> bytes:
-    """An event as a line."""
+    """Encode an event as a line."""
     return json.dumps(event).encode() + b"\n"
 
 
 def build_conversation_recording() -> bytes:
-    """Two turns of a conversation, with every kind of step that a fixture does not have."""
+    """Build a conversation of two turns, with every kind of step that no fixture has."""
     argv = [
         "--output-format",
         "stream-json",
@@ -167,7 +167,7 @@ def build_conversation_recording() -> bytes:
 def render_recording(
     cast: bytes | Path, *, terminal: bool = False, width: int = 100, **options: Any
 ) -> str:
-    """What is shown of a cast, in a terminal or in a pipe."""
+    """Return the rendered recording, in a terminal or in a pipe."""
     console = Console(
         file=io.StringIO(), force_terminal=terminal, width=width, highlight=False, markup=False, emoji=False,
         color_system="standard" if terminal else None, _environ={},
@@ -184,7 +184,7 @@ def render_recording(
 
 
 def render_goldens() -> dict[str, str]:
-    """What is shown in a pipe, by the name of its golden."""
+    """Return name of a golden → the rendered recording in a pipe."""
     outputs = {
         name.replace("/", "-"): render_recording(build_case_recording(find_case(name)))
         for name in CASES
@@ -204,5 +204,5 @@ SGR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def strip_styles(drawn: str) -> str:
-    """What a terminal shows, without its colours."""
+    """Return the text of a terminal without its colors."""
     return "\n".join(line.rstrip() for line in SGR.sub("", drawn).split("\n"))

@@ -1,5 +1,5 @@
-"""Recordings played without a process: a clock that is turned by hand, and another side that says
-its lines in time.
+"""Replays recordings without a process: with a manual clock, and another side that sends its lines
+at given times.
 """
 
 import json
@@ -17,22 +17,21 @@ START: Moment = (0.0, "s", {"child": 1, "turn": 1, "argv": ["qwen"], "cwd": "/w"
 def build_exit_record(
     at: float, code: int | None = 0, signal: str | None = None, child: int = 1
 ) -> Moment:
-    """The end of a child."""
+    """Build the record of a child's exit."""
     return at, "x", {"child": child, "code": code, "signal": signal}
 
 
 def build_signal_note(at: float, name: str) -> Moment:
-    """The note of a signal that was sent to a child."""
+    """Build the note of a signal that was sent to a child."""
     return at, "n", {"kind": "signal", "child": 1, "signal": name}
 
 
 def encode_line(event: object) -> bytes:
-    """An event as a line."""
+    """Encode an event as a line."""
     return json.dumps(event, separators=(",", ":")).encode() + b"\n"
 
 
 def encode_control_request(request_id: str, subtype: str, **fields: object) -> bytes:
-    """A control request."""
     return encode_line(
         {
             "type": "control_request",
@@ -43,7 +42,6 @@ def encode_control_request(request_id: str, subtype: str, **fields: object) -> b
 
 
 def encode_control_response(request_id: str, **body: object) -> bytes:
-    """An answer to one."""
     return encode_line(
         {
             "type": "control_response",
@@ -53,7 +51,6 @@ def encode_control_response(request_id: str, **body: object) -> bytes:
 
 
 def encode_user_message(text: str, **fields: object) -> bytes:
-    """A message of the user's."""
     return encode_line({"type": "user", "message": {"role": "user", "content": text}, **fields})
 
 
@@ -63,15 +60,15 @@ RESULT = encode_line({"type": "result", "subtype": "success", "is_error": False,
 def build_replayer(
     moments: Iterable[Moment], *, child: int = 1, **options: object
 ) -> RecordingReplayer:
-    """The script of a child of a recording that is made of `moments`."""
+    """Build the replayer of a child in a recording of `moments`."""
     _, records = read_cast(build_recording(moments))
     replayer_options = {"output_streams": "oe", "input_stream": "I", **options}
     return RecordingReplayer(select_child_records(records, child), **replayer_options)  # type: ignore[arg-type]
 
 
 class ReplayHarness:
-    """Where a script is played. `outputs` is what came, and when; `inputs` is what the other side
-    does, and when.
+    """Plays a recording. `outputs` has the output with its times, `inputs` the actions of the other
+    side with their times.
     """
 
     def __init__(self, *inputs: tuple[float, str, bytes]) -> None:
@@ -81,7 +78,7 @@ class ReplayHarness:
         self.timeouts_s: list[float] = []
 
     def wait_for_events(self, seconds: float) -> list[InputEvent] | None:
-        """What Player asks for."""
+        """Wait for input, as the player requires it."""
         self.timeouts_s.append(seconds)
         if self._inputs and self._inputs[0][0] <= self.now + seconds:
             at, kind, data = self._inputs.pop(0)
@@ -91,13 +88,12 @@ class ReplayHarness:
         return None
 
     def write_output(self, letter: str, data: bytes) -> None:
-        """What Player says."""
+        """Record output of the player."""
         self.outputs.append((round(self.now, 3), letter, data))
 
     def play_to_end(
         self, script: RecordingReplayer, speed: float = 1.0, max_gap: float | None = None
     ) -> ReplayStep:
-        """To the end."""
         player = ReplayPlayer(
             script,
             wait_for_events=self.wait_for_events,

@@ -1,7 +1,8 @@
-"""What must agree at the end of a turn: cause, `is_error`, `subtype`, texts and our exit status.
+"""Checks that the end of a turn is consistent: the cause, `is_error`, `subtype`, texts and the exit
+status.
 
-Derived from the contract (S10, P13, 5.3, 5.8, 6.4, F10) and from the list of causes, not from the
-code.
+The rules come from the contract (S10, P13, 5.3, 5.8, 6.4, F10) and from the list of causes, not
+from the code.
 """
 
 from collections.abc import Sequence
@@ -11,8 +12,9 @@ Line = dict[str, Any]
 
 
 class Agreement(NamedTuple):
-    """What goes with a cause: `api` is whether it may be (True: has to be) a failure of the model's
-    API (S10).
+    """The fields of a result that match a cause.
+
+    `api` is True if the cause must be a failure of the model's API (S10), None if it may be one.
     """
 
     is_error: bool
@@ -46,14 +48,12 @@ AGREEMENTS = {
     "protocol": Agreement(True, BROKEN, ("model_error",)),
     "internal": Agreement(True, BROKEN, ("model_error",)),
 }
-# Our exit status where it is not 1 for an error and 0 else (P13).
+# The exit statuses of causes that are not 1 for an error and 0 otherwise (P13).
 STATUSES = {"interrupted": (0, 1), "signal": (1, 129, 143)}
 
 
 def check_truth(turn: Sequence[Line], status: int | None = None) -> str:
-    """Assert that a turn's last lines say one thing, and that our exit status says it too; gives
-    back the cause.
-    """
+    """Assert that the last lines of a turn and the exit status are consistent. Return the cause."""
     (result,) = (line for line in turn if line["type"] == "result")
     cause = result["shim"]["cause"]
     assert cause in AGREEMENTS, f"{cause!r} is no cause"
@@ -71,8 +71,8 @@ def check_truth(turn: Sequence[Line], status: int | None = None) -> str:
 
 
 def _check_texts(turn: Sequence[Line], result: Line, agreed: Agreement) -> None:
-    """S10: an API failure is a synthetic line and a result with its text; any other error has
-    `errors`.
+    """Assert that an API failure has a synthetic line and a result with its text, and any other
+    error has `errors` (S10).
     """
     synthetic = [
         line for line in turn if line["type"] == "assistant" and line.get("is_api_error_message")
@@ -90,7 +90,9 @@ def _check_texts(turn: Sequence[Line], result: Line, agreed: Agreement) -> None:
 
 
 def _check_exit(result: Line, cause: str) -> None:
-    """How the child ended is noted where it did not end well, and a verdict about it says the same."""
+    """Assert that the result names an unsuccessful exit of the child, and that the cause matches
+    it.
+    """
     shim = result["shim"]
     assert shim.get("exit_code") != 0 and not ("exit_code" in shim and "signal" in shim)
     if cause == "exit_code":

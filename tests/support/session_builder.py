@@ -1,5 +1,5 @@
-"""Sessions for the tests of exports: casts with one of everything, with hostile words, and with
-very many steps.
+"""Builds sessions for tests of exports: with every kind of step, with hostile texts, and with many
+steps.
 """
 
 import json
@@ -15,7 +15,7 @@ STREAMED = ("-p", "--input-format", "stream-json", "--output-format", "stream-js
 
 
 class SessionBuilder:
-    """A session that is written line by line; `at` is its clock, in seconds."""
+    """Builds a session line by line. `at` is its clock in seconds."""
 
     def __init__(self) -> None:
         self.at = 0.0
@@ -23,7 +23,7 @@ class SessionBuilder:
         self._count = 0
 
     def advance_time(self, seconds: float) -> "SessionBuilder":
-        """Time passes."""
+        """Advance the clock."""
         self.at += seconds
         return self
 
@@ -32,15 +32,15 @@ class SessionBuilder:
         return self
 
     def add_line(self, kind: str, **fields: Any) -> "SessionBuilder":
-        """A line of ours."""
+        """Add a line of the drop-in."""
         return self._add_record("O", {"type": kind, "session_id": SESSION, **fields})
 
     def add_prompt(self, text: str) -> "SessionBuilder":
-        """A user's message."""
+        """Add a user message."""
         return self._add_record("i", {"type": "user", "message": {"role": "user", "content": text}})
 
     def add_init(self, **fields: Any) -> "SessionBuilder":
-        """The beginning of a turn."""
+        """Add the start of a turn."""
         defaults = {
             "cwd": "/home/user/project",
             "model": "sonnet",
@@ -50,7 +50,7 @@ class SessionBuilder:
         return self.add_line("system", subtype="init", **{**defaults, **fields})
 
     def add_message(self, *blocks: dict[str, Any], parent: str | None = None) -> "SessionBuilder":
-        """A reply in whole blocks."""
+        """Add a reply with complete blocks."""
         self._count += 1
         message = {
             "id": f"msg_{self._count}",
@@ -61,11 +61,11 @@ class SessionBuilder:
         return self.add_line("assistant", message=message, parent_tool_use_id=parent)
 
     def add_text(self, text: str, parent: str | None = None) -> "SessionBuilder":
-        """A text that was not streamed."""
+        """Add a text that was not streamed."""
         return self.add_message({"type": "text", "text": text}, parent=parent)
 
     def stream_text(self, text: str, kind: str = "text", seconds: float = 2.0) -> "SessionBuilder":
-        """A text that grows, word by word, in so many seconds."""
+        """Stream a text word by word in this number of seconds."""
         self._count += 1
         self._add_stream_event(type="message_start", message={"id": f"msg_{self._count}"})
         tokens = text.split(" ")
@@ -82,7 +82,7 @@ class SessionBuilder:
         return self.add_line("stream_event", event=event, parent_tool_use_id=None)
 
     def add_call(self, name: str, tool_input: dict[str, Any], parent: str | None = None) -> str:
-        """A call begins; its id."""
+        """Start a call. Return its id."""
         self._count += 1
         call_id = f"toolu_{self._count}"
         self.add_message(
@@ -99,7 +99,7 @@ class SessionBuilder:
         failed: bool = False,
         **extra: Any,
     ) -> "SessionBuilder":
-        """What a call returned."""
+        """Add the result of a call."""
         block = {"type": "tool_result", "tool_use_id": call, "content": content, "is_error": failed}
         return self.add_line(
             "user", message={"role": "user", "content": [block]}, parent_tool_use_id=parent, **extra
@@ -113,7 +113,7 @@ class SessionBuilder:
         seconds: float,
         answer: dict[str, Any],
     ) -> "SessionBuilder":
-        """A permission question and its answer."""
+        """Add a permission request and its answer."""
         request = {
             "subtype": "can_use_tool",
             "tool_name": name,
@@ -127,12 +127,12 @@ class SessionBuilder:
         return self._add_record("i", {"type": "control_response", "response": response})
 
     def add_note(self, kind: str, **fields: Any) -> "SessionBuilder":
-        """A note of the recorder's."""
+        """Add a note of the recorder."""
         self.moments.append((self.at, "n", {"kind": kind, **fields}))
         return self
 
     def add_result(self, text: str, **fields: Any) -> "SessionBuilder":
-        """The end of a turn."""
+        """Add the result of a turn."""
         usage = {"input_tokens": 4210, "output_tokens": 812, "cache_read_input_tokens": 18200}
         defaults = {
             "subtype": "success",
@@ -144,7 +144,7 @@ class SessionBuilder:
         return self.add_line("result", **{**defaults, "result": text, **fields})
 
     def build_recording(self, *, end: bool = True, **header: Any) -> bytes:
-        """The whole as a cast."""
+        """Build the recording of the session."""
         fields = {"argv": [*STREAMED], "vendor": "qwen", "vendor_version": "0.24.4", **header}
         return build_recording(self.moments, end=end, **fields)
 
@@ -182,7 +182,7 @@ BEFORE = f"import db\n\n\ndef page(posts):\n{OLD}    return posts\n"
 
 
 def build_full_session() -> SessionBuilder:
-    """A session with one of everything."""
+    """Build a session with every kind of step."""
     script = SessionBuilder().add_prompt(
         "Make the list of posts faster.\n\nIt takes three seconds with 1,000 rows."
     )
@@ -282,7 +282,7 @@ def build_full_session() -> SessionBuilder:
 
 
 def export_full_session() -> bytes:
-    """What the golden in `fixtures/exports` holds."""
+    """Return the content of the golden in `fixtures/exports`."""
     chunks: list[bytes] = []
     with tempfile.NamedTemporaryFile(suffix=".cast") as file:
         file.write(build_full_session().build_recording())
@@ -292,8 +292,8 @@ def export_full_session() -> bytes:
 
 
 def build_long_session(calls: int = 500) -> SessionBuilder:
-    """A session of four events for each call: thinking, text, a call and its result (2,000 for
-    500).
+    """Build a session with four events for each call: thinking, text, the call and its result
+    (2,000 for 500 calls).
     """
     script = SessionBuilder().add_prompt("Read everything.").advance_time(0.1).add_init()
     for number in range(calls):

@@ -1,5 +1,5 @@
-"""What the tests of the bridge share: a state of its own, hosts that are ended with it, and what a
-client hears.
+"""Helpers for tests of the bridge: a state folder, hosts that are stopped with it, and the frames
+of a client.
 """
 
 import os
@@ -16,12 +16,12 @@ from shim.bridge.launch import SessionSpec, reap_exited_hosts, start_host
 from shim.bridge.registry import SessionRecord
 from shim.bridge.stop import stop_hosts
 
-# no test takes so long unless something hangs: two processes have to begin, one behind the other
+# No test takes so long unless something hangs. Two processes have to start one after the other.
 PATIENCE = 60.0
 
 
 class Hosting:
-    """Hosts in a state folder and a home of their own."""
+    """Hosts with their own state folder and home."""
 
     def __init__(self, path: Path, **variables: str) -> None:
         self.cwd = path / "work"
@@ -39,7 +39,7 @@ class Hosting:
     def start_session(
         self, prompt: str | None = None, session: str = "", **fields: Any
     ) -> SessionRecord:
-        """Begin a host; `fields` are those of `SessionSpec`."""
+        """Start a host. `fields` are those of `SessionSpec`."""
         message = None if prompt is None else {"role": "user", "content": prompt}
         return start_host(
             SessionSpec(**{"prompt": message, "cwd": str(self.cwd), **fields}),
@@ -48,11 +48,11 @@ class Hosting:
         )
 
     def connect(self, session: SessionRecord, **hello: Any) -> HostConnection:
-        """A connection to it."""
+        """Connect to a host."""
         return connect_to_session_blocking(session.session_id, self.environment, **hello)
 
     def load_session(self, session: SessionRecord) -> SessionRecord:
-        """What is known of it now."""
+        """Return the current record of a session."""
         record = registry.find_session(session.session_id, self.environment)
         assert record is not None
         return record
@@ -60,7 +60,7 @@ class Hosting:
     def wait_until(
         self, session: SessionRecord, happened: Callable[[SessionRecord], bool]
     ) -> SessionRecord:
-        """Look at a session until something is so."""
+        """Wait until a condition holds for a session. Return its record."""
         deadline = time.monotonic() + PATIENCE
         while not happened(now := self.load_session(session)):
             assert time.monotonic() < deadline, now
@@ -68,15 +68,15 @@ class Hosting:
         return now
 
     def wait_for_end(self, session: SessionRecord) -> SessionRecord:
-        """Wait until its host has gone."""
+        """Wait until the host of a session has exited."""
         now = self.wait_until(session, lambda now: not now.is_running)
         reap_exited_hosts()
         return now
 
     @contextmanager
     def halt_host(self, session: SessionRecord) -> Iterator[int]:
-        """The process of its host, which stands still meanwhile: it hears nobody, and writes none
-        of its files.
+        """Stop the process of a host with SIGSTOP within this context. It does not respond and
+        writes no files.
         """
         pid: int = self.wait_until(session, lambda now: now.metadata["pid"] is not None).metadata[
             "pid"
@@ -90,7 +90,7 @@ class Hosting:
                 os.kill(pid, signal.SIGCONT)
 
     def stop_hosts(self) -> None:
-        """End all that live, also those that are not up yet."""
+        """Stop all running hosts, including hosts that are still starting."""
         deadline, running_sessions = (
             time.monotonic() + PATIENCE,
             registry.list_sessions(self.environment),
@@ -106,7 +106,7 @@ def _is_stopped(pid: int) -> bool:
 
 
 def wait_for_frame(connection: HostConnection, kind: str, **keys: Any) -> dict[str, Any]:
-    """The next frame of a kind, with these values."""
+    """Return the next frame of a kind with these values."""
     for came in connection.read_frames(PATIENCE):
         if came["kind"] == kind and all(came.get(key) == value for key, value in keys.items()):
             return came
@@ -114,12 +114,12 @@ def wait_for_frame(connection: HostConnection, kind: str, **keys: Any) -> dict[s
 
 
 def select_claude_lines(frames: Iterator[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
-    """Claude's whole lines among frames."""
+    """Return Claude's complete lines among frames."""
     return (frame["line"] for frame in frames if frame["kind"] == "line" and "number" in frame)
 
 
 def read_until_result(connection: HostConnection) -> list[Mapping[str, Any]]:
-    """Claude's whole lines up to the next result."""
+    """Return Claude's complete lines up to the next result."""
     messages = []
     for line in select_claude_lines(connection.read_frames(PATIENCE)):
         messages.append(line)

@@ -1,7 +1,7 @@
-"""Stand-ins for vendors' programs that keep exactly the promises of each vendor's permission
+"""Stand-ins for vendors' programs that implement exactly the effects of each vendor's permission
 arguments.
 
-A stand-in gets only the command line and the environment of the launch code. Its model makes some
+A stand-in gets only the command line and the environment from the launch code. Its model makes some
 calls, and `ran` contains the calls that took effect. `tests/e2e/test_permissions.py` tests the real
 programs with the same table.
 """
@@ -34,8 +34,8 @@ MCP_TOOL = "mcp__srv__make"  # the tool of an MCP server
 
 @dataclass(frozen=True)
 class StandInCall:
-    """A call that a model makes, in Claude's words; `target` is the file that a shell line changes,
-    "" for none.
+    """A call of a model, with Claude's tool name. `target` is the file that a shell command
+    changes, or "".
     """
 
     tool: str  # Bash, Read, Write, Edit, WebFetch or MCP_TOOL
@@ -99,7 +99,7 @@ class StandIn:
 
 
 class Pi(StandIn):
-    """pi: `--tools` is the list of its tools; pi_gate.js keeps file tools inside of folders."""
+    """pi: `--tools` lists its tools, and pi_gate.js restricts file tools to folders."""
 
     names: ClassVar = {
         "Bash": "bash",
@@ -113,7 +113,7 @@ class Pi(StandIn):
         tools = ["read", "bash", "edit", "write", MCP_TOOL]
         if "--no-tools" in self.args:
             tools = []
-        # it keeps the tools of MCP servers, unless the list names one of them
+        # pi keeps MCP tools unless the list names one of them
         for names in self.list_flag_values("--tools"):
             tools = names.split(",") + ([] if "mcp__" in names else [MCP_TOOL])
         if "--no-mcp" in self.args:
@@ -188,9 +188,9 @@ class Gemini(StandIn):
 
 
 class OpenCode(StandIn):
-    """opencode: OPENCODE_PERMISSION, in which the last pattern that fits decides.
+    """opencode: OPENCODE_PERMISSION, in which the last matching pattern wins.
 
-    What asks is refused without --auto.
+    A call that requires a permission is refused without --auto.
     """
 
     names: ClassVar = {
@@ -293,9 +293,7 @@ class KimiCode(StandIn):
 
 
 class KimiCodeAcp(KimiCode):
-    """`kimi acp` of Kimi Code CLI in a git work tree: it asks before commands and tools of MCP
-    servers only.
-    """
+    """`kimi acp` of Kimi Code CLI in a git work tree: it only asks before commands and MCP tools."""
 
     waits = True
     keys: ClassVar = {"Bash": "command", "WebFetch": "url"}
@@ -390,17 +388,15 @@ class KimiCodeAcp(KimiCode):
 
 
 class KimiAcp(KimiCodeAcp):
-    """`kimi acp` of kimi-cli: it asks before commands, changes and tools of MCP servers, not before
-    reads.
-    """
+    """`kimi acp` of kimi-cli: it asks before commands, changes and MCP tools, but not before reads."""
 
     names: ClassVar = {**Kimi.names, "WebFetch": "FetchURL"}
     asked_about: ClassVar = ("Bash", MCP_TOOL, *EDITS)
 
 
 class Codex(StandIn):
-    """codex: its sandbox, and a hook before each call. It reads files by the shell and changes them
-    by patches.
+    """codex: its sandbox, and a hook before each call. It reads files with the shell and changes
+    them with patches.
     """
 
     names: ClassVar = {
@@ -447,7 +443,9 @@ class Codex(StandIn):
 
 
 class Copilot(StandIn):
-    """copilot: its plugin's hook decides; without a hook `--allow-all` and `--allow-tool` do."""
+    """copilot: the hook of its plugin decides. Without a hook, `--allow-all` and `--allow-tool`
+    decide.
+    """
 
     names: ClassVar = {
         "Bash": "bash",
@@ -479,10 +477,10 @@ class Copilot(StandIn):
 
 
 class Qwen(StandIn):
-    """qwen: `--core-tools` and `--exclude-tools`, its approval mode, and a question to its client
-    about what asks.
+    """qwen: `--core-tools` and `--exclude-tools`, its approval mode, and permission requests to its
+    client.
 
-    With our system settings it asks about every call.
+    With the bundled system settings it asks about every call.
     """
 
     names: ClassVar = {
@@ -636,16 +634,15 @@ STAND_INS: dict[str, type[StandIn]] = {
     "droid": Droid,
     "cline": Cline,
 }
-# Vendors that the shim starts in another way for a conversation, so that they ask.
+# Vendors that are started in another way for a conversation, so that they ask for permission.
 CONVERSATIONS: dict[str, type[StandIn]] = {"kimi": KimiAcp, "kimi-code": KimiCodeAcp}
 
 
 def run_hook(line: str, event: Mapping[str, Any]) -> tuple[int, str]:
-    """Run the hook that a vendor was given, in this process; return its exit status and what it
-    printed.
+    """Run a vendor's hook in this process. Return its exit status and its output.
 
-    The vendor gives `line` to a shell. The shell line that our launch code wraps around the hook
-    turns every failure into a refusal; so does this function.
+    The vendor passes `line` to a shell. The shell line that the launch code wraps around the hook
+    turns every failure into a denial, and so does this function.
     """
     args = _split_shell_line(line)
     hook_argv = args[args.index("shim.conversation.tool_hook") :]
@@ -683,7 +680,7 @@ def _parse_hook_command(setting: str) -> str:
 
 
 def find_target(line: str) -> str:
-    """Return the file that a shell line of the permission rows changes, "" if it changes none."""
+    """Return the file that a shell command of the permission table changes, or ""."""
     redirect = re.search(r">\s*(\S+)", line)
     if redirect is not None:
         return redirect[1]

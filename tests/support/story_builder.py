@@ -1,4 +1,4 @@
-"""Events by hand, and what is told of them."""
+"""Builds events by hand, and reads the story of recordings and events."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -13,7 +13,7 @@ INIT: Event = {"type": "system", "subtype": "init", "session_id": "s", "model": 
 
 
 def read_story(data: bytes) -> tuple[SessionStepTracker, list[SessionStepChange]]:
-    """The story of a cast, and every change of it."""
+    """Return the story of a recording, and all changes of its steps."""
     reader, records = read_cast(data)
     assert reader.header is not None
     teller = RecordedSessionStepReader(reader.header)
@@ -24,8 +24,8 @@ def read_story(data: bytes) -> tuple[SessionStepTracker, list[SessionStepChange]
 def build_story(
     *events: Event, sent: Iterable[tuple[float, Event]] = ()
 ) -> tuple[SessionStepTracker, list[SessionStep]]:
-    """The story of events that come a second after each other, from 1 on; `sent` came from the
-    frontend at its time.
+    """Return the story of events that follow each other every second, starting at 1. `sent` are
+    lines of the frontend with their times.
     """
     story, steps, waiting = (
         SessionStepTracker(),
@@ -51,7 +51,7 @@ def build_story(
 def build_assistant_line(
     *blocks: Event, message_id: str = "r", parent: str | None = None, **fields: Any
 ) -> Event:
-    """A whole line of a reply."""
+    """Build a complete line of a reply."""
     message = {"id": message_id, "model": "m", "content": list(blocks)}
     return {"type": "assistant", "message": message, "parent_tool_use_id": parent, **fields}
 
@@ -67,13 +67,13 @@ def build_tool_use(call_id: str, name: str = "Bash", **tool_input: Any) -> Event
 def build_tool_result_line(
     call_id: str, content: Any = "out", *, failed: bool = False, extra: Any = None, **fields: Any
 ) -> Event:
-    """A user line with one result."""
+    """Build a user line with one result."""
     block = {"type": "tool_result", "tool_use_id": call_id, "content": content, "is_error": failed}
     return {"type": "user", "message": {"content": [block]}, "tool_use_result": extra, **fields}
 
 
 def build_stream_event(kind: str, parent: str | None = None, **fields: Any) -> Event:
-    """A piece of a stream."""
+    """Build a partial message."""
     return {"type": "stream_event", "event": {"type": kind, **fields}, "parent_tool_use_id": parent}
 
 
@@ -93,7 +93,6 @@ STOP = build_stream_event("content_block_stop")
 def build_permission_request(
     request: str, call_id: str, name: str = "Bash", **tool_input: Any
 ) -> Event:
-    """A question about a call."""
     fields = {
         "subtype": "can_use_tool",
         "tool_name": name,

@@ -1,7 +1,7 @@
-"""The lock that keeps two complete test runs of one user from running at the same time.
+"""The lock that prevents two complete test runs of one user at the same time.
 
-Two runs on two cores slow each other down until tests reach their bounds. `make test` and `make
-e2e` take the lock (`pytest --alone`), also from different checkouts. A run of single files does not
+Two runs on two cores slow each other down until tests reach their limits. `make test` and `make
+e2e` take the lock (`pytest --alone`), even in different checkouts. A run of single files does not
 take it.
 """
 
@@ -17,11 +17,11 @@ POLL_SECONDS = 1.0
 
 
 class SuiteBusyError(Exception):
-    """Another run kept the lock for MAX_WAIT_SECONDS."""
+    """Another run has held the lock for MAX_WAIT_SECONDS."""
 
 
 def lock_path() -> Path:
-    """Return the file that is locked: one for each user."""
+    """Return the path of the locked file. Each user has one."""
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(cache) / "claude-shim" / "tests.lock"
 
@@ -33,8 +33,8 @@ def take_suite_lock(
     max_wait_s: float = MAX_WAIT_SECONDS,
     poll_s: float = POLL_SECONDS,
 ) -> IO[str]:
-    """Return the locked file; the lock ends with the process. Raise SuiteBusyError after
-    `max_wait_s`.
+    """Return the locked file. The process releases the lock when it exits. Raise SuiteBusyError
+    after `max_wait_s`.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     file = path.open("a+", encoding="utf-8")

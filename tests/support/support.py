@@ -1,4 +1,6 @@
-"""What the tests of the core share: the fixtures, a Turn in a box, and the invariants of a stream."""
+"""Helpers for tests of the core: the fixtures, a Turn without a vendor, and the invariants of a
+stream.
+"""
 
 import json
 import tomllib
@@ -44,7 +46,7 @@ TERMINATOR: Line = {"type": "message_stop"}
 
 @dataclass(frozen=True)
 class Case:
-    """One folder of `fixtures/`: the vendor's bytes, and what case.toml says about them."""
+    """One folder of `fixtures/`: the vendor's bytes, and the metadata in case.toml."""
 
     name: str
     folder: Path
@@ -69,7 +71,7 @@ class Case:
 
     @property
     def exit(self) -> ChildExit | None:
-        """How the program ended; None where nobody knows."""
+        """How the program ended, or None if that is unknown."""
         value = self.metadata.get("exit")
         return None if value is None else parse_exit_status(str(value))
 
@@ -78,8 +80,8 @@ class Case:
         return self.vendor == "claude"
 
     def parse_events(self) -> list[Any]:
-        """The vendor's own lines as objects, read without the shim; lines that are not JSON are
-        left out.
+        """Return the vendor's lines as objects, parsed without the shim. Lines that are not JSON
+        are left out.
         """
         events = []
         for line in self.data.split(b"\n"):
@@ -92,11 +94,11 @@ class Case:
 
 @cache
 def list_fixture_cases(*vendors: str) -> tuple[Case, ...]:
-    """Every fixture, by name; of `vendors` only, if any are named. Torture counts for the vendor
-    that reads it.
+    """Return every fixture, ordered by name, or those of `vendors`. A torture fixture belongs to
+    the vendor that reads it.
 
-    What fuzzing found is not of a vendor: nobody's program printed it, so only what holds for any
-    bytes is asked of it.
+    Fixtures from fuzzing belong to no vendor, because no program printed them. They are only tested
+    for rules that hold for any bytes.
     """
     if not vendors:
         return tuple(read_cases(FIXTURES))
@@ -108,7 +110,7 @@ def list_fixture_cases(*vendors: str) -> tuple[Case, ...]:
 
 
 def read_cases(fixtures: Path) -> Iterator[Case]:
-    """The cases of a folder that is laid out as `fixtures/` is."""
+    """Yield the cases of a folder with the layout of `fixtures/`."""
     for data in sorted(fixtures.glob("*/*/vendor.ndjson")):
         folder = data.parent
         metadata = tomllib.loads((folder / "case.toml").read_text(encoding="utf-8"))
@@ -122,13 +124,13 @@ def read_cases(fixtures: Path) -> Iterator[Case]:
 
 @cache
 def find_case(name: str) -> Case:
-    """The fixture called `<vendor>/<case>`."""
+    """Return the fixture called `<vendor>/<case>`."""
     (match,) = (case for case in list_fixture_cases() if case.name == name)
     return match
 
 
 class _FromCase:
-    """Stands for "as case.toml says", because None means something for an exit."""
+    """A placeholder for the value in case.toml. None is not usable, because it is a valid exit."""
 
 
 FROM_CASE = _FromCase()
@@ -142,8 +144,8 @@ def translate_case(
     chunks: Iterable[bytes] | None = None,
     redact: bool = False,
 ) -> tuple[bytes, ChildStream]:
-    """What the shim says for a case, with ids that count; every argument replaces what the case
-    holds.
+    """Return the shim's output for a case, with stable ids. Each argument replaces a value of the
+    case.
     """
     partial = case.partial if partial is None else partial
     translation = create_standalone_child_stream(
@@ -158,12 +160,12 @@ def translate_case(
 
 
 def split_bytes(data: bytes) -> Iterator[bytes]:
-    """`data`, one byte after the other."""
+    """Yield the bytes of `data` one by one."""
     return (data[position : position + 1] for position in range(len(data)))
 
 
 def build_turn_config(vendor: str = "demo", **fields: Any) -> TurnConfig:
-    """The terms of a turn from facts side by side, each put into the group that has it."""
+    """Build the configuration of a turn. Each field is set in the group that has it."""
     groups: dict[str, Any] = {
         "vendor": VendorInfo(vendor),
         "session": SessionConfig(STABLE_SESSION_ID),
@@ -187,8 +189,8 @@ def build_turn_config(vendor: str = "demo", **fields: Any) -> TurnConfig:
 
 
 class Stage:
-    """A Turn on Claude's pen with ids that count; `take_lines` are what was said since the last
-    look.
+    """A Turn with Claude's writer and stable ids. `take_lines` returns the lines since the previous
+    call.
     """
 
     def __init__(
@@ -224,37 +226,36 @@ class Stage:
         return summarize_lines(self.take_lines())
 
     def finish_turn(self, code: int | None = 0, stderr: str = "") -> list[str]:
-        """End the turn and give back, in short, all that was not looked at yet."""
+        """End the turn. Return a summary of all lines that were not taken yet."""
         self.turn.close(None if code is None else ChildExit(code=code), stderr)
         return self.take_summary()
 
     def finish_with_result(self, code: int | None = 0, stderr: str = "") -> Line:
-        """End the turn and give back its result line."""
+        """End the turn. Return its result line."""
         self.turn.close(None if code is None else ChildExit(code=code), stderr)
         (result,) = (line for line in self.take_lines() if line["type"] == "result")
         return result
 
 
 def build_session_state(**fields: Any) -> SessionState:
-    """The facts of a conversation, each by its own name."""
+    """Build the state of a session. Each field is set in the group that has it."""
     rules = {name: fields.pop(name) for name in SessionOptions._fields if name in fields}
     serving = {name: fields.pop(name) for name in VendorCapabilities._fields if name in fields}
     return SessionState(SessionOptions(**rules), VendorCapabilities(**serving), **fields)
 
 
 def parse_lines(data: bytes) -> list[Line]:
-    """The lines of a stream as objects."""
+    """Parse the lines of a stream."""
     return [json.loads(line) for line in data.decode("utf-8").split("\n") if line]
 
 
 def summarize_lines(lines: Iterable[Line]) -> list[str]:
-    """A stream in short, one word or sentence a line, to compare with a list that a person can
-    read.
+    """Return a stream as short texts, one for each line, which a person can read and compare.
 
     init, system:<subtype>, start, open:<kind>, +<text delta>, ~<thinking delta>, {input}, stop,
     done:<stop reason>, text:…, think:…, call:<id> <name>, result:<id> …, failed:<id> …, user:…,
-    error:…, end:<subtype> <text>, and . for the terminator. A nested agent's lines begin with its
-    parent's id and >.
+    error:…, end:<subtype> <text>, and . for the terminator. A line of a subagent starts with the id
+    of its parent and >.
     """
     return [summary for line in lines if (summary := _summarize_line(line))]
 
@@ -377,11 +378,10 @@ TASK_KEYS = {
 
 
 def check_frames(data: bytes, *, limit: int = 0) -> list[list[Line]]:
-    """Assert what even a broken stream of a real claude keeps: good lines, and per turn one init,
-    one result, an end.
+    """Assert the rules that hold even for a broken stream of a real claude: valid lines, and for
+    each turn one init, one result and one terminator.
 
-    Gives back the turns, cut at the terminator. No line is longer than `limit` bytes (0: whatever
-    it is).
+    Return the turns, split at the terminator. No line is longer than `limit` bytes (0: no limit).
     """
     lines = _parse_checked_lines(data, limit)
     assert lines and lines[-1] == TERMINATOR, "the stream ends with the terminator"
@@ -399,10 +399,12 @@ def check_frames(data: bytes, *, limit: int = 0) -> list[list[Line]]:
 def check_turns(
     data: bytes, partial: bool, *, passthrough: bool = False, limit: int = 0
 ) -> list[list[Line]]:
-    """Assert what every stream of ours keeps, whatever the vendor printed; gives back the turns.
+    """Assert the rules that hold for every stream of the shim and any output of a vendor. Return
+    the turns.
 
-    Contract S1 to S18 where a machine can see them. With `passthrough` (a real claude's lines as
-    they came) only what does not depend on claude's own habits. `limit` as in `check_frames`.
+    These are S1 to S18 of the contract, as far as a program can check them. With `passthrough`
+    (lines of a real claude), only rules that claude itself follows are checked. `limit` is that of
+    `check_frames`.
     """
     turns = check_frames(data, limit=limit)
     for turn in turns:
@@ -426,13 +428,13 @@ def check_turns(
 
 
 def find_result(turn: Sequence[Line]) -> Line:
-    """The one result of a turn."""
+    """Return the only result of a turn."""
     (result,) = (line for line in turn if line["type"] == "result")
     return result
 
 
 def check_diagnostics(diagnostics: Diagnostics) -> None:
-    """Assert that an account is bounded and fit to be shown, whatever was counted (threats: vendor
+    """Assert that diagnostics are bounded and printable for any counted output (threats: vendor
     output).
     """
     for counts in (diagnostics.repairs, diagnostics.unknown_events):
@@ -445,22 +447,22 @@ def check_diagnostics(diagnostics: Diagnostics) -> None:
     assert all(len(sample) <= MAX_SAMPLE_CHARS for sample in diagnostics.samples.values()), (
         "samples are short"
     )
-    # strict: no half of a character, nothing that is no JSON
+    # orjson is strict: it rejects lone surrogates and values that JSON does not have
     orjson.dumps(diagnostics.build_report())
 
 
-# Of any one table of a Turn, a conversation or a translator: the largest that has a name is
-# `MAX_USED_IDS`.
+# The maximum size of a table of a Turn, a conversation or a translator. `MAX_USED_IDS` is the largest
+# limit.
 ENTRIES_REMEMBERED = MAX_USED_IDS
 TEXT_REMEMBERED = MAX_MESSAGE_CHARS
-# What the shell takes after every chunk is not memory.
+# The caller takes the content of these fields after every chunk.
 _TAKEN = frozenset({"pending_permissions", "hook_events", "outbox"})
 _TABLES = frozenset({dict, list, set, tuple})
 
 
 def check_memory(translation: ChildStream) -> None:
-    """Assert that what is remembered of a child is bounded, however many lines it printed (threats:
-    vendor output).
+    """Assert that the stored state of a child is bounded for any number of lines (threats: vendor
+    output).
     """
     turn = translation.turn
     for part in (
@@ -475,14 +477,14 @@ def check_memory(translation: ChildStream) -> None:
             if value.__class__ not in _TABLES or name in _TAKEN or not value:
                 continue
             where = f"{type(part).__name__}.{name}"
-            if name == "_parts":  # of the open block: bounded as a text is
+            if name == "_parts":  # the open block, bounded like a text
                 assert sum(map(len, value)) <= TEXT_REMEMBERED, f"{where} is too long"
             else:
                 assert len(value) <= ENTRIES_REMEMBERED, f"{where} has {len(value)} entries"
 
 
 def _parse_checked_lines(data: bytes, limit: int) -> list[Line]:
-    data.decode("utf-8")  # strict: one bad byte kills a frontend
+    data.decode("utf-8")  # strict, because one invalid byte crashes a frontend
     assert data.endswith(b"\n"), "whole lines only"
     assert not any(separator.encode() in data for separator in SEPARATORS), (
         "separators are escaped (hostile-input 2)"
@@ -540,7 +542,7 @@ def _list_blocks(line: Line) -> list[Line]:
 
 
 def _check_pairs(turn: Sequence[Line]) -> None:
-    """Every call has one result, behind it, with the same parent (S7, S16c)."""
+    """Assert that every call has one later result with the same parent (S7, S16c)."""
     waiting: dict[str, object] = {}
     ids = _Ids()
     for line in turn:
@@ -558,8 +560,8 @@ def _check_pairs(turn: Sequence[Line]) -> None:
 
 
 class _Ids:
-    """The ids of calls, each new as far as ids are remembered: the last half of SEEN_IDS for
-    certain.
+    """The ids of calls. Each must be new among the remembered ids, which are at least the last half
+    of MAX_USED_IDS.
     """
 
     def __init__(self) -> None:
@@ -576,8 +578,8 @@ class _Ids:
 
 
 def _check_messages(lines: Sequence[Line]) -> None:
-    """A reply is over when one of its calls has a result; tool ids are not used again in a session
-    (S4, S7).
+    """Assert that a reply has ended when one of its calls has a result, and that the ids of calls
+    are not reused in a session (S4, S7).
     """
     ended: set[str] = set()
     caller: dict[str, str] = {}
@@ -716,11 +718,10 @@ def _check_usage(usage: Line) -> None:
 
 
 def _check_stream(turn: Sequence[Line], passthrough: bool) -> None:
-    """message and block events are nested, numbered, and say what the assistant lines say (S11,
-    S14).
+    """Assert that message and block events are nested, numbered, and have the content of the
+    assistant lines (S11, S14).
 
-    Lines of a nested agent and the synthetic line of an API error are whole: their messages are
-    never streamed.
+    Lines of a subagent and the synthetic line of an API error are complete and never streamed.
     """
     events = [line["event"] for line in turn if line["type"] == "stream_event"]
     streamed = {event["message"]["id"] for event in events if event["type"] == "message_start"}
@@ -783,7 +784,7 @@ def _check_stream(turn: Sequence[Line], passthrough: bool) -> None:
 
 
 def is_shim_line(line: bytes) -> bool:
-    """Whether a line of a pass-through stream was written by the shim, not by claude."""
+    """Return whether a line of a pass-through stream was written by the shim and not by claude."""
     return (
         line == TERMINATORS["message_stop"].strip()
         or b'"uuid":"' + STABLE_ID_PREFIX.encode() in line
@@ -791,13 +792,13 @@ def is_shim_line(line: bytes) -> bool:
 
 
 def check_passed(came: bytes, output: bytes, partial: bool) -> None:
-    """Every line that came as valid JSON is in the output byte for byte, in order, but for what
-    must not pass.
+    """Assert that every valid JSON line of the input is in the output unchanged and in order,
+    except lines that must be dropped.
 
-    Not passed: what no client can read, a second init, a second result, results of calls that
-    nobody made, conversation behind a result, and stream events that nobody asked for. What is not
-    a line of `came` is ours, or a line that had to be repaired. Characters that split lines in Node
-    and Python are written as escapes.
+    Dropped lines: those that no frontend can read, a second init, a second result, results without
+    a call, conversation lines after a result, and stream events that were not requested. Any other
+    output line was written by the shim or had to be repaired. Characters that split lines in Node
+    and Python are escaped.
     """
     for separator in SEPARATORS:
         came = came.replace(separator.encode(), f"\\u{ord(separator):04x}".encode())
@@ -830,7 +831,7 @@ def check_passed(came: bytes, output: bytes, partial: bool) -> None:
                 and any(block["type"] == "tool_result" for block in _list_blocks(event))
             )
             or line in lines_after_result
-            # the Python SDK ends on it
+            # the Python SDK fails at this line
             or (kind == "rate_limit_event" and "rate_limit_info" not in event)
         )
         assert allowed, f"lost: {line[:200]!r}"

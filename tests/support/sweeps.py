@@ -1,10 +1,10 @@
-"""Tests over many fixtures, or rows of a table, each of them one item of pytest's: a loop that
-names what fails.
+"""Tests over many fixtures or rows of a table, each as one pytest item: a loop that reports which
+of them fail.
 
-An item costs pytest more than a fixture costs us: all of them are translated in half a second. What
-is slow for one fixture runs over `choose_small_cases()` or `choose_few_cases()` in `make test`, and
-over all of them in `make full` (`pytest --full`); `pytest --fixture NAME` runs every loop over the
-fixtures whose name has NAME in it.
+A pytest item takes more time than a fixture: all fixtures are translated in half a second. A test
+that is slow for one fixture runs over `choose_small_cases()` or `choose_few_cases()` in `make
+test`, and over all of them in `make full` (`pytest --full`). `pytest --fixture NAME` runs every
+loop over the fixtures whose name contains NAME.
 """
 
 import functools
@@ -20,14 +20,13 @@ from hypothesis import HealthCheck, Phase, settings
 from support import Case, list_fixture_cases, parse_lines
 
 MORE = int(os.environ.get("HYPOTHESIS_EXAMPLES", "1"))
-NAMED = 20  # rows in the message of one test
-# `make test` leaves out a fixture that adds fewer features than this to those chosen before it.
-# More than half of those that it would choose add one or two, and the tests of the goldens read
-# every fixture.
+NAMED = 20  # rows in the message of one failure
+# `make test` leaves out a fixture that adds fewer features than this to those chosen before it. More
+# than half of the fixtures would only add one or two, and the tests of the goldens read every fixture.
 MIN_NEW_FEATURES = 4
 
 full = False  # whether this is `make full`; set by conftest
-only = ""  # what is in the names of the fixtures that are asked for; set by conftest
+only = ""  # part of the names of the selected fixtures; set by conftest
 
 Test = Callable[..., None]
 
@@ -35,11 +34,11 @@ Test = Callable[..., None]
 def loop_over_cases(
     cases: Iterable[Case], *, quick: Callable[[], Iterable[Case]] | None = None
 ) -> Callable[[Test], Test]:
-    """Run a test for each case, given to it as `case`; `quick` gives those that are enough for
-    `make test`.
+    """Run a test for each case, passed as `case`. `quick` returns the cases that suffice for `make
+    test`.
 
-    A generator of cases is used up when the test runs, so that what chooses them costs the other
-    workers nothing.
+    A generator of cases is consumed when the test runs, so that choosing the cases takes no time in
+    other workers.
     """
     every = cache(lambda: tuple(cases))
     return _build_loop(
@@ -49,7 +48,7 @@ def loop_over_cases(
 
 
 def loop_over_rows(names: str | tuple[str, ...], rows: Iterable[Any]) -> Callable[[Test], Test]:
-    """As `pytest.mark.parametrize`, in one item: for rows that say nothing by themselves."""
+    """Run a test for each row, like `pytest.mark.parametrize` but as one item."""
     every = cache(lambda: tuple(rows))
     if isinstance(names, str):
         return _build_loop((names,), lambda: ((f"{names} {row!r:.200}", (row,)) for row in every()))
@@ -59,9 +58,7 @@ def loop_over_rows(names: str | tuple[str, ...], rows: Iterable[Any]) -> Callabl
 def _build_loop(
     names: tuple[str, ...], rows: Callable[[], Iterable[tuple[str, tuple[Any, ...]]]]
 ) -> Callable[[Test], Test]:
-    """Run a test for each row, whatever becomes of the others; the first failure names all that
-    failed.
-    """
+    """Run a test for each row, even if other rows fail. The first failure lists all failed rows."""
 
     def decorate_test(test: Test) -> Test:
         @functools.wraps(test)
@@ -96,7 +93,7 @@ def _build_loop(
 def choose_cases(
     every: Sequence[Case], quick: Callable[[], Iterable[Case]] | None
 ) -> Sequence[Case]:
-    """The cases of this run."""
+    """Return the cases of this run."""
     if only:
         return [case for case in every if only in case.name]
     if full or quick is None:
@@ -108,13 +105,13 @@ def choose_cases(
 
 
 class Rounds:
-    """The round in which a test is, for the message where it fails."""
+    """The current round of a test, for the message of a failure."""
 
     now = ""
 
 
 def iterate_rounds(count: int, case: Case) -> Iterator[Random]:
-    """So many sources of chance, the same ones in every run."""
+    """Yield this number of random generators, which are the same in every run."""
     for number in range(count * MORE):
         Rounds.now = f", round {number}"
         yield Random(f"{case.name} {number}")
@@ -122,10 +119,10 @@ def iterate_rounds(count: int, case: Case) -> Iterator[Random]:
 
 
 def limit_examples(count: int, *, full_count: int = 0, shrink: bool = False) -> settings:
-    """So many examples of one test of hypothesis, always the same ones, however slow the machine
-    is.
+    """Return settings of hypothesis for this number of examples, which are always the same, without
+    a deadline.
 
-    `full_count` are those of `make full`. What fails is made shorter only with `shrink`.
+    `full_count` is the number in `make full`. A failing example is only shrunk with `shrink`.
     """
     return settings(
         max_examples=(full_count if full and full_count else count) * MORE,
@@ -138,15 +135,15 @@ def limit_examples(count: int, *, full_count: int = 0, shrink: bool = False) -> 
 
 
 def split_into_chunks(chance: Random, data: bytes, at_most: int) -> list[bytes]:
-    """Data in up to so many chunks, of any size."""
+    """Split data into at most this number of chunks of any size."""
     cuts = sorted(chance.randint(0, len(data)) for _ in range(chance.randrange(at_most)))
     return [data[start:end] for start, end in zip([0, *cuts], [*cuts, None], strict=True)]
 
 
 @cache
 def choose_small_cases() -> tuple[Case, ...]:
-    """Return a few small fixtures that have, together, most features of each vendor: its events,
-    our lines, its ends.
+    """Return a few small fixtures that together have most features of each vendor: its events, the
+    shim's lines, and how a run ends.
 
     The next fixture is always the one with the most missing features for its size. A fixture that
     adds fewer than `MIN_NEW_FEATURES` is left out.
@@ -158,10 +155,10 @@ def choose_small_cases() -> tuple[Case, ...]:
 
 @cache
 def choose_few_cases() -> tuple[Case, ...]:
-    """The few fixtures that have every kind of line and of end of ours, whichever vendor's they
-    are.
+    """Return the few fixtures that together have every kind of line and end of the shim, from any
+    vendor.
 
-    For what is made of our own lines alone: a story, an export, a redaction.
+    They are for tests of code that only reads the shim's lines: a story, an export, a redaction.
     """
     ours = ("claude ", "end ", "repair ", "partial ")
     return _choose_covering_cases(
@@ -173,8 +170,8 @@ def choose_few_cases() -> tuple[Case, ...]:
 
 
 def _choose_covering_cases(cases: Mapping[Case, set[Any]], min_new: int = 1) -> tuple[Case, ...]:
-    """Return cases that have, together, most features: no other case would add `min_new` features
-    to these.
+    """Return cases that together have most features: no other case would add `min_new` features to
+    these.
     """
     missing = set().union(*cases.values())
     chosen, remaining = [], list(cases)
@@ -190,7 +187,7 @@ def _choose_covering_cases(cases: Mapping[Case, set[Any]], min_new: int = 1) -> 
 
 @cache
 def collect_features(case: Case) -> set[tuple[str, str]]:
-    """What a fixture has, each with the folder that the fixture stands in."""
+    """Return the features of a fixture, each paired with the folder that contains the fixture."""
     feature_names = {
         f"exit {case.metadata.get('exit')}",
         f"partial {case.partial}",
@@ -208,7 +205,7 @@ def collect_features(case: Case) -> set[tuple[str, str]]:
 
 
 def _collect_kinds(value: object, path: str = "", depth: int = 3) -> Iterator[str]:
-    """What an event says of its kind: of itself and of what is in it."""
+    """Return the kinds of an event and of the objects in it."""
     if isinstance(value, Mapping) and depth:
         for name in ("type", "subtype", "role", "status", "stopReason", "is_error"):
             kind = value.get(name)

@@ -1,4 +1,4 @@
-"""A program on a terminal of its own: a pty whose session and foreground process group it leads."""
+"""A program on its own terminal: a pty whose session and foreground process group it leads."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ _STYLE = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
 
 
 class Terminal:
-    """What a person types, and what the screen was told. Every wait ends after `timeout_s` seconds."""
+    """The input of a person, and the output on the screen. Every wait ends after `timeout_s`
+    seconds.
+    """
 
     def __init__(
         self,
@@ -40,34 +42,34 @@ class Terminal:
         self.drawn = ""
         self._descriptor = descriptor
         self._settings = settings
-        self._match_end = 0  # of what was drawn, up to here
+        self._match_end = 0  # the end of the last match in the output
         self._timeout_s = timeout_s
 
     @property
     def plain(self) -> str:
-        """What was drawn, without colours and movements."""
+        """The output without colors and cursor movements."""
         return _STYLE.sub("", self.drawn)
 
     def type_keys(self, keys: str) -> None:
         os.write(self._descriptor, keys.encode())
 
     def resize(self, columns: int) -> None:
-        """Make the window narrower or wider, as a person does with a mouse."""
+        """Change the width of the window."""
         fcntl.ioctl(self._descriptor, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
 
     def wait_for_text(self, text: str) -> str:
-        """Read until a text was drawn since the last one that was waited for."""
+        """Read until a text is drawn after the previously awaited one."""
         before = self._match_end
         self._read_until(lambda: text in self.plain[before:], f"the text {text!r}")
         self._match_end = self.plain.index(text, before) + len(text)
         return self.plain
 
     def wait_for_condition(self, condition: Callable[[], bool], what: str) -> None:
-        """Read until a condition holds. A program whose screen nobody reads comes to a halt."""
+        """Read until a condition holds. A program blocks if its output is not read."""
         self._read_until(condition, what)
 
     def wait_for_exit(self) -> int:
-        """Read to the end of the program. Returns its exit status, negative for a signal."""
+        """Read until the program exits. Return its exit status, negative for a signal."""
         self._read_until(lambda: self.process.poll() is not None, "its end")
         while select.select([self._descriptor], [], [], 0)[0] and self._read_chunk():
             pass
@@ -75,15 +77,15 @@ class Terminal:
 
     @property
     def clean(self) -> bool:
-        """Whether the terminal is as it was: its settings, and its cursor shown."""
+        """Whether the terminal has its original settings, and its cursor is visible."""
         cursor_visible = self.drawn.rfind(SHOW_CURSOR) >= self.drawn.rfind(HIDE_CURSOR)
         return cursor_visible and termios.tcgetattr(self._descriptor) == self._settings
 
     def _read_until(self, done: Callable[[], bool], what: str) -> None:
         deadline = time.monotonic() + self._timeout_s
         while True:
-            # The end is checked before `done`: between the two checks the program may end, and make
-            # `done` true.
+            # The exit is checked before `done`, because the program may exit between the two checks and
+            # make `done` true.
             has_ended = (
                 self.process.poll() is not None
                 and not select.select([self._descriptor], [], [], 0)[0]
@@ -115,7 +117,7 @@ def on_terminal(
     timeout_s: float = 30.0,
     echo: bool = True,
 ) -> Iterator[Terminal]:
-    """Start a program on a terminal of its own; whatever is left of its group is killed behind."""
+    """Start a program on its own terminal. The rest of its process group is killed at the end."""
     master, slave = pty.openpty()
     if not echo:
         settings = termios.tcgetattr(slave)

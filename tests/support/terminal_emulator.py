@@ -1,8 +1,8 @@
-"""What a terminal shows of what was written to it. It knows only what we write: anything else is a
-failure.
+"""Emulates how a terminal shows output. It only supports the sequences that the shim writes; any
+other is a failure.
 
-A `TerminalEmulator` keeps what was scrolled away, and on another width breaks its lines anew, as
-most terminals do.
+A `TerminalEmulator` keeps lines that were scrolled away, and wraps its lines again if its width
+changes, as most terminals do.
 """
 
 import re
@@ -11,14 +11,14 @@ _ORDER = re.compile(r"\x1b\[(\??)([0-9;]*)([A-Za-z])")
 
 
 class TerminalEmulator:
-    """The lines so far, and where the cursor is: a row of `rows` and a column."""
+    """The lines so far, and the position of the cursor: a row of `rows` and a column."""
 
     def __init__(self, columns: int = 80, lines: int = 24) -> None:
         self.columns, self.lines = columns, lines
         self.rows: list[str] = [""]
         self.row = self.column = 0
         self.cursor_shown = True
-        self._broken: list[bool] = [False]  # whether a row goes on in the next one, being full
+        self._broken: list[bool] = [False]  # whether a full row continues in the next one
 
     @property
     def text(self) -> str:
@@ -80,7 +80,7 @@ class TerminalEmulator:
             self._broken.append(False)
 
     def resize(self, columns: int) -> None:
-        """Become narrower or wider; the cursor stays at its character."""
+        """Change the width. The cursor stays at its character."""
         lines: list[str] = []
         cursor = (0, 0)
         joined = False

@@ -1,4 +1,4 @@
-"""What a hostile vendor may try on a terminal, planted everywhere in a session."""
+"""Escape sequences of a hostile vendor, in all texts of a session."""
 
 import re
 from typing import Any
@@ -18,8 +18,8 @@ from story_builder import (
     build_user_line,
 )
 
-# Escapes, a clipboard, a link, eight-bit controls, a change of direction, a return to the line's
-# beginning.
+# Escape sequences, clipboard access, a link, eight-bit controls, a change of direction, a carriage
+# return.
 EVIL = "\x1b[31m\x1b]52;c;eA==\x07\x1b]8;;http://evil.example\x1b\\x\x9b2J\u202eb\u2066\r\x08\x7f"
 MARKUP = "[red]m[/red] [link=http://evil.example]l[/link] [/]"
 TRICKS = (
@@ -36,12 +36,12 @@ SEEN = (
 )
 
 SGR = r"\x1b\[[0-9;]*m"
-# below: the cursor hidden, rows up and wiped, a column
+# The footer hides the cursor, moves up, erases rows, and moves to a column.
 LIVE = r"\x1b\[\?25[lh]|\r(\x1b\[\d+A)?(\x1b\[J)?|\x1b\[\d+C"
 
 
 def find_control_characters(drawn: str, *, live: bool = False) -> list[str]:
-    """What of a drawing a terminal would obey, apart from rich's own colours and, `live`, its
+    """Return the control sequences in a drawing, except rich's own colors and, with `live`, its
     spinner.
     """
     remaining = re.sub(f"{SGR}|{LIVE}" if live else SGR, "", drawn)
@@ -51,7 +51,7 @@ def find_control_characters(drawn: str, *, live: bool = False) -> list[str]:
 
 
 def build_hostile_events() -> list[dict[str, Any]]:
-    """A turn in which every string is bad."""
+    """Build a turn in which every string is hostile."""
     shim = {"vendor": BAD, "unattended": True}
     wrong = build_assistant_line(build_text_block(BAD), error=BAD, message_id="w")
     wrong["message"]["model"] = "<synthetic>"
@@ -119,7 +119,9 @@ def build_hostile_events() -> list[dict[str, Any]]:
 
 
 def build_hostile_recording() -> bytes:
-    """The same as a cast, with a bad header, a bad prompt and bad answers."""
+    """Build a recording of such a turn, with a hostile header, a hostile prompt and hostile
+    answers.
+    """
     argv = ["--output-format", "stream-json", "--input-format", "stream-json"]
     denied = build_permission_answer("q" + BAD, "deny")
     denied["response"]["response"]["message"] = BAD

@@ -1,4 +1,6 @@
-"""A person at a session without any process: frames go in, keys go in, a screen is drawn."""
+"""A person in a background session without any process: frames and keys are fed in, and a screen is
+drawn.
+"""
 
 import io
 from collections.abc import Mapping
@@ -22,7 +24,9 @@ WELCOME = {
 
 
 class Sitting:
-    """A terminal of some columns and lines; `sent_frames` are the frames that the host was told."""
+    """A terminal with these columns and lines. `sent_frames` are the frames that were sent to the
+    host.
+    """
 
     def __init__(
         self, columns: int = 80, lines: int = 40, colours: str | None = None, **options: Any
@@ -44,7 +48,7 @@ class Sitting:
         self._number = 0
 
     def receive_frames(self, *frames: Mapping[str, Any]) -> None:
-        """Frames of the host, drawn as the loop draws them."""
+        """Handle frames of the host, and draw like the terminal loop."""
         for frame in frames:
             self.talk.on_host_frame(frame)
         if self.view.is_synced:
@@ -52,12 +56,12 @@ class Sitting:
         self.flush_console()
 
     def start_session(self, *frames: Mapping[str, Any], **welcome: Any) -> "Sitting":
-        """Be in sync; `welcome` are facts of the first frame."""
+        """Receive the first frames of a session. `welcome` has fields of the first one."""
         self.receive_frames({**WELCOME, **welcome}, *frames, {"kind": "synced", "number": 0})
         return self
 
     def receive_line(self, event: Mapping[str, Any], **frame: Any) -> None:
-        """A line of the conversation: numbered, unless it is a partial one."""
+        """Receive a line of the conversation. It is numbered unless it is a partial line."""
         if event["type"] != "stream_event":
             self._number += 1
             frame = {"number": self._number, "generation": 1, **frame}
@@ -66,7 +70,7 @@ class Sitting:
     def receive_permission_request(
         self, name: str, question: str = "q1", **tool_input: Any
     ) -> None:
-        """A question, which a key may answer when it has stood for a moment."""
+        """Receive a permission prompt, and wait until a key can answer it."""
         request = {
             "subtype": "can_use_tool",
             "tool_name": name,
@@ -83,7 +87,7 @@ class Sitting:
         self.flush_console()
 
     def press_keys(self, *keys: str | bytes) -> None:
-        """Keys; those of one argument come at once."""
+        """Press keys. The keys of one argument come in one read."""
         for key in keys:
             self.talk.handle_pressed_keys(
                 self._keys.feed(key.encode() if isinstance(key, str) else key)
@@ -106,10 +110,10 @@ class Sitting:
 
     @property
     def screen_text(self) -> str:
-        """All lines of the screen, those that were scrolled away too."""
+        """All lines of the screen, including those that were scrolled away."""
         return self.screen.text
 
     @property
     def answers(self) -> list[dict[str, Any]]:
-        """The decisions that the host was told."""
+        """The decisions that were sent to the host."""
         return [frame["decision"] for frame in self.sent_frames if frame["kind"] == "answer"]

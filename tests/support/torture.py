@@ -1,7 +1,8 @@
-"""Lines as pi and claude print them, and what a case of torture is (`torture_cases.py` has them).
+"""Lines as pi and claude print them, and the definition of a torture case (`torture_cases.py` has
+the cases).
 
-A case is printed by a stand-in (`fake_child.py`) and read by every vendor that its shape fits:
-lines like Claude's by the pass-through and by qwen, whose stream is Claude's in other words.
+A stand-in (`fake_child.py`) prints a case, and every vendor with the same format reads it: lines of
+Claude's format are read by the pass-through and by qwen, whose stream is similar.
 """
 
 import json
@@ -16,17 +17,17 @@ SESSION = "11111111-1111-4111-8111-111111111111"
 VENDORS = {"pi": ("pi",), "claude": ("claude", "qwen")}
 
 Steps = Sequence[Sequence[Any]]
-BYTES = "@bytes"  # in a step: the file with a case's bytes
+BYTES = "@bytes"  # in a step, this stands for the file with a case's bytes
 
 
 @dataclass(frozen=True)
 class Torture:
-    """One case. `text` is what the model said, a pattern where it is compiled; by vendor where they
-    differ.
+    """One case. `text` is the text of the model, or a compiled pattern for it. A mapping has one
+    value per vendor.
 
-    `streamed` is the same for the fragments of it, None where it is no other; `error` is a piece of
-    the error that the turn ends with, "" for a success. `calls` and `results` must be among those
-    that arrive.
+    `streamed` is the text of the fragments, or None if it is the same. `error` is part of the error
+    that ends the turn, or "" for a success. `calls` and `results` must be among those in the
+    output.
     """
 
     name: str
@@ -45,22 +46,24 @@ class Torture:
         return VENDORS[self.shape]
 
     def select_expected(self, what: str, vendor: str) -> Any:
-        """What a field says for one vendor."""
+        """Return the value of a field for one vendor."""
         value = getattr(self, what)
         return value[vendor] if isinstance(value, Mapping) else value
 
     def build_plan(self, folder: Path) -> Steps:
-        """The steps of the stand-in that prints it; the bytes go into a file in the folder."""
+        """Return the steps of the stand-in that prints the case. The bytes are written to a file in
+        the folder.
+        """
         path = folder / f"{self.name}.bytes"
         path.write_bytes(self.data)
         return [[str(path) if value == BYTES else value for value in step] for step in self.steps]
 
 
-# -- what a vendor's lines look like ---------------------------------------------------------------
+# -- lines of a vendor -----------------------------------------------------------------------------
 
 
 def encode_line(event: object) -> bytes:
-    """An event as a program prints it."""
+    """Encode an event as a program prints it."""
     return (
         json.dumps(event, ensure_ascii=False, separators=(",", ":")).encode(
             "utf-8", "surrogatepass"
@@ -91,7 +94,7 @@ PI_USAGE = {
 
 
 def build_pi_delta(text: str, index: int = 0) -> bytes:
-    """A fragment of pi's reply."""
+    """Build a fragment of pi's reply."""
     message = {"role": "assistant", "content": []}
     delta = {"type": "text_delta", "contentIndex": index, "delta": text}
     return encode_line(
@@ -100,7 +103,7 @@ def build_pi_delta(text: str, index: int = 0) -> bytes:
 
 
 def build_pi_message_end(*content: Line | str, reason: str = "stop") -> bytes:
-    """The whole of pi's reply."""
+    """Build the complete reply of pi."""
     blocks = [
         {"type": "text", "text": block} if isinstance(block, str) else block for block in content
     ]
@@ -109,12 +112,12 @@ def build_pi_message_end(*content: Line | str, reason: str = "stop") -> bytes:
 
 
 def build_pi_call(call_id: str, name: str, tool_input: object) -> Line:
-    """A call in pi's reply."""
+    """Build a call in pi's reply."""
     return {"type": "toolCall", "id": call_id, "name": name, "arguments": tool_input}
 
 
 def build_pi_result(call_id: str, name: str, content: object) -> bytes:
-    """What a call of pi's returned."""
+    """Build the result of a call of pi."""
     blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
     event = {
         "type": "tool_execution_end",
@@ -126,12 +129,12 @@ def build_pi_result(call_id: str, name: str, content: object) -> bytes:
 
 
 def build_pi_turn(*lines: bytes) -> bytes:
-    """A whole turn of pi's."""
+    """Build a complete turn of pi."""
     return PI_HEAD + b"".join(lines) + PI_TAIL
 
 
 def build_pi_text(text: str) -> bytes:
-    """A reply in one fragment, and whole."""
+    """Build a reply as one fragment and as a complete message."""
     return build_pi_delta(text) + build_pi_message_end(text)
 
 
@@ -160,12 +163,12 @@ _numbers = iter(range(1, 1 << 30))
 
 
 def create_uuid() -> str:
-    """An id that no other line has."""
+    """Create an id that no other line has."""
     return f"00000000-0000-4000-8000-{next(_numbers):012x}"
 
 
 def build_assistant_line(*content: Line | str, **fields: object) -> Line:
-    """A reply of claude's."""
+    """Build a reply of claude."""
     blocks = [
         {"type": "text", "text": block} if isinstance(block, str) else block for block in content
     ]
@@ -180,12 +183,12 @@ def build_assistant_line(*content: Line | str, **fields: object) -> Line:
 
 
 def build_tool_use(call_id: str, name: str, tool_input: object) -> Line:
-    """A call in claude's reply."""
+    """Build a call in claude's reply."""
     return {"type": "tool_use", "id": call_id, "name": name, "input": tool_input}
 
 
 def build_tool_result(call: str, content: object) -> Line:
-    """What a call of claude's returned."""
+    """Build the result of a call of claude."""
     block = {"type": "tool_result", "tool_use_id": call, "content": content, "is_error": False}
     return {
         "type": "user",
@@ -196,7 +199,7 @@ def build_tool_result(call: str, content: object) -> Line:
 
 
 def build_claude_turn(*events: Line | bytes, end: Line | None = DONE) -> bytes:
-    """A whole turn of claude's; bytes stand as they are."""
+    """Build a complete turn of claude. Bytes are used unchanged."""
     turn_events = [INIT, *events, *([end] if end else [])]
     return b"".join(
         event if isinstance(event, bytes) else encode_line(event) for event in turn_events

@@ -1,9 +1,9 @@
-"""What no program should print: the files of `fixtures/torture`, and generators for the rest; with
-what must arrive.
+"""Output that no program should print, with the expected result: the files of `fixtures/torture`,
+and generators for more cases.
 
-What is expected is written down here by hand, never taken from the shim. Bytes that no JSON library
-writes are put in afterwards, in place of marks. The numbers are those of the list of nasty inputs
-that this covers.
+The expected results are written by hand and never taken from the shim. Bytes that no JSON library
+writes are inserted in place of placeholders. The numbers are those of the list of malformed inputs
+that these cases cover.
 """
 
 import base64
@@ -59,7 +59,7 @@ CUT_EMOJI = re.compile(f"a (😀|{LOST}+) bcesu 😀 overlong {LOST}+/? latin1 c
 
 
 def list_recorded_cases() -> Iterator[Torture]:
-    """The seventeen of the folder."""
+    """Return the seventeen cases in the folder."""
     yield _build_recorded_case(
         "claude-exit-0-no-output",
         re.compile(".*"),
@@ -137,7 +137,7 @@ def list_recorded_cases() -> Iterator[Torture]:
     yield _build_recorded_case("pi-schema-drift", "drift")
 
 
-# -- everything like it ----------------------------------------------------------------------------
+# -- generated cases -------------------------------------------------------------------------------
 
 BANNER = b"YOLO mode is enabled. All tool calls will be automatically approved."
 PROGRESS = b"\r 10%\r 50%\r100%\r\x1b[2K"
@@ -149,21 +149,21 @@ DEEP = 3000
 def build_both_shapes(
     name: str, text: str, pi_data: bytes, claude_data: bytes, **more: Any
 ) -> Iterator[Torture]:
-    """The same misfortune in both shapes; `claude_data` says its text in whole lines."""
+    """Build the same defect for both formats. `claude_data` has its text in complete lines."""
     streamed = {"claude": "", "qwen": text}
     yield Torture(f"pi-{name}", "pi", pi_data, text, **more)
     yield Torture(f"claude-{name}", "claude", claude_data, text, streamed=streamed, **more)
 
 
 def replace_placeholders(data: bytes, **raw: bytes) -> bytes:
-    """Bytes in place of marks."""
+    """Replace placeholders by bytes."""
     for placeholder, value in raw.items():
         data = data.replace(placeholder.encode(), value)
     return data
 
 
 def list_string_cases() -> Iterator[Torture]:
-    """1 to 4: what stands inside a JSON string."""
+    """Return cases 1 to 4: malformed JSON strings."""
     cut = {"FIRST": b"a \xf0\x9f", "SECOND": b"\x98\x80 b"}
     text = re.compile(f"a (😀|{LOST}+) b")
     yield Torture(
@@ -273,7 +273,7 @@ def list_string_cases() -> Iterator[Torture]:
 
 
 def list_long_line_cases() -> Iterator[Torture]:
-    """5 and 9: what is too long, and what is cut."""
+    """Return cases 5 and 9: lines that are too long or cut off."""
     picture = {"type": "image", "data": IMAGE, "mimeType": "image/png"}
     call = build_pi_message_end(build_pi_call("c1", "read", {"path": "/w/a.png"}), reason="toolUse")
     yield Torture(
@@ -352,7 +352,7 @@ def list_long_line_cases() -> Iterator[Torture]:
 
 
 def list_noise_cases() -> Iterator[Torture]:
-    """6 and 17: what stands between the lines, or on them."""
+    """Return cases 6 and 17: noise between or in lines."""
     before = (
         b"\xef\xbb\xbfActive code page: 65001\r\n(node:12) [DEP0040] DeprecationWarning: punycode\n"
         + BANNER
@@ -458,7 +458,7 @@ def list_noise_cases() -> Iterator[Torture]:
 
 
 def list_value_cases() -> Iterator[Torture]:
-    """11 and 17: numbers and nesting."""
+    """Return cases 11 and 17: numbers and nesting."""
     digits = "7" * 5000
     written = (
         '{"command":"x","big":BIG,"nan":NaN,"inf":-Infinity,"huge":1e400,"dup":1,"dup":2}'.replace(
@@ -528,7 +528,7 @@ def list_value_cases() -> Iterator[Torture]:
 
 
 def list_order_cases() -> Iterator[Torture]:
-    """10, 12 and 18: events that are missing, late, twice or not whole."""
+    """Return cases 10, 12 and 18: events that are missing, late, repeated or incomplete."""
     bare_result = {key: value for key, value in DONE.items() if key != "result"}
     yield Torture(
         "claude-result-without-text",
@@ -655,7 +655,7 @@ def list_order_cases() -> Iterator[Torture]:
 
 
 def list_end_cases() -> Iterator[Torture]:
-    """7, 8, 13 and 15: pipes, processes and prompts."""
+    """Return cases 7, 8, 13 and 15: pipes, processes and prompts."""
     streamed = {"claude": "", "qwen": "text"}
     complete_turns = {
         "pi": build_pi_turn(build_pi_text("text")),
@@ -740,7 +740,7 @@ def list_end_cases() -> Iterator[Torture]:
 
 @cache
 def list_torture_cases() -> tuple[Torture, ...]:
-    """All of them."""
+    """Return all cases."""
     groups = (
         list_recorded_cases,
         list_string_cases,

@@ -1,9 +1,9 @@
-"""Defects of a command like claude, as edits of the transcripts of a command that keeps every rule
-of the contract.
+"""Defects of a claude-like command, as edits of the transcripts of a command that follows every
+rule of the contract.
 
-A defect is called with each line of a stream and returns its replacement: objects, or the bytes of
-lines. A defect that no transcript shows, such as a command that does not answer, is in
-`fake_claude`.
+A defect is a function that is called with each line of a stream and returns its replacement:
+objects, or the bytes of lines. Defects that a transcript cannot show, such as a command that does
+not answer, are in `fake_claude`.
 """
 
 import dataclasses

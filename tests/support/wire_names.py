@@ -1,8 +1,7 @@
-"""The names in `shim/` that other programs read: JSON keys, flags, variables, settings, frame kinds
-and file names.
+"""Collects the names in `shim/` that other programs read: JSON keys, flags, variables, settings,
+frame kinds and file names.
 
-They are read from the source, without running it. A renaming of Python names must not change any of
-them.
+They are read from the source without running it. Renaming Python names must not change any of them.
 """
 
 import ast
@@ -61,11 +60,11 @@ def list_nodes() -> tuple[tuple[ast.AST, ...], ...]:
 
 
 def list_strings() -> dict[str, list[str]]:
-    """Return the string constants that are one word, by kind: flags, variables, files and other
-    words.
+    """Return the string constants that are a single word, by kind: flags, variables, files and
+    other words.
 
     Docstrings, quoted types, the names in `__slots__` and `__all__` and the modules of the package
-    are left out: they name something in Python.
+    are left out, because they name something in Python.
     """
     texts: dict[str, set[str]] = {
         "flags": set(),
@@ -129,12 +128,12 @@ def _find_quoted_types(annotation: ast.expr) -> Iterator[ast.AST]:
 
 
 def _get_called_name(call: ast.Call) -> str:
-    """Return the last name of what is called, or "" if it is an expression."""
+    """Return the last part of the name of a called function, or "" if it is an expression."""
     return str(getattr(call.func, "attr", getattr(call.func, "id", "")))
 
 
 def list_keywords() -> list[str]:
-    """Return the keywords that calls pass into a `**` parameter: most of them become JSON keys."""
+    """Return the keywords that calls pass to a `**` parameter. Most of them become JSON keys."""
     named_parameters = _find_open_functions()
     keywords: set[str] = set()
     for nodes in list_nodes():
@@ -174,6 +173,6 @@ def _list_fields(written: type) -> list[str]:
 
 
 def describe_wire() -> bytes:
-    """Return all names of the wire as JSON, one name a line, so that a diff shows each change."""
+    """Return all names of the wire as JSON, one per line, so that a diff shows each change."""
     names = {**list_strings(), "keywords": list_keywords(), "fields": list_written_fields()}
     return (json.dumps(names, indent=1, ensure_ascii=False) + "\n").encode()

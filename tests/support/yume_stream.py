@@ -1,5 +1,5 @@
-"""What must hold for any stream in Yume's dialect, and how the tests say one (Yume's reference, R1
-to R15).
+"""The rules for any stream in Yume's dialect, and helpers to produce one (Yume's reference, R1 to
+R15).
 """
 
 import json
@@ -48,7 +48,7 @@ def translate_flat(
     data: bytes | None = None,
     chunks: Iterable[bytes] | None = None,
 ) -> tuple[bytes, ChildStream]:
-    """What the shim says for a case in Yume's dialect, with ids that count."""
+    """Return the shim's output for a case in Yume's dialect, with stable ids."""
     translation = create_standalone_child_stream(case.vendor, dialect="yume", stable_ids=True)
     if chunks is None:
         chunks = (case.data if data is None else data,)
@@ -57,14 +57,14 @@ def translate_flat(
         case.metadata.get("yume") == "interrupt"
         and translation.turn.outcome_tracker.outcome is None
     ):
-        translation.turn.record_interrupt()  # the frontend's doing, which no recording of a vendor shows
+        translation.turn.record_interrupt()  # caused by the frontend, so no vendor's recording shows it
     ending = case.exit if isinstance(child_exit, _FromCase) else child_exit
     outputs.append(translation.close(ending, case.stderr)[0])
     return b"".join(outputs), translation
 
 
 class FlatStage:
-    """A Turn on Yume's pen with ids that count."""
+    """A Turn with Yume's writer and stable ids."""
 
     def __init__(self, *, limit: int = 0, **config_fields: Any) -> None:
         self.encoder = YumeEncoder(STABLE_ID_PREFIX, max_line_bytes=limit)
@@ -77,19 +77,19 @@ class FlatStage:
         self.bytes = b""
 
     def take_lines(self) -> list[Line]:
-        """What was said since the last look."""
+        """Return the lines since the previous call."""
         data = self.encoder.take_bytes()
         self.bytes += data
         return [json.loads(line) for line in data.splitlines()]
 
     def finish_turn(self, code: int | None = 0, stderr: str = "") -> list[Line]:
-        """End the turn; what was not looked at yet."""
+        """End the turn. Return the lines that were not taken yet."""
         self.turn.close(None if code is None else ChildExit(code=code), stderr)
         return self.take_lines()
 
 
 def summarize_flat_lines(lines: Iterable[Line]) -> list[str]:
-    """A flat stream in short: one word or sentence a line."""
+    """Return a flat stream as short texts, one for each line."""
     return [_summarize_line(line) for line in lines]
 
 
@@ -111,10 +111,10 @@ def _summarize_line(line: Line) -> str:
 
 
 def check_flat(data: bytes, *, exposed: bool = False) -> list[list[Line]]:
-    """Assert what every stream keeps, whatever the vendor printed; gives back the turns.
+    """Assert the rules that hold for every stream and any output of a vendor. Return the turns.
 
-    With `exposed` a call may be said while another is open, because the frontend was asked about
-    it.
+    With `exposed`, a call may be announced while another call is open, because the frontend was
+    asked about it.
     """
     text = data.decode("utf-8")
     assert text.endswith("\n") and "\r" not in text
@@ -180,7 +180,7 @@ def _check_end(turn: Sequence[Line]) -> None:
 
 
 def _check_order(lines: Sequence[Line], exposed: bool) -> None:
-    """R3, for each agent by itself: a call, its result, then what comes behind it."""
+    """Assert R3 for each agent: a call is followed by its result before other lines."""
     call_ids: set[str] = set()
     answered: set[str] = set()
     waiting: dict[object, list[str]] = {}
