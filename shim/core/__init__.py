@@ -1,3 +1,3 @@
-"""The pure core: no await, clock, file, environment or randomness. Bytes in, bytes and commands
-out.
+"""The pure core. It takes bytes, and returns bytes and commands. It does not use await, the clock,
+files, the environment or random numbers.
 """

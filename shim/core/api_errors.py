@@ -1,12 +1,14 @@
-"""The class of an error text: a vendor's words, in Claude's classes (contract 5.3 and 5.8).
+"""Classifies error texts of vendors as Claude's classes of errors (contract 5.3 and 5.8), and
+formats them like Claude.
 
-The first rule that matches wins; the texts are those of the recordings and of the vendor pages. A
-text that falls under a rule is about the model's API, so the result is an API failure (contract
-S10); what no rule knows is the vendor's own trouble.
+The first matching pattern wins. The texts are those of the recordings and of the vendor pages. A
+text that matches a pattern is about the model's API, so the result is an API failure (contract
+S10). Any other text is an error of the vendor itself.
 
-Then how Claude says each class (contract 5.8), with the vendor's own words behind. Clients look at
-how these texts begin: ACP asks for a login when it reads `Please run /login`, others show what
-follows `API Error:`. Numbers are never invented: where a vendor names no status, the text has none.
+The second part formats each class in Claude's words (contract 5.8), followed by the vendor's own
+words. Clients check the beginning of these texts. ACP asks for a login if it reads `Please run
+/login`, and others show the text after `API Error:`. Numbers are never made up: if a vendor reports
+no status, the text has none.
 """
 
 import re
@@ -16,23 +18,23 @@ import orjson
 
 from shim.core.reading.typed import NamedTuple
 
-# All that `result.shim.cause` can say (hostile-input page, section 5); what each goes with is
-# `tests/support/result_consistency.py`.
+# All values of `result.shim.cause` (hostile-input page, section 5). The test helper
+# `result_consistency.py` has the other fields that agree with each value.
 TurnEndCause = Literal[
     "clean",
-    "vendor_error",  # the vendor said that it failed
+    "vendor_error",  # the vendor reported a failure
     "auth",
     "rate_limit",
-    "limit",  # of turns, time or money, that the user set
-    "denied",  # a call that must not run had begun
-    "refused",  # by us before the start, by the vendor's trust gate, or by the model's filter
-    "truncated",  # its output ended without an end event, or in the middle of its work
+    "limit",  # a limit of turns, time or money that the user set
+    "denied",  # a call that must not run had started
+    "refused",  # by the shim before the start, by the vendor's trust prompt, or by the model's filter
+    "truncated",  # the output ended without an end event, or in the middle of the work
     "exit_code",
     "signal",
     "stall",
     "interrupted",
-    "not_found",  # the vendor's program, or the session
-    "protocol",  # it printed something else than it was started to print
+    "not_found",  # the vendor's program or the session does not exist
+    "protocol",  # the vendor's output does not have the expected format
     "internal",
 ]
 CAUSES = frozenset(get_args(TurnEndCause))
@@ -65,7 +67,9 @@ def describe_cause(cause: str) -> str:
 
 
 class ApiFailure(NamedTuple):
-    """What failed: a key of KINDS, and the HTTP status if the text or the vendor names one."""
+    """A failure: a key of FAILURE_KINDS, and the HTTP status if the text or the vendor contains
+    one.
+    """
 
     kind: str = ""
     status: int | None = None
@@ -77,18 +81,18 @@ class ApiFailure(NamedTuple):
 
     @property
     def cause(self) -> TurnEndCause:
-        """The cause for `result.shim`. An unknown error is `vendor_error`."""
+        """The cause in `result.shim`. An unknown error is `vendor_error`."""
         return FAILURE_KINDS[self.kind].cause
 
     @property
     def assistant_error(self) -> str:
-        """The `assistant_error` of Claude's assistant line."""
+        """The `error` of Claude's assistant line."""
         return FAILURE_KINDS[self.kind].error
 
     @property
     def api_retry_error_code(self) -> str:
-        """The `assistant_error` of an `api_retry` line, which separates an overload from other
-        faults of a server.
+        """The `error` of an `api_retry` line. It distinguishes an overload from other server
+        errors.
         """
         if self.kind == "overload":
             return "overloaded"
@@ -96,7 +100,7 @@ class ApiFailure(NamedTuple):
 
     @property
     def error_type(self) -> str | None:
-        """The `api_error_type` that goes with the status; None without one."""
+        """The `api_error_type` that belongs to the status, or None without a status."""
         if self.status is None:
             return None
         return ERROR_TYPE_BY_STATUS.get(
@@ -110,7 +114,9 @@ class ApiFailure(NamedTuple):
 
 
 class ApiFailureKind(NamedTuple):
-    """One class of failures: the cause, the `error` of the assistant line, the `terminal_reason`."""
+    """One class of failures: its cause, the `error` of the assistant line, and the
+    `terminal_reason`.
+    """
 
     cause: TurnEndCause
     error: str
@@ -120,11 +126,11 @@ class ApiFailureKind(NamedTuple):
 # fmt: off
 FAILURE_KINDS = {
     "":           ApiFailureKind("vendor_error", "unknown",               "model_error"),
-    # 400, and errors without a name
+    # status 400, and errors without a name
     "request":    ApiFailureKind("vendor_error", "unknown"),
-    # without a login
+    # no login
     "login":      ApiFailureKind("auth",         "authentication_failed"),
-    # with a login that is refused
+    # the login was refused
     "key":        ApiFailureKind("auth",         "authentication_failed"),
     "forbidden":  ApiFailureKind("auth",         "authentication_failed"),
     "billing":    ApiFailureKind("rate_limit",   "billing_error"),
@@ -137,7 +143,7 @@ FAILURE_KINDS = {
     "output":     ApiFailureKind("truncated",    "max_output_tokens"),
     "overload":   ApiFailureKind("vendor_error", "server_error"),
     "server":     ApiFailureKind("vendor_error", "server_error"),
-    # the connection, not the request
+    # the connection failed, not the request
     "refused":    ApiFailureKind("vendor_error", "server_error"),
     "connection": ApiFailureKind("vendor_error", "server_error"),
 }
@@ -165,7 +171,7 @@ _KIND_PATTERNS: tuple[tuple[str, str], ...] = (
      r"|socket hang up|other side closed|terminated: |^terminated$|network error"
      r"|error sending request|request timed out",                                                         "connection"),
 )
-# A status code counts where an error begins or names itself, never in the middle of prose.
+# A status code is only recognized at the beginning of an error or after a label, not in prose.
 _STATUS_PATTERN = (
     r"(?:^|error:? ?|status:? ?(?:code:? ?)?|http ?|\[|\"(?:code|status|status_?code)\": ?)"
     r"\s*([45]\d\d)\b"
@@ -181,11 +187,13 @@ ERROR_TYPE_BY_STATUS = {
 }
 # fmt: on
 
-MAX_READ_CHARS = 4000  # the beginning of an error names its subject
+MAX_READ_CHARS = 4000  # the subject of an error is at its beginning
 
 
 def classify_api_error(text: str, status: int | None = None) -> ApiFailure:
-    """The class of an error text. A `status` from the vendor counts more than one inside the text."""
+    """Return the class of an error text. A `status` from the vendor takes precedence over one in
+    the text.
+    """
     text = text[:MAX_READ_CHARS]
     if status is None and (match := re.search(_STATUS_PATTERN, text, re.I)):
         status = int(match[1])
@@ -202,18 +210,19 @@ def _classify_status(status: int) -> str:
 
 
 def _refine_kind(kind: str, status: int | None) -> str:
-    """The class of a text, narrowed by the status where two classes are alike."""
+    """Return the kind of a text, refined by the status if two kinds have similar texts."""
     if kind == "key" and status == 403:
         return "forbidden"
-    if kind == "output" and status is not None:  # the request was too large; the reply was not cut
+    # With a status, the request was too large. Without a status, the reply was cut.
+    if kind == "output" and status is not None:
         return _classify_status(status)
     if kind == "server" and status == 529:
         return "overload"
     return kind
 
 
-# Kind → how Claude begins; {status} is "500 " or "", {model} the model that was asked. What ends in
-# a word is continued with the vendor's words behind a dot.
+# Kind → the beginning of Claude's text. {status} is a text such as "500 ", or "". {model} is the
+# requested model. If the beginning ends with a word, " · " and the vendor's words follow.
 TEXT_STARTS = {
     "key": "Invalid API key · Fix external API key",
     "forbidden": "Failed to authenticate. API Error: {status}",
@@ -235,8 +244,8 @@ _BRACKETED_PREFIX = "[API Error:"  # qwen and gemini
 def format_api_error(
     failure: ApiFailure, message: str, *, vendor: str, login_hint: str, model: str
 ) -> str:
-    """The text that Claude would write. `login_hint` says how a person logs in with this vendor
-    ("": unknown).
+    """Return the text that Claude would write. `login_hint` is how a person logs in with this
+    vendor, or "" if that is unknown.
     """
     if failure.kind == "login":
         hint_line = ""
@@ -257,7 +266,7 @@ def format_api_error(
     if start.endswith(" — ") and detail.lower().startswith(
         start.removeprefix(_API_ERROR_PREFIX).removesuffix(" — ").lower()
     ):
-        start = _API_ERROR_PREFIX  # the vendor's text begins as Claude's does
+        start = _API_ERROR_PREFIX  # the vendor's text begins like Claude's
     if status_text not in start:
         detail = f"{status_text} {detail}".rstrip()
     return _join_texts(start, detail)
@@ -276,8 +285,8 @@ def _join_texts(start: str, detail: str) -> str:
 
 
 def strip_error_prefixes(message: str, status: int | None) -> str:
-    """The words of an error, without what Claude's beginning has already: prefixes, the status, a
-    JSON body around.
+    """Return the text of an error without what Claude's beginning already contains: prefixes, the
+    status, and the JSON body around it.
     """
     detail = message.strip()
     if detail.startswith(_BRACKETED_PREFIX):
@@ -295,7 +304,7 @@ def strip_error_prefixes(message: str, status: int | None) -> str:
 
 
 def _find_body_message(text: str) -> str:
-    """The message in the JSON body at the end of an error text; "" without any."""
+    """Return the message in the JSON body at the end of an error text, or ""."""
     start = text.find("{")
     if start < 0 or len(text) > MAX_READ_CHARS or not text.rstrip(' "\n').endswith("}"):
         return ""
@@ -303,7 +312,7 @@ def _find_body_message(text: str) -> str:
         body = orjson.loads(text[start : text.rindex("}") + 1])
     except orjson.JSONDecodeError:
         return ""
-    for key in ("error", "data"):  # the body of an API; opencode's own
+    for key in ("error", "data"):  # in the body of an API, and in opencode's own errors
         if isinstance(body.get(key), dict):
             body = body[key]
     message = body.get("message")

@@ -6,21 +6,20 @@ from shim.core.reading.typed import NamedTuple
 
 
 class StreamDialect(NamedTuple):
-    """What differs between dialects, beside their pens.
+    """The differences between dialects, apart from their encoders.
 
     is_flat                  its lines are not Claude's
-    streams_fragments        every fragment is written, even if no partial messages were asked for
-    retries_broken_answers   a message whose answer broke off is sent once more (Yume's R11)
-    asks_by_line             the line of a call is the question whether the call may run
-    reports_secret_counts    how many secrets were left out is told on stderr
-    accepts_mode_names       other names of permission modes than Claude's are read, and none is a
-                             mistake
-    accepts_frames           stdin may bring messages, whatever the input format
-    answers_argument_errors  a mistake in the arguments ends in a result too
-    default_redaction        what is redacted where nothing else is set
-    max_line_bytes           no setting allows a longer line; 0: any may
-    program                  the program that a command line is given to whose first word is
-                             `first_arg`
+    streams_fragments        every fragment is written, even if no partial messages were requested
+    retries_broken_answers   a message is sent again if its answer was interrupted (Yume's R11)
+    asks_by_line             the line of a call is the permission prompt
+    reports_secret_counts    the number of removed secrets is reported on stderr
+    accepts_mode_names       permission modes also have other names than Claude's, and unknown names
+                             are not an error
+    accepts_frames           stdin may contain messages with every input format
+    answers_argument_errors  an error in the arguments also leads to a result
+    default_redaction        what is redacted if no setting is made
+    max_line_bytes           the limit of the line length that no setting can exceed; 0 for no limit
+    program                  the name of the program if the first argument is `first_arg`
     """
 
     name: str
@@ -38,7 +37,7 @@ class StreamDialect(NamedTuple):
     first_arg: str = ""
 
     def resolve_program_name(self, argv: Sequence[str]) -> str:
-        """The program that a command line of this dialect was given to."""
+        """Return the name of the program that a command line of this dialect was written for."""
         if self.first_arg and tuple(argv[:1]) == (self.first_arg,):
             return self.program
         return "claude"
@@ -56,7 +55,7 @@ YUME = StreamDialect(
     accepts_frames=True,
     answers_argument_errors=True,
     default_redaction="all",
-    max_line_bytes=99_999,  # its parser holds 100 KB of one line, its LF included
+    max_line_bytes=99_999,  # its parser accepts 100 KB for a line including its LF
     program="yume-cli",
     first_arg="start",
 )
@@ -64,7 +63,7 @@ DIALECTS = {dialect.name: dialect for dialect in (CLAUDE, YUME)}
 
 
 def resolve_dialect(name: object) -> StreamDialect:
-    """The dialect of this name; Claude's where there is none."""
+    """Return the dialect with this name, or Claude's dialect if there is none."""
     if isinstance(name, str):
         return DIALECTS.get(name, CLAUDE)
     return CLAUDE

@@ -1,7 +1,7 @@
-"""Errors by whose fault they are: the frontend's, the vendor's or the machine's.
+"""Errors, classified by their origin: the frontend, the vendor or the machine.
 
-A vendor of a list that did not answer is not an error yet: `init.shim`, `result.shim` and errors
-name it as `FailedAttempt`.
+A vendor of a list that did not answer is not an error yet. `init.shim`, `result.shim` and error
+texts contain it as a `FailedVendorAttempt`.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,17 +13,18 @@ from shim.core.reading.values import canonicalize_uuid
 if TYPE_CHECKING:
     from shim.core.api_errors import TurnEndCause
 
-# Characters of a vendor's reason, which every init and every result repeats for a person.
+# Of a vendor's reason, which every `init` and every `result` repeats for a person.
 MAX_REASON_CHARS = 300
-MAX_VENDOR_NAME_CHARS = 32  # of a vendor
-MAX_SUGGESTION_INPUT_CHARS = 60  # of an unknown word: no name that it could stand for is longer
-# the kind of a recording's note that says it; `started`: the child before it was its own
+MAX_VENDOR_NAME_CHARS = 32
+MAX_SUGGESTION_INPUT_CHARS = 60  # of an unknown word; no known name is longer
+# The kind of a recording's note about a failed attempt. Its field `started` is whether the vendor's
+# child was started.
 NOTE_PASSED_OVER = "passed_over"
 
 
 class FailedVendorAttempt(NamedTuple):
-    """One vendor that was asked before: its name, the cause that its result would have, and its
-    words.
+    """A vendor that was asked before and did not answer: its name, the cause that its result would
+    have, and the reason in its own words.
     """
 
     vendor: str
@@ -31,14 +32,14 @@ class FailedVendorAttempt(NamedTuple):
     reason: str
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON, for `shim.create_failed_attempt`."""
+        """Return the entry of the attempt in `shim.tried`."""
         return {"vendor": self.vendor, "cause": self.cause, "reason": self.reason}
 
 
 def create_failed_vendor_attempt(
     vendor: str, cause: "TurnEndCause", reason_text: str
 ) -> FailedVendorAttempt:
-    """A `FailedAttempt` whose words are one short printable line."""
+    """Create a `FailedVendorAttempt`. Its reason is one short printable line."""
     reason = " ".join(escape_control_chars(reason_text).split())
     if len(reason) > MAX_REASON_CHARS:
         reason = reason[: MAX_REASON_CHARS - 1] + "…"
@@ -46,7 +47,7 @@ def create_failed_vendor_attempt(
 
 
 def format_failed_attempts(attempts: Sequence[FailedVendorAttempt]) -> str:
-    """The end of the last vendor's error when no vendor of a list answered."""
+    """Return the end of the last vendor's error if no vendor of a list answered."""
     from shim.core.api_errors import describe_cause
 
     return "".join(
@@ -56,7 +57,7 @@ def format_failed_attempts(attempts: Sequence[FailedVendorAttempt]) -> str:
 
 
 def parse_failed_attempt(fields: Mapping[str, Any]) -> FailedVendorAttempt:
-    """The reverse of `fields`. Any JSON is accepted."""
+    """Parse the fields of `to_json`. Any JSON is accepted."""
     from shim.core.api_errors import CAUSES
 
     cause: TurnEndCause = next(
@@ -68,8 +69,8 @@ def parse_failed_attempt(fields: Mapping[str, Any]) -> FailedVendorAttempt:
 
 
 def format_spelling_suggestion(name: str, candidates: Iterable[str], prefix: str = ", ") -> str:
-    """The end of a sentence about an unknown word: the known word that is most like it; "" where
-    none is.
+    """Return the end of a sentence about an unknown word: a suggestion of the most similar
+    candidate, or "" if none is similar.
     """
     from difflib import get_close_matches
 
@@ -80,11 +81,12 @@ def format_spelling_suggestion(name: str, candidates: Iterable[str], prefix: str
 
 
 class ShimError(Exception):
-    """A failure with a sentence for the person who can end it.
+    """A failure, with a sentence for the person who can fix it.
 
-    `str(error)` is the whole line for stderr: what was found, what is allowed. `hint` is a next
-    step, or "". `vendor` is set when it is known whose turn it was; `cause` is what its result says
-    (surface page); `failed_attempts` are the vendors of a list that were asked before that one.
+    `str(error)` is the complete line for stderr: what was found, and what is allowed. `hint` is a
+    next step, or "". `vendor` is the vendor of the turn, if known. `cause` is the cause in the
+    turn's result (surface page). `failed_attempts` are the vendors of a list that were asked before
+    that vendor.
     """
 
     cause: "TurnEndCause" = "refused"
@@ -98,7 +100,9 @@ class ShimError(Exception):
 
 
 class FrontendError(ShimError):
-    """The frontend called us wrongly, in a way that the real `claude` refuses too (contract 11)."""
+    """The frontend used the shim incorrectly, in a way that the real `claude` also refuses
+    (contract 11).
+    """
 
 
 class CommandUsageError(FrontendError):
@@ -106,36 +110,36 @@ class CommandUsageError(FrontendError):
 
 
 class UnsupportedPermissionModeError(FrontendError):
-    """The vendor cannot honour the permission mode. Another vendor of a list may do."""
+    """The vendor does not support the permission mode. Another vendor of a list may support it."""
 
 
 class UntrustedVendorVersionError(UnsupportedPermissionModeError):
-    """A turn needs a promise that does not hold for the installed version of the vendor's program."""
+    """A turn needs a promise of the vendor's profile that does not hold for the installed version
+    of its program.
+    """
 
     def __init__(self, message: str, hint: str, distrust_reason: str) -> None:
-        """Store the error. `distrust_reason` is the reason why the promises do not hold for this
-        version.
-        """
+        """`distrust_reason` is why the promises do not hold for this version."""
         super().__init__(message, hint)
         self.distrust_reason = distrust_reason
 
 
 class VendorError(ShimError):
-    """The vendor's program is missing or misbehaved."""
+    """The vendor's program is missing or does not behave as expected."""
 
     cause = "not_found"
 
 
 class SystemResourceError(ShimError):
-    """The machine has no memory, disk or process left. Neither the frontend nor the vendor is at
-    fault.
+    """The machine lacks memory, disk space or processes. Neither the frontend nor the vendor is the
+    cause.
     """
 
     cause = "internal"
 
 
 class CliArgumentError(FrontendError):
-    """A mistake in the arguments that the real `claude` refuses with nothing on stdout (contract
+    """An error in the arguments that the real `claude` refuses without output on stdout (contract
     F4, F6).
     """
 
@@ -147,7 +151,7 @@ class RecordingRequiredError(FrontendError):
 
 
 class UnknownSessionError(FrontendError):
-    """An unknown session was to be resumed. The text is Claude's (contract F7, 5.10)."""
+    """The session to resume does not exist. The text is Claude's (contract F7, 5.10)."""
 
     is_claude_text = True
 

@@ -253,7 +253,7 @@ class Adapter:
         vars(adapter).update(vars(self), **attributes)
         return adapter
 
-    # -- to override ---------------------------------------------------------------------------
+    # -- to override -------------------------------------------------------------------------------
 
     def build_launch(self, request: LaunchRequest) -> LaunchSpec:
         """Return how the child of a request is started."""
@@ -304,7 +304,7 @@ class Adapter:
         """Return the prompt without the syntax that makes it read files before any call."""
         return prompt
 
-    # -- the same for all vendors --------------------------------------------------------------
+    # -- the same for all vendors ------------------------------------------------------------------
 
     @property
     def display_name(self) -> str:

@@ -1,5 +1,5 @@
-"""Parses a child's bytes into objects and counts every repair, and encodes objects as JSON."""
+"""Parses a child's bytes into objects and counts every repair. Encodes objects as JSON."""
 
-# A longer line is skipped while it streams by: no agent prints one on purpose, and 64 MB is
-# three times the largest seen (a base64 image inside a cumulative message).
+# A longer line is skipped without being stored. No vendor prints one on purpose, and 64 MB is three
+# times the largest measured line (a base64 image inside a cumulative message).
 MAX_LINE_BYTES = 64 * 1024 * 1024

@@ -1,7 +1,9 @@
-"""The diagnostics of a run: every repair and every unknown event, counted with the first example."""
+"""The diagnostics of a run: counts of every repair and every unknown event, each with its first
+example.
+"""
 
-# A vendor may print anything, so the diagnostics are bounded. There are enough kinds to see what
-# happened, and a sample fits one line of a log.
+# A vendor may print anything, so the diagnostics are bounded. The number of kinds is enough to find
+# a problem, and a sample fits into one line of a log.
 MAX_KINDS = 64
 MAX_SAMPLE_CHARS = 200
 OVERFLOW_KIND = "other"
@@ -11,11 +13,12 @@ NON_EVENT_REPAIRS = frozenset(
 
 
 class Diagnostics:
-    """Counts by kind, each with its first sample (at most 64 kinds of 200 characters).
+    """Counts by kind, each with its first sample. There are at most 64 kinds, and samples have at
+    most 200 characters.
 
-    `repairs` counts what was repaired, shortened or skipped, `unknown_events` the vendor's events
-    without a translation, `redactions` the removed secrets, which have no sample. `line` is the
-    line that is being read; it is the default sample.
+    `repairs` counts what was repaired, shortened or skipped. `unknown_events` counts the vendor's
+    events without a translation. `redactions` counts the removed secrets, which have no sample.
+    `line` is the line that is being parsed, and the default sample.
     """
 
     __slots__ = ("line", "redactions", "repairs", "samples", "unknown_events")
@@ -29,13 +32,13 @@ class Diagnostics:
 
     @property
     def has_unreadable_output(self) -> bool:
-        """Return whether the vendor printed something that is not an event, or an unknown event."""
+        """Whether the vendor printed text that is not an event, or an unknown event."""
         if bool(self.unknown_events):
             return True
         return not NON_EVENT_REPAIRS.isdisjoint(self.repairs)
 
     def record(self, kind: str, sample: object = "", count: int = 1) -> None:
-        """Count repairs of a kind. The first `sample` (text or bytes) is kept."""
+        """Count repairs of a kind. Only the first `sample` (text or bytes) is stored."""
         self._add_count(self.repairs, kind, sample, count)
 
     def record_unknown_event(self, kind: object, sample: object = "") -> None:
@@ -52,8 +55,8 @@ class Diagnostics:
         counts[kind] = counts.get(kind, 0) + count
 
     def _format_sample(self, sample: object) -> str:
-        """Return the beginning of a sample. An event may be too large or too deep to print, so its
-        line is the sample.
+        """Return the beginning of a sample. If the sample is an event, its line is used, because
+        the event may be too large or too deeply nested to print.
         """
         if not sample or not isinstance(sample, str | bytes):
             sample = self.line or sample
@@ -93,8 +96,8 @@ class Diagnostics:
         return {"count": count, "first": sample}
 
 
-# The escapes of characters that control a terminal, a log or a web page: C0 except newline and tab,
-# DEL, C1, the bidirectional controls, and the zero-width marks.
+# The escapes for characters that control a terminal, a log or a web page: C0 except newline and
+# tab, DEL, C1, the bidirectional controls and the zero-width marks.
 _ESCAPES = {
     code: f"\\x{code:02x}"
     for code in (*range(0x20), *range(0x7F, 0xA0))
@@ -114,13 +117,13 @@ _ESCAPES = {
 
 
 def pluralize(count: int, noun: str) -> str:
-    """Return "1 line" or "2 lines"; `noun` is in the singular."""
+    """Return a count with its noun, such as "1 line" or "2 lines". `noun` is in the singular."""
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def escape_control_chars(value: object) -> str:
-    """Return `value` (text, bytes or any object) as text without characters that control a terminal
-    (threats: terminal output).
+    """Return `value` (text, bytes or any object) as text in which characters that control a
+    terminal are escaped (threats: terminal output).
     """
     if isinstance(value, bytes):
         value = value[: 4 * MAX_SAMPLE_CHARS].decode("utf-8", "replace")
@@ -132,7 +135,7 @@ _COLOR_CODES = r"\x1b\[[0-9;]{0,40}m"
 
 
 def strip_ansi_colors(text: str) -> str:
-    """Return the output of a program without its colors and with escaped control characters."""
+    """Return the output of a program without colors and with escaped control characters."""
     import re
 
     return escape_control_chars(re.sub(_COLOR_CODES, "", text))

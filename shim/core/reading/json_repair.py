@@ -1,8 +1,8 @@
-"""Parses a line of a child's stdout that orjson has refused, and counts every repair.
+"""Parses a line of a child's stdout that orjson has refused. Counts every repair.
 
-orjson refuses things that agents print: lone surrogate escapes (pi splits a pair over two deltas),
-invalid UTF-8, NaN, raw control characters, a BOM, a banner before the first event, two objects on a
-line. The repairs are tried one after another. Text that is not JSON is kept for error texts.
+orjson refuses text that vendors print: lone surrogate escapes (pi splits a pair over two deltas),
+invalid UTF-8, NaN, raw control characters, a BOM, a banner before the first event, and two objects
+on a line. The repairs are tried in order. Text that is not JSON is kept for error texts.
 """
 
 import re
@@ -15,12 +15,13 @@ from shim.core.reading.diagnostics import Diagnostics
 from shim.core.reading.json_scan import JsonObjectScanner, flatten_deeply_nested_json
 from shim.core.reading.surrogates import decode_json_bytes
 
-# A raw newline inside a JSON string splits one event over several lines (as in cursor's call ids; a
-# tool's output may have hundreds). A complete event ends the wait before this limit.
+# A raw newline inside a JSON string splits one event over several lines. Cursor's call ids have
+# such newlines, and a tool's output may have hundreds. The wait ends before this limit if a line is
+# a complete event.
 MAX_JOINED_LINES = 1000
 MAX_JOINED_BYTES = 4 * 1024 * 1024
-# Brackets in a line whose structure is scanned, which takes a second or two. A line with more is not
-# an event.
+# Brackets in a line whose structure is scanned, which takes one or two seconds. A line with more
+# brackets is not an event.
 MAX_BRACKETS = 500_000
 MAX_NOISE_LINES = 20  # the last lines that were not JSON, for error texts
 MAX_NOISE_CHARS = 2000
@@ -32,20 +33,20 @@ MAX_INTEGER = 2**64 - 1
 MIN_INTEGER = -(2**63)
 MAX_INTEGER_DIGITS = 20  # no 64-bit integer has more
 
-# the first byte of a JSON value, also of one that needs a repair
+# the possible first bytes of a JSON value, including one that needs a repair
 _JSON_FIRST_BYTES = b'{["-0123456789tfnNI'
 _OBJECT_START = re.compile(rb'\{\s*"')
 
 
 class _NoValue:
-    """Stands for "no JSON", because None is a value."""
+    """A marker for text that is not JSON. None cannot be used, because it is a JSON value."""
 
 
 _NO_VALUE = _NoValue()
 
 
 class JsonRepairer:
-    """Repairs lines. It keeps an unfinished object, and text that is not JSON, from line to line."""
+    """Repairs lines. An unfinished object, and text that is not JSON, are kept between lines."""
 
     __slots__ = (
         "_diagnostics",
@@ -64,15 +65,15 @@ class JsonRepairer:
 
     @property
     def has_unfinished_object(self) -> bool:
-        """Return whether an unfinished object waits for the rest of its line."""
+        """Whether an unfinished object waits for the rest of its line."""
         return bool(self._unfinished_parts)
 
     def parse_malformed_line_with_torn_flags(self, line: bytes) -> list[tuple[Any, bool]]:
         """Return the values in a line that orjson refused, each with whether it is torn.
 
-        A torn value did not have a line for itself: it was joined from pieces, or other text stood
-        on its line. It is trusted less (threats: forged lines). Blank lines and other text return
-        nothing.
+        A torn value did not have its own line: it was joined from pieces, or its line also had
+        other text. Torn values are trusted less (threats: forged lines). Blank lines and other text
+        return [].
         """
         if self._unfinished_parts and len(line) > MAX_JOINED_BYTES:
             self._discard_object()
@@ -85,7 +86,7 @@ class JsonRepairer:
         if not content:
             return []
         if content[0] not in _JSON_FIRST_BYTES and b"{" not in content:
-            # noise, and perhaps much of it
+            # Not JSON. Checked first, because there may be many such lines.
             self._record_noise(line)
             return []
         value = self._parse_value(content.rstrip(PADDING))
@@ -102,10 +103,10 @@ class JsonRepairer:
         if self._unfinished_parts:
             self._discard_object()
 
-    # -- several things on a line ------------------------------------------------------------------
+    # -- several objects on one line ---------------------------------------------------------------
 
     def _parse_torn_line(self, line: bytes) -> list[tuple[Any, bool]]:
-        """Return objects between other text: after a banner, two on a line, before an unfinished
+        """Return objects between other text: after a banner, two on a line, or before an unfinished
         one.
 
         The search ends at the first object that cannot be parsed, because objects inside it are
@@ -130,7 +131,7 @@ class JsonRepairer:
             self._record_noise(line)
         return values
 
-    # -- one thing on several lines ----------------------------------------------------------------
+    # -- one object on several lines ---------------------------------------------------------------
 
     def _start_object(self, piece: bytes, scanner: JsonObjectScanner) -> None:
         if len(piece) <= MAX_JOINED_BYTES:
@@ -143,15 +144,15 @@ class JsonRepairer:
             self._diagnostics.record("cut_line", piece)
 
     def _continue_object(self, line: bytes) -> list[tuple[Any, bool]]:
-        """Add the next line to an unfinished object. A line that is an event by itself ends the
-        wait.
+        """Add the next line to an unfinished object. If the line itself is an event, the unfinished
+        object is discarded.
         """
         stripped_line = line.strip(PADDING).removeprefix(BOM)
         if stripped_line.startswith(b"{"):
             end = JsonObjectScanner().feed(stripped_line)
             value = self._parse_value(stripped_line[:end], records_repairs=False)
             if value and isinstance(value, dict):
-                # Its quotes are not escaped, so it is not a piece of a string with raw newlines.
+                # Its quotes are not escaped, so it is not part of a string with raw newlines.
                 self._discard_object()
                 if end in (None, len(stripped_line)):
                     return [(self._parse_value(stripped_line), True)]
@@ -192,11 +193,11 @@ class JsonRepairer:
             if line.strip(PADDING):
                 self._record_noise(line)
 
-    # -- one value ---------------------------------------------------------------------------------
+    # -- single values -----------------------------------------------------------------------------
 
     def _parse_value(self, data: bytes, *, records_repairs: bool = True) -> Any:
-        """Return the value of a text after repairs, which are counted, or _NOTHING if it is not
-        JSON.
+        """Return the value of a text after repairs, or _NO_VALUE if the text is not JSON. If
+        `records_repairs`, the repairs are counted.
         """
         try:
             return orjson.loads(data)
@@ -220,7 +221,7 @@ class JsonRepairer:
 
 
 def _parse_leniently(data: bytes, kinds: list[str]) -> Any:
-    """Return the value of a text that is not strict JSON. The kinds of repairs are added to
+    """Return the value of a text that is not strict JSON. The kinds of repairs are appended to
     `kinds`.
     """
     import json
@@ -253,15 +254,15 @@ def _count_brackets(data: bytes) -> int:
 
 
 def _parse_integer(digits: str) -> int | str:
-    """Return an integer, or its digits if it has more than 64 bits."""
+    """Return an integer, or its digits as text if it has more than 64 bits."""
     if len(digits) <= MAX_INTEGER_DIGITS and MIN_INTEGER <= (number := int(digits)) <= MAX_INTEGER:
         return number
     return digits
 
 
 def parse_json_text(text: str, diagnostics: Diagnostics) -> Any:
-    """Return the value of a text that should be JSON, such as a call's arguments, or the text
-    itself if it is not.
+    """Return the value of a text that should be JSON, such as a call's arguments. Return the text
+    itself if it is not JSON.
     """
     try:
         return orjson.loads(text)

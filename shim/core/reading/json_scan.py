@@ -1,16 +1,16 @@
-"""Scans JSON text without recursion: finds the end of an object, and values that are nested too
-deep.
+"""Scans JSON text without recursion. Finds the end of an object, and values that are nested too
+deeply.
 """
 
 import re
 
-MAX_READ_DEPTH = 1000  # orjson reads 1,024, the standard library less
-MAX_WRITTEN_DEPTH = 200  # of a line; orjson writes 254
+MAX_READ_DEPTH = 1000  # orjson reads 1,024 levels, the standard library fewer
+MAX_WRITTEN_DEPTH = 200  # of a line; orjson writes 254 levels
 # of a value; the line around the value needs the other levels
 MAX_VALUE_DEPTH = MAX_WRITTEN_DEPTH - 10
 
-# A string (group 1: its closing quote, if there is one) or a bracket. Possessive quantifiers keep a
-# string of any length from using memory.
+# A string (group 1: its closing quote, if there is one) or a bracket. With possessive quantifiers,
+# even a very long string needs no memory for backtracking.
 _TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(")?|[{}\[\]]', re.DOTALL)
 _STRING_TAIL = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
 _OPENING = b"{["
@@ -18,13 +18,13 @@ _CLOSING = b"}]"
 
 
 class JsonObjectScanner:
-    """Finds the end of an object that comes in pieces."""
+    """Finds the end of an object that arrives in pieces."""
 
     __slots__ = ("_depth", "_is_inside_string")
 
     def __init__(self) -> None:
         self._depth = 0
-        self._is_inside_string = False  # a string
+        self._is_inside_string = False  # at the end of the last piece
 
     def feed(self, piece: bytes, start: int = 0) -> int | None:
         """Return the position after the object's end, or None if the object continues after this
@@ -54,7 +54,8 @@ class JsonObjectScanner:
 
 
 def flatten_deeply_nested_json(data: bytes, *, force: bool = False) -> bytes:
-    """Return JSON text in which values deeper than MAX_VALUE_DEPTH are strings with their JSON.
+    """Return JSON text in which values deeper than MAX_VALUE_DEPTH are replaced with strings of
+    their JSON.
 
     Text that is not deeper than MAX_READ_DEPTH is not changed, unless `force` is set.
     """
@@ -86,7 +87,7 @@ def encode_json_string(text: bytes) -> bytes:
 
 
 def _is_too_deep(data: bytes) -> bool:
-    """Return whether JSON text is deeper than MAX_READ_DEPTH."""
+    """Return whether JSON text is nested deeper than MAX_READ_DEPTH."""
     depth = 0
     for token in _TOKEN.finditer(data):
         character = data[token.start()]

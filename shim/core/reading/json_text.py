@@ -1,4 +1,4 @@
-"""Encodes values as JSON bytes that any reader accepts: valid UTF-8, limited depth, no raw line
+"""Encodes values as JSON that any reader accepts: valid UTF-8, limited depth, and no raw line
 separators.
 """
 
@@ -13,9 +13,9 @@ from shim.core.reading.json_scan import MAX_VALUE_DEPTH, MAX_WRITTEN_DEPTH
 from shim.core.reading.surrogates import replace_lone_surrogates
 from shim.core.reading.values import as_dict, as_list
 
-# Valid in JSON, but Node's readline and Python's splitlines break a line at them (hostile-input,
-# section 2). Looking for them costs a nanosecond a byte, so only what is not ASCII is searched, and
-# only content, never whole lines.
+# These characters are valid in JSON, but Node's readline and Python's splitlines break lines at
+# them (hostile-input, section 2). The search costs one nanosecond per byte. So ASCII text is not
+# searched, and only content is searched, not complete lines.
 _LINE_SEPARATORS = (
     (b"\xe2\x80\xa8", b"\\u2028"),
     (b"\xe2\x80\xa9", b"\\u2029"),
@@ -24,7 +24,7 @@ _LINE_SEPARATORS = (
 
 Leaf = TypeVar("Leaf")
 
-MAX_EXACT_INTEGER = 2.0**63  # larger integers are read as floats, which have 17 digits
+MAX_EXACT_INTEGER = 2.0**63  # larger integers are parsed as floats, which have 17 digits
 
 # Only values of these types may need a repair before they are written.
 REPAIRABLE_TYPES = frozenset((float, dict, list))
@@ -33,8 +33,8 @@ _LONG_INTEGER = rb"(?<![0-9.])-?[0-9]{19,}(?![0-9.eE])"
 
 
 def dump_json(value: object) -> bytes:
-    """Encode `value` as JSON bytes that are valid UTF-8, whatever strings, keys and numbers it
-    contains.
+    """Encode `value` as JSON bytes that are valid UTF-8. Any strings, keys and numbers are
+    accepted.
     """
     try:
         json_bytes = orjson.dumps(value)
@@ -67,7 +67,7 @@ def measure_depth_and_precision_loss(value: object) -> tuple[int, bool]:
 
 
 def find_long_integer_digits_by_float(line: bytes) -> dict[float, str]:
-    """Return the integers of a line that may be longer than 64 bits: the parsed float → their
+    """Return the integers of a line that may have more than 64 bits: the parsed float → their
     digits.
     """
     return {float(digits): digits.decode() for digits in re.findall(_LONG_INTEGER, line)}
@@ -81,7 +81,9 @@ def restore_long_integers(value: Any, digits_by_float: Mapping[float, str]) -> A
 
 
 def map_json_leaves(value: Any, leaf_type: type[Leaf], convert: Callable[[Leaf], Any]) -> Any:
-    """Return a JSON value in which every leaf of a type is changed. Keys are not changed."""
+    """Return a JSON value in which `convert` was applied to every leaf of a type. Keys are not
+    changed.
+    """
     if isinstance(value, dict):
         return {key: map_json_leaves(item, leaf_type, convert) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -92,7 +94,7 @@ def map_json_leaves(value: Any, leaf_type: type[Leaf], convert: Callable[[Leaf],
 
 
 def parse_json_object(data: bytes | str) -> dict[str, Any]:
-    """Return the JSON object in `data`, or an empty dict if `data` is anything else."""
+    """Return the JSON object in `data`, or {} if `data` is not a JSON object."""
     try:
         return as_dict(orjson.loads(data))
     except orjson.JSONDecodeError:
@@ -100,7 +102,7 @@ def parse_json_object(data: bytes | str) -> dict[str, Any]:
 
 
 class JsonSanitizer:
-    """Makes values of parsed lines safe to write: limited depth, and no lost digits."""
+    """Makes values of parsed lines safe to write, with limited depth and without lost digits."""
 
     __slots__ = ("_diagnostics", "_digits_by_float", "_line")
 
@@ -110,8 +112,8 @@ class JsonSanitizer:
         self._digits_by_float: dict[float, str] = {}  # long integers of the line
 
     def clean(self, value: Any) -> Any:
-        """Return a value of the current line as it can be written; the same object if nothing is
-        wrong with it.
+        """Return a value of the current line in a form that can be written. Return the same object
+        if no change is needed.
         """
         depth, may_have_lost_digits = measure_depth_and_precision_loss(value)
         if depth > MAX_VALUE_DEPTH:
@@ -126,7 +128,7 @@ class JsonSanitizer:
         return value
 
     def _find_long_integers(self) -> dict[float, str]:
-        """Return the long integers of the line. The line is searched once."""
+        """Return the long integers of the line. Each line is searched only once."""
         line = self._diagnostics.line
         if self._line is not line:
             self._line, self._digits_by_float = line, find_long_integer_digits_by_float(line)
@@ -134,7 +136,7 @@ class JsonSanitizer:
 
 
 def flatten_deeply_nested_values(value: Any) -> Any:
-    """Return `value` with values deeper than MAX_VALUE_DEPTH as their JSON text."""
+    """Return `value` with values deeper than MAX_VALUE_DEPTH replaced with their JSON text."""
     return _sanitize(value, MAX_VALUE_DEPTH)
 
 
@@ -147,7 +149,7 @@ def escape_line_separators(json_bytes: bytes) -> bytes:
 
 
 def convert_json_to_text(value: object) -> str:
-    """Return a value that should be a text as a text: "" for None, JSON for other values."""
+    """Return a value that should be a text as text: "" for None, and JSON for other values."""
     if isinstance(value, str):
         return value
     if value is None:
@@ -156,7 +158,7 @@ def convert_json_to_text(value: object) -> str:
 
 
 def convert_to_tool_result_content(value: object) -> object:
-    """Return the content of a tool result in Claude's form: a text, or a list of blocks (contract
+    """Return the content of a tool result in Claude's form: a text or a list of blocks (contract
     S7).
     """
     blocks = as_list(value)
@@ -168,7 +170,9 @@ def convert_to_tool_result_content(value: object) -> object:
 
 
 def _sanitize(value: object, max_depth: int) -> object:
-    """Return `value` without parts that orjson refuses, and with deeper values as their JSON text."""
+    """Return `value` without parts that orjson refuses. Values deeper than `max_depth` are replaced
+    with their JSON text.
+    """
     if isinstance(value, str):
         return replace_lone_surrogates(value)
     if max_depth <= 0 and isinstance(value, dict | list | tuple) and value:
@@ -188,7 +192,7 @@ def _sanitize(value: object, max_depth: int) -> object:
 
 
 def _encode_deep_value(value: object) -> str:
-    """Encode a value of any depth as JSON, without recursion."""
+    """Encode a value of any depth as JSON without recursion."""
     parts: list[str] = []
     stack: list[object] = [value]
     while stack:

@@ -1,8 +1,8 @@
-"""Keeps lines within their limit: long texts are split, long strings keep their head and tail
-(contract P12, surface page).
+"""Keeps lines within their limit: long texts are split, and long strings keep only their head and
+tail (contract P12, surface page).
 
-Sizes are bytes of JSON. A note in a shortened text states how much is missing, and where the
-complete text was stored.
+Sizes are bytes of JSON. A note in a shortened text contains the number of omitted characters, and
+where the complete text was stored.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -15,11 +15,11 @@ OMITTED_IMAGE_TEXT = (
     "[an image of {size:,} bytes is left out: it is longer than a line may be (max_line_bytes)]"
 )
 MAX_NOTE_BYTES = 600  # of the note in a shortened text, with a path
-MAX_ENVELOPE_BYTES = 3000  # of a line around its content: ids, model, usage
+MAX_ENVELOPE_BYTES = 3000  # of a line without its content: ids, model, usage
 MAX_CHAR_BYTES = 6  # bytes of one character as JSON
-MIN_CUT_BYTES = 200  # bytes; a shorter string, such as a name or an id, is never cut
+MIN_CUT_BYTES = 200  # a shorter string, such as a name or an id, is never cut
 
-StoreText = Callable[[str], str | None]  # stores a complete text, returns its path
+StoreText = Callable[[str], str | None]  # stores a complete text, and returns its path
 
 
 def split_text(text: str, max_bytes: int) -> Iterator[str]:
@@ -33,8 +33,8 @@ def split_text(text: str, max_bytes: int) -> Iterator[str]:
 
 
 def _find_fitting_part(text: str, max_bytes: int, *, from_end: bool = False) -> str:
-    """Return the beginning or the end of a text that fits `max_bytes` bytes; at least one
-    character.
+    """Return the longest beginning or end of a text that has at most `max_bytes` bytes, but at
+    least one character.
     """
     part = text
     count = len(text)
@@ -48,7 +48,9 @@ def _find_fitting_part(text: str, max_bytes: int, *, from_end: bool = False) -> 
 
 
 def omit_middle(text: str, max_bytes: int, store_text: StoreText | None = None) -> str:
-    """Return `text` if it fits `max_bytes` bytes, otherwise its head and tail around a note."""
+    """Return `text` if it has at most `max_bytes` bytes. Otherwise return its head and tail with a
+    note between them.
+    """
     if len(text) * MAX_CHAR_BYTES + 2 <= max_bytes or (
         len(text) <= max_bytes and len(dump_json(text)) <= max_bytes
     ):
@@ -68,11 +70,11 @@ def omit_middle(text: str, max_bytes: int, store_text: StoreText | None = None) 
 
 
 def shorten_strings(value: Any, max_bytes: int, store_text: StoreText | None = None) -> Any:
-    """Return `value` with its longest strings shortened so that it fits `max_bytes` bytes, or as a
-    shortened text if that is not enough.
+    """Return `value` with its longest strings shortened to fit into `max_bytes` bytes. If that is
+    not enough, return the shortened JSON text of `value`.
     """
     if isinstance(value, str) and len(value) > max_bytes >= MIN_CUT_BYTES + MAX_NOTE_BYTES:
-        return omit_middle(value, max_bytes, store_text)  # without a copy: it may be large
+        return omit_middle(value, max_bytes, store_text)  # avoids a copy of a large string
     size_bytes = len(dump_json(value))
     if size_bytes <= max_bytes:
         return value
@@ -89,8 +91,8 @@ def shorten_strings(value: Any, max_bytes: int, store_text: StoreText | None = N
 
 
 def omit_large_images(content: Any, max_bytes: int) -> Any:
-    """Return the content of a result in which each image that does not fit is replaced by a line
-    about it.
+    """Return the content of a result. Each image that does not fit is replaced with a line about
+    it.
     """
     if not isinstance(content, list):
         return content
@@ -115,8 +117,8 @@ def omit_large_images(content: Any, max_bytes: int) -> Any:
 
 
 def shorten_line_to_fit(line: Mapping[str, Any], max_bytes: int) -> Any:
-    """Return a line as an object that fits `max_bytes` bytes: strings are shortened first, then
-    long lists.
+    """Return a line as an object that fits into `max_bytes` bytes. Strings are shortened first,
+    then members are dropped.
     """
     fitted = shorten_strings(line, max_bytes)
     if isinstance(fitted, dict):
@@ -125,9 +127,9 @@ def shorten_line_to_fit(line: Mapping[str, Any], max_bytes: int) -> Any:
 
 
 def drop_excess_members(value: Any, max_bytes: int) -> Any:
-    """Return `value` with fewer members if shorter strings are not enough.
+    """Return `value` with fewer members. Used if shorter strings are not enough.
 
-    A list stays a list, and an object an object, because readers expect that.
+    A list stays a list, and an object stays an object, because readers expect that.
     """
     try:
         return _shorten_recursively(value, max_bytes)
@@ -161,8 +163,8 @@ def _shorten_recursively(value: Any, max_bytes: int) -> Any:
 
 
 def _shorten_members(members: dict[str, Any], budget_bytes: int) -> dict[str, Any]:
-    """Shorten the members of a value. Large members share the space that small ones leave; of very
-    many members the first are kept.
+    """Shorten the members of an object. Large members share the space that small members leave. If
+    there are too many members, the first ones are kept.
     """
     sizes = {
         name: len(dump_json(name)) + len(dump_json(item)) + 2 for name, item in members.items()
@@ -182,7 +184,7 @@ def _shorten_members(members: dict[str, Any], budget_bytes: int) -> dict[str, An
 
 
 def _compute_share(sizes: list[int], budget_bytes: int) -> int:
-    """Return how long each string may be, so that all of them fit together."""
+    """Return the maximum size of each string, so that all strings together fit into the budget."""
     for position, size_bytes in enumerate(sizes):
         share_bytes = budget_bytes // (len(sizes) - position)
         if size_bytes > share_bytes:

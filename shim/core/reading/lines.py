@@ -1,12 +1,12 @@
-"""Splits bytes into lines at LF only, and limits the memory of an unfinished line."""
+"""Splits bytes into lines at LF only. Limits the memory of an unfinished line."""
 
 from collections.abc import Callable
 
 from shim.core.reading import MAX_LINE_BYTES
 from shim.core.reading.typed import Protocol
 
-# The part of an unfinished line in memory. The rest is stored in a file, because most lines of that
-# size never end.
+# The part of an unfinished line that is kept in memory. A longer line is stored in a file, because
+# most lines of that size never end.
 MAX_MEMORY_BYTES = 8 * 1024 * 1024
 MAX_HEAD_BYTES = 800  # of a skipped line, for the diagnostics
 
@@ -33,9 +33,9 @@ OpenSpillFile = Callable[[], SpillFile]
 class LineSplitter:
     """Splits chunks of bytes into complete lines without their LF.
 
-    `skipped_lines` counts the lines that were longer than `max_line_bytes` and were dropped;
-    `skipped_line_head` is the beginning of the last of them. `open_spill_file` opens a file for a
-    long line; without it the line is kept in memory.
+    `skipped_lines` counts the lines that were dropped because they were longer than
+    `max_line_bytes`. `skipped_line_head` is the beginning of the last one. `open_spill_file` opens
+    a file for a long line. If it is None, long lines are kept in memory.
     """
 
     __slots__ = (
@@ -66,7 +66,7 @@ class LineSplitter:
         self.skipped_line_head = b""
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """Return the lines that `chunk` completes. A line inside the chunk is not copied."""
+        """Return the lines that `chunk` completes. Lines inside the chunk are not copied."""
         lines = chunk.split(b"\n")
         remainder = lines.pop()
         first_lines: list[bytes] = []
@@ -118,12 +118,12 @@ class LineSplitter:
         return self._spilled_head + b"".join(self._parts)
 
     def _spill_parts(self, open_spill_file: OpenSpillFile) -> None:
-        """Move a long line to a file, or keep it in memory if the file cannot be written."""
+        """Move a long line to a file. If the file cannot be written, the line is kept in memory."""
         try:
             if self._spill_file is None:
                 self._spilled_head = self._read_head()
                 self._spill_file = open_spill_file()
-            self._parts = [b"".join(self._parts)]  # a child may write byte by byte
+            self._parts = [b"".join(self._parts)]  # a child may write single bytes
             while self._parts:
                 written_bytes = self._spill_file.write(self._parts[0])
                 if not written_bytes:

@@ -1,8 +1,8 @@
-"""Halves of characters: lone surrogates, and bytes of a character that was cut in two.
+"""Incomplete characters: lone surrogates, and bytes of a character that was split.
 
-A vendor that cuts its text at 16-bit units or at bytes prints each half in another text. A half is
-kept as a lone surrogate (a byte as in Python's `surrogateescape`) until the other half comes.
-Without the other half it becomes U+FFFD.
+A vendor that splits its text at 16-bit units or at bytes prints each half of a character in another
+text. A half is stored as a lone surrogate (a byte as in Python's `surrogateescape`) until the other
+half arrives. Without the other half it becomes U+FFFD.
 """
 
 import re
@@ -18,7 +18,7 @@ MAX_HALF_CHARS = 3
 
 
 def decode_json_bytes(data: bytes, repair_kinds: list[str]) -> str:
-    """Decode JSON text that may not be valid UTF-8. The kinds of repairs are added to
+    """Decode JSON text that may be invalid UTF-8. The kinds of repairs are appended to
     `repair_kinds`.
 
     A surrogate in bytes (CESU-8) becomes its JSON escape, so that a pair is parsed as one
@@ -44,12 +44,14 @@ def _escape_surrogate(match: re.Match[bytes]) -> bytes:
 
 
 def has_lone_surrogates(text: str) -> bool:
-    """Return whether a text has lone surrogates that do not stand for bytes."""
+    """Return whether a text has lone surrogates that do not represent bytes."""
     return re.search(_SURROGATE, text) is not None
 
 
 def count_incomplete_trailing_chars(text: str) -> int:
-    """Return how many characters at the end of `text` are a half that the next text may complete."""
+    """Return how many characters at the end of `text` are an incomplete character that the next
+    text may complete.
+    """
     match = re.search(_UNFINISHED_END, text[-MAX_HALF_CHARS:])
     if match:
         return len(match[0])
@@ -69,7 +71,9 @@ def _decode_byte_halves(match: re.Match[str]) -> str:
 
 
 def replace_lone_surrogates(text: str) -> str:
-    """Return `text` as it can be written: adjacent halves joined, other halves as U+FFFD."""
+    """Return `text` in a form that can be encoded. Adjacent halves are joined, and other halves
+    become U+FFFD.
+    """
     if text.isascii():
         return text
     text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")

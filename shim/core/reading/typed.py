@@ -1,8 +1,8 @@
 """Names of `typing` for modules that are loaded before a child starts, without importing `typing`.
 
-That import would delay the child by 3 ms. A type checker sees `typing` itself. `NamedTuple` is not
-built on `collections.namedtuple` either, which compiles a function for each class: a turn loads a
-hundred such classes, and each would cost 50 us instead of 10. The other names occur only in
+That import would delay the child by 3 ms. A type checker sees `typing` itself. `NamedTuple` is also
+not built on `collections.namedtuple`, which compiles a function for each class. A turn loads about
+a hundred such classes, and each would cost 50 us instead of 10. The other names are only used in
 annotations.
 """
 
@@ -16,7 +16,7 @@ else:
     from collections import _tuplegetter
 
     def _collect_values(cls, fields, named_values):
-        """Take the values of fields that are named, and the defaults of the others."""
+        """Yield the values of the named fields, and the defaults of the other fields."""
         for field in fields:
             if field in named_values:
                 yield named_values.pop(field)
@@ -74,10 +74,10 @@ else:
             return tuple_class
 
     class NamedTuple(metaclass=_NamedTupleMeta):
-        """As `typing.NamedTuple`."""
+        """Like `typing.NamedTuple`."""
 
     class Any:
-        """As `typing.Any`, in annotations."""
+        """Like `typing.Any`, in annotations."""
 
     class Protocol:
-        """As `typing.Protocol`, in annotations."""
+        """Like `typing.Protocol`, in annotations."""

@@ -1,4 +1,4 @@
-"""Checks of values that come from outside: the types of parsed JSON, and ids before their first use."""
+"""Checks of external values: the types of parsed JSON, and ids before their first use."""
 
 from shim.core.reading.typed import Any
 
@@ -35,8 +35,8 @@ _HEX_DIGITS = frozenset("0123456789abcdef")
 
 
 def canonicalize_uuid(text: str) -> str | None:
-    """Return `text` as a canonical UUID (8-4-4-4-12, lower case), or None. A session id must not be
-    a path or a flag.
+    """Return `text` as a canonical UUID (8-4-4-4-12, lower case), or None. This check ensures that
+    a session id is not a path or a flag.
     """
     text = text.lower()
     groups = text.split("-")
@@ -72,7 +72,7 @@ MAX_VENDOR_ID_CHARS = 128
 
 
 def validate_vendor_session_id(value: object) -> str | None:
-    """Return a vendor's session id if it may become an argument
+    """Return a vendor's session id if it can be passed as an argument
     (`^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$`), or None.
     """
     if not isinstance(value, str) or not 0 < len(value) <= MAX_VENDOR_ID_CHARS:
@@ -83,8 +83,8 @@ def validate_vendor_session_id(value: object) -> str | None:
 
 
 def is_valid_vendor_name(text: str) -> bool:
-    """Return whether `text` may be a vendor's name (`^[a-z][a-z0-9-]{0,31}$`), which becomes part
-    of a file name.
+    """Return whether `text` is a valid vendor name (`^[a-z][a-z0-9-]{0,31}$`). It becomes part of a
+    file name.
     """
     if not 0 < len(text) <= 32:
         return False

@@ -1,1 +1,1 @@
-"""Secrets: the table of what they look like, and what takes them out."""
+"""Secrets: the table of their patterns, and the code that removes them."""

@@ -10,17 +10,17 @@ from shim.core.secrets.redactor import Redactor, StreamRedactor
 Event = dict[str, Any]
 RedactedLine = tuple[bytes, Event]
 
-# The answer to such a line repeats values of the line, so these lines stay unchanged.
+# These lines stay unchanged, because the answer to such a line repeats its values.
 _UNCHANGED_TYPES = ("control_request", "control_response", "control_cancel_request")
-# The most that is collected of a call's input. A longer input is redacted as a text, in fragments.
+# A call's input is collected up to this length. A longer input is redacted as text, in fragments.
 MAX_INPUT_CHARS = 4 * 1024 * 1024
 
 
 class ClaudeLineRedactor:
-    """Redacts one stream of lines. `create_uuid` returns the uuid of an additional line.
+    """Redacts one stream of lines. `create_uuid` returns the UUID of an additional line.
 
-    A redacted line may be longer than `max_bytes`. `split_long_line` splits or shortens it. The
-    fragments of a call's input are collected, because they are JSON in pieces. They are written as
+    If a redacted line is longer than `max_bytes`, `split_long_line` splits or shortens it. The
+    fragments of a call's input are collected, because they are pieces of JSON. They are written as
     one fragment when the block ends.
     """
 
@@ -42,7 +42,7 @@ class ClaudeLineRedactor:
         self._last_event: Event | None = None
 
     def redact_line(self, line: bytes, event: Event) -> Iterator[RedactedLine]:
-        """Return the lines that replace one line."""
+        """Yield the lines that replace one line."""
         kind = event.get("type")
         if kind in _UNCHANGED_TYPES:
             yield line, event
@@ -67,7 +67,7 @@ class ClaudeLineRedactor:
             yield from self._encode_redacted(redacted_event)
 
     def _encode_redacted(self, event: Event) -> Iterator[RedactedLine]:
-        """Return the redacted line, or several lines if it is too long."""
+        """Yield the redacted line, or several lines if it is too long."""
         line = dump_json(event)
         if len(line) <= self._max_bytes:
             yield line, event
@@ -76,7 +76,7 @@ class ClaudeLineRedactor:
             yield dump_json(split_event), split_event
 
     def flush(self) -> Iterator[RedactedLine]:
-        """Return the line with the buffered text of a block that ends, if there is any."""
+        """Yield the line with the buffered text of a block that ends, if there is any."""
         event = self._last_event
         if event is None:
             return
@@ -94,7 +94,7 @@ class ClaudeLineRedactor:
         )
 
     def _redact_fragment(self, event: Event, delta: Event) -> Event:
-        """Return the delta to write now, or {} if all of it is buffered."""
+        """Return the delta to write now, or {} if it is completely buffered."""
         key, fragment = get_fragment(delta)
         if not key:
             redacted_delta: Event = self._uncounted_redactor.redact_value(delta)
@@ -113,7 +113,7 @@ class ClaudeLineRedactor:
         return {}
 
     def _redact_input(self) -> str:
-        """Return a call's input as redacted JSON. Input that is not JSON is redacted as a text."""
+        """Return a call's input as redacted JSON. Input that is not JSON is redacted as text."""
         import orjson
 
         full_text = "".join(self._input_fragments)

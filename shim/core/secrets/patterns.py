@@ -1,9 +1,9 @@
-"""The table of the patterns of secrets, which `redactor` searches for.
+"""The table of the patterns of secrets that `redactor` searches for.
 
 A pattern is a sequence of parts: fixed texts, and runs of characters with a minimum and a maximum
-length. Two regular expressions are built from the same parts: one for the secret, and one for a text
-that ends in the middle of it. Every repetition has a maximum, so no text makes a search slow. A free
-regular expression would not guarantee that.
+length. Two regular expressions are built from the same parts: one for the secret, and one for a
+text that ends in the middle of a secret. Every repetition has a maximum, so no text makes a search
+slow. A handwritten regular expression would not guarantee that.
 """
 
 import re
@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 
 class SecretPatternPart(NamedTuple):
-    """A part of a pattern. `full_expression` matches the complete part, `prefix_expression` the
-    beginning of it at the end of a text.
+    """A part of a pattern. `full_expression` matches the complete part. `prefix_expression` matches
+    the beginning of the part at the end of a text.
     """
 
     full_expression: str
@@ -22,7 +22,7 @@ class SecretPatternPart(NamedTuple):
 
 
 def build_literal_pattern_part(*texts: str, ignore_case: bool = False) -> SecretPatternPart:
-    """Return a part that is one of several fixed texts."""
+    """Return a part that matches one of several fixed texts."""
     full_expression = "|".join(map(re.escape, texts))
     prefix_expression = build_truncated_text_regex_source(texts)
     if ignore_case:
@@ -33,8 +33,8 @@ def build_literal_pattern_part(*texts: str, ignore_case: bool = False) -> Secret
 def build_char_class_pattern_part(
     characters: str, min_chars: int, max_chars: int = 0
 ) -> SecretPatternPart:
-    """Return a part of `min_chars` to `max_chars` characters of one set. Without `max_chars` it has
-    exactly `min_chars`.
+    """Return a part that matches `min_chars` to `max_chars` characters of one set. Without
+    `max_chars`, it matches exactly `min_chars`.
     """
     max_prefix_chars = max_chars
     if max_chars in (0, min_chars):
@@ -46,8 +46,8 @@ def build_char_class_pattern_part(
 
 
 def build_lookahead_part(expression: str, prefix_expression: str = "") -> SecretPatternPart:
-    """Return a condition on the following text. `prefix_expression` matches the end of a text that
-    is too short for the condition.
+    """Return a condition on the text that follows. `prefix_expression` matches the end of a text
+    that is too short for the condition.
     """
     return SecretPatternPart(expression, prefix_expression)
 
@@ -55,8 +55,8 @@ def build_lookahead_part(expression: str, prefix_expression: str = "") -> Secret
 def build_truncated_text_regex_source(
     texts: Iterable[str], *, matches_full_texts: bool = False
 ) -> str:
-    """Return an expression that matches the beginning of one of `texts` at the end of a text. With
-    `matches_full_texts` it also matches the complete texts.
+    """Return an expression that matches the beginning of one of `texts` at the end of a text. If
+    `matches_full_texts`, it also matches the complete texts anywhere.
     """
     rests_by_character: dict[str, list[str]] = {}
     for text in texts:
@@ -90,10 +90,10 @@ def build_truncated_text_regex_source(
 class SecretPattern:
     """One kind of secret.
 
-    The secret begins with one of `stems`, in lower case. Without stems it begins with one of
-    SIGN_CHARS, directly after one of `preceding_names`; uppercase names only match in upper case.
-    The first `visible_part_count` parts stay visible. All `tail_chars` that follow belong to the
-    secret. A private key has `body_chars` instead: the characters of its block.
+    A secret begins with one of `stems`, which are in lower case. Without stems, it begins with one
+    of SIGN_CHARS, directly after one of `preceding_names`. Uppercase names only match in upper
+    case. The first `visible_part_count` parts stay visible. All following `tail_chars` belong to
+    the secret. A private key has `body_chars` instead: the characters of its block.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class SecretPattern:
 
     @cached_property
     def secret_without_tail_regex(self) -> re.Pattern[str]:
-        """Return the expression for a secret without its tail. Its group is the visible part."""
+        """The expression for a secret without its tail. Its group is the visible part."""
         expressions = [part.full_expression for part in self.parts]
         return re.compile(
             f"({''.join(expressions[: self._visible_part_count])}){''.join(expressions[self._visible_part_count :])}"
@@ -127,8 +127,8 @@ class SecretPattern:
 
     @cached_property
     def incomplete_secret_regex(self) -> re.Pattern[str]:
-        """Return the expression for the end of a text that may become a secret, or another secret,
-        when the text continues.
+        """The expression for the end of a text that may become a secret, or a different secret,
+        when more text follows.
         """
         expression = "\\Z"
         if self.tail_chars or self.body_chars:
@@ -145,7 +145,7 @@ class SecretPattern:
 
     @cached_property
     def secret_tail_regex(self) -> re.Pattern[str]:
-        """Return the possessive expression for the complete tail or body."""
+        """The possessive expression for the complete tail or body."""
         return re.compile(f"{self.tail_chars or self.body_chars}*+")
 
 
@@ -156,8 +156,8 @@ HEX_CHARS = "[0-9a-f]"
 
 
 def _require_mixed(characters: str, min_chars: int) -> SecretPatternPart:
-    """Return a condition that excludes words: there is a digit, or a lowercase letter before an
-    uppercase letter.
+    """Return a condition that excludes words. The text must have a digit, or a lowercase letter
+    before an uppercase letter.
     """
     return build_lookahead_part(f"(?={characters}{{0,{min_chars - 2}}}(?:[0-9]|[a-z][A-Z]))")
 
@@ -165,7 +165,7 @@ def _require_mixed(characters: str, min_chars: int) -> SecretPatternPart:
 def _build_token_pattern(
     kind: str, prefixes: str, characters: str, min_chars: int, *, is_mixed: bool = False
 ) -> SecretPattern:
-    """Return the pattern of a token: a fixed prefix, and then at least `min_chars` characters."""
+    """Return the pattern of a token: a fixed prefix followed by at least `min_chars` characters."""
     stems = prefixes.split()
     parts = [
         build_literal_pattern_part(*stems),
@@ -180,8 +180,8 @@ _DISCORD_STEMS = ["discord.com/api/webhooks/", "discordapp.com/api/webhooks/"]
 _SIGNATURE_STEMS = ["x-amz-signature="]
 
 # fmt: off
-# These follow a character that is neither a letter nor a digit. The lengths are those of the issuers
-# or a little less.
+# These tokens only match after a character that is neither a letter nor a digit. The minimum
+# lengths are those of the issuers or slightly less.
 TOKEN_PATTERNS = (
     _build_token_pattern("anthropic-key",     "sk-ant-",                               ID_CHARS,    16, is_mixed=True),
     _build_token_pattern("openai-key",        "sk-proj- sk-svcacct- sk-admin- sk-or-v1- sk-None-",
@@ -250,12 +250,12 @@ TOKEN_PATTERNS = (
 )
 # fmt: on
 
-# They separate the name of a secret from its value: `"password": `, `TOKEN=`, `api_key => `,
+# Signs separate the name of a secret from its value: `"password": `, `TOKEN=`, `api_key => `,
 # `<secret>`
 SIGN_CHARS = ":=>"
-NAME_CONTEXT_CHARS = 40  # of a name and its closing characters
+NAME_CONTEXT_CHARS = 40  # the maximum length of a name with its closing characters
 
-CLOSING_CHARS = " \t]\"'`\\"  # they may stand between the name and the sign
+CLOSING_CHARS = " \t]\"'`\\"  # allowed between the name and the sign
 
 
 def _add_key_forms(*names: str) -> tuple[str, ...]:
@@ -292,7 +292,7 @@ _SECRET_OPTIONS = (
 )
 
 
-# The endings of all names of secrets, for a first check.
+# The endings of all names of secrets, for a quick check.
 SECRET_NAME_ENDINGS = (
     *("password", "passwd", "passphrase", "pwd", "secret", "token", "key"),
     *("credential", "credentials", "authorization", "sig"),
@@ -310,9 +310,9 @@ _CLOSING_QUOTE = build_lookahead_part("(?=\\\\?[\"'`])", prefix_expression="\\\\
 _PLAIN_CHARS = "[A-Za-z0-9_+/=~!@#$%^*?-]"
 _QUOTED_CHARS = "[^\\s\"'`<>\\\\]"
 _ENV_CHARS = "[^\\s\"'`<>(){}\\[\\],;&|\\\\]"
-# a value of this length without a separator is a secret, whatever follows
+# a value of this length without a separator is always a secret
 _LONG_VALUE_CHARS = 128
-# These are not values: a variable, a path, a type, the name of a method.
+# A variable, a path, a type or the name of a method is not a value.
 _REJECT_NON_VALUES = build_lookahead_part(
     "(?![$<{%\\[(]|https?:|\\.{0,2}/[a-z_.-]{2,40}/|(?i:u?int|float|utf-?|sha-?|md|base|oauth|argon|ipv)[0-9])"
 )
@@ -325,7 +325,7 @@ def _require_letters_and_digits(characters: str) -> SecretPatternPart:
     )
 
 
-# A value without quotes ends at a bracket, at a separator or at a full stop.
+# A value without quotes ends at a bracket, a separator or a full stop.
 _VALUE_END = build_lookahead_part(
     "(?=[^!-~]|[\"'`,;&|)}\\]<>\\\\]|\\.(?:\\s|\\Z)|\\Z)", prefix_expression="\\.?\\Z"
 )
@@ -334,8 +334,8 @@ _VALUE_END = build_lookahead_part(
 def _build_assigned_patterns(
     characters: str, *opening_parts: SecretPatternPart, end_part: SecretPatternPart
 ) -> tuple[SecretPattern, SecretPattern]:
-    """Return the patterns of a value after the name of a secret: letters and digits up to their end,
-    or so many that they are not a word.
+    """Return the patterns of a value after the name of a secret. A value has letters and digits up
+    to its end, or is too long to be a word.
     """
     parts = (*_SIGN_PARTS, *opening_parts, _REJECT_NON_VALUES)
     letters_and_digits = _require_letters_and_digits(characters)
@@ -374,7 +374,7 @@ def _build_key_pattern(
     name_part: SecretPatternPart, *following_parts: SecretPatternPart, comment_chars: str = ""
 ) -> SecretPattern:
     """Return the pattern of a key's block. `following_parts` distinguish its first line from a
-    sentence that mentions the line.
+    sentence that mentions such a line.
     """
     parts = (
         build_literal_pattern_part("-----BEGIN "),
@@ -391,7 +391,7 @@ def _build_key_pattern(
     )
 
 
-# These may begin anywhere.
+# These secrets may begin anywhere.
 DASHED_PATTERNS = (
     _build_key_pattern(
         build_literal_pattern_part("PRIVATE KEY"), build_char_class_pattern_part("[\\r\\n\\\\]", 1)
@@ -422,7 +422,8 @@ DASHED_PATTERNS = (
     ),
 )
 
-# These follow a name, also a longer one: DB_PASSWORD, clientSecret, x-api-key.
+# These secrets follow a name, which may be part of a longer name: DB_PASSWORD, clientSecret,
+# x-api-key.
 ASSIGNED_PATTERNS = (
     SecretPattern(
         "authorization",
@@ -444,7 +445,7 @@ ASSIGNED_PATTERNS = (
     ),
     *_build_assigned_patterns(_QUOTED_CHARS, *_OPENING_QUOTE, end_part=_CLOSING_QUOTE),
     *_build_assigned_patterns(_PLAIN_CHARS, end_part=_VALUE_END),
-    SecretPattern(  # only lowercase letters: a quoted password, not the name of a type or a field
+    SecretPattern(  # a quoted password of lowercase letters, but not the name of a type or a field
         "assigned-secret",
         [],
         [
@@ -457,7 +458,7 @@ ASSIGNED_PATTERNS = (
         preceding_names=_PASSWORD_NAMES,
         visible_part_count=4,
     ),
-    SecretPattern(  # the same without quotes, as in a query or on a command line
+    SecretPattern(  # the same without quotes, as in a URL query or on a command line
         "assigned-secret",
         [],
         [
@@ -495,7 +496,7 @@ ASSIGNED_PATTERNS = (
     ),
 )
 
-# `scheme://user:password@host`; the sign is its colon.
+# `scheme://user:password@host`. The first colon is the sign.
 URL_PASSWORD_PATTERN = SecretPattern(
     "url-password",
     [],

@@ -1,10 +1,11 @@
-"""A turn without secrets (`redact = "all"`): each event is redacted before the Turn records it.
+"""A turn without secrets (`redact = "all"`). Each event is redacted before the Turn records it.
 
-So secrets are missing everywhere: in deltas, complete blocks, the result, transcripts, spilled files
-and every dialect, also in the ids and names of tools, the model and the folder. Two things are not
-redacted. The input of a permission request stays, because the answer may return it; if the call's
-line is the permission prompt, the complete call stays. The frontend's own messages stay, because the
-frontend knows them.
+So secrets are removed everywhere: from deltas, complete blocks, the result, transcripts, spilled
+files and all dialects, and also from the ids and names of tools, the model and the folder.
+
+There are two exceptions. The input of a permission request is not redacted, because the answer may
+return it. If the call's line is the permission prompt, the complete call is not redacted. The
+frontend's own messages are not redacted, because the frontend knows them.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -30,8 +31,8 @@ from shim.core.turn.turn import Turn, WriteLine
 class RedactedTextBlocks:
     """Redacts the model's text and thinking.
 
-    While text is buffered its block is open. `write_buffered_text` writes the rest before the turn
-    leaves the block. Only a repeated message (ECHO) has no block to open.
+    While text is buffered, its block is open. `write_buffered_text` writes the rest before the turn
+    leaves the block. Only a repeated message (state ECHO) has no block to open.
     """
 
     def __init__(self, turn: Turn, redactor: Redactor) -> None:
@@ -42,7 +43,7 @@ class RedactedTextBlocks:
         self._redactor = redactor
         self._counts = redactor.counts
         self._stream_redactor = StreamRedactor(self._counts)
-        # text is being written that comes before the buffered text
+        # text before the buffered text is being written
         self._writes_earlier_text = False
         self._block_of_stream: tuple[TurnState, object] = (TEXT, None)
 
@@ -58,8 +59,8 @@ class RedactedTextBlocks:
         ):
             self.add_block_fragment(TEXT, fragment, block_key)
             return
-        # Nearly every fragment of a stream comes here: its block is open, and the redactor's text
-        # is that of the block.
+        # Nearly every fragment of a stream takes this path: its block is open, and the redactor's
+        # text belongs to that block.
         if fragment in stream_redactor.harmless_fragments and not stream_redactor.is_busy:
             stream_redactor.record_passed(fragment)
         elif not (fragment := stream_redactor.feed(fragment)):
@@ -76,7 +77,7 @@ class RedactedTextBlocks:
         self._text_blocks.add_block(full_text, kind)
 
     def discard_buffered_text(self) -> None:
-        """Discard the buffered text of a message that was cut, if it was never written."""
+        """Discard the buffered text of an incomplete message if it was never written."""
         if self._machine.state is ECHO or not self._writes_partial_messages:
             self._stream_redactor.flush()
 
@@ -88,7 +89,7 @@ class RedactedTextBlocks:
         self._write_before_buffered(block_kind, self._stream_redactor.feed(fragment), block_key)
 
     def _switch_block(self, kind: TurnState, block_key: object) -> object:
-        """Redact the text of this block from now on. Return its key, or None if that is invalid."""
+        """Start to redact the text of this block. Return its key, or None if the key is invalid."""
         if block_key.__class__ is not int and not isinstance(block_key, str | None):
             block_key = None
         if self._block_of_stream != (kind, block_key):
@@ -97,7 +98,9 @@ class RedactedTextBlocks:
         return block_key
 
     def _write_before_buffered(self, kind: TurnState, text: str, block_key: object) -> None:
-        """Write a text that comes before the buffered text, and open the block for the latter."""
+        """Write a text that comes before the buffered text, and open the block of the buffered
+        text.
+        """
         if text:
             self._writes_earlier_text = True
             self._text_blocks.add_block_fragment(kind, text, block_key)
@@ -194,7 +197,7 @@ class RedactedTurn(Turn):
         self._redacted_blocks.update_block_text(THINKING, full_text, key)
 
     def _retract_redacted_message(self) -> None:
-        """Retract a message that was cut. Its buffered text was never written."""
+        """Retract an incomplete message. Its buffered text was never written."""
         self._redacted_blocks.discard_buffered_text()
         self.text_blocks.retract_message()
 
@@ -253,20 +256,20 @@ class RedactedTurn(Turn):
     def _forbid_redacted_call(self, call_id: str, reason: str) -> None:
         self.tool_calls.stop_turn_for_forbidden_call(call_id, self._redactor.redact_text(reason))
 
-    # -- system events and the end -----------------------------------------------------------------
+    # -- system events and the end of the turn -----------------------------------------------------
 
     def write_system_event(self, subtype: str, **fields: Any) -> None:
         super().write_system_event(subtype, **self._redactor.redact_value(fields))
 
     def _record_redacted_event(self, kind: object, sample: object = "") -> None:
-        """Record an event without a translation. The result names its kind."""
+        """Record an event without a translation. The result contains its kind."""
         if isinstance(kind, str):
             kind = self._redactor.redact_text(kind)
         self.diagnostics.record_unknown_event(kind, sample)
 
     def record_turn_end(self, **result_fields: Any) -> None:
-        """Record the vendor's end of the turn. Its fields repeat texts whose secrets were counted
-        before.
+        """Record the vendor's end of the turn. Its fields repeat texts whose secrets were already
+        counted.
         """
         super().record_turn_end(**Redactor().redact_value(result_fields))
 
@@ -276,7 +279,7 @@ class RedactedTurn(Turn):
         )
 
     def _stop_with_redacted_message(self, message: str, cause: TurnEndCause) -> None:
-        """End the turn. The reason may name what a vendor calls its tools."""
+        """End the turn. The reason may contain the vendor's names of its tools."""
         self.outcome_tracker.stop(self._redactor.redact_text(message), cause)
 
     def close(self, child_exit: ChildExit | None, stderr: str) -> None:

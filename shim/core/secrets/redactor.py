@@ -1,9 +1,9 @@
-"""Replaces the secrets in strings by `[REDACTED:kind]` and counts them by kind.
+"""Replaces the secrets in strings with `[REDACTED:kind]` and counts them by kind.
 
-The table in `patterns` describes the secrets. A text is first searched, in lower case, for the
-beginnings of secrets; a pattern is only tried at such a place, and most texts have none. A stream of
-fragments is redacted like its full text: a fragment that may become part of a secret waits for the
-next one, and the rest of a secret is dropped as it comes.
+The table in `patterns` describes the secrets. First, the lower-case text is searched for possible
+beginnings of secrets. A pattern is only tried at such a place, and most texts have none. A stream
+of fragments is redacted like its full text. A fragment that may become part of a secret is buffered
+until the next one, and the rest of a secret is dropped as it arrives.
 """
 
 import codecs
@@ -27,29 +27,29 @@ from shim.core.secrets.patterns import (
     build_truncated_text_regex_source,
 )
 
-# the most that a stream buffers: the longest pattern without its tail (a test measures it)
+# The most text that a stream buffers: the longest pattern without its tail. A test measures it.
 MAX_BUFFERED_CHARS = 512
 # of a key block without an end; the largest keys in use are a third as long
 MAX_KEY_CHARS = 64 * 1024
-MIN_SECRET_CHARS = 8  # no shorter text is a secret: `pwd=a1b2` is not one
-# A model repeats many fragments: words with a space before them. Fragments in which no secret can
-# begin are cached.
+MIN_SECRET_CHARS = 8  # a shorter text is not a secret, for example `pwd=a1b2`
+# A model repeats many fragments, such as words with a space before them. Fragments in which no
+# secret can begin are cached.
 MAX_HARMLESS_FRAGMENTS = 2000
 MAX_HARMLESS_CHARS = 16
 # cached keys of objects that are neither secrets nor names of secrets
 MAX_PLAIN_KEYS = 1000
-# in a longer text it is faster to search for the name of a secret first
+# For a longer text, it is faster to search for the name of a secret first.
 MIN_PREFILTER_CHARS = 200
 
 StemEntry = tuple[str, SecretPattern]  # a stem, and the pattern that begins with it
 SecretMatch = tuple[SecretPattern | None, re.Match[str] | None]
 NO_SECRET: SecretMatch = (None, None)
-ROOT_CHARS = 3  # letters of a stem that are looked for; no stem is shorter
+ROOT_CHARS = 3  # the text is searched for this many letters of a stem; no stem is shorter
 
 
 def _group_by_root(patterns: Iterable[SecretPattern]) -> dict[str, list[StemEntry]]:
-    """Return the stems and their patterns by the first letters of the stem, in the order of the
-    table.
+    """Return the stems and their patterns, grouped by the first letters of the stem, in the order
+    of the table.
     """
     entries_by_root: dict[str, list[StemEntry]] = {}
     for pattern in patterns:
@@ -58,9 +58,9 @@ def _group_by_root(patterns: Iterable[SecretPattern]) -> dict[str, list[StemEntr
     return entries_by_root
 
 
-# These match where a secret may begin, and where a text ends with what may be the beginning of a
-# secret. Both expressions read lower case. A root of TOKEN_PATTERNS counts only after a character
-# that is neither a letter nor a digit; that character is matched too.
+# These expressions match where a secret may begin, and where a text ends with a possible beginning
+# of a secret. Both are applied to lower-case text. A root of TOKEN_PATTERNS only counts after a
+# character that is neither a letter nor a digit. That character is part of the match.
 _TOKEN_ENTRIES = _group_by_root(TOKEN_PATTERNS)
 _DASHED_ENTRIES = _group_by_root(DASHED_PATTERNS)
 _TOKEN_ROOT = re.compile(
@@ -70,7 +70,7 @@ _TOKEN_ROOT = re.compile(
 _SIGN = re.compile(
     f"{'|'.join(SIGN_CHARS)}|{build_truncated_text_regex_source(_DASHED_ENTRIES, matches_full_texts=True)}"
 )
-# The same for a full text that has no name of a secret.
+# The same, for a full text that does not contain the name of a secret.
 _SIGN_WITHOUT_NAME = re.compile(
     f"://|{build_truncated_text_regex_source(_DASHED_ENTRIES, matches_full_texts=True)}"
 )
@@ -79,19 +79,21 @@ _SECRET_NAME = re.compile("passw|passphrase|pwd|secret|token|key|credential|auth
 _KEY_END = re.compile("-----END [A-Z0-9 ]{0,30}PRIVATE KEY[ BLOCK]{0,6}-----")
 _MAX_KEY_END_CHARS = 80
 
-# replaces the possible beginning of a secret at the end of a text that was cut
+# replaces the possible beginning of a secret at the end of a truncated text
 CUT_PLACEHOLDER = "[REDACTED:cut]"
 
-TEXT_START = "\n"  # stands before every text, as if a line had ended there
+TEXT_START = "\n"  # prepended to every text, so that it starts like a line
 
 
 def is_secret_name(key: str) -> bool:
-    """Return whether the value of a key is a secret by the name of the key."""
+    """Return whether the name of a key shows that its value is a secret."""
     return key.lower().endswith(SECRET_NAME_ENDINGS)
 
 
 def keep_if_unchanged(items: Sequence[Any], redacted_items: list[Any]) -> Sequence[Any]:
-    """Return `items` itself if each item is still the same object, else `redacted_items`."""
+    """Return `items` itself if each item is still the same object. Otherwise return
+    `redacted_items`.
+    """
     if all(map(operator.is_, redacted_items, items)):
         return items
     return redacted_items
@@ -100,7 +102,8 @@ def keep_if_unchanged(items: Sequence[Any], redacted_items: list[Any]) -> Sequen
 class Redactor:
     """Redacts strings and counts the secrets by kind in `counts`.
 
-    A string of exactly `cut_chars` characters was cut there (0: no string was cut).
+    A string of exactly `cut_chars` characters was truncated at this length. 0 means that no string
+    was truncated.
     """
 
     def __init__(self, counts: dict[str, int] | None = None, *, cut_chars: int = 0) -> None:
@@ -112,7 +115,7 @@ class Redactor:
         self._plain_keys: set[str] = set()
 
     def redact_text(self, text: str) -> str:
-        """Return a full text without its secrets; the same object if there are none."""
+        """Return a full text without its secrets. Return the same object if there are none."""
         if len(text) < MIN_SECRET_CHARS:
             return text
         lower_text = f"{TEXT_START}{text}".lower()
@@ -133,7 +136,7 @@ class Redactor:
         return redacted
 
     def redact_value(self, value: Any) -> Any:
-        """Return a JSON value with all its strings redacted; the same object if there are no
+        """Return a JSON value with all its strings redacted. Return the same object if there are no
         secrets.
         """
         if isinstance(value, str):
@@ -168,7 +171,9 @@ class Redactor:
         return redacted
 
     def redact_named_value(self, key: str, item: Any) -> Any:
-        """Return the value of a key without secrets. The key may show that the value is one."""
+        """Return the value of a key without secrets. The name of the key may show that the complete
+        value is a secret.
+        """
         redacted = self.redact_value(item)
         if redacted is not item or not isinstance(item, str) or not is_secret_name(key):
             return redacted
@@ -181,7 +186,7 @@ class Redactor:
 
 
 def has_no_secret_prefix(text: str) -> bool:
-    """Return whether no secret can begin in a text, whatever precedes the text."""
+    """Return whether no secret can begin in a text, independent of the text before it."""
     lower_text = f"{TEXT_START}{text}".lower()
     if _SIGN.search(lower_text, 1) is not None:
         return False
@@ -189,7 +194,7 @@ def has_no_secret_prefix(text: str) -> bool:
 
 
 def _convert_to_lower(text: str) -> str:
-    """Return the text in lower case, with each letter at the same index."""
+    """Return the text in lower case. Each letter keeps its index."""
     lower_text = text.lower()
     if len(lower_text) == len(text):
         return lower_text
@@ -197,8 +202,8 @@ def _convert_to_lower(text: str) -> str:
 
 
 class StreamRedactor:
-    """Redacts a text that comes in fragments. The returned texts together are always the beginning
-    of the redacted full text.
+    """Redacts a text that arrives in fragments. All returned texts joined together are always the
+    beginning of the redacted full text.
     """
 
     __slots__ = (
@@ -229,7 +234,7 @@ class StreamRedactor:
         self.is_busy = False  # text is buffered, or the rest of a secret is being dropped
         # the last decided characters before `_passed_fragments`, and then the buffered text
         self._pending_text = TEXT_START
-        self._decided_chars = 1  # how many characters of `_pending_text` are decided
+        self._decided_chars = 1  # the number of decided characters of `_pending_text`
         self._secret_pattern: SecretPattern | None = None  # of the secret that is being dropped
         self._passed_fragments.clear()
 
@@ -260,7 +265,7 @@ class StreamRedactor:
         return self._scan_text(self._pending_text + fragment, self._decided_chars, is_final=False)
 
     def _pass_fragment(self, fragment: str) -> None:
-        """Record a fragment in which no secret can begin; cache it if it is short."""
+        """Record a fragment in which no secret can begin. Cache it if it is short."""
         if len(fragment) > MAX_HARMLESS_CHARS:
             fragment = fragment[-NAME_CONTEXT_CHARS:]
         elif not fragment[0].isalnum():
@@ -270,7 +275,7 @@ class StreamRedactor:
         self._passed_fragments.append(fragment)
 
     def redact_full_text(self, text: str, sign_regex: re.Pattern[str] = _SIGN) -> str:
-        """Return a full text without secrets. `sign_regex` matches where a pattern is tried."""
+        """Return a full text without secrets. A pattern is tried where `sign_regex` matches."""
         return self._scan_text(TEXT_START + text, 1, is_final=True, sign_regex=sign_regex)
 
     def flush(self) -> str:
@@ -293,7 +298,7 @@ class StreamRedactor:
     def _scan_text(
         self, text: str, position: int, *, is_final: bool, sign_regex: re.Pattern[str] = _SIGN
     ) -> str:
-        """Return the text from a position, redacted, up to where a secret may have begun."""
+        """Return the redacted text from a position up to where a secret may have begun."""
         lower_text = _convert_to_lower(text)
         size = len(text)
         pieces: list[str] = []
@@ -313,7 +318,7 @@ class StreamRedactor:
             position = min(token_position, sign_position)
             if position == size:
                 break
-            # most signs do not follow the name of a secret
+            # Most signs do not follow the name of a secret.
             if (
                 position != token_position
                 and lower_text[position] in "=>"
@@ -364,8 +369,8 @@ class StreamRedactor:
         return text[end:]
 
     def _find_key_block_end(self, text: str, pattern: SecretPattern) -> int:
-        """Return where the block of a key ends: after its last line, or if there is none, where the
-        text does not look like a block any more.
+        """Return where the block of a key ends: after its last line or, without one, where the text
+        no longer looks like such a block.
         """
         match = pattern.secret_tail_regex.match(text, 0, self._key_chars_left)
         end = 0
@@ -385,10 +390,10 @@ class StreamRedactor:
 def _match_secret(
     text: str, lower_text: str, position: int, is_token_start: bool, *, is_final: bool
 ) -> SecretMatch | None:
-    """Return the secret that begins at a position, or NO_SECRET, or None if that depends on the
+    """Return the secret that begins at a position, or NO_SECRET. Return None if that depends on the
     text that follows.
 
-    `is_token_start`: the character before is neither a letter nor a digit.
+    `is_token_start`: the character before the position is neither a letter nor a digit.
     """
     is_near_end = not is_final and len(text) - position <= MAX_BUFFERED_CHARS
     for pattern in _iterate_candidates(text, lower_text, position, is_token_start, is_near_end):
@@ -402,7 +407,7 @@ def _match_secret(
 
 
 def _find_secret_name(lower_text: str, position: int) -> str:
-    """Return the name before a sign, without quotes and brackets, or "" if it does not name a
+    """Return the name before a sign, without quotes and brackets, or "" if it is not the name of a
     secret.
     """
     name = lower_text[max(position - NAME_CONTEXT_CHARS, 0) : position].rstrip(CLOSING_CHARS)
@@ -414,7 +419,9 @@ def _find_secret_name(lower_text: str, position: int) -> str:
 def _iterate_candidates(
     text: str, lower_text: str, position: int, is_token_start: bool, is_near_end: bool
 ) -> Iterator[SecretPattern | None]:
-    """Yield the patterns that may begin at a position, and None if the text is too short to tell."""
+    """Yield the patterns that may begin at a position. Yield None if the text is too short to
+    decide.
+    """
     character = lower_text[position]
     if character in SIGN_CHARS:
         if lower_text[position - 1] in SIGN_CHARS:
@@ -444,7 +451,7 @@ def _iterate_candidates(
 
 
 class RedactedHeadTailBuffer(HeadTailBuffer):
-    """The head and tail of a vendor's stderr, redacted before the middle is cut out."""
+    """The head and tail of a vendor's stderr. The text is redacted before its middle is removed."""
 
     __slots__ = ("_decoder", "_stream_redactor")
 
@@ -459,7 +466,7 @@ class RedactedHeadTailBuffer(HeadTailBuffer):
         )
 
     def to_text(self) -> str:
-        """Return the head and the tail. No bytes are added afterwards."""
+        """Return the head and the tail. No bytes may be added afterwards."""
         redacted = self._stream_redactor.feed(self._decoder.decode(b"", True))
         redacted += self._stream_redactor.flush()
         super().add(redacted.encode("utf-8", "replace"))
@@ -470,12 +477,12 @@ _PLACEHOLDER = re.compile("\\[REDACTED:([a-z-]{1,40})\\]")
 
 
 def add_placeholder_counts(text: str, counts_by_kind: dict[str, int]) -> None:
-    """Count the placeholders in a text that was redacted before."""
+    """Count the placeholders in a text that was already redacted."""
     for kind in _PLACEHOLDER.findall(text):
         counts_by_kind[kind] = counts_by_kind.get(kind, 0) + 1
 
 
-# Options whose values are secrets or may contain secrets, whatever they look like.
+# Options whose values are always replaced, because they are secrets or may contain secrets.
 SECRET_FLAGS = (
     "--mcp-config",
     "--settings",
@@ -516,7 +523,7 @@ def redact_argv(argv: Iterable[str]) -> list[str]:
 
 
 def describe_redactions(counts_by_kind: dict[str, int]) -> str:
-    """Return the counts as a sentence, or "" if nothing was redacted."""
+    """Return the counts as a sentence, or "" if no secret was redacted."""
     if not counts_by_kind:
         return ""
     total = sum(counts_by_kind.values())

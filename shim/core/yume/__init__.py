@@ -1,1 +1,1 @@
-"""Yume's flat dialect: its pen, its command line and its control lines."""
+"""Yume's flat dialect: its encoder, its command line and its control lines."""

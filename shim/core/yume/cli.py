@@ -1,5 +1,4 @@
-"""yume-cli's command line → Invocation (Yume's reference, section 1). Pure. No command line is a
-mistake.
+"""Parses yume-cli's command line (Yume's reference, section 1). No command line is an error.
 
 yume-cli start --provider P --model M --cwd D --session-id ID [--prompt P] [--resume ID] …
 """
@@ -11,9 +10,9 @@ from shim.core.claude.argv.unknown_flags import find_similar_permission_flag
 from shim.core.reading.typed import NamedTuple
 
 MODE_FLAG = "--permission-mode"
-# Flag → the field of the Call that it fills, "" for what has no meaning here; None for a switch.
-# What is not in the table takes the next word unless that is a flag. Each is known in camelCase
-# too, as `--historyFile` is.
+# Flag → the field of YumeInvocation that it sets, or None for a switch. A flag that is not in the
+# table takes the next argument, unless that is a flag. Flags are also accepted in camelCase, such
+# as `--historyFile`.
 FLAGS: dict[str, str | None] = {
     "--provider": "provider",
     "--model": "model",
@@ -35,10 +34,10 @@ FLAGS: dict[str, str | None] = {
     "--help": None,
     "-h": None,
 }
-# they take the next word, even one that begins with a dash
+# flags that take the next argument even if it begins with a dash
 TEXT_FLAGS = ("--prompt", "--append-system-prompt")
 
-# Provider → vendor. The name of a vendor stands for itself.
+# Provider → vendor. The name of a vendor is also accepted as a provider.
 VENDOR_BY_PROVIDER = {
     "openai": "codex",
     "anthropic": "claude",
@@ -50,9 +49,9 @@ PROTOCOL_VERSION = "1"
 
 
 class YumeInvocation(NamedTuple):
-    """One command line. `args` follow a command that is not `start`; `warnings` are lines for
-    stderr.
+    """One command line.
 
+    `args` are the arguments of a command other than `start`. `warnings` are lines for stderr.
     `misspelled` is an unknown flag that most likely means `--permission-mode`.
     """
 
@@ -76,12 +75,14 @@ class YumeInvocation(NamedTuple):
 
     @property
     def vendor_name(self) -> str:
-        """The vendor that the provider stands for; "" without a provider."""
+        """The vendor of the provider, or "" without a provider."""
         name = self.provider.strip().lower()
         return VENDOR_BY_PROVIDER.get(name, name)
 
     def to_claude_invocation(self) -> Invocation:
-        """The command line in Claude's words, except ids and modes, which the shell reads."""
+        """Return the command line as an Invocation, without ids and modes, which the caller
+        reads.
+        """
         return Invocation(
             self.prompt or None,
             print_mode=True,
@@ -98,8 +99,8 @@ class YumeInvocation(NamedTuple):
 
 
 def parse_yume_argv(argv: Sequence[str]) -> YumeInvocation:
-    """Parse the words after the program's name. An unknown flag is noted, and skipped with its
-    value.
+    """Parse the arguments after the program's name. An unknown flag is reported in a warning, and
+    skipped with its value.
     """
     args = list(argv)
     command = ""
@@ -172,7 +173,7 @@ def _build_invocation(
 
 
 def _convert_to_kebab_case(name: str) -> str:
-    """`--historyFile` as `--history-file`."""
+    """Return a flag in kebab case: `--historyFile` becomes `--history-file`."""
     if not name.startswith("--"):
         return name
     return "".join("-" + letter.lower() if letter.isupper() else letter for letter in name)

@@ -1,4 +1,4 @@
-"""Yume's side of a conversation (Yume's reference, section 1). Its frames on stdin are:
+"""The frames of a conversation with Yume (Yume's reference, section 1). The frames on stdin are:
 
     {"type":"user","content":…}                              a message; Claude's `message` is also
                                                               accepted
@@ -7,9 +7,9 @@
     {"type":"tool_approval","id":…,"approved":true|false}     the answer for a call, by the id of its
                                                               `tool_use` line
 
-If the vendor asks about a call, the call is written first. Then the shim waits APPROVAL_TIMEOUT_S for
-its approval. An approval that comes before the vendor asks is stored. `$`, the older end of a
-message, is ignored. A frame that cannot be read is skipped with a line on stderr.
+If the vendor asks about a call, the call is written first. The shim then waits APPROVAL_TIMEOUT_S
+for its approval. An approval that arrives before the vendor asks is stored. `$`, the older end of a
+message, is ignored. An invalid frame is skipped with a line on stderr.
 """
 
 from collections.abc import Callable, Mapping
@@ -33,9 +33,9 @@ from shim.core.reading.values import as_dict
 from shim.core.yume.encoder import YumeEncoder
 from shim.core.yume.protocol import parse_yume_permission_mode
 
-# Yume's own limit for a turn is ten minutes, so no question needs to wait longer.
+# Yume's own limit for a turn is ten minutes, so no prompt needs to wait longer.
 APPROVAL_TIMEOUT_S = 600.0
-# approvals that came before the vendor asked, because the frontend has the call already
+# approvals that arrive before the vendor asks, because the frontend already has the call
 MAX_EARLY_APPROVALS = 1000
 APPROVAL_TIMEOUT_TEXT = "Nobody approved this call in time."
 CANNOT_ANSWER_TEXT = "This frontend can approve a call, but has no way to answer a question. Go on without the answer."
@@ -53,7 +53,7 @@ def _parse_approval(frame: Mapping[str, Any]) -> PermissionDecision:
 
 
 class YumeControlSession(ControlSession):
-    """Reads Yume's frames and asks Yume for permissions. The encoder writes all lines."""
+    """Handles Yume's frames, and asks Yume for permissions. The encoder writes all lines."""
 
     prompt_timeout_s = APPROVAL_TIMEOUT_S
     _prompt_abilities = PermissionPromptAbilities(
@@ -78,7 +78,8 @@ class YumeControlSession(ControlSession):
         self._encoder = encoder
         self.session_state.vendor = self.session_state.vendor._replace(never_asks=never_asks)
         self._early_approvals: dict[str, PermissionDecision] = {}
-        # calls of this turn, so that a second approval of a call approves no later question
+        # Decided calls of this turn. A second approval of such a call does not approve a later
+        # prompt.
         self._decided_calls = BoundedDict[str, None](MAX_EARLY_APPROVALS)
 
     def take_output(self) -> bytes:
@@ -132,7 +133,7 @@ class YumeControlSession(ControlSession):
                 "",
             )
         if answers_prompts and not self.session_state.vendor.asks_permissions:
-            # an unattended vendor is refused by its next turn, if no other vendor answers
+            # The next turn refuses an unattended vendor, unless another vendor answers.
             self._report_bad_line(
                 "it asks nobody here"
                 + ("" if self.session_state.vendor.never_asks else "; it keeps to its own default"),
@@ -162,7 +163,7 @@ class YumeControlSession(ControlSession):
     # -- permission prompts ------------------------------------------------------------------------
 
     def _find_prompt_error(self) -> str:
-        """Return "": an early approval is valid even if stdin has ended."""
+        """Return "", because an early approval is valid even if stdin has ended."""
         return ""
 
     def _write_prompt(
@@ -170,7 +171,8 @@ class YumeControlSession(ControlSession):
     ) -> PermissionDecision | None:
         """Write the call and wait for its approval.
 
-        Return the decision if the frontend has approved the call already, or cannot approve it.
+        Return the decision if the frontend has already approved the call, or if it cannot approve
+        it.
         """
         request = pending.request
         size_bytes = len(dump_json(tool_input))
@@ -187,10 +189,12 @@ class YumeControlSession(ControlSession):
         return None
 
     def _withdraw_prompt(self, pending: PendingPermission) -> None:
-        """Accept no later approval of a call. Yume learns from the result that it is not asked."""
+        """Ignore later approvals of a call. Yume needs no line for this, because the result of the
+        call follows.
+        """
         self._decided_calls[pending.request.call_id] = None
 
-    # -- events that only Claude's frontends receive -----------------------------------------------
+    # -- events that only frontends of Claude receive ----------------------------------------------
 
     def end_turn(self) -> None:
         """Clear the approvals of the turn."""
@@ -204,7 +208,7 @@ class YumeControlSession(ControlSession):
         """Do nothing: Yume has no hooks."""
 
     def write_session_state(self, state: str) -> None:
-        """Do nothing: Yume reads the state from the lines."""
+        """Do nothing: Yume derives the state from the lines."""
 
     def write_system_message(self, subtype: str, **fields: object) -> None:
         """Do nothing: Yume has no such lines."""

@@ -1,9 +1,9 @@
-"""Encodes a turn in Yume's dialect: one small object a line (Yume's reference, sections 2 to 4).
+"""Encodes a turn in Yume's dialect: one small object per line (Yume's reference, sections 2 to 4).
 
-The types of the lines are `text`, `thinking`, `tool_use`, `tool_result`, `usage`, `result`, `error`,
-`interrupt`, `system` and `message_stop`. Every fragment becomes a line when it comes; a complete
-block is not written again. `order` decides the order of calls, results and text. A turn ends with
-the usage, the error or the interrupt if there is one, the result, and the terminator.
+The types of the lines are `text`, `thinking`, `tool_use`, `tool_result`, `usage`, `result`,
+`error`, `interrupt`, `system` and `message_stop`. Every fragment becomes a line when it arrives. A
+complete block is not written again. `order` determines the order of calls, results and text. A turn
+ends with the usage, the error or the interrupt if there is one, the result, and the terminator.
 """
 
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ from shim.core.yume.protocol import (
 )
 
 TERMINATOR = b'{"type":"message_stop"}\n'
-CHARS_PER_TOKEN = 4  # the rule of thumb that R6 names
+CHARS_PER_TOKEN = 4  # the estimate of R6
 COMPACTION_TRIGGERS = ("auto", "manual")
 
 USAGE_KEYS = (
@@ -33,9 +33,9 @@ USAGE_KEYS = (
     "cache_creation_input_tokens",
     "cache_read_input_tokens",
 )
-TOOL_NAME_BY_CLAUDE_NAME = {"Agent": "Task"}  # Claude's newer name for it
+TOOL_NAME_BY_CLAUDE_NAME = {"Agent": "Task"}  # Claude's newer name → Yume's name
 
-# The fields of the shim's result that Yume reads. The answer was written before.
+# The fields of the shim's result that Yume reads. The answer itself was written before.
 COPIED_RESULT_FIELDS = (
     "duration_ms",
     "duration_api_ms",
@@ -47,13 +47,13 @@ COPIED_RESULT_FIELDS = (
 
 
 class YumeEncoder(OutputWriter):
-    """Writes Yume's lines into a buffer; `take_bytes` returns them. Events without a line of Yume's
-    are ignored.
+    """Writes Yume's lines into a buffer. `take_bytes` returns them. Events for which Yume has no
+    line are ignored.
 
-    One encoder serves a process, so `init` is written once (R1) and the numbers of texts continue.
-    `frontend_session_id` is the frontend's id of the session if that is not a UUID.
-    `transcript_writer` writes the same messages in Claude's lines, for the transcript that history
-    lists read.
+    One encoder is used for a process, so `init` is written once (R1), and the numbers of texts
+    continue between turns. `frontend_session_id` is the frontend's id of the session if that is not
+    a UUID. `transcript_writer` writes the same messages in Claude's format, for the transcript that
+    lists of past sessions read.
     """
 
     writes_partial_messages = True
@@ -70,7 +70,7 @@ class YumeEncoder(OutputWriter):
         dialect_max_bytes = DIALECTS["yume"].max_line_bytes
         super().__init__(min(max_line_bytes or dialect_max_bytes, dialect_max_bytes))
         self.transcript_writer = transcript_writer
-        # ignores the messages if no transcript is kept
+        # without a transcript, the base class ignores the messages
         self._transcript = transcript_writer or OutputWriter()
         self._uuid_prefix = uuid_prefix
         self._frontend_session_id = frontend_session_id
@@ -82,13 +82,13 @@ class YumeEncoder(OutputWriter):
         self._reset_turn()
 
     def _reset_turn(self) -> None:
-        """Set the state of one turn."""
-        # the ids that the frontend knows when the turn begins
+        """Reset the state of the turn."""
+        # the ids that the frontend knows at the start of the turn
         self._session_ids_before_turn = self._session_id, self._frontend_session_id
         self._ordered_output = OrderedToolCallOutput(self._lines, self._encode_result)
         self._has_response = False
         self._has_text = False
-        self._input_chars = self._output_chars = 0  # characters
+        self._input_chars = self._output_chars = 0  # for an estimate of the tokens
         self._error_and_status: tuple[str, int | None] = ("", None)
 
     def take_bytes(self) -> bytes:
@@ -97,8 +97,8 @@ class YumeEncoder(OutputWriter):
         return output
 
     def discard_turn(self) -> None:
-        """Discard the lines of the turn and the session id in them. The frontend has received none
-        of them.
+        """Discard the lines of the turn and the session id in them, because the frontend has not
+        received them.
         """
         self._session_id, self._frontend_session_id = self._session_ids_before_turn
         self._lines.clear()
@@ -113,10 +113,12 @@ class YumeEncoder(OutputWriter):
         """Count the characters of a prompt, for an estimate of the input tokens."""
         self._input_chars += len(prompt)
 
-    # -- the session and the turn ------------------------------------------------------------------
+    # -- session and turn --------------------------------------------------------------------------
 
     def write_init_message(self, session_id: str, fields: Mapping[str, Any]) -> None:
-        """Write the first line of the process; later only another session id (R1, R12)."""
+        """Write the first line of the process. In later turns, only write a changed session id (R1,
+        R12).
+        """
         self._transcript.write_init_message(session_id, fields)
         if self._session_id is not None:
             self.write_session_id_change(session_id)
@@ -146,7 +148,7 @@ class YumeEncoder(OutputWriter):
             self._write_line({"type": "system", "subtype": "session_id", "session_id": session_id})
 
     def write_system_message(self, subtype: str, fields: Mapping[str, Any]) -> None:
-        """Write a compaction. Yume only understands this system event (R12)."""
+        """Write a compaction. Yume understands no other system event (R12)."""
         if subtype == "compact_boundary":
             compact_metadata = as_dict(fields.get("compact_metadata"))
             trigger = compact_metadata.get("trigger")
@@ -176,7 +178,7 @@ class YumeEncoder(OutputWriter):
             and isinstance(answer, str)
             and "structured_output" not in fields
         ):
-            self._write_text("text", answer)  # the answer came only with the result
+            self._write_text("text", answer)  # only the result contains the answer
         usage = self._resolve_usage(fields.get("usage"))
         self._write_line({"type": "usage", **usage})
         line: dict[str, Any] = {"is_error": is_error, "subtype": "success", "usage": usage}
@@ -203,7 +205,7 @@ class YumeEncoder(OutputWriter):
         self._lines.append(TERMINATOR)
 
     def _write_failure(self, result_fields: Mapping[str, Any], cause: str) -> dict[str, Any]:
-        """Write the error. Return the fields of the result that repeat it."""
+        """Write the error. Return the fields that the result repeats."""
         errors = result_fields.get("errors")
         if not errors:
             errors = [result_fields.get("result") or cause]
@@ -236,7 +238,7 @@ class YumeEncoder(OutputWriter):
         }
 
     def _resolve_usage(self, reported_usage: object) -> dict[str, Any]:
-        """Return the vendor's usage, or an estimate that is marked as one (R6)."""
+        """Return the vendor's usage, or an estimate that is marked as such (R6)."""
         usage = parse_usage(reported_usage)
         if any(usage.values()):
             return {name: usage[name] for name in USAGE_KEYS}
@@ -252,7 +254,7 @@ class YumeEncoder(OutputWriter):
     def _resolve_session_id(self) -> str:
         return self._frontend_session_id or self._session_id or ""
 
-    # -- a reply -----------------------------------------------------------------------------------
+    # -- assistant messages ------------------------------------------------------------------------
 
     def start_message(self, model: str, usage: Usage) -> None:
         self._transcript.start_message(model, usage)
@@ -278,7 +280,7 @@ class YumeEncoder(OutputWriter):
         self._has_text = self._has_text or self._block_kind == "text"
 
     def write_block(self, kind: str, text_json: bytes, is_aborted: bool = False) -> None:
-        """Write a block into the transcript only, because its fragments were written before."""
+        """Write a block only to the transcript, because its fragments were written before."""
         self._transcript.write_block(kind, text_json, is_aborted)
 
     def write_complete_block(self, block_kind: str, text_json: bytes) -> None:
@@ -323,7 +325,9 @@ class YumeEncoder(OutputWriter):
         self._ordered_output.write_buffered_call_and_ancestors(call_id)
 
     def write_user_text(self, text: str) -> None:
-        """Write a text of the user into the transcript. Yume has a line for an interrupt (R9)."""
+        """Write a text of the user to the transcript. Yume has its own line for an interrupt
+        (R9).
+        """
         self._transcript.write_user_text(text)
 
     def write_synthetic_message(self, text: str) -> None:
@@ -342,7 +346,9 @@ class YumeEncoder(OutputWriter):
     def write_subagent_message(
         self, parent_call_id: str | None, role: str, message: Mapping[str, Any]
     ) -> None:
-        """Write a message of a subagent: the same lines with the id of the call that runs it."""
+        """Write a message of a subagent with the same lines, and the id of the call that runs
+        it.
+        """
         for block in message["content"]:
             kind = block["type"]
             if kind == "tool_use":
@@ -369,7 +375,7 @@ class YumeEncoder(OutputWriter):
                     )
 
     def set_session_id(self, session_id: str) -> None:
-        """Start the session of a result without an `init`, because Yume needs one."""
+        """Start the session for a result without an `init`, because Yume needs an `init`."""
         self.write_init_message(session_id, {})
 
     # -- lines -------------------------------------------------------------------------------------
@@ -428,7 +434,9 @@ class YumeEncoder(OutputWriter):
         return b',"parent_tool_use_id":%b' % dump_json(parent_call_id)
 
     def _shorten_input(self, tool_input: Mapping[str, Any]) -> tuple[bytes, Mapping[str, Any]]:
-        """Return a call's input as JSON, and as a value; shortened if it is too long for a line."""
+        """Return a call's input as JSON and as a value. It is shortened if it is too long for a
+        line.
+        """
         input_json = dump_json(tool_input)
         if len(input_json) <= self.max_bytes:
             return input_json, tool_input

@@ -1,63 +1,64 @@
-"""The order of Yume's lines (R3): a call, its result, then the lines after it.
+"""The order of Yume's lines (R3): a call, its result, and then the lines after it.
 
-Vendors report parallel calls first, and their results in any order. Here each call and each text
-waits for the result of the call before it. Each subagent has its own order of lines, which begins
-after its call is written.
+Vendors report parallel calls first, and their results in any order. Here, each call and each text
+waits for the result of the call before it. Each subagent has a separate order of lines, which
+starts after its call was written.
 """
 
 from collections import deque
 from collections.abc import Callable
 
-# The most that waits for a result. The calls and texts of one message need far less, but an agent may
-# write for an hour while its call is open. Above the limit, TOO_LATE_TEXT answers the open calls.
+# The most bytes that wait for a result. The calls and texts of one message need far fewer, but a
+# subagent may write for an hour while its call is open. Above the limit, open calls get the result
+# TOO_LATE_TEXT.
 MAX_BUFFERED_BYTES = 4 * 1024 * 1024
 
-# the call that runs a subagent; "" is the main conversation, None an unknown call
+# the id of the call that runs a subagent; "" for the main conversation, None for an unknown call
 ParentCallId = str | None
-# id, parent, text, whether it is an error
+# encodes (id, parent, text, whether it is an error)
 EncodeResult = Callable[[str, ParentCallId, str, bool], bytes]
 TOO_LATE_TEXT = "[The result of this call came too late: too much other output was waiting for it.]"
 NO_RESULT_TEXT = "No result was reported for this call."
 
 
 class AgentLinesAwaitingResults:
-    """One agent's lines. `open_calls` are calls that wait for a result, `buffered_lines` are lines
-    that wait for these calls.
+    """The lines of one agent. `open_calls` are the calls that wait for a result. `buffered_lines`
+    are the lines that wait for these calls.
     """
 
     __slots__ = ("buffered_lines", "buffered_results", "open_calls")
 
     def __init__(self) -> None:
         self.open_calls: dict[str, None] = {}
-        # the id of a call or "", and its line
+        # the id of a call (or "" for another line), and the line
         self.buffered_lines: deque[tuple[str, bytes]] = deque()
         self.buffered_results: dict[str, bytes] = {}  # of calls that wait to be written
 
 
 class OrderedToolCallOutput:
-    """Orders the lines of all agents of one turn. `output_lines` receives the lines in their order.
-    `encode_result` creates a missing result.
+    """Orders the lines of all agents of one turn. The lines are appended to `output_lines` in
+    order. `encode_result` encodes a missing result.
     """
 
     def __init__(self, output_lines: list[bytes], encode_result: EncodeResult) -> None:
         self._output_lines = output_lines
         self._encode_result = encode_result
         self._outputs: dict[ParentCallId, AgentLinesAwaitingResults] = {}
-        # a call that waits to be written → its parent
+        # the id of a call that waits to be written → its parent
         self._parent_of_buffered_call: dict[str, ParentCallId] = {}
         self._buffered_bytes = 0
         self.late_result_count = 0
 
     def add_non_tool_line(self, parent_call_id: ParentCallId, line: bytes) -> None:
-        """Take a line that is neither a call nor a result."""
+        """Add a line that is neither a call nor a result."""
         if not self._outputs or not self._must_wait(parent_call_id):
             self._output_lines.append(line)
         else:
             self._buffer_line(parent_call_id, "", line)
 
     def add_tool_call_line(self, parent_call_id: ParentCallId, call_id: str, line: bytes) -> None:
-        """Take a call. A call whose id comes again while it waits is written after all waiting
-        lines.
+        """Add a call. If a call with the same id is still waiting, all waiting lines are written
+        first.
         """
         if call_id in self._parent_of_buffered_call:
             self.write_all_buffered_lines(TOO_LATE_TEXT, is_error=False)
@@ -69,7 +70,7 @@ class OrderedToolCallOutput:
             self._output_lines.append(line)
 
     def add_tool_result_line(self, parent_call_id: ParentCallId, call_id: str, line: bytes) -> None:
-        """Take a result. A result that comes too late is counted."""
+        """Add a result. A result that comes too late is counted."""
         output = self._outputs.get(parent_call_id)
         if output is not None and call_id in output.open_calls:
             del output.open_calls[call_id]
@@ -104,9 +105,7 @@ class OrderedToolCallOutput:
     def write_all_buffered_lines(
         self, missing_result_text: str = NO_RESULT_TEXT, *, is_error: bool = True
     ) -> None:
-        """Write all waiting lines. Calls without a result are answered with
-        `missing_result_text`.
-        """
+        """Write all waiting lines. Calls without a result get the result `missing_result_text`."""
         while self._outputs:
             for parent, output in list(self._outputs.items()):
                 for call_id in output.open_calls:
@@ -155,7 +154,8 @@ class OrderedToolCallOutput:
     def _write_buffered_lines(self, parent: ParentCallId) -> None:
         """Write the waiting lines of an agent, up to the next call without a result.
 
-        The lines of a call's agent follow the call, and then its result, if it has come.
+        A call is followed by the lines of its subagent, and then by its result, if that has
+        arrived.
         """
         agents: list[ParentCallId] = [parent]
         while agents:

@@ -1,4 +1,4 @@
-"""Translates values for Yume: permission modes, error codes, retry delays and tool results."""
+"""Converts values for Yume: permission modes, error codes, retry delays and tool results."""
 
 import re
 
@@ -7,8 +7,8 @@ from shim.core.reading.json_text import convert_json_to_text
 from shim.core.reading.values import as_dict
 from shim.core.turn.outcome import is_disconnect_message
 
-# The `code` of an error line, by the `error` of Claude's line for a failed API request, or by the
-# shim's cause.
+# The `code` of an error line. The key is the `error` of Claude's line about a failed API request,
+# or the shim's cause.
 ERROR_CODES = {
     "authentication_failed": "AUTH",
     "auth": "AUTH",
@@ -20,12 +20,13 @@ ERROR_CODES = {
     "server_error": "SERVER",
     "truncated": "STREAM_DISCONNECT",
 }
-# the same request may succeed later
+# codes of failures after which the same request may succeed later
 RETRYABLE_CODES = ("RATE_LIMIT", "SERVER", "STREAM_DISCONNECT")
 
 INTERACTIVE_MODE = "interactive"
 
-# Yume's mode → Claude's mode, and whether the frontend is asked. Claude's modes keep their meaning.
+# Yume's mode → Claude's mode, and whether the frontend is asked. Names of Claude's modes keep their
+# meaning.
 MODES = {
     "default": ("default", False),
     INTERACTIVE_MODE: ("default", True),
@@ -47,8 +48,8 @@ _SECONDS_PER_UNIT = {"": 1.0, "m": 60.0, "h": 3600.0}
 
 
 def parse_yume_permission_mode(name: object) -> tuple[str, bool, bool]:
-    """Return Claude's mode, whether the frontend is asked, and whether the name is known. An unknown
-    name means `default` (R15).
+    """Return Claude's mode, whether the frontend is asked, and whether the name is valid. An
+    unknown name means `default` (R15).
 
     No frame can select bypassPermissions.
     """
@@ -58,8 +59,8 @@ def parse_yume_permission_mode(name: object) -> tuple[str, bool, bool]:
 
 
 def choose_yume_error_code(error: str, cause: str, message: str) -> str:
-    """Return the code of a failure. `error` is Claude's name for a failed API request, `cause` the
-    shim's cause of any failure.
+    """Return the code of a failure. `error` is Claude's name of a failed API request, and `cause`
+    is the shim's cause of any failure.
     """
     if error in ("", "server_error") and (
         is_disconnect_message(message) or classify_api_error(message).kind == "connection"
@@ -69,7 +70,7 @@ def choose_yume_error_code(error: str, cause: str, message: str) -> str:
 
 
 def parse_retry_delay_s(text: str) -> float | None:
-    """Return the seconds to wait that an error text contains, or None."""
+    """Return the delay in an error text in seconds, or None."""
     match = _RETRY_DELAY.search(text[:MAX_READ_CHARS])
     if match is None:
         return None
@@ -80,7 +81,7 @@ def parse_retry_delay_s(text: str) -> float | None:
 
 
 def format_tool_result(content: object) -> str:
-    """Return a tool result as one text. An image becomes its media type."""
+    """Return a tool result as one text. An image is replaced with its media type."""
     if not isinstance(content, list):
         return convert_json_to_text(content)
     return "\n".join(_format_block(block) for block in content)
