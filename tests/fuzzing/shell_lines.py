@@ -1,7 +1,7 @@
 """Shell lines, and a real shell that runs them to find out what they touch in spite of a deny rule.
 
-A line contains only harmless programs and relative paths, so that it can be run in a folder of its
-own with six programs on its PATH. Only lines that the policy allows are run. A line that creates
+A line contains only harmless programs and relative paths, so that it can be run in a new folder
+with six programs on its PATH. Only lines that the policy allows are run. A line that creates
 the file `m`, changes the folder `secret` or prints the contents of that folder has bypassed a deny
 rule.
 

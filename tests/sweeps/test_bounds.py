@@ -1,7 +1,7 @@
-"""What is remembered is bounded: a flood of any verb, of any vendor's event, of anything a frontend
-may send, does not grow it, and no line is longer than its limit, the result's among them.
+"""The shim's memory is bounded. A flood of any Turn method, of any vendor event or of any frontend
+line does not enlarge it. No line, not even the result, is longer than its limit.
 
-Memory is measured as what can be reached from the object in question, whatever tables it may have.
+Memory is measured as everything that can be reached from an object.
 """
 
 import gc
@@ -55,17 +55,17 @@ from shim.core.turn import (
 )
 from shim.core.turn.outcome import ChildExit
 
-LINE_BYTES = 10_000  # the smallest limit that can be set
-FEW = 20  # of everything that is counted, so that a flood is over soon
+LINE_BYTES = 10_000  # the smallest limit that can be configured
+FEW = 20  # the limit of every counted collection, for short floods
 FLOOD = 100
 SAMPLES = 2
-NUMBER = 987_654_321_987  # in the place of a number that changes with each event
+NUMBER = 987_654_321_987  # replaces a number that changes with each event
 SLACK_BYTES = 15_000  # tables grow in steps
 NOT_MEMORY = (type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.CodeType)
 
 
 def reachable(*roots: object) -> int:
-    """The bytes of everything that can be reached from some objects."""
+    """Return the bytes of everything that can be reached from the roots."""
     visited_ids: set[int] = set()
     waiting: list[object] = list(roots)
     total = 0
@@ -82,7 +82,7 @@ def reachable(*roots: object) -> int:
 def check_flat(
     measure: Callable[[], int], step: Callable[[int], object], flood: int = FLOOD
 ) -> None:
-    """After a flood and after another of the same size, as much is remembered."""
+    """Check that a second flood of the same size does not increase the memory."""
     numbers = itertools.count()
     peaks = []
     for _ in range(2):
@@ -127,7 +127,7 @@ BYTES = [
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every limit, much smaller."""
+    """Reduce every limit."""
     for module, name in LIMITS:
         assert 10 <= getattr(module, name) <= 100_000
         monkeypatch.setattr(module, name, FEW)
@@ -280,7 +280,7 @@ def test_repeated_turn_method_does_not_grow_memory_across_turns(small, name):
     check_flat(lambda: reachable(stage.turn), step)
 
 
-# -- every vendor's own memory ---------------------------------------------------------------------
+# -- every vendor's translator ---------------------------------------------------------------------
 
 PADDING = 600
 IDENTITIES = ("id", "_id", "Id", "key", "name", "model", "uuid", "content", "index")
@@ -288,7 +288,7 @@ IDENTITIES = ("id", "_id", "Id", "key", "name", "model", "uuid", "content", "ind
 
 @cache
 def kinds(vendor: str) -> dict[str, dict[str, Any]]:
-    """One event of every kind that a vendor's fixtures have, the first of each."""
+    """Return the first event of every kind in a vendor's fixtures."""
     events: dict[str, dict[str, Any]] = {}
     for case in list_fixture_cases(vendor):
         for event in case.parse_events():
@@ -298,8 +298,8 @@ def kinds(vendor: str) -> dict[str, dict[str, Any]]:
 
 
 def _kind(event: dict[str, Any]) -> str:
-    """What a vendor tells events apart by: the types on the way down, and the names of tools and
-    queries.
+    """Return the key by which a vendor tells events apart: the nested types, and the names of tools
+    and queries.
     """
     parts = [str(event.get("type")), str(event.get("subtype", ""))]
     for inner in (
@@ -328,7 +328,7 @@ def _kind(event: dict[str, Any]) -> str:
 
 
 def renumber_event(value: Any, number: int, key: str = "") -> Any:
-    """An event like another, with other ids, names and contents."""
+    """Return the event with other ids, names and contents."""
     if isinstance(value, dict):
         return {name: renumber_event(item, number, name) for name, item in value.items()}
     if isinstance(value, list):
@@ -347,7 +347,7 @@ def vendor_floods() -> Iterator[tuple[str, str]]:
 
 
 def open_small_translation(vendor: str, *, partial: bool = False) -> ChildStream:
-    """A translation with the smallest lines, in the middle of a turn."""
+    """Create a translation with the smallest lines, in the middle of a turn."""
     writer = StreamJsonWriter(
         STABLE_ID_PREFIX,
         writes_partial_messages=partial,
@@ -359,7 +359,7 @@ def open_small_translation(vendor: str, *, partial: bool = False) -> ChildStream
 
 
 def check_events(translation: ChildStream, *events: dict[str, Any]) -> None:
-    """Events again and again, each time with other ids: nothing grows, and every line is short."""
+    """Check that repeated events with changing ids enlarge nothing and that every line is short."""
     longest = 0
     placeholder = b"%d" % NUMBER
     lines = [json.dumps(renumber_event(event, NUMBER)).encode() + b"\n" for event in events]
@@ -372,7 +372,7 @@ def check_events(translation: ChildStream, *events: dict[str, Any]) -> None:
 
     check_flat(lambda: reachable(translation), step)
     output = translation.close(ChildExit(code=0), "")[0]
-    if translation.turn.config.vendor.name != "claude":  # its lines are its own
+    if translation.turn.config.vendor.name != "claude":  # a real claude's lines are not limited
         assert max(longest, *map(len, output.split(b"\n"))) <= LINE_BYTES
 
 
@@ -443,11 +443,11 @@ def test_vendor_state_that_never_ends_does_not_grow_memory(small, name, partial)
     check_events(open_small_translation(vendor, partial=partial), *events)
 
 
-# -- the frontend's side ---------------------------------------------------------------------------
+# -- the frontend ----------------------------------------------------------------------------------
 
 
 def create_control(**fields: Any) -> ControlSession:
-    """A frontend with a hook for every call, in the middle of a turn."""
+    """Create a frontend with a hook for every call, in the middle of a turn."""
     minted = itertools.count()
     settings = {
         "display_name": "demo",
@@ -522,13 +522,12 @@ def test_repeated_control_traffic_does_not_grow_memory(small, name, asks):
     check_flat(lambda: reachable(control), step)
 
 
-# -- the limits as they are ------------------------------------------------------------------------
+# -- the real limits -------------------------------------------------------------------------------
 
-MANY = 4000  # more than there may be open, asked about or denied
+MANY = 4000  # more than may be open, pending or denied
 
 
 def test_result_stays_within_the_line_limit_for_any_number_of_entries():
-    """The line limit holds for the result too, and it is still a result."""
     stage = Stage(limit=LINE_BYTES)
     for number in range(MANY):
         stage.turn.add_tool_call(f"t{number}", "Bash", {"command": "ls"})
@@ -576,7 +575,7 @@ def test_memory_of_early_results_and_denials_is_bounded():
     "value", [[[1]] * 50_000, {f"k{n}": n for n in range(50_000)}, ["x"] * 50_000], ids=type
 )
 def test_line_with_long_collections_is_truncated_to_valid_json(value):
-    """Cut strings do not help there; the list stays a list, the object an object."""
+    """Truncated strings are not enough here. A list stays a list, and an object stays an object."""
     writer = StreamJsonWriter(STABLE_ID_PREFIX, max_line_bytes=LINE_BYTES)
     writer.write_init_message("s", {"tools": list(map(str, range(50_000)))})
     writer.write_system_message("note", {"value": value})
@@ -595,7 +594,7 @@ def test_line_with_long_collections_is_truncated_to_valid_json(value):
 
 
 def test_full_text_after_a_long_stream_emits_only_the_new_text(small):
-    """Of a long block it is known how much was said, not what."""
+    """Only the length of the emitted text of a long block is stored."""
     stage = Stage(partial=True, limit=LINE_BYTES)
     parts = [f"word {number} \U0001f600 " for number in range(3000)]
     for part in parts:

@@ -1,14 +1,13 @@
-"""Every recording of every vendor: the invariants, the text whole and once, the calls with their
-arguments, the usage.
+"""Every recording of every vendor: the stream invariants, the full text exactly once, the calls
+with their arguments, and the usage.
 
-The fixtures are always looked at. SHIM_RECORDINGS names a folder of further ones, laid out alike
-(`VENDOR/CASE/` with
-`vendor.ndjson` and `case.toml`):
+The fixtures are always tested. SHIM_RECORDINGS names a folder of more recordings in the same layout
+(`VENDOR/CASE/` with `vendor.ndjson` and `case.toml`):
 
     SHIM_RECORDINGS=~/recordings pytest tests/sweeps/test_every_recording.py
 
-What a vendor said is read here without the shim, as simply as its page allows; a vendor of the
-folder that nobody here translates is left out, and named at the end.
+The test reads the vendor's output without the shim, as simply as the vendor's page allows. A vendor
+in the folder without an adapter is skipped and named at the end.
 """
 
 import os
@@ -23,12 +22,12 @@ from sweeps import loop_over_cases
 from shim.adapters import VENDORS
 
 Event = dict[str, Any]
-NO_VENDORS = ("claude-clients",)  # what was said to a claude, and by whom
-# of a folder of recordings; its only one is a line of text without a login
+NO_VENDORS = ("claude-clients",)  # what clients sent to a claude
+# In a folder of recordings. Its only recording is a text line without a login.
 NOT_YET = frozenset(("auggie",))
 
-# Where what holds for all others does not, and why. Names of a folder's recordings may lack a
-# fixture's version.
+# Recordings whose text differs, with the reason. The names of a folder's recordings may lack the
+# version of a fixture.
 TEXT_OTHERWISE = {
     "claude/2.1.327-fmt-json": "its answer is in its result alone",
     "claude/2.1.327-json-schema-ok": "its answer is structured",
@@ -48,11 +47,11 @@ CALLS_OTHERWISE = {
     "codex/applypatch": "the same",
     "qwen-rfc/handmade-arguments-not-json": "the model's arguments are no JSON",
 }
-WITHOUT_USAGE = frozenset(("copilot",))  # numbers of tokens, but none of what the model was asked
+WITHOUT_USAGE = frozenset(("copilot",))  # reports token counts, but not those of the model's input
 
 
 def recordings(folder: str) -> Iterator[Case]:
-    """The recordings of a folder whose vendor is known here."""
+    """Yield the recordings of a folder whose vendor has an adapter."""
     for data in sorted(Path(folder).glob("*/*/vendor.ndjson")):
         metadata = tomllib.loads((data.parent / "case.toml").read_text(encoding="utf-8"))
         vendor = metadata.get("vendor", data.parent.parent.name)
@@ -65,7 +64,7 @@ def recordings(folder: str) -> Iterator[Case]:
 
 
 def collect_cases() -> tuple[list[Case], list[str]]:
-    """All that are looked at, and the names of those that nobody can translate."""
+    """Return all tested cases, and the names of those without an adapter."""
     cases = [case for case in list_fixture_cases() if "fuzz-" not in case.name]
     folder = os.environ.get("SHIM_RECORDINGS")
     more = list(recordings(folder)) if folder else []
@@ -76,7 +75,7 @@ def collect_cases() -> tuple[list[Case], list[str]]:
 CASES, UNKNOWN = collect_cases()
 
 
-# -- what the vendor said, without the shim --------------------------------------------------------
+# -- the vendor's output, read without the shim ----------------------------------------------------
 
 
 def _content(message: Event, kind: str = "text") -> str:
@@ -91,7 +90,7 @@ def _content(message: Event, kind: str = "text") -> str:
 
 
 def _result(events: list[Event]) -> str:
-    """The `result` of its last `result` event, unless that is an error."""
+    """Return the `result` of the last `result` event, or "" if that is an error."""
     last = [event for event in events if event.get("type") == "result"][-1:]
     text = last[0].get("result") if last and not last[0].get("is_error") else ""
     return text if isinstance(text, str) else ""
@@ -177,7 +176,7 @@ SAID: dict[str, Callable[[list[Event]], str]] = {
     **{"kimi": _kimi, "kimi-code": _kimi},
 }
 
-# What a call of Claude's cannot do without.
+# The arguments that a call of Claude's needs.
 NEEDED = {
     "Bash": ("command",),
     "Read": ("file_path",),
@@ -188,7 +187,7 @@ NEEDED = {
     "WebFetch": ("url",),
     "TodoWrite": ("todos",),
 }
-ONCE_CHARACTERS = 12  # a shorter text may well stand in another one
+ONCE_CHARACTERS = 12  # a shorter text may be contained in another text
 COUNTED = (
     "input_tokens",
     "output_tokens",
@@ -198,12 +197,12 @@ COUNTED = (
 
 
 def name_of(case: Case) -> str:
-    """Its name, whether it is a fixture or of a folder."""
+    """Return the name of a fixture or of a recording in a folder."""
     return case.name.removesuffix("*")
 
 
 def events_of(case: Case) -> list[Event]:
-    """The vendor's own lines that are objects, those of a list too."""
+    """Return the vendor's lines that are objects, including those inside a list."""
     flat: list[Any] = []
     for event in case.parse_events():
         flat += event if isinstance(event, list) else [event]
@@ -211,7 +210,7 @@ def events_of(case: Case) -> list[Event]:
 
 
 def blocks_of(turn: list[Event], kind: str) -> list[Event]:
-    """The blocks of a kind that the main agent said in a turn."""
+    """Return the main agent's blocks of a kind in a turn."""
     lines = [
         line for line in turn if line["type"] == "assistant" and not line.get("parent_tool_use_id")
     ]
@@ -221,7 +220,7 @@ def blocks_of(turn: list[Event], kind: str) -> list[Event]:
 
 
 def turns_of(case: Case, partial: bool) -> list[list[Event]]:
-    """What we say for it, under all invariants."""
+    """Return the turns of the shim's output, with all invariants checked."""
     output, translation = translate_case(case, partial)
     bad = {kind for kind in translation.diagnostics.repairs if kind.startswith("malformed")}
     assert not bad or case.name.startswith("torture/"), (
@@ -230,7 +229,7 @@ def turns_of(case: Case, partial: bool) -> list[list[Event]]:
     return check_frames(output) if case.passthrough else check_turns(output, partial)
 
 
-# -- what holds for each ---------------------------------------------------------------------------
+# -- checks for every recording --------------------------------------------------------------------
 
 
 @loop_over_cases(CASES)
@@ -249,7 +248,7 @@ def test_translation_is_valid_and_equal_with_and_without_partials(case):
 
 
 def turn_result(turn: list[Event]) -> Any:
-    """What a turn's result says of its end."""
+    """Return what a turn's result states about its end."""
     (line,) = (line for line in turn if line["type"] == "result")
     return [
         line.get(key) for key in ("subtype", "is_error", "result", "errors", "num_turns", "usage")
@@ -261,7 +260,7 @@ def test_last_text_of_a_recording_is_written_exactly_once(case):
     expected = SAID[case.vendor](events_of(case)).strip()
     if len(expected) < ONCE_CHARACTERS or name_of(case) in TEXT_OTHERWISE:
         return
-    # half a character cannot be said
+    # A lone surrogate cannot be written.
     expected = expected.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     texts = [
         "".join(block["text"] for block in blocks_of(turn, "text"))
@@ -290,19 +289,19 @@ def test_tool_calls_have_the_arguments_that_frontends_need(case):
 
 @loop_over_cases(case for case in CASES if not case.passthrough)
 def test_usage_is_counted_if_the_vendor_reports_tokens(case):
-    """Of a whole turn whose vendor says numbers of tokens, in whatever words."""
+    """Applies to a full turn whose vendor reports token counts in any form."""
     numbers = [number for event in events_of(case) for number in tokens(event)]
     for turn in turns_of(case, False)[-1:]:
         (line,) = (line for line in turn if line["type"] == "result")
         total = sum(line["usage"][name] for name in COUNTED)
         silent = line["is_error"] or case.vendor in WITHOUT_USAGE or not any(numbers)
         assert total or silent, f"it says {sorted(set(numbers))[-5:]}"
-        # broken lines are not read here
+        # This test does not read broken lines.
         assert not total or any(numbers) or case.name.startswith("torture/")
 
 
 def tokens(value: Any, inside: bool = False) -> Iterator[int]:
-    """All numbers under a key that is about tokens or usage."""
+    """Yield all numbers under a key about tokens or usage."""
     if isinstance(value, dict):
         for key, inner in value.items():
             about = any(part in str(key).lower() for part in ("token", "usage"))

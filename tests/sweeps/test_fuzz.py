@@ -1,4 +1,4 @@
-"""The fuzzers themselves: the same entry with fixed seeds, and that a broken Turn is found out."""
+"""The fuzzers themselves: the same entry point with fixed seeds, and a broken Turn is detected."""
 
 import tomllib
 from collections.abc import Sequence
@@ -41,7 +41,7 @@ ROUNDS = 150 if sweeps.full else 100
 
 
 def inputs(chance: Random, count: int, among: Sequence[FuzzRun]) -> list[list[FuzzRun]]:
-    """So many inputs as the fuzzers make them."""
+    """Return `count` inputs as the fuzzers create them."""
     made = []
     for _ in range(count):
         seed = chance.choice(among)
@@ -58,8 +58,9 @@ def inputs(chance: Random, count: int, among: Sequence[FuzzRun]) -> list[list[Fu
 def run_small_fuzz(
     folder: Path, count: int = ROUNDS, *, every: str = "", until: str = ""
 ) -> Findings:
-    """The book of a small round, always the same; `every`: of one target only; `until` a failure
-    says this.
+    """Return the findings of a small, repeatable run.
+
+    `every` limits it to one target. `until` stops it when a failure contains that text.
     """
     book = Findings(folder, "small")
     for runs in inputs(Random(9), count, group_seeds_by_target()[every] if every else list_seeds()):
@@ -70,7 +71,7 @@ def run_small_fuzz(
 
 
 def has_failure(text: str, book: Findings) -> bool:
-    """Whether a failure says this."""
+    """Return whether a failure contains `text`."""
     return any(text in failure for failure in book.failures.values())
 
 
@@ -98,10 +99,11 @@ def test_every_vendor_and_target_has_seeds():
     assert {run.target for run in list_seeds()} == set(TARGETS)
 
 
-# -- the checker sees what is wrong ----------------------------------------------------------------
+# -- the checker finds errors ----------------------------------------------------------------------
 
 
-# until a seeded defect is found; most are found at once, a reused id needs a stream that has one
+# Tries until a seeded fault is found. Most are found at once; a reused id needs a stream with such
+# an id.
 MOST_TRIES = 400
 FLOODED = {
     "kinds": ("pi", b'{"type":"kind %d"}'),
@@ -201,7 +203,7 @@ def test_fuzzer_detects_seeded_defects(tmp_path, monkeypatch, breaking, target, 
     assert has_failure(expected, book), book.failures
 
 
-# -- what is done with a finding -------------------------------------------------------------------
+# -- handling of a finding -------------------------------------------------------------------------
 
 
 def test_fuzz_input_survives_encoding_and_parsing():

@@ -1,4 +1,4 @@
-"""What the shim says for every fixture, byte for byte."""
+"""The shim's output for every fixture, byte for byte."""
 
 import pytest
 from support import (
@@ -33,7 +33,7 @@ def test_output_matches_the_golden_file(case):
 def test_output_fulfils_the_contract(case, partial):
     """S1, S4, S5, S6, S7, S9, S10, S11, S12, S13, S14, S16, S16c, S17, S19
 
-    A golden alone would bless a broken stream.
+    A golden alone would accept a broken stream.
     """
     output, _ = translate_case(case, partial)
     check_turns(output, partial, passthrough=case.passthrough)
@@ -48,8 +48,8 @@ def test_claude_lines_are_passed_byte_for_byte(case, partial):
 
 @loop_over_rows("vendor", [*SEEDS, "claude"])
 def test_every_vendor_has_a_reviewed_golden_file(vendor):
-    """`read = true` in case.toml: somebody held that golden against the vendor's page, line by
-    line.
+    """`read = true` in case.toml means that a person compared the golden with the vendor's page,
+    line by line.
     """
     cases = [case for case in list_fixture_cases(vendor) if case.folder.parent.name == vendor]
     assert any(case.metadata.get("read") for case in cases), (

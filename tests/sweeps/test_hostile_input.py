@@ -1,5 +1,5 @@
-"""Whatever the child prints: the text that reached us reaches the frontend, and what was repaired
-is accounted for.
+"""Hostile output of the child: the text that reaches the shim also reaches the frontend, and every
+repair is counted.
 """
 
 from functools import cache
@@ -25,7 +25,7 @@ from sweeps import (
 CASES = [
     case for case in list_fixture_cases() if case.data.startswith(b"{") and len(case.data) < 60_000
 ]
-# One of each vendor, and of each of its ways to speak.
+# One fixture of each vendor and of each of its protocols.
 CHOSEN = [
     "acai/0.1.0-parallel",
     "acai/2026-04-files",
@@ -39,7 +39,7 @@ CHOSEN = [
     "qwen/0.24.4-partial-tool",
     "qwen/0.24.4-unicode",
 ]
-# Nothing that anybody reads has to be repaired.
+# Damage on unread lines needs no repair.
 QUIET = (
     "carriage returns",
     "key twice",
@@ -48,8 +48,7 @@ QUIET = (
     "blank lines",
     "long integer",
 )
-# Most of pi's lines are never read, and another event on such a line is only looked for right
-# behind it.
+# Most of pi's lines are never read. Another event on such a line is only found directly after it.
 UNSEEN = "ten with something between"
 
 
@@ -58,12 +57,12 @@ def check_output(case, output, partial):
 
 
 def positions(lines, count=4):
-    """The first and the last line, and some between."""
+    """Return the positions of the first line, the last line and some lines between."""
     return sorted({0, len(lines) - 1, *range(0, len(lines), max(1, len(lines) // count))})
 
 
-# Behind a line of pi's that nobody reads only what is glued directly is looked for: the search
-# costs every line.
+# After an unread line of pi's, only an event directly after it is found: a search would slow down
+# every line.
 REPAIRED = [
     (name, damage)
     for name in CHOSEN
@@ -74,7 +73,7 @@ REPAIRED = [
 
 @cache
 def translate_undamaged(name):
-    """Return what is said for a whole fixture, without fragments and with them."""
+    """Return the output for a full fixture, without and with partial messages."""
     return [
         summarize_stream(translate_case(find_case(name), partial)[0]) for partial in (False, True)
     ]
@@ -115,7 +114,7 @@ def test_repeated_damage_in_split_chunks_does_not_change_the_output(case):
             chunks=split_into_chunks(chance, damage_stream(chance, case.data, kinds), 20),
         )
         check_output(case, output, partial)
-        # a question is never taken from a repaired line
+        # A question is never taken from a repaired line.
         if not any(marker in case.data for marker in QUESTIONS):
             assert summarize_stream(output) == summarize_stream(translate_case(case, partial)[0])
 

@@ -1,7 +1,8 @@
-"""What holds for any input: every fixture cut, split, repeated, shuffled and broken, and any order
-of verbs.
+"""Invariants for any input: every fixture truncated, split, repeated, shuffled and broken, and Turn
+methods in any order.
 
-Examples are the same in every run; `HYPOTHESIS_EXAMPLES=20` multiplies them for a long night.
+The examples are the same in every run. `HYPOTHESIS_EXAMPLES=20` multiplies their number for a long
+run.
 """
 
 import json
@@ -37,17 +38,17 @@ from shim.core.claude.writer import NO_USAGE
 from shim.core.turn.outcome import ChildExit
 
 CASES = list_fixture_cases()
-BYTEWISE = 60_000  # larger fixtures are split at random instead: the rest is the same code
+BYTEWISE = 60_000  # larger fixtures are split at random positions: the tested code is the same
 
 
 def check(case: Any, output: bytes, partial: bool) -> list[list[dict[str, Any]]]:
-    """A real claude's broken lines stay its own; everybody else's stream is ours, and must keep all
-    rules.
+    """Check a stream. The broken lines of a real claude are passed through; every other stream must
+    follow all rules.
     """
     return check_frames(output) if case.passthrough else check_turns(output, partial)
 
 
-# -- the same bytes in other pieces ----------------------------------------------------------------
+# -- the same bytes in other chunks ----------------------------------------------------------------
 
 
 @loop_over_cases((case for case in CASES if len(case.data) <= BYTEWISE), quick=choose_small_cases)
@@ -68,7 +69,7 @@ def test_output_is_the_same_for_any_split(case):
         )
 
 
-# -- the truth about the end -----------------------------------------------------------------------
+# -- the state of the end --------------------------------------------------------------------------
 
 EXITS = [
     ChildExit(code=0),
@@ -83,14 +84,14 @@ ENDS = {
     "cursor": ("result",),
     "qwen": ("result",),
     "claude": ("result",),
-    # its messages have no type, and none of them is an end: the exit status says it
+    # Its messages have no type, so only the exit status states the end.
     "kimi-code": (None,),
 }
 
 
 def ends_of(case: Any) -> tuple[object, ...]:
-    """The types that end a turn of a vendor; of one that is not in the table, the type of its last
-    event.
+    """Return the event types that end a turn of a vendor. For a vendor without an entry it is the
+    type of its last event.
     """
     if case.vendor in ENDS:
         return ENDS[case.vendor]
@@ -99,8 +100,8 @@ def ends_of(case: Any) -> tuple[object, ...]:
 
 
 def has_own_end(vendor: str, events: list[Any], ends: tuple[object, ...]) -> bool | None:
-    """Whether the vendor itself said, after all that it began, that the turn is over (vendor
-    pages).
+    """Return whether the vendor reported the end of the turn after everything that it started
+    (vendor pages).
     """
     ended: bool | None = False
     for event in events:
@@ -123,8 +124,8 @@ def has_own_end(vendor: str, events: list[Any], ends: tuple[object, ...]) -> boo
 
 
 def _conversation_end(event: dict[str, Any], ended: bool | None) -> bool | None:
-    """An agent's answer to a message ends its turn, and codex says it in words; what a session does
-    next begins one.
+    """Return the new state. An agent's response to a prompt ends its turn, and so does codex's
+    `turn/completed`. The next activity of the session starts a turn.
     """
     method, result = event.get("method"), event.get("result")
     if method == "turn/completed" or (isinstance(result, dict) and "stopReason" in result):
@@ -137,8 +138,8 @@ def _conversation_end(event: dict[str, Any], ended: bool | None) -> bool | None:
 
 
 def _pi_end(kind: object, event: dict[str, Any], ended: bool) -> bool:
-    """pi has no last event: a reply that stopped by itself is one; a run, reply or retry that
-    begins takes it back.
+    """Return the new state. pi has no last event: a reply that stopped by itself ends the turn. A
+    new run, reply or retry reopens it.
     """
     message = event.get("message")
     role = message.get("role") if isinstance(message, dict) else None
@@ -156,10 +157,10 @@ def _pi_end(kind: object, event: dict[str, Any], ended: bool) -> bool:
 
 
 def _rfc_end(kind: object, event: dict[str, Any], ended: bool | None) -> bool | None:
-    """The RFC has no last event: a reply that stopped is one, or what a command did; whatever goes
-    on takes it back.
+    """Return the new state. The RFC has no last event: a stopped reply or a command's result ends
+    the turn, and further output reopens it.
 
-    None while the tool of a command runs: its result is the end.
+    None means that the tool of a command is running. Its result is the end.
     """
     if kind == "x-qwen-tool-display" and ended is None:
         return True if event.get("status") == "success" else None
@@ -187,9 +188,10 @@ def events_of(data: bytes) -> list[Any]:
     return [event for line in data.split(b"\n") for event in event_of(line)]
 
 
-@lru_cache(maxsize=1024)  # a fixture is cut at many places, and its lines are read for each of them
+# a fixture is truncated at many positions, and its lines are read for each of them
+@lru_cache(maxsize=1024)
 def event_of(line: bytes) -> tuple[Any, ...]:
-    """The event on a line; none where nobody can read it."""
+    """Return the event of a line, or an empty tuple if it is unreadable."""
     try:
         return (json.loads(line.decode("utf-8", "replace").lstrip("\ufeff"), strict=False),)
     except (ValueError, RecursionError):
@@ -197,7 +199,7 @@ def event_of(line: bytes) -> tuple[Any, ...]:
 
 
 def line_ends(data: bytes, at_most: int) -> list[int]:
-    """Up to `at_most` positions behind a line, evenly spread; the first and the last among them."""
+    """Return up to `at_most` positions after a line, evenly spread, with the first and the last."""
     ends = [position + 1 for position, byte in enumerate(data) if byte == 10] or [len(data)]
     step = max(1, len(ends) // at_most)
     return sorted({0, *ends[::step], ends[-1]})
@@ -205,7 +207,7 @@ def line_ends(data: bytes, at_most: int) -> list[int]:
 
 @lru_cache(maxsize=64)
 def turns_of(case: Any, partial: bool) -> list[list[dict[str, Any]]]:
-    """The turns of a whole fixture."""
+    """Return the turns of a full fixture."""
     return check_frames(translate(case, partial)[0])
 
 
@@ -213,7 +215,7 @@ def check_cut(case: Any, cut: int, child_exit: ChildExit | None, partial: bool) 
     prefix = case.data[:cut]
     output, _ = translate(case, partial, child_exit, prefix)
     turns = check_turns(output, partial, passthrough=case.passthrough)
-    # a recording of a conversation has a turn, and so a result, for each message
+    # A recording of a conversation has one turn, and so one result, per message.
     full_turns = turns_of(case, partial)
     assert len(turns) <= len(full_turns), f"cut at {cut}: no more results than messages"
     assert turns[:-1] == full_turns[: len(turns) - 1], (
@@ -222,7 +224,7 @@ def check_cut(case: Any, cut: int, child_exit: ChildExit | None, partial: bool) 
     ended = has_own_end(case.vendor, events_of(prefix), ends_of(case))
     good_exit = child_exit is None or child_exit.code == 0
     if ended and (good_exit or case.passthrough):
-        return  # what the vendor said of itself is the golden's matter
+        return  # The goldens cover what the vendor reported about itself.
     summary = [line[:60] for line in summarize_lines(turns[-1])[-4:]]
     assert find_result(turns[-1])["is_error"], (
         f"cut at {cut} with {child_exit}: no success without an end, but {summary}"
@@ -257,7 +259,7 @@ def test_repeated_and_swapped_lines_preserve_the_contract(case):
 
 
 def shuffle_lines(chance: Random, lines: list[bytes]) -> list[bytes]:
-    """Lines with some of them said again elsewhere, and some that changed places."""
+    """Return the lines with some repeated at other positions and some swapped."""
     for _ in range(chance.randint(1, 8)):
         here, target = chance.randrange(len(lines)), chance.randrange(len(lines))
         if chance.random() < 0.5:
@@ -287,7 +289,7 @@ def test_flipped_bytes_preserve_the_contract(case):
 
 
 def flip_bytes(chance: Random, data: bytes, count: int) -> bytes:
-    """Data with so many of its bytes replaced."""
+    """Return the data with `count` bytes replaced."""
     broken = bytearray(data)
     for _ in range(count):
         broken[chance.randrange(len(broken))] = chance.randrange(256)
@@ -314,7 +316,7 @@ ODD_VALUES: list[Any] = [
 
 
 def _places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """Every place inside a JSON value, as the keys that lead to it."""
+    """Return every path inside a JSON value, as the keys that lead to it."""
     paths = [path] if path else []
     items = (
         value.items()
@@ -340,9 +342,7 @@ def _drift(event: Any, path: tuple[Any, ...], value: Any, remove: bool) -> None:
 
 @loop_over_cases((case for case in CASES if case.vendor in SEEDS), quick=choose_small_cases)
 def test_values_of_the_wrong_type_preserve_the_contract(case):
-    """Schema drift: vendors rename, drop and retype fields without notice (hostile-input, demands 5
-    and 21).
-    """
+    """Vendors rename, drop and retype fields without notice (hostile-input, demands 5 and 21)."""
     for chance in iterate_rounds(25 if sweeps.full else 5, case):
         lines = [line for line in case.data.split(b"\n") if line and len(line) < 8000]
         for _ in range(chance.randint(1, 3)):
@@ -352,7 +352,7 @@ def test_values_of_the_wrong_type_preserve_the_contract(case):
 
 
 def drift(chance: Random, lines: list[bytes]) -> None:
-    """Replace or take away one value of one line, if there is any."""
+    """Replace or remove one value of one line, if there is one."""
     try:
         where = chance.randrange(len(lines))
         event = json.loads(lines[where])
@@ -363,7 +363,7 @@ def drift(chance: Random, lines: list[bytes]) -> None:
     lines[where] = json.dumps(event).encode()
 
 
-# -- any order of verbs ----------------------------------------------------------------------------
+# -- Turn methods in any order ---------------------------------------------------------------------
 
 TEXTS = st.sampled_from(
     ["a", "b", "ab", "abc", "abab", "\ud83d", "\ude00", "x\ud83d", "\ude00y", "\u2028", "é\x00"]

@@ -1,9 +1,9 @@
-"""What an agent calls its calls does not matter: with one id for all of them, or none, the same is
-written.
+"""The ids of an agent's calls do not matter: the output is the same if all calls have one id, or
+none.
 
 Servers give several calls one id (llama.cpp, ollama, kimi), and some give none. A fixture is read
-again with other ids in it. What must not change: the calls and their arguments, one result for each
-call, how the turn ends.
+again with other ids. These facts must not change: the calls and their arguments, one result per
+call, and how the turn ends.
 """
 
 import json
@@ -15,18 +15,18 @@ from result_consistency import check_calls
 from support import check_turns, list_fixture_cases, parse_lines, translate_case
 from sweeps import choose_small_cases, loop_over_cases
 
-# The agent's own program gives these ids, and their form says something: the parts of an item, the
-# name of a tool.
+# The agent's own program creates these ids, and their form has a meaning: the parts of an item, or
+# the name of a tool.
 OWN_IDS = re.compile(r"\bitem_\d+\b|__[0-9a-z_-]+$|^(effect|plan|todo|form|ask)[-_]")
 NESTED = re.compile(rb'"parent_?tool_?(use|call)_?id": ?"', re.I)
-# Questions that name nothing but the id; fragments that name nothing else; ids that displays spell
-# in another way.
+# Questions that contain only the id, fragments that contain only the id, and ids that displays
+# spell in another way.
 BY_ID_ONLY = re.compile(r"opencode/.*-acp-|qwen-rfc/.*(ids-only|confirmations)")
 PREFIX = b'"call_'
 
 
 def calls_of(data: bytes) -> list[dict[str, Any]]:
-    """The ids of calls as the vendor has them, with name and arguments, in the order of the stream."""
+    """Return the calls with the vendor's ids, names and arguments, in stream order."""
     lines = parse_lines(data)
     assert not any(line.get("parent_tool_use_id") for line in lines), (
         "nested agents have ids of their own"
@@ -41,7 +41,7 @@ def calls_of(data: bytes) -> list[dict[str, Any]]:
 
 
 def can_be_renamed(case: Any) -> bool:
-    """Whether a fixture has several calls, all different, whose ids are the model server's."""
+    """Return whether a fixture has several different calls whose ids come from the model server."""
     if case.passthrough or NESTED.search(case.data) or BY_ID_ONLY.search(case.name):
         return False
     try:
@@ -88,8 +88,8 @@ def test_calls_with_identical_ids_get_unique_ids(case, call_id):
 
 
 def strip_result(result: Any) -> str:
-    """Return a result without white space at its end: of results in another order, another one is a
-    command's.
+    """Return a result without trailing white space. If results come in another order, the last
+    output of a command differs.
     """
     return str(result).rstrip()
 
@@ -106,9 +106,7 @@ ID_KEYS = re.compile(
     (case for case in list_fixture_cases() if not case.passthrough), quick=choose_small_cases
 )
 def test_replaced_ids_preserve_the_stream_invariants(case, value):
-    """Ids of messages and sessions, too: whatever an agent does, each call has an id of its own and
-    one result.
-    """
+    """This includes ids of messages and sessions. Each call has a unique id and one result."""
     for partial in (False, True):
         output, _ = translate_case(
             case, partial, data=ID_KEYS.sub(lambda match: match[1] + value, case.data)

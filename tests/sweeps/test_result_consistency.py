@@ -1,5 +1,5 @@
-"""The truth contract: what a turn says of its end agrees with itself and with what happened,
-whatever happened.
+"""The truth contract: what a turn reports about its end is consistent and agrees with what
+happened.
 """
 
 import json
@@ -29,7 +29,7 @@ def test_agreements_cover_exactly_the_causes():
     assert {kind.cause for kind in FAILURE_KINDS.values()} <= CAUSES
 
 
-# -- a good end that is none -----------------------------------------------------------------------
+# -- false success ---------------------------------------------------------------------------------
 
 
 def test_success_with_open_calls_is_truncated():
@@ -74,7 +74,7 @@ def test_success_with_an_explicit_result_is_clean_despite_an_open_call(fields):
 
 
 def test_open_call_followed_by_text_leaves_the_turn_clean():
-    """codex#14691: the vendor went on without it, and answered."""
+    """codex#14691: the vendor continued without the result and answered."""
     stage = Stage()
     stage.turn.add_tool_call("t", "Bash", {})
     stage.turn.add_block("Never mind.")
@@ -82,7 +82,7 @@ def test_open_call_followed_by_text_leaves_the_turn_clean():
     assert stage.finish_with_result()["shim"]["cause"] == "clean"
 
 
-# -- what it printed is not what it was started to print -------------------------------------------
+# -- unexpected output formats ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -109,11 +109,11 @@ def test_clean_exit_without_any_output_is_truncated():
     assert check_truth(turn) == "truncated"
 
 
-# -- what comes behind the end ---------------------------------------------------------------------
+# -- events after the end --------------------------------------------------------------------------
 
 
 def late_verbs(stage: Stage) -> None:
-    """Everything that a vendor may still say."""
+    """Send every event that a vendor may still send."""
     turn = stage.turn
     turn.start_message(model="other")
     turn.add_text("late")
@@ -137,7 +137,7 @@ def late_verbs(stage: Stage) -> None:
 
 @pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
 def test_events_after_the_vendor_end_are_counted_and_not_written(partial):
-    """Time: the verdict stands; a late event is counted, not printed."""
+    """The outcome does not change. A late event is counted and not printed."""
     stage = Stage(partial=partial)
     stage.turn.add_tool_call("t", "Task", {})
     stage.turn.get_subagent("t").add_tool_call("n1", "Bash", {})
@@ -172,7 +172,7 @@ def test_system_event_after_the_end_is_written_before_the_result():
 
 
 def test_vendor_may_continue_after_an_end_without_an_outcome():
-    """pi's `agent_settled`: the last reply says how, and it may come after it."""
+    """For pi's `agent_settled`: the last reply states the outcome and may come after it."""
     stage = Stage()
     stage.turn.add_block("One.")
     stage.turn.record_vendor_completion()
@@ -182,7 +182,7 @@ def test_vendor_may_continue_after_an_end_without_an_outcome():
 
 
 def test_text_after_an_interrupt_is_written():
-    """pi settles after an interrupt too, and what it had said of the reply is read at its end."""
+    """pi also settles after an interrupt, and the rest of the reply is read at its end."""
     stage = Stage()
     stage.turn.start_message()
     stage.turn.record_interrupt()
@@ -191,7 +191,7 @@ def test_text_after_an_interrupt_is_written():
     assert "text:Half a" in stage.finish_turn(None)
 
 
-# -- who ended it ----------------------------------------------------------------------------------
+# -- the cause of the end --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("verb", ["record_failure", "record_interrupt", "record_turn_end"])
@@ -220,7 +220,7 @@ def test_frontend_interrupt_remains_the_cause_after_a_stop():
 
 @pytest.mark.parametrize("api", [True, False])
 def test_rate_limit_cause_requires_an_api_failure(api):
-    """Contract S10: a rate limit is said as an API failure, or it is none."""
+    """Contract S10: a rate limit is reported as an API failure or not at all."""
     stage = Stage()
     stage.turn.record_failure("429 Too many requests", api=api)
     stage.turn.close(ChildExit(code=1), "")
@@ -239,7 +239,7 @@ def test_rate_limit_cause_requires_an_api_failure(api):
 )
 @loop_over_rows("good", [True, False])
 def test_nonzero_exit_is_recorded_in_the_result(child_exit, noted, good):
-    """Also where the vendor's page says that it is no error."""
+    """This holds even if the vendor's page does not call the status an error."""
     stage = Stage(clean_exit_codes=frozenset({0, 7}))
     stage.turn.add_block("hi")
     (stage.turn.record_turn_end if good else lambda: stage.turn.record_failure("it broke"))()
@@ -286,7 +286,7 @@ STDERR = st.sampled_from(
 
 @cache
 def pool(vendor: str) -> tuple[bytes, ...]:
-    """Every different line of a vendor's fixtures that is not too long to be shuffled about."""
+    """Return every distinct line of a vendor's fixtures that is short enough to shuffle."""
     lines = {
         line
         for case in list_fixture_cases(vendor)
@@ -298,8 +298,8 @@ def pool(vendor: str) -> tuple[bytes, ...]:
 
 @cache
 def verdicts(vendor: str) -> tuple[bytes, ...]:
-    """Those of them that say how a turn or a reply ended, good and bad: they are few, and what this
-    is about.
+    """Return the lines that state how a turn or a reply ended. They are few, and the tests are
+    about them.
     """
     marks = (
         b'"type":"result"',
@@ -318,7 +318,7 @@ def verdicts(vendor: str) -> tuple[bytes, ...]:
 
 
 def good_ends(vendor: str, events: list[Any]) -> list[Any]:
-    """The events with which a vendor says that its turn ended well (vendor pages)."""
+    """Return the events with which a vendor reports a successful end (vendor pages)."""
     objects = [event for event in events if isinstance(event, dict)]
     return (
         []
@@ -328,9 +328,7 @@ def good_ends(vendor: str, events: list[Any]) -> list[Any]:
 
 
 def _pi_failed(events: list[dict[str, Any]]) -> bool:
-    """Whether pi's last reply is one that failed; a compaction takes the place of the reply before
-    it.
-    """
+    """Return whether pi's last reply failed. A compaction replaces the reply before it."""
     failed = False
     for event in events:
         message = event.get("message") or {}
@@ -358,7 +356,7 @@ def _is_good_end(vendor: str, event: dict[str, Any]) -> bool:
 
 
 def read(lines: list[bytes]) -> list[Any]:
-    """The lines as objects; a list of events is each of them."""
+    """Return the objects of the lines, including those inside a list of events."""
     events: list[Any] = []
     for line in lines:
         try:
@@ -370,7 +368,9 @@ def read(lines: list[bytes]) -> list[Any]:
 
 
 def plain(line: bytes) -> bool:
-    """Whether a line can be read here: of one that has to be repaired it is not known what it says."""
+    """Return whether a line can be read here. The meaning of a line that needs a repair is
+    unknown.
+    """
     return not line.strip() or (line.lstrip().startswith(b"{") and bool(read([line])))
 
 
@@ -420,8 +420,8 @@ IN_CALL = (START, CALL)
 EMPTY_HANDED = (START, CALL, END)
 NOTHING_TO_ADD = (START, CALL, RESULT, END)
 AUTH = "Error: Invalid API key\n"
-# What the child prints, how it ends, its stderr → the cause, and a word of its stderr that the
-# frontend must see.
+# The child's output, its exit and its stderr → the cause, and a word of stderr that the frontend
+# must receive.
 PROCESSES: list[tuple[Any, Any, str, str, str]] = [
     (GOOD, 0, "", "clean", ""),
     (GOOD, 0, "some warning\n", "clean", ""),
@@ -459,7 +459,7 @@ PROCESSES: list[tuple[Any, Any, str, str, str]] = [
 
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> list[Done]:
-    """Every process of the table, to its end; a few at a time."""
+    """Run every process of the table to its end, a few in parallel."""
 
     def turn(number: int) -> Done:
         printed, ending, stderr, _, _ = PROCESSES[number]

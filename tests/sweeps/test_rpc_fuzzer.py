@@ -1,5 +1,5 @@
-"""Conversations by chance with the machines that talk with a child in JSON-RPC; a million messages
-in `make full`.
+"""Random conversations with the state machines that speak JSON-RPC with a child. `make full` runs a
+million messages.
 """
 
 import pytest

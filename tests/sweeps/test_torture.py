@@ -1,4 +1,4 @@
-"""What no program should print, without processes; the real clients read it too
+"""Output that no program should print, without processes. The real clients read it too
 (`e2e/test_torture_clients.py`).
 """
 

@@ -1,5 +1,5 @@
-"""Yume's dialect over every fixture: its ten golden scenarios, and what holds whatever a vendor
-prints.
+"""Yume's dialect over every fixture: its ten golden scenarios, and invariants for any vendor
+output.
 """
 
 import json
@@ -101,7 +101,7 @@ UNCUT = [
 
 @loop_over_cases(UNCUT)
 def test_yume_and_claude_dialects_have_the_same_content(case):
-    """The texts, the calls and the results of Claude's dialect are those of Yume's."""
+    """Both dialects have the same texts, calls and results."""
     claude = parse_lines(translate_case(case, True)[0])
     flat = parse_lines(translate_flat(case)[0])
     assert join_texts(flat) == join_claude_texts(claude)
@@ -147,7 +147,7 @@ def content(line):
 
 
 def join_claude_texts(lines):
-    """What the model said; where a turn said nothing its result may be the only text."""
+    """Return the model's text. If a turn has no text, its result may be the only text."""
     texts = {"text": "", "thinking": ""}
     spoke = False
     for line in lines:
@@ -185,7 +185,7 @@ def test_corrupted_and_shuffled_lines_follow_the_yume_rules(case):
         )
 
 
-# -- any order of verbs ----------------------------------------------------------------------------
+# -- Turn methods in any order ---------------------------------------------------------------------
 
 EXPOSED = st.tuples(st.just("expose"), st.sampled_from(["t1", "t2", "t3", "t1~2"]))
 
@@ -210,7 +210,7 @@ def test_any_order_of_turn_calls_follows_the_yume_rules(verbs, judged, code):
 @limit_examples(80, full_count=200, shrink=True)
 @given(verbs=st.lists(VERBS, max_size=30), limit=st.sampled_from([0, 60, 400]))
 def test_output_beyond_the_buffer_limit_follows_the_yume_rules(verbs, limit):
-    """What waits is bounded; what is said about a call that is given up on keeps the rules."""
+    """The buffer is bounded. The output for a call that exceeds it follows the rules."""
     before, order.MAX_BUFFERED_BYTES = order.MAX_BUFFERED_BYTES, limit
     try:
         stage = FlatStage()
@@ -253,7 +253,7 @@ DONE = {"type": "result", "subtype": "success", "is_error": False}
 
 
 def real_claude(*events):
-    """What is said in Yume's dialect for events of a real claude, and the turn that they made."""
+    """Return Yume's output for events of a real claude, and the turn."""
     translation = create_standalone_child_stream("claude", dialect="yume", stable_ids=True)
     output = b"".join(translation.feed(json.dumps(event).encode() + b"\n")[0] for event in events)
     return parse_lines(output + translation.close(ChildExit(code=0))[0]), translation.turn
