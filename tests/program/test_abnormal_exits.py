@@ -1,5 +1,5 @@
-"""Every way to die, with real processes: the frontend's, the child's, ours, the disk's. One result,
-nothing left.
+"""Abnormal exits with real processes: of the frontend, the child and the shim, and a full disk.
+Each turn has one result, and nothing is left behind.
 """
 
 import compileall
@@ -26,19 +26,19 @@ TALKING = format_ndjson(START, build_text_event("I am "))
 CALL = {"type": "call", "id": "c1", "name": "Bash", "input": {"command": "make"}}
 
 
-# Python would leave modules behind that are cut where the disk was full
+# With a full disk, Python would leave truncated modules in its cache.
 NO_CACHE = {"PYTHONDONTWRITEBYTECODE": "1"}
 
 
 def build_assistant_message(text):
-    """A message of qwen's."""
+    """Build a message of qwen."""
     message = {"content": [{"type": "text", "text": text}]}
     return {"type": "assistant", "message": message, "session_id": INIT["session_id"]}
 
 
 def standin(box, how, *steps, output=None):
-    """A child in one of the ways a conversation is held, that has begun to answer: its environment,
-    our arguments.
+    """Create a child that has started to answer in one of the three drive modes. Return its
+    environment and the shim's arguments.
     """
     if how == "one message":
         child = box.create_fake(*steps, ["out", output or TALKING], ["hang"])
@@ -66,13 +66,13 @@ WAYS = ("one message", "one way", "two way", "relay")
 
 
 def begin(running, how):
-    """Ask, and wait for the first words."""
+    """Send a message and wait for the first output."""
     if how != "one message":
         running.send_lines(user("go"))
     running.read_until(b"caf" if how == "relay" else b"I am ")
 
 
-# -- signals to us ---------------------------------------------------------------------------------
+# -- signals to the shim ---------------------------------------------------------------------------
 
 
 ENDS = {
@@ -90,8 +90,8 @@ ENDS = {
     ],
 )
 def test_signal_ends_the_turn_with_a_result_and_stops_the_process_tree(box, how, number):
-    """P13, P17, surface page: exit status. Half of the tree has left its group; to a SIGTERM none
-    of it listens.
+    """P13, P17, surface page: exit status. Half of the tree has left its process group, and none of
+    it reacts to SIGTERM.
     """
     status, cause = ENDS[number]
     lifeline = box.create_lifeline()
@@ -118,10 +118,10 @@ def test_signal_ends_the_turn_with_a_result_and_stops_the_process_tree(box, how,
     assert done.stderr == ""
 
 
-# -- a frontend that is gone -----------------------------------------------------------------------
+# -- a frontend that has exited --------------------------------------------------------------------
 
-# A frontend that is a process of its own: it starts us, reads the first words, and then reads no
-# more.
+# A frontend in a separate process. It starts the shim, reads the first output, and then stops
+# reading.
 FRONTEND = """
 import os, subprocess, sys
 kind, asks, *command = sys.argv[1:]
@@ -157,7 +157,9 @@ sys.stdin.read()
     ],
 )
 def test_killed_frontend_leaves_no_running_process(box, how, kind, full):
-    """P18, P19: it could close nothing; with a full pipe we are in the middle of a write."""
+    """P18, P19: the frontend could close nothing. With a full pipe the shim is in the middle of a
+    write.
+    """
     lifeline = box.create_lifeline()
     long = "x" * 90_000
     flood = {
@@ -200,8 +202,8 @@ def test_killed_frontend_leaves_no_running_process(box, how, kind, full):
 )
 @pytest.mark.parametrize("kind", ["gone", "full", "closed"])
 def test_unwritable_stdout_prints_no_traceback(box, args, kind):
-    """SIGPIPE is an EPIPE to us: quiet, as the real one is; a full disk is a failure, and said in
-    one line.
+    """SIGPIPE arrives as EPIPE and is silent, as with the real claude. A full disk is a failure
+    with a one-line error.
     """
     reader, writer = os.pipe()
     os.close(reader)
@@ -229,8 +231,8 @@ def test_unwritable_stdout_prints_no_traceback(box, args, kind):
 
 @pytest.mark.parametrize("args", [ASK, ("-p", "hi", "--output-format", "json")])
 def test_stdout_file_size_limit_exits_with_status_1(box, args):
-    """A frontend that wrote our stdout to a file on a full disk must not take the half for the
-    whole.
+    """A frontend that writes the shim's stdout to a file on a full disk must not take the partial
+    output for the full output.
     """
     environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.create_fake(["out", ANSWER])} | NO_CACHE
     with (box.path / "stdout").open("wb") as file:
@@ -243,9 +245,7 @@ def test_stdout_file_size_limit_exits_with_status_1(box, args):
 
 
 def test_full_stderr_pipe_does_not_block_a_turn(box):
-    """A frontend that gave us a pipe for stderr and never reads it: what is said there is a
-    courtesy.
-    """
+    """The frontend passed a pipe for stderr and never reads it. Output to stderr is optional."""
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     try:
@@ -283,7 +283,7 @@ def test_sigterm_exits_while_stdout_is_blocked(box):
         with box.start_claude(*ASK, stdout=writer, environment={"SHIM_VENDOR": "qwen"}) as running:
             assert b"no program called qwen" in running.process.stderr.readline()
             with pytest.raises(subprocess.TimeoutExpired):
-                running.process.wait(timeout=0.5)  # it waits for a reader
+                running.process.wait(timeout=0.5)  # the write waits for a reader
             running.send_signal(signal.SIGTERM)
             assert running.wait_for_status() == 1
             assert b"Traceback" not in running.process.stderr.read()
@@ -294,8 +294,8 @@ def test_sigterm_exits_while_stdout_is_blocked(box):
 
 @pytest.mark.parametrize("sends_sigterm", [False, True], ids=["and then reads", "and never reads"])
 def test_unread_control_responses_do_not_deadlock(box, sends_sigterm):
-    """A frontend that asks hundreds of things before it reads: all are answered, and we can be told
-    to go.
+    """The frontend sends hundreds of requests before it reads. All are answered, and the shim can
+    still be stopped.
     """
     ask = {"type": "control_request", "request": {"subtype": "initialize"}}
     lines = b"".join(
@@ -304,7 +304,7 @@ def test_unread_control_responses_do_not_deadlock(box, sends_sigterm):
     asking, stdin = os.pipe()
     reader, writer = os.pipe()
     fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)
-    os.write(stdin, lines)  # before we are there: all of it is heard at once
+    os.write(stdin, lines)  # before the shim has started, so that it reads everything at once
     try:
         environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": "/bin/true"}
         with box.start_claude(
@@ -329,12 +329,12 @@ def test_unread_control_responses_do_not_deadlock(box, sends_sigterm):
             os.close(descriptor)
 
 
-# -- a child that dies, or does not ----------------------------------------------------------------
+# -- a child that dies or does not die -------------------------------------------------------------
 
 
 def test_child_resets_an_inherited_ignored_sigint(box):
-    """A shell's background job ignores SIGINT, and so does all that it starts: a vendor would never
-    hear of one.
+    """A shell's background job ignores SIGINT, and so do the processes that it starts. A vendor
+    would never receive an interrupt.
     """
     lifeline = box.create_lifeline()
     child = box.write_program(
@@ -374,7 +374,7 @@ def test_killed_child_is_reported_with_its_signal(box, how):
 @pytest.mark.parametrize("how", ["one message", "one way"])
 @pytest.mark.parametrize("call", [False, True], ids=["with no call open", "with a call open"])
 def test_daemon_of_a_stopped_child_is_stopped(box, how, call):
-    """Two forks and a session of its own: it belongs to nobody but us, its subreaper."""
+    """After two forks and in a new session, only the shim as its subreaper is its parent."""
     lifeline = box.create_lifeline()
     output = format_ndjson(START, build_text_event("I am "), *([CALL] if call else []))
     environment, args = standin(box, how, ["daemon", lifeline.path], output=output)
@@ -390,8 +390,8 @@ def test_daemon_of_a_stopped_child_is_stopped(box, how, call):
 
 
 def test_daemon_started_immediately_by_the_child_is_stopped(box):
-    """A shell gets that far in a few milliseconds: nobody else may have become the parent of its
-    orphans by then.
+    """A shell starts one within a few milliseconds. By then no other process may have become the
+    parent of its orphans.
     """
     lifeline = box.create_lifeline()
     server = f"exec 9>{lifeline.path}; echo daemon $$ >&9; exec sleep 60 0<&- 1>&- 2>&-"
@@ -435,20 +435,20 @@ def test_child_that_closes_stdout_and_continues_is_stopped(box, output, cause):
     assert lifeline.wait_until_closed()
 
 
-# -- a disk that is full ---------------------------------------------------------------------------
+# -- a full disk -----------------------------------------------------------------------------------
 
 
 def small_files(size):
-    """What a child does first: no file of its may be larger."""
-    # else Python keeps half of a module's code in its own cache
+    """Return the function that limits the size of a child's files."""
+    # Otherwise Python stores truncated modules in its own cache.
     compileall.compile_dir(ROOT / "shim", quiet=1)
     return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
 
 
 @pytest.mark.parametrize("size", [0, 100, 50_000])
 def test_full_disk_loses_stored_state_but_not_the_turn(box, size):
-    """Sessions, spilled results and the transcript are written while the turn runs; none of them is
-    the turn.
+    """Sessions, spilled results and the transcript are written while the turn runs, but the turn
+    does not depend on them.
     """
     back = {"type": "result", "id": "c1", "output": "x" * 300_000}
     path = box.path / "said"
@@ -496,7 +496,7 @@ def test_unusable_state_folder_does_not_fail_the_turn(box, kind):
         box.state.mkdir(mode=0o700)
         os.chown(box.state, 12345, 12345)
     elif kind == "read-only":
-        # nobody may make a folder there, not even root
+        # Even root cannot create a folder there.
         environment["SHIM_STATE"] = "/proc/self/shim"
     elif kind == "a link":
         (box.path / "elsewhere").mkdir(mode=0o700)
@@ -511,7 +511,7 @@ def test_unusable_state_folder_does_not_fail_the_turn(box, kind):
         assert list((box.path / "elsewhere").iterdir()) == []
 
 
-# -- our stdin -------------------------------------------------------------------------------------
+# -- the shim's stdin ------------------------------------------------------------------------------
 
 
 def test_conversation_with_closed_stdin_exits_immediately(box):
@@ -558,8 +558,8 @@ def test_stdin_may_be_a_socket(box):
 
 
 def test_repeated_turns_leak_no_resources():
-    """In a process of its own, which becomes the parent of whatever a run leaves; `make bench`
-    takes 500 turns.
+    """The test runs in a separate process, which becomes the parent of everything that a run leaves
+    behind. `make bench` runs 500 turns.
     """
     command = [
         sys.executable,
@@ -593,7 +593,7 @@ def test_spill_error_does_not_fail_the_turn(local_box, capfd, monkeypatch):
     check_turns(capfd.readouterr().out.encode(), False)
 
 
-# -- our log ---------------------------------------------------------------------------------------
+# -- the shim's log --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("target", ["stderr", "/dev/full"])

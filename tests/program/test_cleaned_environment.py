@@ -1,4 +1,4 @@
-"""Frontends that pass on HOME, PATH, ANTHROPIC_* and CLAUDE_* alone: our variables are read under a
+"""Frontends that pass on only HOME, PATH, ANTHROPIC_* and CLAUDE_*: the shim's variables have a
 second name.
 """
 

@@ -1,5 +1,5 @@
-"""`max_inbound_bytes`: a longer line is skipped in a stream and accounted for, whoever prints it
-(surface page).
+"""`max_inbound_bytes`: a longer line is skipped and reported, whichever program prints it (surface
+page).
 """
 
 import json
@@ -27,7 +27,7 @@ def limited_box(box):
 
 
 def long_line(done):
-    """What the account says of a line that was too long."""
+    """Return how many long lines the repair report has."""
     return done.result["shim"]["repairs"].get("line_too_long")
 
 
@@ -50,7 +50,7 @@ def test_line_of_the_child_below_the_limit_is_not_skipped(limited_box):
 
 
 def test_diagnostics_contain_the_head_of_a_skipped_line(limited_box, shim, monkeypatch):
-    monkeypatch.setattr(open_translation, "MAX_LINE_BYTES", LIMIT)  # `translate` reads no settings
+    monkeypatch.setattr(open_translation, "MAX_LINE_BYTES", LIMIT)  # `translate` reads no settings.
     path = limited_box.path / "stream"
     path.write_text(
         format_ndjson(START, build_text_event("Hello."), END) + "x" * 3 * LIMIT, encoding="utf-8"
@@ -116,7 +116,7 @@ def test_prompt_above_the_limit_is_refused(limited_box):
 
 @pytest.mark.parametrize("name", LINES)
 def test_large_line_of_a_vendor_is_complete_in_short_output_lines(box, name):
-    """What `bench_inbound_limit.py` measures with 200 MB, with one."""
+    """The test runs with 1 MB what `bench_inbound_limit.py` measures with 200 MB."""
     path = box.path / "stream"
     with path.open("wb") as file:
         file.writelines(LINES[name](1))

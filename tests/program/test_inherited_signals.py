@@ -1,5 +1,5 @@
-"""What a parent passes on through `execve`: ignored and blocked signals. The real claude undoes
-them, and so do we.
+"""Ignored and blocked signals that a parent passes on through `execve`. The real claude resets
+them, and so does the shim.
 """
 
 import os
@@ -14,7 +14,7 @@ from host_box import HostingBox
 from tests.program.test_abnormal_exits import PARTIAL, TALKING
 
 ENDING = {signal.SIGTERM: 143, signal.SIGINT: 0, signal.SIGHUP: 129}
-RUNS = 200  # enough to see what happens seldom
+RUNS = 200  # enough to find what happens rarely
 
 
 def ignore_children():
@@ -36,7 +36,7 @@ def ignore_and_block_all():
 
 
 PARENTS = [ignore_children, block_all, ignore_all]
-# What is undone of both at once is undone of each alone; `make full` tries each alone, too.
+# A reset of both at once covers each alone. `make full` also tests each alone.
 BOTH = [ignore_and_block_all, *(pytest.param(parent, marks=pytest.mark.full) for parent in PARENTS)]
 
 
@@ -50,7 +50,7 @@ def background(box):
 
 
 def run(box, *args, parent=None, subcommand="claude", **environment):
-    """Run `shim DOOR WORDS` under such a parent until it ends."""
+    """Run `shim SUBCOMMAND ARGS` under such a parent until it ends."""
     command = [*SHIM, *([subcommand] if subcommand else []), *args]
     return subprocess.run(
         command,
@@ -66,7 +66,7 @@ def run(box, *args, parent=None, subcommand="claude", **environment):
 
 
 def processes_with(text):
-    """Return the ids of the processes whose command line contains a word."""
+    """Return the ids of the processes whose command line contains `text`."""
     pids = []
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
@@ -96,7 +96,7 @@ def nothing_is_left(box):
 
 @pytest.mark.parametrize("parent", PARENTS)
 def test_vendor_exit_status_is_reported_with_inherited_signals(box, parent):
-    """If the kernel reaps our children, the exit status is lost, and a failed vendor looks
+    """If the kernel reaps the shim's children, the exit status is lost, and a failed vendor looks
     successful.
     """
     vendor = box.write_program("vendor", f"cat {box.path}/answer\nexit 3\n")

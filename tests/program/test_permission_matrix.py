@@ -1,11 +1,11 @@
 """The permission matrix without real programs: what runs over each vendor, and what the real claude
 would have run.
 
-Every cell goes through the real settings, planning, launch code and drivers. The vendors are
-stand-ins in this process that honour exactly the permission arguments that the vendor promises
+Every cell uses the real settings, planning, launch code and drivers. The vendors are stand-ins in
+this process that honour exactly the permission arguments that the vendor promises
 (`stand_in_vendors`). Nothing may run that the real claude would not have run, neither unnoticed
 ("wider") nor noticed afterwards ("late"): a call that was stopped only after it had run counts as
-one that ran. `tests/e2e/test_permissions.py` holds the real programs to the same table.
+one that ran. `tests/e2e/test_permissions.py` checks the real programs against the same table.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ ALL_ROWS = (*ROWS, *MCP_ROWS)
 
 @pytest.fixture
 def claude(local_box, monkeypatch):
-    """Return what became of each call under a command line over a vendor: None where the turn was
-    refused.
+    """Return a function that runs a command line over a vendor. It returns the outcome of each
+    call, or None if the turn was refused.
     """
     for name in STAND_INS:
         local_box.write_program(name, "exit 1\n")
@@ -250,7 +250,7 @@ def test_no_recorded_call_runs_that_the_real_claude_denied_or_prompted_for(
     assert (ran_at_all > 0) is (column != "cline"), "without a call that ran, nothing was tested"
 
 
-# -- it can fail -----------------------------------------------------------------------------------
+# -- the matrix can fail ---------------------------------------------------------------------------
 
 NARROW = (
     "plan; touch",

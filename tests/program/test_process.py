@@ -1,5 +1,5 @@
-"""Rules of the contract about the process itself, where no module is theirs alone: argv in, bytes
-and a status out.
+"""Contract rules about the process that no single module implements: argv in, bytes and a status
+out.
 """
 
 import json
@@ -29,7 +29,9 @@ MAX_CHARACTERS = 1_048_576  # of a line, as the Python SDK decodes it (P12)
 
 @pytest.fixture
 def demo(box):
-    """The bundled vendor with a program of ours: records what it was given and answers at once."""
+    """Return the environment of the bundled vendor with a fake program that records its input and
+    answers at once.
+    """
     return {
         "SHIM_VENDOR": "demo",
         "SHIM_BIN": box.create_fake(["read"], ["record", str(box.recording)], ["out", ANSWER]),
@@ -40,7 +42,7 @@ def demo(box):
 
 
 def test_print_mode_works_without_the_print_flag(box, demo):
-    """P3: neither SDK passes -p; a stdout that is no terminal is enough, and so is stream-json
+    """P3: neither SDK passes -p. A stdout that is not a terminal is enough, and so is stream-json
     input.
     """
     assert box.run_claude("hi", **demo).stdout == b"Hello.\n"
@@ -130,7 +132,7 @@ def test_conflicting_flags_exit_with_status_1_and_start_no_child(box, demo, args
 
 
 def test_each_line_is_written_without_buffering(box):
-    """P8: nothing waits in a buffer for what comes later."""
+    """P8: no output waits in a buffer for later output."""
     gate = box.create_gate()
     child = box.create_fake(
         ["out", format_ndjson(START, build_text_event("One."), *USE)],
@@ -159,8 +161,8 @@ BROKEN = (
 
 
 def test_stdout_is_valid_utf8_ndjson_after_broken_vendor_output(box):
-    """P8, P9, P10, P11, S17: strict UTF-8, one object with a type a line, whatever the child
-    printed.
+    """P8, P9, P10, P11, S17: strict UTF-8, and one object with a type per line, for any output of
+    the child.
     """
     path = box.path / "broken"
     path.write_bytes(
@@ -262,7 +264,7 @@ def test_long_values_are_split_or_truncated_to_the_line_limit(
 )
 @pytest.mark.parametrize("entrypoint", ["", "sdk-py"])
 def test_exit_status_matches_is_error_of_the_last_result(box, steps, entrypoint):
-    """P13, P14, S16b: exit 1 comes with an error result in front, and an SDK gets nothing behind
+    """P13, P14, S16b: an error result comes before exit status 1, and an SDK receives nothing after
     that result.
     """
     done = box.run_claude(
@@ -277,7 +279,7 @@ def test_exit_status_matches_is_error_of_the_last_result(box, steps, entrypoint)
 
 
 def test_idle_conversation_exits_after_stdin_is_closed(box):
-    """P15, P16: it lives until then, and no child of the vendor's keeps it."""
+    """P15, P16: the shim runs until stdin is closed, and no child of the vendor delays its exit."""
     init, done = (
         {"type": "system", "subtype": "init", "session_id": U, "tools": [], "model": "m1"},
         {
@@ -301,12 +303,12 @@ def test_idle_conversation_exits_after_stdin_is_closed(box):
         assert running.process.poll() is None
         running.process.stdin.close()
         running.process.stdin = None
-        # the slack is the machine's, not ours
+        # The slack is for the machine, not for the shim.
         assert running.process.wait(timeout=children.IDLE_EXIT_TIMEOUT_S + 3) == 0
 
 
 def test_idle_child_shutdown_timeouts_fit_within_the_sdk_timeout():
-    """P16: the TypeScript SDK terminates us 2 s after it closed our stdin."""
+    """P16: the TypeScript SDK terminates the shim 2 s after it has closed stdin."""
     total_s = (
         children.IDLE_EXIT_TIMEOUT_S
         + children.IDLE_TERMINATE_TIMEOUT_S
@@ -328,8 +330,8 @@ def test_every_line_has_a_unique_random_uuid(box, demo):
 
 
 def test_interleaved_messages_and_initialize_requests_are_all_answered(box):
-    """C2, C1, S2: all that a frontend writes at once is answered, and no init line comes before the
-    first message.
+    """C2, C1, S2: every line that a frontend writes at once is answered, and no init line comes
+    before the first message.
     """
     child = box.create_fake(["read"], ["out", IDLE])
     lines = (
@@ -410,7 +412,7 @@ def test_resume_of_an_unknown_session_exits_while_stdin_is_open(box):
     with box.start_claude(
         *CONVERSE, "--resume", U, stdin=subprocess.PIPE, environment=environment
     ) as running:
-        assert running.wait_for_status() == 1  # its stdin is still open
+        assert running.wait_for_status() == 1  # stdin is still open
         done = running.wait_for_end()
     assert kinds(done) == ["result"]
     assert (done.result["session_id"], done.result["errors"]) == (
@@ -420,7 +422,7 @@ def test_resume_of_an_unknown_session_exits_while_stdin_is_open(box):
     assert not box.recording.exists()
 
 
-# -- what a turn is told ---------------------------------------------------------------------------
+# -- the options of a turn -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -437,7 +439,7 @@ def test_resume_of_an_unknown_session_exits_while_stdin_is_open(box):
     ],
 )
 def test_init_lists_only_tools_that_the_flags_permit(box, demo, args, tools):
-    """F8: the real one adds tools of its own to some of these lists; a vendor has no such tools, so
+    """F8: the real claude adds its own tools to some of these lists. Vendors have no such tools, so
     none are added.
     """
     done = box.run_claude("hi", *STREAM, *args, "--permission-mode", "plan", **demo)
@@ -460,7 +462,7 @@ def test_init_reports_the_vendor_model_name_or_the_requested_model(box):
     ("limit", "reached"), [("0", False), ("1", True), ("2", True), ("3", False)]
 )
 def test_max_turns_ends_a_turn_that_would_continue(box, limit, reached):
-    """F10: zero is no limit."""
+    """F10: zero means no limit."""
     replies = [event for number in (1, 2) for event in (_call(number), _return(number))]
     child = box.create_fake(
         ["read"], ["out", format_ndjson(START, *replies, build_text_event("Done."), END)]
@@ -485,7 +487,7 @@ def _return(number):
 
 
 def test_every_line_starts_with_its_type_key(box):
-    """S15: readers look for `{"type":"assistant"` at the beginning of a line."""
+    """S15: readers look for `{"type":"assistant"` at the start of a line."""
     child = box.create_fake(
         ["read"],
         [

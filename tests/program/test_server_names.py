@@ -1,5 +1,5 @@
-"""Tools of MCP servers whose names have underscores: the longest configured name counts, wherever
-it is configured.
+"""Tools of MCP servers whose names contain underscores: the longest configured name wins, whatever
+file configures it.
 """
 
 import json

@@ -1,5 +1,5 @@
-"""The doors: what is imported before it is known what is asked for. Frontends start one process for
-every turn.
+"""The modules that each command imports at its start. Frontends start one process for every
+turn.
 """
 
 import subprocess
@@ -8,7 +8,7 @@ import sys
 import pytest
 from box import ANSWER, ASK, PATIENCE, ROOT, TELL_VERSION
 
-# Nothing here may be imported on a turn's way; see the house page, "Doors".
+# No turn may import these modules; see the house page, "Doors".
 HEAVY = {
     "typer",
     "rich",
@@ -22,8 +22,8 @@ HEAVY = {
 }
 
 
-# What may be loaded when the vendor's program is started: the launch, and what decides about it.
-# Whoever adds to this makes each turn wait for it; `make bench` says how long.
+# The modules that may be loaded when the vendor's program is started: the launch and its decisions.
+# Each additional module delays every turn; `make bench` measures the delay.
 BEFORE_THE_CHILD = {
     "shim", "shim.__main__",
     "shim.io", "shim.io.early_signals", "shim.io.stderr", "shim.io.prompt",
@@ -46,8 +46,8 @@ BEFORE_THE_CHILD = {
     "shim.state", "shim.state.claude_settings", "shim.state.config", "shim.state.files",
     "shim.state.stored_versions", "shim.state.own_profiles", "shim.adapters",
 }  # fmt: skip
-# How many modules (without packages) are loaded then for a vendor with an adapter by hand. Lower it
-# when it falls.
+# The number of modules (without packages) that are loaded then for a vendor with a hand-written
+# adapter. Lower it when the number falls.
 MAX_MODULES_BEFORE_CHILD = 41
 OF_A_PROFILE = {
     "shim.profiles.check", "shim.profiles.check.config_node", "shim.profiles.compile", "shim.profiles.compile.tools",
@@ -232,7 +232,7 @@ def test_persistent_child_starts_before_its_translator_is_imported(box, look, ve
     [(("--resume", "0b5ca2c8-6f4e-4b9a-8f5e-0d9a3b1f2c3d"), False), ((), True)],
 )
 def test_turn_imports_no_bridge_modules(box, look, args, lived):
-    """One look whether sessions lived on their own, and only where one goes on."""
+    """The shim checks once whether background sessions exist, and only if a session is resumed."""
     box.state.mkdir(parents=True, mode=0o700)
     if lived:
         (box.state / "bridge").mkdir(mode=0o700)

@@ -1,4 +1,4 @@
-"""Who may hurt whom: a test for each row of the threats page that this stage touches."""
+"""A test for each row of the threats page that this stage touches."""
 
 import functools
 import json
@@ -42,7 +42,7 @@ BARE = [*ASK[2:]]
 
 
 def visible(text):
-    """Assert that a terminal would show this and obey nothing."""
+    """Assert that a terminal would print the text and execute no control sequence."""
     for character in text:
         assert character in "\n\t" or not (ord(character) < 32 or 127 <= ord(character) < 160), (
             repr(text)
@@ -55,14 +55,14 @@ def visible(text):
 
 @pytest.fixture
 def demo(box):
-    """The demo vendor as a fake child that records how it was called."""
+    """Return the environment of the demo vendor as a fake child that records how it was called."""
     return {
         "SHIM_VENDOR": "demo",
         "SHIM_BIN": box.create_fake(["read"], ["record", str(box.recording)], ["out", ANSWER]),
     }
 
 
-# -- prompt, model, frontend's values: our own flags smuggled in -----------------------------------
+# -- prompt, model, the frontend's values: smuggled flags of the shim ------------------------------
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_frontend_cannot_set_the_installed_options(box, demo):
     assert done.result["shim"]["vendor"] == "demo"
 
 
-# -- prompt: a dash, an @, a megabyte, NUL; never a shell ------------------------------------------
+# -- prompt: a dash, an @, a megabyte, NUL; no shell is involved -----------------------------------
 
 
 @pytest.mark.parametrize(
@@ -214,7 +214,7 @@ def test_tampered_state_file_is_not_used(box):
         path.write_text(json.dumps(record), encoding="utf-8")
 
 
-# -- working directory: a cloned repository chooses nothing ----------------------------------------
+# -- working directory: a cloned repository selects nothing ----------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -518,7 +518,7 @@ WAYS = {
 
 @functools.cache
 def told_of(chosen):
-    """What a case tells without a forged line."""
+    """Return the summary of a case without a forged line."""
     return summarize_stream(translate_case(chosen)[0])
 
 
@@ -534,8 +534,8 @@ def told_of(chosen):
     ],
 )
 def test_forged_line_is_ignored_after_any_repair(name, forged, way):
-    """An object of another session, and every control message, out of a line that was not strict
-    JSON by itself.
+    """The forged line is an object of another session or a control message, inside a line that was
+    not strict JSON.
     """
     chosen = find_case(name)
     lines = chosen.data.splitlines(keepends=True)
@@ -644,7 +644,7 @@ def test_vendor_list_escapes_control_characters(box):
     assert "1.2.3" in done.stdout.decode()
 
 
-# -- environment: what is one vendor's is not another's --------------------------------------------
+# -- environment: one vendor's variables do not reach another vendor -------------------------------
 
 SECRETS = {
     "CLAUDECODE": "1",
@@ -688,13 +688,13 @@ def test_claude_environment_preserves_claude_variables(box):
 @pytest.mark.parametrize("vendor", ["demo", "qwen", "pi", "claude"])
 def test_vendor_pwd_is_the_working_directory(box, vendor):
     noted = box.path / "folders"
-    program = box.bin / "vendor"  # no shell script, because a shell mends a PWD that is wrong
+    program = box.bin / "vendor"  # not a shell script, because a shell corrects a wrong PWD
     program.write_text(
         f"#!{sys.executable} -I\nimport os\nprint(os.environ['PWD'], file=open({str(noted)!r}, 'a'))\n"
     )
     program.chmod(0o755)
     box.run_claude(*ASK, SHIM_VENDOR=vendor, SHIM_BIN=str(program), PWD="/usr")
-    # of each start, also of one that only asks for help
+    # Of each start, including one that only asks for help.
     assert set(noted.read_text().splitlines()) == {str(box.cwd)}
 
 
@@ -702,7 +702,7 @@ def test_vendor_pwd_is_the_working_directory(box, vendor):
 
 
 def install_over_claude(box):
-    """Our file in the place of a `claude` that was there before."""
+    """Install the shim in place of an existing `claude`."""
     real = box.write_program(
         "claude.before-shim", f"touch {box.path}/real; exec cat {_fixture('claude/2.1.327-text')}\n"
     )
@@ -773,7 +773,7 @@ LEAKS = format_ndjson(
 
 
 def secret_in(output):
-    """Whether anything of the secrets is in what was said."""
+    """Return whether the output contains any part of the secrets."""
     text = output.decode() if isinstance(output, bytes) else output
     return GITHUB[4:] in text or generate_secret(64) in text
 
@@ -850,7 +850,7 @@ def test_secret_in_a_name_an_id_or_a_path_is_redacted(box, args):
     called, answered = (
         [block[key] for block in blocks if key in block] for key in ("id", "tool_use_id")
     )
-    assert called == answered and len(set(called)) == 2  # each call has an id of its own
+    assert called == answered and len(set(called)) == 2  # each call has a unique id
     (written,) = (box.home / ".claude" / "projects").glob("*/*.jsonl")
     assert not secret_in(written.read_text(encoding="utf-8"))
 
@@ -880,7 +880,7 @@ def test_secret_is_redacted_from_spilled_files(box):
     )
 
 
-# -- redaction itself: a mark in a user's file -----------------------------------------------------
+# -- redaction itself: a placeholder in a user's file ----------------------------------------------
 
 
 def test_permission_request_input_is_not_redacted(box):
@@ -1029,11 +1029,11 @@ def test_claude_lines_are_redacted_but_permission_requests_are_not(box):
         assert GITHUB not in done.stderr and MARK in done.stderr
 
 
-# -- a child that will not die, and our own bug ----------------------------------------------------
+# -- a child that does not die, and an error in the shim -------------------------------------------
 
 
 def test_child_exits_after_the_shim_is_killed(box):
-    """SIGKILL leaves us no word: a child that writes notices by its closed pipes."""
+    """After SIGKILL the shim can send nothing. A child that writes notices its closed pipes."""
     lifeline, gate = box.create_lifeline(), box.create_gate()
     steps = (
         ["say", lifeline.path, "child"],

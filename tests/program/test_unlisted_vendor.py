@@ -1,8 +1,8 @@
-"""A CLI that nobody listed: one TOML file beside config.toml, and the installed drop-in does all
-that it does.
+"""A CLI without a bundled profile: one TOML file beside config.toml, and the installed drop-in
+works with it.
 
-`heron` is a stand-in whose lines have a shape of their own. `grok` is a real one (grok-cli 0.0.34):
-what it printed is in `profiles/grok/`, and `e2e/test_unlisted_cli.py` runs it.
+`heron` is a stand-in whose lines have their own format. `grok` is a real program (grok-cli 0.0.34).
+Its recorded output is in `profiles/grok/`, and `e2e/test_unlisted_cli.py` runs it.
 """
 
 import json
@@ -19,7 +19,7 @@ from yume_stream import check_flat, summarize_flat_lines
 from tests.conversation.test_conversation import request, responses, results, stdin, user
 
 PROFILES = ROOT / "tests" / "profiles"
-ALONE = ("-I", "-c", "…")  # behind the Python in the installed file: our own start
+ALONE = ("-I", "-c", "…")  # after the Python in the installed file: the shim's start
 U = "11111111-2222-4333-8444-555555555555"
 
 
@@ -38,7 +38,9 @@ def install_heron(box):
 
 @pytest.fixture(scope="module")
 def nest(tmp_path_factory):
-    """A box with the stand-in, its profile, and the drop-in that `shim install` wrote for it."""
+    """Yield a box with the stand-in, its profile, and the drop-in that `shim install` wrote for
+    it.
+    """
     box = Box(tmp_path_factory.mktemp("nest"))
     install_heron(box)
     yield box
@@ -46,24 +48,24 @@ def nest(tmp_path_factory):
 
 
 class Heron:
-    """Yield the drop-in in that box, with its own log of the stand-in's arguments."""
+    """The drop-in in that box, with its own log of the stand-in's arguments."""
 
     def __init__(self, box, log):
         self.box = box
         self.log = log
 
     def claude(self, *args, input_=b"", **environment):
-        """The installed `claude`, to its end."""
+        """Run the installed `claude` to its end."""
         *_, command = (
             (self.box.path / "drop-in" / "claude").read_text(encoding="utf-8").partition("\nexec ")
         )
-        # without the program, and without "$@"
+        # without the program and without "$@"
         installed = shlex.split(command)[len(ALONE) + 1 : -1]
         environment = self.box.build_environment(HERON_LOG=str(self.log), **environment)
         return self.box.run_shim(*installed, *args, environment=environment, stdin=input_)
 
     def alone(self, *args):
-        """The same, by the installed file itself."""
+        """Run the installed file itself."""
         command = [str(self.box.path / "drop-in" / "claude"), *args]
         environment = self.box.build_environment(HERON_LOG=str(self.log))
         done = subprocess.run(
@@ -72,7 +74,7 @@ class Heron:
         return Done(done.returncode, done.stdout, done.stderr.decode())
 
     def read_starts(self):
-        """How it was started, each time."""
+        """Return the arguments of each start."""
         return [json.loads(line) for line in self.log.read_text(encoding="utf-8").splitlines()]
 
 
@@ -276,7 +278,7 @@ def test_vendors_command_lists_the_unlisted_vendor(heron):
     assert row["modes"] == ["default", "plan", "bypassPermissions"] and "resume" in row["can"]
 
 
-# -- a real one ------------------------------------------------------------------------------------
+# -- a real program --------------------------------------------------------------------------------
 
 GROK = PROFILES / "grok"
 CASES = sorted(path.name for path in GROK.iterdir() if path.is_dir())
