@@ -14,8 +14,8 @@ READ_ONLY = ("default", "plan", "dontAsk")
 # each call goes through our hook, so a rule or a hook of the settings adds to the mode
 HOOKED = ("codex", "copilot")
 # they list their tools themselves, or have one mode
-OWN_SAY = {"claude", "qwen", "qwen-rfc", "replay", "demo"}
-ASKS_NOBODY = {"pi", "acai", "cake", "kimi", "kimi-code", "opencode", "kilo"}
+NOT_COMPUTED = {"claude", "qwen", "qwen-rfc", "replay", "demo"}
+NEVER_ASKS = {"pi", "acai", "cake", "kimi", "kimi-code", "opencode", "kilo"}
 # their own settings, which are not seen here, say what runs in their own default
 WIDER = {"cursor", "cline", "amp"}
 
@@ -41,7 +41,7 @@ def cells(modes):
     return [
         (name, mode)
         for name in VENDORS
-        if name not in OWN_SAY
+        if name not in NOT_COMPUTED
         for mode in modes
         if mode in get_adapter(name).modes
     ]
@@ -49,7 +49,7 @@ def cells(modes):
 
 @loop_over_rows(("name", "mode"), cells(READ_ONLY))
 def test_edit_tools_are_not_listed_in_read_only_modes(name, mode):
-    if mode != "plan" and name in ASKS_NOBODY | WIDER:
+    if mode != "plan" and name in NEVER_ASKS | WIDER:
         assert available(name, mode) == set(get_adapter(name).listed_tools)
     else:
         assert not available(name, mode) & CHANGES

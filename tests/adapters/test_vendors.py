@@ -147,7 +147,7 @@ def events(fixture: Case) -> list[dict[str, Any]]:
     return [event for event in flat if isinstance(event, dict)]
 
 
-def acai_words(fixture: Case) -> tuple[str, str]:
+def read_acai_texts(fixture: Case) -> tuple[str, str]:
     """Every assistant message whole; reasoning from its summary, else its content (acai page,
     section 4).
     """
@@ -166,7 +166,7 @@ def acai_words(fixture: Case) -> tuple[str, str]:
 COMES_AGAIN = ("auto_retry_start", "compaction_start", "auto_compaction_start")
 
 
-def pi_words(fixture: Case) -> tuple[str, str]:
+def read_pi_texts(fixture: Case) -> tuple[str, str]:
     """`message_end` is authoritative; a reply that was cut and came again is not said (pi page)."""
     replies: list[dict[str, Any]] = []
     for event in events(fixture):
@@ -184,7 +184,7 @@ def pi_words(fixture: Case) -> tuple[str, str]:
     return text, "".join(block["thinking"] for block in blocks if block["type"] == "thinking")
 
 
-def cursor_words(fixture: Case) -> tuple[str, str]:
+def read_cursor_texts(fixture: Case) -> tuple[str, str]:
     """`result` is all assistant segments, joined with nothing (cursor page, section 2); thinking is
     its deltas.
     """
@@ -197,7 +197,7 @@ def cursor_words(fixture: Case) -> tuple[str, str]:
     return text, "".join(event["text"] for event in thinking)
 
 
-def qwen_words(fixture: Case) -> tuple[str, str]:
+def read_qwen_texts(fixture: Case) -> tuple[str, str]:
     """The blocks of its assistant lines; those of a nested agent have a parent (qwen page, section
     4).
     """
@@ -211,11 +211,11 @@ def qwen_words(fixture: Case) -> tuple[str, str]:
 
 
 WORDS = {
-    "acai": acai_words,
-    "cake": acai_words,
-    "pi": pi_words,
-    "cursor": cursor_words,
-    "qwen": qwen_words,
+    "acai": read_acai_texts,
+    "cake": read_acai_texts,
+    "pi": read_pi_texts,
+    "cursor": read_cursor_texts,
+    "qwen": read_qwen_texts,
 }
 # A half of a surrogate pair, and a member nested too deeply to be read, are torture of their own.
 NOT_COMPARED = {  # their lines say nothing to a plain reader of JSON
@@ -227,7 +227,7 @@ NOT_COMPARED = {  # their lines say nothing to a plain reader of JSON
 COMPARED = [fixture for fixture in SUCCEEDED if fixture.name not in NOT_COMPARED]
 
 
-def said_words(data: bytes) -> tuple[str, str]:
+def read_written_texts(data: bytes) -> tuple[str, str]:
     """All text and all thinking of the main agent's assistant lines."""
     texts = {"text": "", "thinking": ""}
     for line in parse_lines(data):
@@ -243,7 +243,7 @@ def said_words(data: bytes) -> tuple[str, str]:
 def test_model_text_and_thinking_are_emitted_completely_and_once(case, partial):
     text, thinking = WORDS[case.vendor](case)
     output, _ = translate_case(case, partial)
-    assert said_words(output) == (writable(text), writable(thinking))
+    assert read_written_texts(output) == (writable(text), writable(thinking))
 
 
 @loop_over_rows(
@@ -260,7 +260,7 @@ def test_text_of_an_aborted_message_is_preserved(name, text, partial):
     does.
     """
     output, _ = translate_case(find_case(name), partial)
-    assert said_words(output) == (text, "")
+    assert read_written_texts(output) == (text, "")
 
 
 def list_call_ids(fixture: Case) -> list[str]:

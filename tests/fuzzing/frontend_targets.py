@@ -102,7 +102,7 @@ def _take_output(control: ControlSession) -> list[dict[str, Any]]:
 # -- the command line and the settings -------------------------------------------------------------
 
 
-def run_words(run: FuzzRun) -> int:
+def run_command_line(run: FuzzRun) -> int:
     """Parse a command line, or refuse it with the shim's own error. No other exception may
     occur.
     """

@@ -192,12 +192,12 @@ class Bridge(RuleBasedStateMachine):
         if peer is not self.driver:
             self.last_driver = peer or self.driver
             self.driver = peer
-            self._deny_unheard()
+            self._deny_unanswerable_prompts()
 
     def _can_answer(self, peer: Peer) -> bool:
         return peer.drives and (not self.owner or (self.driver or self.last_driver) is peer)
 
-    def _deny_unheard(self) -> None:
+    def _deny_unanswerable_prompts(self) -> None:
         """Deny what only a controller that cannot answer could have answered."""
         if self.driver is None or not self.driver.deaf:
             return
@@ -314,7 +314,7 @@ class Bridge(RuleBasedStateMachine):
         )
         open_calls = [call for call, owner in self.calls.items() if owner is peer]
         self.calls = {call: owner for call, owner in self.calls.items() if owner is not peer}
-        self._deny_unheard()
+        self._deny_unanswerable_prompts()
         self._check_denied(open_calls)
         if self.judges:
             self.ask_hook(0)
@@ -435,7 +435,7 @@ class Bridge(RuleBasedStateMachine):
         if len(self.open) < SMALL[prompts, "MAX_OPEN_PROMPTS"]:
             self.open[prompt_id] = None
             self.since[prompt_id] = self.play.seconds
-            self._deny_unheard()
+            self._deny_unanswerable_prompts()
             self._check_no_input()
         else:
             (response,) = self.play.take_responses()
@@ -577,7 +577,7 @@ class Bridge(RuleBasedStateMachine):
         peer = self._pick_peer(place)
         if kind == "deaf":
             peer.deaf = True
-            self._deny_unheard()
+            self._deny_unanswerable_prompts()
         if peer.drives and kind == "take":
             self._set_controller(peer)
         elif kind == "release" and self.driver is peer:
@@ -724,11 +724,11 @@ class Bridge(RuleBasedStateMachine):
         kind = frame["kind"]
         require(not peer.has_left, "told after bye", frame)
         require(peer.welcomed or kind in ("welcome", "refused"), "told before welcome", frame)
-        check = getattr(self, f"_told_{kind}", None)
+        check = getattr(self, f"_receive_{kind}", None)
         if check is not None:
             check(peer, frame)
 
-    def _told_welcome(self, peer: Peer, frame: Frame) -> None:
+    def _receive_welcome(self, peer: Peer, frame: Frame) -> None:
         require(not peer.welcomed, "welcomed twice")
         require(
             frame["number"] == peer.sync_position, "welcome", frame["number"], peer.sync_position
@@ -750,7 +750,7 @@ class Bridge(RuleBasedStateMachine):
             self.inherited_numbers[life] for life in later_lives
         )
 
-    def _told_gap(self, peer: Peer, frame: Frame) -> None:
+    def _receive_gap(self, peer: Peer, frame: Frame) -> None:
         first, last, reason = frame["from"], frame["to"], frame["reason"]
         if reason in ("generation", "unknown"):
             cursor = peer.expected
@@ -779,9 +779,9 @@ class Bridge(RuleBasedStateMachine):
             )
             peer.block, peer.fresh = None, True
 
-    def _told_line(self, peer: Peer, frame: Frame) -> None:
+    def _receive_line(self, peer: Peer, frame: Frame) -> None:
         if "number" not in frame:
-            self._told_part(peer, frame["line"]["event"])
+            self._receive_part(peer, frame["line"]["event"])
             return
         number = frame["number"]
         if peer.expected is not None:
@@ -805,7 +805,7 @@ class Bridge(RuleBasedStateMachine):
         if frame["line"]["type"] == "result":
             peer.block = None
 
-    def _told_part(self, peer: Peer, event: Frame) -> None:
+    def _receive_part(self, peer: Peer, event: Frame) -> None:
         require(peer.partial, "a partial line for who wants none")
         require(peer.synced, "a partial line before the history was told")
         kind = event["type"]
@@ -823,7 +823,7 @@ class Bridge(RuleBasedStateMachine):
         elif kind == "content_block_stop":
             peer.block = None
 
-    def _told_synced(self, peer: Peer, frame: Frame) -> None:
+    def _receive_synced(self, peer: Peer, frame: Frame) -> None:
         require(not peer.synced, "in sync twice")
         require(
             frame["number"] == peer.sync_position,
@@ -840,13 +840,13 @@ class Bridge(RuleBasedStateMachine):
         )
         peer.synced = True
 
-    def _told_question(self, peer: Peer, frame: Frame) -> None:
+    def _receive_question(self, peer: Peer, frame: Frame) -> None:
         question = frame["question"]
         require(question not in peer.believes, "asked twice", question)
         require(question in self.open or question in self.resolved, "never asked", question)
         peer.believes.add(question)
 
-    def _told_settled(self, peer: Peer, frame: Frame) -> None:
+    def _receive_settled(self, peer: Peer, frame: Frame) -> None:
         question = frame["question"]
         require(
             self.resolved.get(question) == (frame["by"], frame["how"]),
@@ -856,16 +856,16 @@ class Bridge(RuleBasedStateMachine):
         )
         peer.believes.discard(question)
 
-    def _told_ask(self, peer: Peer, frame: Frame) -> None:
+    def _receive_ask(self, peer: Peer, frame: Frame) -> None:
         require(self.calls.get(frame["id"], peer) is peer, "a hook of another client's", frame)
 
-    def _told_state(self, peer: Peer, frame: Frame) -> None:
+    def _receive_state(self, peer: Peer, frame: Frame) -> None:
         peer.state = {key: value for key, value in frame.items() if key != "kind"}
 
-    def _told_driver(self, peer: Peer, frame: Frame) -> None:
+    def _receive_driver(self, peer: Peer, frame: Frame) -> None:
         peer.driver = frame["client"]
 
-    def _told_bye(self, peer: Peer, frame: Frame) -> None:
+    def _receive_bye(self, peer: Peer, frame: Frame) -> None:
         peer.has_left = True
 
     # -- invariants --------------------------------------------------------------------------------

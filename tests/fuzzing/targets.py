@@ -16,7 +16,7 @@ from policy_builder import build_evaluator
 from support import build_turn_config, check_diagnostics, check_frames, check_memory
 
 from fuzzing.dialects import DIALECTS, select_adapter, select_dialect
-from fuzzing.frontend_targets import run_control, run_settings, run_words
+from fuzzing.frontend_targets import run_command_line, run_control, run_settings
 from fuzzing.inputs import KNOBS, FuzzRun
 from shim.adapters import VENDORS
 from shim.core.adapter.adapter import Adapter
@@ -252,7 +252,7 @@ def _describe_difference(first: bytes, other: bytes) -> str:
 TARGETS: dict[str, Callable[[FuzzRun], int]] = {
     **dict.fromkeys(VENDORS, run_child),
     "control": run_control,
-    "words": run_words,
+    "words": run_command_line,
     "settings": run_settings,
 }
 CHILDREN = tuple(VENDORS)
