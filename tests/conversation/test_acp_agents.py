@@ -1,7 +1,7 @@
-"""Agents of the Agent Client Protocol that are broken or hostile: real processes below the drop-in.
+"""Agents of the Agent Client Protocol that are broken or hostile: real processes started by the
+drop-in.
 
-Whatever they do, each message has one result, which says what happened, and no call is allowed that
-was not judged.
+Each message has one result, which states what happened. No call is allowed without a decision.
 """
 
 import json
@@ -63,8 +63,8 @@ def box(quick_box):
 
 @pytest.fixture
 def talk(box):
-    """A conversation with an agent that does these steps behind its first prompt, or that is this
-    program.
+    """Return a function that starts a conversation with an agent. The agent performs the steps
+    after its first prompt, or it is `program`.
     """
 
     def start(*child_steps, program=None, flags=ASKING):
@@ -77,7 +77,7 @@ def talk(box):
 
 
 def answers(box):
-    """What the agent was told about its questions, by their ids."""
+    """Return the answers that the agent received to its questions, by id."""
     stdin_lines = [json.loads(line) for line in box.read_record()["stdin"].splitlines()]
     return {
         json.dumps(line["id"]): line["result"]["outcome"]
@@ -92,7 +92,7 @@ def one_turn(running):
     return running.end_input()
 
 
-# -- what it says ----------------------------------------------------------------------------------
+# -- the agent's output ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_output_after_the_end_of_a_turn_is_ignored(box, talk):
     assert answers(box)["7"] != YES
 
 
-# -- what it asks ----------------------------------------------------------------------------------
+# -- the agent's questions -------------------------------------------------------------------------
 
 
 def allow(running):
@@ -290,7 +290,7 @@ def test_agent_crash_during_a_prompt_reports_a_single_error_result(talk):
     assert "3" in json.dumps(result["errors"])
 
 
-# -- what it does not say --------------------------------------------------------------------------
+# -- missing output --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("count", [1, 3, 5])

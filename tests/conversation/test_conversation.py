@@ -1,7 +1,7 @@
-"""Conversations through the drop-in: many messages, one process, with a vendor that gets a child
-for each message.
+"""Conversations through the drop-in: many messages and one process. The vendor gets a new child for
+each message.
 
-The contract's ids stand in the names' docstrings; `test_contract` keeps the map.
+The contract's ids are in the docstrings; `test_contract` maps them.
 """
 
 import json
@@ -87,7 +87,7 @@ def box(quick_box):
 
 
 def converse_in(box):
-    """Return what runs a conversation in a box, from its lines to its end."""
+    """Return a function that runs a conversation in a box, from its lines to its end."""
 
     def run(child, *lines, flags=(), **environment):
         environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": child} | environment
@@ -325,8 +325,8 @@ def test_interrupt_ends_the_turn_and_the_next_message_succeeds(box, talk):
 
 
 def test_vendor_session_of_an_interrupted_first_reply_is_not_resumed(box, talk):
-    """C6; pi keeps no session of a reply that it did not finish, so the next message begins
-    another.
+    """C6; pi stores no session of an unfinished reply, so the next message starts another
+    session.
     """
     box.write_settings(ONE_WAY)
     model = {"role": "assistant", "model": "m1"}
@@ -430,10 +430,10 @@ def test_model_and_mode_changes_apply_to_the_next_turn(box, talk):
 
 @pytest.mark.parametrize("vendor", ["pi", "cursor", "acai", "codex", "gemini", "vibe", "kimi"])
 def test_unsupported_permission_mode_is_refused_by_the_first_turn(box, converse, vendor):
-    """As claude-agent-acp starts: with `--permission-mode=auto`, and then it asks what each model
+    """claude-agent-acp starts so: with `--permission-mode=auto`, and then it asks what each model
     supports.
     """
-    # which of two programs is kimi
+    # The version query tells which of two programs is kimi.
     answer = "[ $# = 1 ] && [ $1 = --version ] && { echo unknown; exit 0; }\n"
     trap = box.write_program("trap", f"{answer}touch {box.path}/started\n")
     done = converse(
@@ -512,7 +512,7 @@ def test_session_state_events_are_emitted_if_enabled(box, converse):
 
 
 def test_print_mode_emits_session_state_events_if_enabled(box):
-    """S18, as the real claude 2.1 says them for a text"""
+    """S18, in the same form as the real claude 2.1 with text output"""
     args = (
         "-p",
         "one",
@@ -573,7 +573,7 @@ def test_last_stdin_line_without_a_newline_is_processed(box):
     assert done.result["is_error"] is False
 
 
-# -- ends ------------------------------------------------------------------------------------------
+# -- the end of a conversation ---------------------------------------------------------------------
 
 
 def test_sigterm_while_idle_emits_no_result(box, talk):
@@ -656,7 +656,7 @@ def test_conversation_output_satisfies_the_stream_invariants(box, talk):
     assert len(turns) == 3
 
 
-# -- whoever left the group ------------------------------------------------------------------------
+# -- processes that left the group -----------------------------------------------------------------
 
 USING = format_ndjson(
     KNOWN, {"type": "call", "id": "c", "name": "Bash", "input": {"command": "serve &"}}
@@ -722,7 +722,7 @@ def test_child_that_ignores_signals_is_killed_after_stdin_closes(box, talk):
     with talk(child, SHIM_VENDOR="qwen") as running:
         running.send_lines(user("go"))
         running.read_until(b'"type":"result"')
-        assert running.end_input().status == 0  # `test_process` measures how long it may take
+        assert running.end_input().status == 0  # `test_process` measures how long it may take.
     assert lifeline.wait_until_closed()
 
 
@@ -780,14 +780,14 @@ def test_silent_child_and_its_process_group_exit_when_the_shim_is_killed(real_bo
 
 
 def test_watchdog_exits_after_the_child_exits(real_box, real_talk):
-    """A number that was a child's may be another's by now."""
+    """The child's process id may belong to another process by now."""
     with real_talk(real_box.create_fake(["out", IDLE])) as running:
         running.send_lines(user("one"))
         running.read_until(b'"type":"result"')
         running.send_lines(request("r", "mcp_status"))
         running.read_until(b'"request_id":"r"')
         children_file = Path(f"/proc/{running.process.pid}/task/{running.process.pid}/children")
-        # it is waited for a moment; a busy machine lets it leave later
+        # The wait is short, but on a busy machine it may take longer.
         for _ in range(int(PATIENCE / 0.01)):
             if not any(map(runs, children_file.read_text(encoding="ascii").split())):
                 break
@@ -797,7 +797,7 @@ def test_watchdog_exits_after_the_child_exits(real_box, real_talk):
 
 
 def runs(pid):
-    """Whether a process is there, and is no zombie."""
+    """Return whether a process exists and is not a zombie."""
     try:
         return (
             Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
@@ -810,7 +810,7 @@ def runs(pid):
 PI = format_ndjson(
     {"type": "session", "id": "01a1f9bc-0000-7000-8000-000000000001", "cwd": "/repo"}
 )
-HELP = [["out", "--session-id"]]  # it is asked once what it can do
+HELP = [["out", "--session-id"]]  # the single request for its options
 PI_SAYS = {
     "role": "assistant",
     "content": [{"type": "text", "text": "Hi."}],
@@ -825,7 +825,7 @@ PI_ANSWER = format_ndjson(
 
 
 def test_interrupted_vendor_session_that_was_not_stored_is_replaced(box, talk):
-    """pi writes its session with its first whole reply: an earlier id is one that it does not find."""
+    """pi writes its session with its first complete reply. It does not find an earlier id."""
     box.write_settings(ONE_WAY)
     cut = [["out", PI + format_ndjson({"type": "message_start", "message": PI_SAYS})], ["hang"]]
     fresh = [["record", str(box.recording)], ["out", PI + PI_ANSWER]]
@@ -863,11 +863,11 @@ def test_session_without_a_reply_can_be_resumed(box):
     assert "--session" not in box.read_record()["arguments"]
 
 
-# -- what comes in the gaps ------------------------------------------------------------------------
+# -- events between turns --------------------------------------------------------------------------
 
 
 def test_message_uses_the_permission_mode_set_before_the_message(box, converse):
-    """C7: what is set behind it is for the next one."""
+    """C7: a mode that is set after a message applies to the next one."""
     lines = user("one"), request("p", "set_permission_mode", mode="plan"), user("two")
     done = converse(box.create_fake(["out", IDLE]), *lines, **EMIT)
     assert [line["permissionMode"] for line in done.lines if line.get("subtype") == "init"] == [
@@ -877,7 +877,7 @@ def test_message_uses_the_permission_mode_set_before_the_message(box, converse):
 
 
 def test_sigint_before_the_child_starts_interrupts_the_turn(real_box, real_talk):
-    """P17; a hook's line that nobody reads holds the message up."""
+    """P17; a hook request that is not read delays the message."""
     hooks = {"UserPromptSubmit": [{"matcher": None, "hookCallbackIds": ["h"]}]}
     with real_talk(real_box.create_fake(["hang"])) as running:
         running.send_lines(request("i", "initialize", hooks=hooks), user("x" * 200_000))
@@ -949,7 +949,7 @@ def test_session_with_a_reply_is_stored_after_sigterm(box, talk):
 
 
 def test_interrupted_session_with_an_assigned_id_is_not_resumed(box, talk):
-    """copilot says no id of its own: the second child had none of ours either."""
+    """copilot reports no id itself. The second child did not receive the shim's id either."""
     box.write_settings('[vendors.copilot]\ndriver = "one-way"\n')
     delta = {"type": "assistant.message_delta", "data": {"messageId": "m", "deltaContent": "I am "}}
     lifeline = box.create_lifeline()

@@ -1,5 +1,5 @@
-"""Messages that reach no model, or reach it together with another one, measured with claude
-2.1.329.
+"""Messages that do not reach a model, or reach it together with another message. Measured with
+claude 2.1.329.
 """
 
 import json
@@ -96,7 +96,7 @@ def test_allowed_call_with_invalid_input_is_denied(box, talk, value):
     )
 
 
-# -- a message that comes twice --------------------------------------------------------------------
+# -- a repeated message ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("vendor", ["qwen", "demo"])
@@ -224,7 +224,7 @@ def test_only_should_query_false_makes_a_message_context(box, talk, value):
     assert [line["num_turns"] for line in results(done)] == [1]
 
 
-# -- a hook that refuses a message -----------------------------------------------------------------
+# -- a hook that denies a message ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -340,7 +340,7 @@ def test_byte_order_mark_is_skipped(box):
     assert (done.status, done.stderr) == (0, "")
 
 
-# -- what a frontend asks beside the conversation --------------------------------------------------
+# -- other requests of a frontend ------------------------------------------------------------------
 
 
 def test_context_usage_has_the_documented_fields(box, talk):

@@ -1,7 +1,7 @@
-"""The one loop: how a turn ends, whatever the child, the frontend and the signals do.
+"""The message loop: how a turn ends, for every action of the child, the frontend and the signals.
 
-In this process with an output that is a list, where the order of events must be certain; through
-the drop-in, where signals and pipes are the point.
+Tests run in this process with a list as the output if the order of events must be certain. They run
+through the drop-in if signals and pipes matter.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ PARTIAL = (*ASK, "--include-partial-messages")
 
 
 class FakeOutput:
-    """An output that is a list; `wait_for_disconnect` makes it a frontend that has left, `blocked`
+    """An output that is a list. `wait_for_disconnect` simulates a disconnected frontend, `blocked`
     one that does not read the end.
     """
 
@@ -64,13 +64,13 @@ class FakeOutput:
 
     @property
     def result(self):
-        """The one result, in a stream that keeps every invariant."""
+        """Return the only result of a stream that satisfies every invariant."""
         (turn,) = check_turns(self.written_bytes, False)
         return find_result(turn)
 
 
 class FakeLauncher:
-    """What a driver asks of its launcher, when the child is there already."""
+    """The attributes of a launcher that a driver needs when the child is already running."""
 
     replays_user_messages = False
     retries_interrupted_streams = False
@@ -96,7 +96,9 @@ class FakeLauncher:
 
 @pytest.fixture
 def play(box):
-    """Run a turn of a fake child that follows a plan: the exit status, and the output."""
+    """Return a function that runs a turn of a fake child with these steps. It returns the exit
+    status and the output.
+    """
     started = []
 
     async def run(
@@ -142,7 +144,7 @@ def play(box):
 
 @pytest.fixture
 def impatient(monkeypatch):
-    """A ladder with short rungs, for children that ignore them anyway."""
+    """Shorten the shutdown timeouts, for children that ignore every signal."""
     monkeypatch.setattr(children, "INTERRUPT_TIMEOUT_S", 0.05)
     monkeypatch.setattr(children, "TERMINATE_TIMEOUT_S", 0.05)
 
@@ -297,11 +299,11 @@ async def test_large_stderr_output_and_long_prompt_do_not_block_the_turn(play, b
     assert len(box.read_record()["stdin"]) == len(prompt)
 
 
-# -- our own mistakes, and a frontend that is gone -------------------------------------------------
+# -- errors of the shim, and a disconnected frontend -----------------------------------------------
 
 
 def build_broken_translation(*names):
-    """A translation whose methods raise."""
+    """Build a translation whose methods raise."""
     translation = create_standalone_child_stream("demo", stable_ids=True)
 
     def fail(*args):
@@ -346,7 +348,7 @@ async def test_internal_error_before_the_child_starts_is_reported_in_a_single_re
 async def test_internal_error_in_the_final_output_ends_the_child(play, box):
     lifeline = box.create_lifeline()
     plan = (["say", lifeline.path, "child"], ["out", TALKING], ["hang"])
-    with contextlib.suppress(Exception):  # the drop-in says what is left to say
+    with contextlib.suppress(Exception):  # The drop-in writes the remaining lines.
         await play(*plan, translation=build_broken_translation("feed", "close"))
     assert lifeline.wait_until_closed()
 
@@ -412,7 +414,9 @@ def test_stdout_closed_by_the_reader_ends_the_child(box):
 
 @pytest.fixture
 def talking_dropin(box):
-    """A drop-in whose child has said half a sentence and holds a lifeline, with its grandchild."""
+    """Start a drop-in whose child has written half a sentence. The child and its grandchild hold a
+    lifeline.
+    """
     lifeline = box.create_lifeline()
     child_steps = (
         ["out", TALKING],
@@ -543,8 +547,7 @@ def test_sigterm_while_reading_the_prompt_is_reported_and_starts_no_child(box):
         "SHIM_VENDOR": "demo",
         "SHIM_BIN": box.create_fake(["record", str(box.recording)]),
     }
-    # A warning on stderr would come after 3 s: what is waited for here is that the prompt is being
-    # read.
+    # A warning on stderr would come after 3 s. The test waits until the prompt is being read.
     with box.start_claude("-p", *STREAM, stdin=subprocess.PIPE, environment=environment) as dropin:
         dropin.process.stdin.write(b"half a prompt")
         dropin.process.stdin.flush()
@@ -569,7 +572,7 @@ def test_two_sigterms_before_the_child_starts_produce_a_single_result(
     original_function = refusal.create_session_ids
     monkeypatch.setenv("SHIM_VENDOR", "demo")
     monkeypatch.setattr(startup, "read_prompt", tell)
-    # the second comes while the result of the first is made
+    # The second signal comes while the result of the first is created.
     monkeypatch.setattr(refusal, "create_session_ids", tell)
     assert dropin.main(list(ASK), {}) == 143
     stdout, complaint = capfd.readouterr()
@@ -598,7 +601,7 @@ def test_ignored_sighup_stays_ignored(box):
     with box.start_claude(*PARTIAL, environment=environment, preexec_fn=nohup) as dropin:
         dropin.read_until(b'"text":"I am "')
         first.open()
-        # now the loop has waited, and its signals are its own
+        # By now the loop has waited, and it handles its own signals.
         dropin.read_until(b'"text":"still "')
         dropin.send_signal(signal.SIGHUP)
         second.open()

@@ -1,5 +1,5 @@
-"""Claude's names of models at the drop-in, over stand-ins for the vendors: who is told what, and
-what `init` says.
+"""Claude's model names at the drop-in, over stand-ins for the vendors: the model that each vendor
+receives, and the model in `init`.
 """
 
 import json
@@ -8,7 +8,7 @@ import subprocess
 import pytest
 from box import ANSWER, ASK, CONVERSE, END, START, build_text_event, format_ndjson
 
-# A session of pi's, whose model is its own choice; pi names it only in its replies.
+# A session of pi with the model of its own choice. pi names the model only in its replies.
 PI = format_ndjson(
     {"type": "session", "id": "7f1c2f4e-0000-4000-8000-0000000000aa"},
     {"type": "message_start", "message": {"role": "assistant", "model": "pi-own", "content": []}},
@@ -28,7 +28,7 @@ def box(quick_box):
 
 
 def start_vendor(box, vendor, *args, out=PI, settings=""):
-    """What a vendor was started with, and the init line."""
+    """Return the arguments of a vendor's start, and the init line."""
     box.write_settings(settings)
     program = box.create_fake(["serve"], ["record", str(box.recording)], ["out", out])
     done = box.run_claude(*ASK, *args, SHIM_VENDOR=vendor, SHIM_BIN=program)
@@ -113,7 +113,7 @@ def test_fallback_models_are_mapped(box):
 
 
 def test_each_vendor_in_a_list_uses_its_model_map(box):
-    """The first one is not there; a name that is not Claude's would have been its alone."""
+    """The first vendor is missing. A name that is not Claude's would be for that vendor only."""
     box.write_settings(
         '[vendors.pi]\nmodels = { sonnet = "own" }\n[vendors.qwen]\nbin = "/nowhere"\n'
     )
@@ -133,7 +133,7 @@ def test_invalid_model_name_in_the_settings_is_an_error(box, text_of):
 
 
 def test_set_model_is_mapped_for_the_next_child(box):
-    """C7: the answer, the arguments of the next child and its init line agree."""
+    """C7: the response, the arguments of the next child and its init line agree."""
     box.write_settings('[models]\nsonnet = "big"\n')
     silent = format_ndjson(
         {name: fact for name, fact in START.items() if name != "model"},
@@ -167,7 +167,7 @@ def test_set_model_is_mapped_for_the_next_child(box):
 
 
 def test_initialize_lists_mapped_models_and_cached_vendor_models(box):
-    """C3: the list is remembered from when a person asked; no vendor is started for it."""
+    """C3: the list was stored when a person requested it. No vendor is started for it."""
     box.write_settings('[models]\nsonnet = "a/big"\n')
     program = box.write_program("pi", "echo 'mock      m-1  128K     4.1K'\n")
     vendor = {"SHIM_VENDOR": "pi", "SHIM_BIN": program}

@@ -1,4 +1,6 @@
-"""Conversations with a real claude: bytes both ways, apart from what was asked of us."""
+"""Conversations with a real claude: bytes pass unchanged in both directions, except requests to the
+shim itself.
+"""
 
 import json
 import os
@@ -21,7 +23,7 @@ INIT = {
     "tools": ["Bash"],
     "model": "m1",
 }
-# Written as no JSON library would: bytes that a re-serialisation would change.
+# No JSON library writes these bytes. A re-serialisation would change them.
 ODD = '{"type":"assistant", "message":{"id":"a","model":"m1","content":[{"type":"text","text":"caf\\u00e9"}]},'
 ODD += f' "parent_tool_use_id":null, "session_id":"{S}", "uuid":"u"}}\n'
 RESULT = {
@@ -171,7 +173,7 @@ def test_terminator_of_a_print_mode_turn_follows_the_state_line(box):
 
 
 def test_interrupt_during_startup_writes_a_single_interrupt_message(box, talk):
-    """It has no handler for the signal yet, and says nothing."""
+    """The child has no signal handler yet and writes nothing."""
     lifeline = box.create_lifeline()
     with talk(
         box.create_fake(["hear", "one"], ["say", lifeline.path, "child"], ["hang"])
@@ -259,7 +261,7 @@ def test_unfinished_second_turn_gets_an_error_result(box, talk):
     assert done.status == 1
 
 
-# -- a child that says nothing ---------------------------------------------------------------------
+# -- a silent child --------------------------------------------------------------------------------
 
 CALL = {"type": "tool_use", "id": "c1", "name": "Bash", "input": {"command": "make"}}
 CALLING = {
@@ -295,7 +297,7 @@ def test_silent_child_times_out_during_a_turn(box, talk, output, results, reason
         if output == TURN:
             running.read_until(b'"type": "result"')
             running.send_lines(user("two"))
-        assert running.wait_for_status() == 1  # its stdin is still open
+        assert running.wait_for_status() == 1  # stdin is still open
         done = running.wait_for_end()
     assert lifeline.wait_until_closed()
     ends = [line for line in done.lines if line["type"] == "result"]
@@ -407,7 +409,7 @@ def test_internal_error_writes_a_single_result_and_ends_the_child(
     assert complaint == "the shim failed: ZeroDivisionError('a bug of ours')\n"
 
 
-# -- what a real claude should not do --------------------------------------------------------------
+# -- unexpected output of a real claude ------------------------------------------------------------
 
 LATE = {
     "type": "assistant",
@@ -496,7 +498,7 @@ def test_message_without_a_reply_gets_an_error_result(box, talk):
 
 
 def test_unknown_line_types_are_dropped_before_initialize_is_answered(real_box, real_talk):
-    """The Python SDK reads no more than a hundred lines before `initialize` is answered."""
+    """The Python SDK reads at most a hundred lines before `initialize` is answered."""
     new = format_ndjson({"type": "unheard-of", "x": 1})
     lifeline = real_box.create_lifeline()
     child_steps = [
@@ -521,7 +523,7 @@ def test_unknown_line_types_are_dropped_before_initialize_is_answered(real_box, 
 def test_output_is_complete_if_the_frontend_reads_after_the_child_exits(memory_box, memory_talk):
     lifeline = memory_box.create_lifeline()
     memory_box.write_settings("end_grace = 0.1\n")
-    # more than two pipes hold
+    # More than two pipes can hold.
     many = format_ndjson(*[LATE | {"uuid": f"u{number}"} for number in range(1500)])
     child_steps = [
         ["say", lifeline.path, "child"],
@@ -542,7 +544,8 @@ def test_unread_stderr_flood_does_not_block_the_result(real_box, real_talk):
         real_box.create_fake(["fill", 8_000_000, 2], ["hear", "one"], ["out", TURN])
     ) as running:
         running.send_lines(user("one"))
-        running.read_until(b'"type": "result"')  # its stderr is a pipe, full long since
+        # its stderr is a pipe, which has been full for a long time
+        running.read_until(b'"type": "result"')
         done = running.end_input()
     assert (done.stdout.decode(), done.status) == (TURN, 0)
 

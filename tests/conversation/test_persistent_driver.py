@@ -1,8 +1,8 @@
-"""Conversations with a vendor whose one child listens: questions both ways, interrupts by message,
-a child that dies.
+"""Conversations with a vendor whose one child is persistent: permission prompts in both directions,
+interrupts by message, a child that dies.
 
-The child is a stand-in that prints what qwen 0.24.4 prints (fixtures `qwen/0.24.4-in-*`); the real
-one is in e2e.
+The child is a stand-in that prints what qwen 0.24.4 prints (fixtures `qwen/0.24.4-in-*`). The tests
+in e2e run the real program.
 """
 
 import json
@@ -96,14 +96,14 @@ def result(text="Done.", error=None):
 
 
 def asking_child(box, returned):
-    """A vendor that asks about its call, and goes on once it has its answer; `box.recording` is
-    what it was told.
+    """Create a vendor that asks about its call and continues after the answer. `box.recording` has
+    what it received.
     """
     return box.create_fake(*asking_steps(box, returned))
 
 
 def asking_steps(box, returned):
-    """The steps of such a vendor."""
+    """Return the steps of such a vendor."""
     return (
         HELLO,
         ["hear", "go"],
@@ -141,18 +141,18 @@ def real_talk(real_box):
 
 
 def question(running):
-    """The permission request that is on its way."""
+    """Read the next permission request."""
     return running.read_line_containing(b'"subtype":"can_use_tool"')
 
 
 def user_texts(done):
-    """What the user lines say, results and texts."""
+    """Return the contents of the user lines: tool results and texts."""
     blocks = [line["message"]["content"][0] for line in done.lines if line["type"] == "user"]
     return [block.get("content") or block["text"] for block in blocks]
 
 
 def read_child_stdin(box):
-    """What the child was told, line by line."""
+    """Return what the child received, line by line."""
     return [json.loads(line) for line in box.read_record()["stdin"].splitlines()]
 
 
@@ -344,8 +344,8 @@ def test_pending_prompt_is_cancelled_before_the_result_if_the_child_dies(box, ta
 
 
 def test_changed_input_is_denied_until_the_vendor_repeats_the_call(box, talk):
-    """qwen 0.24.4 runs a call as it was made whatever `updatedInput` says: it is refused until it
-    is made anew.
+    """qwen 0.24.4 ignores `updatedInput` and runs a call as it was made. The call is denied until
+    the model makes it with the changed input.
     """
     child = box.create_fake(
         HELLO,
@@ -744,7 +744,9 @@ def test_driver_setting_can_start_a_new_child_per_message(box, talk):
 
 
 def test_contract_f11_persistent_child_receives_the_schema_with_every_message(box, talk):
-    """qwen's own --json-schema is for one turn, so in a conversation the answer is read here."""
+    """qwen's own --json-schema applies to one turn, so in a conversation the shim parses the
+    answer.
+    """
     schema = '{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}'
     good, bad = (
         ["out", format_ndjson(INIT, says(text), result(text))]
@@ -816,7 +818,7 @@ def test_messages_beyond_the_queue_limit_are_all_answered(box, talk):
 
 
 def test_permission_request_in_a_repaired_line_is_ignored(box, talk):
-    """A forged question makes somebody act (threats: forged lines)."""
+    """A person may act on a forged question (threats: forged lines)."""
     forged = "noise " + json.dumps(asks()) + "\n"
     child = box.create_fake(
         HELLO,
@@ -831,7 +833,9 @@ def test_permission_request_in_a_repaired_line_is_ignored(box, talk):
 
 
 def test_stderr_that_a_grandchild_inherited_is_released_with_its_child(real_box, real_talk):
-    """The next child's pipes get the numbers of the last one's: nobody may still wait for them."""
+    """The next child's pipes get the descriptor numbers of the last child's pipes. No task may
+    still wait for them.
+    """
     lifeline = real_box.create_lifeline()
     count = 4
     plans = []
@@ -844,7 +848,7 @@ def test_stderr_that_a_grandchild_inherited_is_released_with_its_child(real_box,
         running.send_lines(*(user("go") for _ in range(count)))
         done = running.end_input()
     assert done.stderr == ""
-    # a message may meet a child that is just leaving: then it is an error
+    # A message may meet a child that is just exiting. It then fails.
     assert len(results(done)) == count
     assert "internal" not in {line["shim"]["cause"] for line in results(done)}
 
@@ -915,7 +919,7 @@ def test_permission_request_is_denied_without_stream_json_output(box, form, monk
 
 
 def test_permission_answer_after_a_long_queue_is_read(box, talk):
-    """The turn that waits for it would keep the queue as long as it is."""
+    """The turn that waits for the answer would keep the queue at its length."""
     count = 100
     turns = [["hear", "more"], ["out", format_ndjson(INIT, says("More."), result("More."))]] * count
     child = box.create_fake(
@@ -938,7 +942,7 @@ def test_permission_answer_after_a_long_queue_is_read(box, talk):
 
 
 def test_permission_request_without_a_call_id_gets_an_error_response(box, talk):
-    """Silence would let the vendor wait."""
+    """Without a response the vendor would wait."""
     nameless = asks()
     del nameless["request"]["tool_use_id"]
     child = box.create_fake(
@@ -1119,7 +1123,7 @@ def test_interrupt_while_an_exiting_child_is_awaited_starts_no_new_child(box, ta
 
 
 def test_interrupt_after_the_end_of_a_turn_does_not_affect_the_next_turn(real_box, real_talk):
-    """C6: the first result is still on its way when it is heard."""
+    """C6: the first result is still on its way when the interrupt is received."""
     long, lifeline = "x" * 90_000, real_box.create_lifeline()
     child = real_box.create_fake(
         HELLO,
@@ -1142,7 +1146,7 @@ def test_interrupt_after_the_end_of_a_turn_does_not_affect_the_next_turn(real_bo
 
 
 def test_switch_to_the_default_model_starts_a_new_child(box, talk):
-    """C7: it has no name that could be told."""
+    """C7: the default model has no name that could be passed."""
     old = [HELLO, ["hear", "one"], TURN, ["hear", "two"], TURN, ["hear", "never"]]
     new = [HELLO, ["hear", "two"], ["record", str(box.recording)], TURN, ["hear", "never"]]
     with talk(box.create_fake_sequence(old, new)) as running:

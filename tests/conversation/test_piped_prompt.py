@@ -1,4 +1,4 @@
-"""`cat log | claude -p "explain"`: the text of stdin is behind the prompt, as with claude 2.1.329."""
+"""`cat log | claude -p "explain"`: the text of stdin follows the prompt, as with claude 2.1.329."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""`shim explain` prints the plan that a run executes: 50 invocations go through both."""
+"""`shim explain` prints the plan that a run executes. 50 invocations are run both ways."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from shim.core.secrets.redactor import redact_argv
 from shim.io.signals import SignalRecorder
 from shim.state.config import ShimSettings
 
-PROMPT = "(the prompt)"  # what `shim explain` shows in place of a message on stdin
+PROMPT = "(the prompt)"  # what `shim explain` prints in place of a message on stdin
 STREAM = ("--output-format", "stream-json", "--verbose")
 STDIO = ("--permission-prompt-tool", "stdio")
 SCHEMA = ("--json-schema", '{"type": "object"}')
@@ -50,7 +50,7 @@ FLAGS = {
     "schema": ("-p", PROMPT, *SCHEMA),
 }
 VENDORS = ("claude", "codex", "cursor", "demo", "gemini", "opencode", "pi", "qwen")
-# Further flags and settings of one vendor.
+# Additional flags and settings of one vendor.
 SPECIAL = [
     ("qwen", ("-p", PROMPT, "--permission-mode", "plan"), ""),
     ("qwen", ("-p", PROMPT, "--permission-mode", "acceptEdits"), ""),
@@ -92,7 +92,7 @@ class MessageSource:
 
 
 class ExecutedRun(NamedTuple):
-    """What a run has done until its first child would have started."""
+    """What a run did until its first child would have started."""
 
     plan: ConversationPlan
     run_method: str  # of the runner
@@ -110,14 +110,14 @@ def execute(local_box, monkeypatch):
         children: list[tuple[LaunchPlan, bool]] = []
 
         class StoppingLauncher(MemoryLauncher):
-            """A launcher that plans a child and does not start it."""
+            """A launcher that plans a child but does not start it."""
 
             def start_child(self, prompt: str, *, persistent: bool = False) -> Any:
                 children.append((self.plan_child_launch(prompt, persistent=persistent), persistent))
                 raise VendorError("no child is started here")
 
         class RecordingRunner(runner.ConversationRunner):
-            """A runner that records the plan, and what it does with it."""
+            """A runner that records the plan and what it does with the plan."""
 
             def __init__(self, launcher: Any, plan: ConversationPlan, *parts: Any, **more: Any):
                 super().__init__(launcher, plan, *parts, **more)
@@ -165,7 +165,7 @@ def mask_generated(argv: list[str]) -> list[str]:
 
 
 def name_driver(executed: ExecutedRun) -> str:
-    """Return the driver that was used, from what the runner did."""
+    """Return the driver that the runner used."""
     if executed.run_method == "passthrough":
         return "pass-through"
     _, persistent = executed.children[0]
@@ -203,7 +203,7 @@ def test_explain_prints_the_plan_that_a_run_executes(local_box, execute, vendor,
 
 
 def build_plan(vendor: str, args: tuple[str, ...], **fields: Any) -> ConversationPlan:
-    """Return the plan of a command line, whose vendor is driven as its adapter says."""
+    """Return the plan of a command line whose vendor is driven as its adapter specifies."""
     invocation = parse_argv(args)
     is_translated = fields.get("is_translated", False)
     return plan_conversation(
@@ -231,13 +231,14 @@ BYPASS = ("-p", PROMPT, "--permission-mode", "bypassPermissions")
         ("qwen", BYPASS, {"has_rules": True}, "RULES_ONLY", "ARGUMENT_AND_STDIN", "two-way"),
         ("demo", BYPASS, {"has_rules": True}, "ONE_SHOT", "ARGUMENT_AND_STDIN", "one-way"),
         ("qwen", (*BYPASS, *STREAM, *STDIO), {}, "ANSWERS", "ARGUMENT", "two-way"),
-        # the frontend cannot see a request in the format text, so stdin is a part of the prompt
+        # The frontend cannot see a request in text format, so stdin is a part of the prompt.
         ("qwen", (*BYPASS, *STDIO), {}, "RULES_ONLY", "ARGUMENT_AND_STDIN", "two-way"),
         ("qwen", CONVERSE, {}, "MESSAGES", "MESSAGES", "two-way"),
         ("demo", CONVERSE, {}, "MESSAGES", "MESSAGES", "one-way"),
         ("claude", CONVERSE, {}, "PASSTHROUGH", "MESSAGES", "pass-through"),
         ("claude", CONVERSE, {"is_translated": True}, "MESSAGES", "MESSAGES", "two-way"),
-        # Yume: stdin was the prompt; only the requests of qwen keep its edits inside the folder
+        # Yume: stdin was the prompt. Only qwen's permission requests keep its edits inside the
+        # folder.
         ("qwen", BYPASS, {"stdin_input": StdinInput()}, "ONE_SHOT", "ARGUMENT", "one-way"),
         ("qwen", ACCEPT_EDITS, {"stdin_input": StdinInput()}, "RULES_ONLY", "ARGUMENT", "two-way"),
         (

@@ -1,4 +1,4 @@
-"""Modules are imported beside a conversation, and do not block it."""
+"""Modules are imported beside a conversation and do not block it."""
 
 import anyio
 import pytest
@@ -8,7 +8,7 @@ from shim.conversation.preload import preload_conversation_modules
 
 @pytest.mark.anyio
 async def test_preloading_pauses_also_if_everything_is_imported(monkeypatch):
-    """A host imports its modules when it starts. Later only the files are looked for."""
+    """A host imports its modules when it starts. Later only the files are looked up."""
     await preload_conversation_modules()
     pauses, sleep = 0, anyio.sleep
 

@@ -1,5 +1,5 @@
-"""A program whose version is not recognised promises nothing: what needs a promise is refused, the
-rest unattended.
+"""A program with an unrecognised version guarantees nothing. What needs a guarantee is refused; the
+rest runs unattended.
 """
 
 import json
@@ -29,7 +29,7 @@ WRAPPER = "echo 'wrapper 3.1'"
 
 
 def install(box, answer, name="qwen", script=""):
-    """Write a program that runs `answer` for `--version`, and otherwise records its start and runs
+    """Write a program that runs `answer` for `--version`. Otherwise it records its start and runs
     `script`.
     """
     version_branch = (
@@ -54,7 +54,7 @@ def converse(box, *args):
     return box.run_claude(*CONVERSE, *args, SHIM_VENDOR="qwen", stdin=line.encode())
 
 
-# -- which versions keep their promises ------------------------------------------------------------
+# -- versions with guarantees ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_reported_version_lines_are_parsed_or_rejected(answer, version):
     assert get_adapter("qwen").version_probe.parse_version(answer) == version
 
 
-# -- what is refused -------------------------------------------------------------------------------
+# -- refusals --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("line", ["wrapper 3.1", "1.0.0"])
@@ -276,7 +276,7 @@ def test_init_of_another_claude_major_reports_unattended(box):
     assert shim["unattended"] is True and "1.0.128" in shim["unattended_reason"]
 
 
-# -- the question for the version ------------------------------------------------------------------
+# -- the version query -----------------------------------------------------------------------------
 
 
 def test_version_is_queried_once_and_after_an_update(box):
@@ -303,7 +303,7 @@ def test_replaced_program_with_equal_size_and_mtime_is_queried(box):
 
 
 def test_failed_version_query_is_not_cached(box):
-    """A program that failed to start once, for example with an old Node, is asked again."""
+    """A program that failed to start once, for example with an old Node, is queried again."""
     path = install(
         box, f"[ -e {box.path}/node ] && echo 0.24.4 || {{ echo 'SyntaxError: x'; exit 1; }}"
     )
@@ -446,7 +446,7 @@ def test_older_version_of_a_tested_major_is_trusted_with_a_note(box):
 
 @pytest.mark.parametrize("flags", [(), ("--disallowedTools", "Bash")])
 def test_background_session_refusal_names_permission_prompts(box, flags):
-    """The user did not type --permission-prompt-tool: every background session has it."""
+    """The user did not type --permission-prompt-tool. Every background session has it."""
     install(box, WRAPPER)
     done = box.run_claude("--bg", "hi", *flags, SHIM_VENDOR="qwen")
     assert done.status == 1 and not has_started(box)
@@ -484,7 +484,7 @@ def test_doctor_suggests_trust_version(box):
     )
 
 
-# -- a promise that was broken ---------------------------------------------------------------------
+# -- a broken guarantee ----------------------------------------------------------------------------
 
 
 def install_liar(box, failed=False):

@@ -1,5 +1,5 @@
-"""MCP servers in the frontend's process, by the whole drop-in: a played vendor starts the relay and
-calls a tool.
+"""MCP servers in the frontend's process, through the whole drop-in. A fake vendor starts the relay
+and calls a tool.
 """
 
 import json
@@ -48,7 +48,7 @@ def asks(**tool_input):
 
 
 def vendor(box, *events, tool_input=NUMBERS, has_question=False):
-    """A vendor whose model calls the tool, after a question of its own or without one."""
+    """Create a vendor whose model calls the tool, with or without a permission request."""
     answer_steps = [["hear", "control_response"]] if has_question else []
     return box.create_fake(
         HELLO,
@@ -62,14 +62,14 @@ def vendor(box, *events, tool_input=NUMBERS, has_question=False):
 
 
 class Program:
-    """The frontend's side: it has a server with a tool, and answers what the drop-in puts to it."""
+    """The frontend. It has a server with one tool and answers the drop-in's requests."""
 
     def __init__(self, running):
         self.running = running
         self.ran = []
 
     def message(self, method):
-        """The next message for the server with this method."""
+        """Return the next message of this method for the server."""
         line = self.running.read_line_containing(f'"method":"{method}"'.encode())
         return line["request_id"], line["request"]["message"]
 
@@ -107,7 +107,7 @@ def program(talk):
 
 
 def read_client_answer(box):
-    """What the vendor's client was answered."""
+    """Return the answer that the vendor's client received."""
     return json.loads(box.recording.read_bytes())
 
 
@@ -269,7 +269,7 @@ def test_sdk_mcp_servers_are_reported_as_failed_if_a_launcher_is_set(box, progra
 
 @pytest.mark.parametrize(("flags", "runs"), [(("--allowedTools", ADD), True), ((), False)])
 def test_rules_decide_mcp_calls_of_a_per_turn_vendor_after_a_fallback(box, program, flags, runs):
-    """The driver of the vendor that failed would ask the frontend."""
+    """The driver of the failed vendor would ask the frontend."""
     box.write_settings('vendor = ["gemini", "qwen"]\n[vendors.qwen]\ndriver = "one-way"\n')
     greeting = {"id": 1, "result": {"protocolVersion": 1}}
     no_login = {"id": 2, "error": {"code": -32000, "message": "Authentication required"}}
@@ -313,10 +313,10 @@ def acp_update(name, call_id, /, **fields):
 
 
 def agent(box, name, *, asks=True, late_input=False, early=False):
-    """An agent that calls the tool. `late_input`: it sends the input after its question, as
-    opencode does.
+    """Create an agent that calls the tool. With `late_input` it sends the input after its question,
+    as opencode does.
 
-    `early`: the call arrives at its server before the agent has announced it.
+    With `early` the call arrives at its server before the agent has announced it.
     """
     call_id, title = AGENTS[name]
     call = {
@@ -376,8 +376,8 @@ HOOKS = {
 
 
 def run(running, decision=None):
-    """Answer hooks, the server's requests and the question about the call; what each of them had,
-    and the results.
+    """Answer hooks, the server's requests and the question about the call. Return what each of them
+    received, and the results.
     """
     running.send_lines(
         {
@@ -407,7 +407,7 @@ def run(running, decision=None):
                     answer(line["request_id"], **respond(line["request"], had, decision))
                 )
                 if not listed and line["request"].get("message", {}).get("method") == "tools/list":
-                    listed = True  # as for a real vendor, which has its tools from there
+                    listed = True  # as for a real vendor, which gets its tools from there
                     running.send_lines(user("go"))
 
 

@@ -1,4 +1,4 @@
-"""What is decided before a turn begins: the vendor, the values that may pass, the terminator."""
+"""Decisions before a turn starts: the vendor, the permitted values, the terminator."""
 
 import sys
 
@@ -23,9 +23,9 @@ def resolve_vendor(*args, installed=()):
     return start.adapter.name, start.invocation.model
 
 
-# -- the vendor: first that says (surface page) ----------------------------------------------------
+# -- the vendor: the first source that names one (surface page) ------------------------------------
 
-# Each says its own name; from the top one is left out after the other.
+# Each source names itself. They are removed one by one from the top.
 SAYINGS = ("flag", "session", "model", "environment", "installed", "settings")
 NAMES = dict(zip(SAYINGS, ("pi", "cursor", "qwen", "acai", "cake", "demo"), strict=True))
 

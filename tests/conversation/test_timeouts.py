@@ -1,4 +1,4 @@
-"""How long a vendor may be silent, and what becomes of one that is silent for longer."""
+"""Timeouts for a silent vendor, and what happens after them."""
 
 import subprocess
 
@@ -48,7 +48,7 @@ def test_silence_beyond_the_timeout_ends_the_turn_and_the_child(box, output, nam
     deaf = [["ignore", "SIGINT"]] if reason_suffix else []
     child = box.create_fake(["say", lifeline.path, "child"], *deaf, ["out", output], ["hang"])
     done = box.run_claude(*ASK, SHIM_VENDOR="demo", SHIM_BIN=child)
-    # before its first byte it may not even have started
+    # Before its first byte the child may not even have started.
     assert lifeline.wait_until_closed_or_unused()
     assert (done.status, done.cause) == (1, "stall")
     assert done.result["errors"] == [f"demo said nothing for 0.3 s ({name}){reason_suffix}"]
@@ -58,8 +58,8 @@ def test_silence_beyond_the_timeout_ends_the_turn_and_the_child(box, output, nam
 
 
 def test_silent_vendor_is_interrupted_and_its_last_output_is_read(box):
-    """cake says on SIGINT what its turn cost, and that it was interrupted: the reason is the
-    silence all the same.
+    """On SIGINT cake reports the cost of its turn and that it was interrupted. The reported cause
+    is still the silence.
     """
     interrupted_event = {
         "type": "task_complete",
@@ -94,7 +94,9 @@ def test_silent_vendor_is_interrupted_and_its_last_output_is_read(box):
 
 @pytest.mark.parametrize("obeys", [True, False])
 def test_silent_persistent_child_is_interrupted_on_stdin_and_then_killed(box, obeys):
-    """Its own way to be interrupted is a line on its stdin; its group ends whether it obeys or not."""
+    """It is interrupted by a line on its stdin. Its process group is ended whether it obeys or
+    not.
+    """
     box.write_settings("idle_timeout = 0.3\n")
     lifeline = box.create_lifeline()
     interrupt_steps = (
@@ -124,7 +126,7 @@ def test_finished_vendor_gets_the_end_grace_instead_of_the_idle_timeout(box):
 
 
 def test_slow_frontend_does_not_trigger_the_idle_timeout(memory_box):
-    """Backpressure: the child waits for us because we wait for the frontend."""
+    """Backpressure: the child waits for the shim because the shim waits for the frontend."""
     memory_box.write_settings("idle_timeout = 2\ntool_timeout = 2\n")
     long_text = "x" * 1000
     child = memory_box.create_fake(
@@ -142,7 +144,7 @@ def test_slow_frontend_does_not_trigger_the_idle_timeout(memory_box):
 
 
 def test_no_output_is_written_while_the_vendor_is_silent(memory_box):
-    """No sign of life that the vendor did not give; contract S12."""
+    """The shim sends no sign of life that did not come from the vendor; contract S12."""
     gate = memory_box.create_gate()
     child_steps = [
         ["out", format_ndjson(START, build_text_event("I am "))],
@@ -167,7 +169,7 @@ def test_no_output_is_written_while_the_vendor_is_silent(memory_box):
 
 
 def test_silent_claude_after_its_result_exits_with_success(box):
-    """Contract 5.12: it may have background work to do, and says another result then."""
+    """Contract 5.12: it may have background work, after which it writes another result."""
     box.write_settings("idle_timeout = 0.2\n")
     init = {
         "type": "system",
@@ -239,7 +241,7 @@ def test_permission_prompt_pauses_the_idle_and_tool_timeouts(memory_box):
     assert [line["result"] for line in results(done)] == ["After."]
 
 
-# -- whose limit -----------------------------------------------------------------------------------
+# -- which limit applies ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", DEFAULT_TIMEOUTS_S)
@@ -278,7 +280,9 @@ def test_permission_timeout_never_exceeds_the_vendor_limit():
 
 
 def test_permission_timeout_ends_before_the_qwen_limit():
-    """0.24.4: with more than 600,000 ms, as with none, it denies a call after 60 s by itself."""
+    """qwen 0.24.4 denies a call after 60 s by itself if the limit is above 600,000 ms or
+    missing.
+    """
     assert PERMISSION_TIMEOUT_MS == 600_000
     ours = ShimSettings().resolve_timeout_s(
         "permission_timeout", "qwen", get_adapter("qwen").timeouts_s
@@ -288,7 +292,7 @@ def test_permission_timeout_ends_before_the_qwen_limit():
 
 @pytest.mark.parametrize(("vendor", "seconds"), [("qwen", 84), ("cursor", 757)])
 def test_idle_timeout_is_at_least_twice_the_longest_vendor_silence(vendor, seconds):
-    """Their pages: 84 s of retries without a word; 757 s for one long reply."""
+    """Vendor pages: 84 s of retries without output; 757 s for one long reply."""
     assert (
         ShimSettings().resolve_timeout_s("idle_timeout", vendor, get_adapter(vendor).timeouts_s)
         >= 2 * seconds
@@ -318,5 +322,7 @@ WAITS = [
 
 @pytest.mark.parametrize("module", WAITS)
 def test_waiting_modules_do_not_use_the_wall_clock(module):
-    """What waits looks at the loop's clock, which no person and no server sets (hostile input, 16)."""
+    """Waiting code uses the clock of the loop, which neither a person nor a server can set (hostile
+    input, 16).
+    """
     assert "time" not in imports(module)

@@ -1,5 +1,5 @@
-"""The hook that judges a call before a vendor runs it: in this process, and behind the line that a
-vendor is given.
+"""The hook that decides about a call before a vendor runs it: in this process, and through the
+command line that a vendor receives.
 """
 
 import io
@@ -41,7 +41,7 @@ sys.exit(tool_hook.main())
 def run_hook(
     event, *, hook_argv=HOOK_ARGV, module=CODEX, rules=RULES, mode="bypassPermissions", mode_file=""
 ):
-    """The exit status of the hook, and what it tells the model."""
+    """Return the exit status of the hook and its message to the model."""
     request = LaunchRequest(
         parse_argv(()),
         "",
@@ -66,7 +66,9 @@ def run_hook(
 
 
 def in_this_process(argv, event):
-    """As the process of the line, whose shell takes every failure for a refusal."""
+    """Run the hook in this process. A failure counts as a denial, as in the shell of the command
+    line.
+    """
     stderr = io.StringIO()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", argv)
@@ -86,7 +88,7 @@ def call(line):
     return json.dumps({"tool_name": "Bash", "tool_input": {"command": line}, "cwd": PLACE.cwd})
 
 
-# The second is in a process of its own.
+# The second runs in a separate process.
 ALONE = pytest.mark.parametrize("hook_argv", [HOOK_ARGV, list(HOOK_ARGV)], ids=["here", "alone"])
 
 
@@ -153,7 +155,7 @@ def test_missing_hook_program_refuses_the_call():
 
 
 def of_settings(tmp_path, command, **rules):
-    """A policy with a hook of the settings, in a folder that is there."""
+    """Return a policy with one hook from the settings, in an existing folder."""
     rules = {kind: parse_permission_rules(rule_texts) for kind, rule_texts in rules.items()}
     return Policy(
         workspace=Workspace(str(tmp_path)),

@@ -1,4 +1,4 @@
-"""`--json-schema` for vendors that cannot keep to a schema (contract F11, 5.11, 11)."""
+"""`--json-schema` for vendors without schema support (contract F11, 5.11, 11)."""
 
 import json
 import sys
@@ -28,7 +28,7 @@ def box(quick_box):
     return quick_box
 
 
-# -- reading an answer -----------------------------------------------------------------------------
+# -- parsing of answers ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_recursive_schema_is_reported_as_uncheckable():
     assert build_answer_parser('{"$ref":"#"}')("{}").problem.startswith("it cannot be checked: ")
 
 
-# -- refused at the start --------------------------------------------------------------------------
+# -- refusals at the start -------------------------------------------------------------------------
 
 
 def test_contract_11_invalid_json_schema_error_matches_the_error_of_claude():
@@ -133,11 +133,11 @@ def test_schema_instruction_is_appended_to_the_prompt():
     assert prompt.endswith('\n{"type":"object"}')
 
 
-# -- what a frontend sees --------------------------------------------------------------------------
+# -- the frontend's view ---------------------------------------------------------------------------
 
 
 def turn(texts, *, partial=False, **options):
-    """The lines of a turn whose last text is `texts`."""
+    """Return the lines of a turn whose last text is `texts`."""
     stage = Stage(partial=partial, read_answer=build_answer_parser(SCHEMA), **options)
     stage.turn.record_vendor_session_info(session_id="s")
     for part in texts:
@@ -193,7 +193,7 @@ def test_contract_f11_invalid_answer_becomes_an_error_result_with_the_reason(tex
 
 
 def test_structured_output_of_the_vendor_replaces_the_result_text():
-    """qwen: its result has `structured_result`, and text beside the call is not the answer."""
+    """qwen's result has `structured_result`. Text beside the call is not the answer."""
     stage = Stage()
     stage.turn.add_text("Here it is.")
     stage.turn.record_turn_end(structured_output=VALUE, result="Here it is.")
@@ -258,7 +258,9 @@ def test_stream_is_valid_if_structured_output_follows_any_turn_state(before, par
 
 
 def test_structured_output_tool_is_allowed_despite_a_tools_restriction():
-    """`--tools Read --json-schema`: the real one lists and allows StructuredOutput all the same."""
+    """With `--tools Read --json-schema`, the real claude still lists and allows
+    StructuredOutput.
+    """
     only = build_evaluator(only=("Read",))
     assert only.find_restricting_decision("StructuredOutput", {}) is None
     _, lines = turn([GOOD], evaluator=only, tools=("Read", "Bash"))
@@ -269,7 +271,7 @@ def test_structured_output_tool_is_allowed_despite_a_tools_restriction():
 
 
 def build_valid_vendor(box):
-    """A stand-in that answers with an object in a fence."""
+    """Create a stand-in that answers with an object in a code fence."""
     output = format_ndjson(START, build_text_event(f"```json\n{GOOD}\n```"), END)
     return {
         "SHIM_VENDOR": "demo",

@@ -1,4 +1,4 @@
-"""What a vendor is started with."""
+"""The arguments with which a vendor is started."""
 
 import pytest
 
@@ -10,7 +10,7 @@ from shim.state.config import ShimSettings
 
 
 def setup(*args, **settings):
-    """The demo vendor, as flags and settings have it."""
+    """Build the demo vendor's context from flags and settings."""
     return build_context("demo", *args, **settings)
 
 
@@ -52,7 +52,9 @@ def test_config_deny_rule_overrides_allowed_tools_flag():
     ("claude", (), True), ("claude", ("--continue",), False), ("qwen", ("--continue",), True),
 ])  # fmt: skip
 def test_continue_flag_of_claude_prevents_a_new_session_id(vendor, args, expected):
-    """It refuses both flags together; for another vendor nothing goes on where no session is known."""
+    """The real claude refuses both flags together. For another vendor nothing is resumed if no
+    session is known.
+    """
     context = build_context(vendor, *args)
     resume_state = VendorSessionResumeState(context, None)
     resume_state.persistent = True

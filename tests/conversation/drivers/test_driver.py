@@ -1,4 +1,4 @@
-"""What the drivers have in common: a pump that lets others work, and that comes to an end."""
+"""The common part of the drivers: a read loop that yields to other tasks and that ends."""
 
 import errno
 import os
@@ -22,11 +22,11 @@ from tests.conversation.test_message_loop import FakeLauncher, FakeOutput
 
 MANY = 1000
 ADD = "mcp__calc__add"
-LATE_BYTES = 8000  # in the place of the driver's, which would take a second of blank lines
+LATE_BYTES = 8000  # replaces the driver's limit, which would take a second of blank lines
 
 
 class Flood:
-    """A child whose stdout always has something that says nothing, until `enough`."""
+    """A child whose stdout always has meaningless data, until `enough`."""
 
     def __init__(self, enough):
         self.reads = 0
@@ -85,7 +85,7 @@ async def test_cut_message_is_retried_only_once():
 
 
 class Listener:
-    """A child that listens: what it was told."""
+    """A persistent child. It stores what it received."""
 
     child_exit = None
 
@@ -97,14 +97,14 @@ class Listener:
 
 
 class DecisionInput:
-    """Tells a decision as its message."""
+    """Encodes a decision as its message."""
 
     def encode_permission_response(self, permission, decision):
         return f"{decision.allow} {decision.message}".encode()
 
 
 def build_persistent_driver(tasks, paper):
-    """A driver with a child that stays, and the frontend's side of it."""
+    """Build a driver with a persistent child, and the frontend's side of the driver."""
     launcher = FakeLauncher(create_standalone_child_stream("demo", stable_ids=True), 5.0)
     launcher.adapter = SimpleNamespace(
         name="demo",
@@ -143,7 +143,9 @@ async def test_permission_request_after_the_result_is_denied_without_a_prompt():
 
 @pytest.mark.anyio
 async def test_in_process_call_is_denied_if_the_frontend_is_disconnected():
-    """The relays of other calls live on: only the turn says that nobody is there."""
+    """The relays of other calls are still running. Only the turn knows that the frontend is
+    disconnected.
+    """
     with anyio.fail_after(PATIENCE):
         async with anyio.create_task_group() as tasks:
             driver, _ = build_persistent_driver(tasks, FakeOutput(is_disconnected=True))

@@ -1,5 +1,5 @@
-"""A vendor that said that it is done: a grace, unless it goes on; and what a slow frontend has to
-do with it.
+"""A vendor that reported its end gets a grace period unless it continues. A slow frontend affects
+that period.
 """
 
 import subprocess
@@ -41,7 +41,7 @@ def box(quick_box):
 
 
 def list_done_states(vendor, *chunks):
-    """Whether the vendor seems to be done, after each chunk."""
+    """Return, for each chunk, whether the vendor seems to be done after it."""
     translation = create_standalone_child_stream(vendor, stable_ids=True)
     return [
         bool(translation.feed(chunk)[0] + b".") and translation.turn.outcome_tracker.is_finalized
@@ -50,9 +50,7 @@ def list_done_states(vendor, *chunks):
 
 
 def test_pi_turn_is_finished_at_agent_end_until_the_agent_continues():
-    """Older generations say no more than `agent_end`, and some never exit; compaction may come
-    behind it.
-    """
+    """Older versions end with `agent_end`, and some never exit. A compaction may come after it."""
     chunks = (PI_HEAD + build_pi_message_end("hi"), PI_TAIL, COMPACTION, COMPACTED, AGAIN)
     assert list_done_states("pi", *chunks) == [False, True, False, False, True]
 

@@ -31,7 +31,7 @@ def shell(*lines, **more):
 
 
 async def test_hooks_run_concurrently(tmp_path):
-    """Each waits until the other has begun."""
+    """Each hook waits until the other one has started."""
     os.mkfifo(tmp_path / "pipe")
     both = shell("echo x > pipe; exit 2", "read x < pipe; exit 2")
     assert (await decide_with_hooks(tmp_path, *both)).allow is False
@@ -58,7 +58,7 @@ async def test_hook_that_times_out_is_killed_with_its_descendants(tmp_path):
         line = "exec 3> pipe; (trap '' TERM; sleep 600) & sleep 600"
         assert await decide_with_hooks(tmp_path, *shell(line, timeout_s=0.5)) == HookDecision()
         with anyio.fail_after(SECONDS):
-            await anyio.wait_readable(reader)  # nobody writes to it any more
+            await anyio.wait_readable(reader)  # the writing end is closed
         assert os.read(reader, 1) == b""
         assert (
             await decide_with_hooks(

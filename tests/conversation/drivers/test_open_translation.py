@@ -1,4 +1,6 @@
-"""The pieces around the pump that `shim translate` shares with the tests: exits, ids, writing."""
+"""The functions around the child's stream that `shim translate` shares with the tests: exits, ids,
+writing.
+"""
 
 import os
 import threading

@@ -1,5 +1,5 @@
-"""A message while a turn runs: said into it where the vendor takes it there, kept for a turn of its
-own elsewhere.
+"""A message during a turn is sent into the turn if the vendor supports it. Otherwise it waits for a
+turn of its own.
 """
 
 import json
@@ -31,8 +31,8 @@ RESULT = format_ndjson({"type": "result", "id": "c1", "output": "x"}).encode()
 
 
 class SteeringInput:
-    """Takes a message into a turn while it is `able`; `refused` of the last ones the vendor did not
-    take.
+    """Accepts a message into a turn while `able` is set. The last `refused` messages were not
+    accepted.
     """
 
     can_accept_prompts = True
@@ -48,7 +48,7 @@ class SteeringInput:
 
 
 class History(FakeOutput):
-    """An output that keeps the prompts of the history."""
+    """An output that stores the prompts of the history."""
 
     def __init__(self):
         super().__init__()
@@ -193,8 +193,8 @@ async def test_now_priority_message_interrupts_the_turn_and_is_first_in_the_queu
     "lines", [(), (START,), (START, TEXT), (START, TEXT, CALL, REPLY, RESULT), (START, TEXT, END)]
 )
 async def test_message_is_queued_if_no_tool_call_is_running(lines):
-    """As with the real claude: the model hears it with what a call returned, and its last words end
-    its turn.
+    """As with the real claude, the model receives the message with the next tool result. The
+    model's final text ends its turn.
     """
     with anyio.fail_after(PATIENCE):
         async with anyio.create_task_group() as tasks:

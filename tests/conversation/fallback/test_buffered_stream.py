@@ -1,5 +1,5 @@
-"""Why another vendor may answer, and how that is told; in what every vendor here was recorded to
-print.
+"""The failures after which another vendor may answer, in the recorded output of every vendor, and
+how they are reported.
 """
 
 import json
@@ -30,8 +30,8 @@ from shim.core.yume.encoder import YumeEncoder
 
 
 def find_failed_attempt(case):
-    """What the translation of a case says of who may answer in its place, and whether anything was
-    said in it.
+    """Return the failed attempt that the translation reports for a case, and whether the stream has
+    output.
     """
     translation = create_standalone_child_stream(
         case.vendor, include_partial_messages=False, stable_ids=True
@@ -43,7 +43,7 @@ def find_failed_attempt(case):
 
 @cache
 def outcome(case):
-    """The cause of a case's failure, None where it succeeded."""
+    """Return the cause of a case's failure, or None if it succeeded."""
     turn = translate_case(case, False)[1].turn
     return turn.end_cause if turn.is_error else None
 
@@ -129,7 +129,7 @@ def test_vendor_info_is_not_passed_to_another_vendor():
     assert stage.turn.create_next(stage.turn.config).vendor_info["model"] == "m1"
 
 
-# -- what is held of a vendor that may be replaced -------------------------------------------------
+# -- the buffered output of a vendor that may be replaced ------------------------------------------
 
 IDENTITY = "00000000-0000-4000-8000-"
 BEGUN = START | {"session": "s"}
@@ -144,7 +144,7 @@ def yume():
 
 
 def build_buffered_stream(writer=None):
-    """A hold that has begun, and the pump of the demo vendor whose lines go through it."""
+    """Build a started buffer and the demo vendor's stream whose lines go through it."""
     buffer = FallbackOutputBuffer()
     buffer.start_buffering()
     if writer is not None:
@@ -157,7 +157,7 @@ def build_buffered_stream(writer=None):
 
 
 def feed_events(stream, *events):
-    """What a pump gives for events of the demo vendor."""
+    """Return the stream's output for events of the demo vendor."""
     return stream.feed(format_ndjson(*events).encode())
 
 

@@ -1,5 +1,5 @@
-"""A vendor that can be driven in two ways: which one is taken, and the other one where the first
-does not start.
+"""A vendor with two drivers: which driver is selected, and the fallback if that driver does not
+start.
 """
 
 import json
@@ -120,7 +120,7 @@ def test_driver_fallback_is_refused_if_the_frontend_has_hooks(box):
     assert "in the other way it would not ask" in str(results(done)[0])
 
 
-# -- the choice ------------------------------------------------------------------------------------
+# -- the selection ---------------------------------------------------------------------------------
 
 
 def way(*args, driver=None, vendor="gemini"):
@@ -155,8 +155,8 @@ def test_driver_is_selected_by_frontend_flags_unless_configured(args, driver, is
     ("vendor", "is_persistent"), [("codex", True), ("gemini", False), ("opencode", False)]
 )
 def test_partial_messages_select_a_persistent_driver_if_no_calls_are_lost(vendor, is_persistent):
-    """gemini's text comes in pieces anyway; opencode, asked by nobody, would run fewer calls than
-    without the flag.
+    """gemini sends partial text anyway. opencode, without permission prompts, would run fewer calls
+    than without the flag.
     """
     args = ("-p", "hi", "--output-format", "stream-json", "--include-partial-messages")
     assert way(*args, vendor=vendor).adapter.cli.always_keeps_child == is_persistent

@@ -1,4 +1,4 @@
-"""Several vendors in the settings: the next one answers where one cannot, and only then; the
+"""Several vendors in the settings: the next vendor answers only if the one before it cannot. The
 frontend sees one turn.
 """
 
@@ -44,25 +44,25 @@ def real_several(real_box):
 
 @pytest.fixture
 def impatient_several(memory_box, monkeypatch):
-    """The same in memory, with vendors that are given up after 5 s."""
+    """The same in memory, with vendors that time out after 5 s."""
     monkeypatch.setattr(driver, "VENDOR_TIMEOUT_S", 5.0)
     return Several(memory_box)
 
 
 def list_attempts(line):
-    """Who was asked before, and why each did not answer, as a line of ours says it."""
+    """Return the vendors that failed before, with the cause, as a line of the shim reports them."""
     return [(attempt["vendor"], attempt["cause"]) for attempt in line["shim"].get("tried", [])]
 
 
 def get_answering_vendor(done: Done) -> str:
-    """Who answered: the init, the result and the text say the same."""
+    """Return the vendor that answered. The init, the result and the text must agree."""
     (vendor,) = {line["shim"]["vendor"] for line in (done.init, done.result)}
     assert list_attempts(done.init) == list_attempts(done.result)
     check_turns(done.stdout, False)
     return vendor
 
 
-# -- one message: who is asked next ----------------------------------------------------------------
+# -- one-shot mode: the next vendor ----------------------------------------------------------------
 
 REFUSED = {
     "says that nobody is logged in": ("auth", (build_hello("a-1"), build_failure("not logged in"))),
@@ -235,7 +235,7 @@ def test_trust_prompt_refusal_does_not_start_the_next_vendor(several):
     assert (done.status, get_answering_vendor(done), done.cause) == (1, "cursor", "refused")
 
 
-# -- all of them -----------------------------------------------------------------------------------
+# -- all vendors -----------------------------------------------------------------------------------
 
 
 def test_result_lists_each_vendor_and_its_cause_if_all_vendors_fail(several):
@@ -290,7 +290,7 @@ def test_secret_in_a_failure_reason_is_redacted_if_redaction_covers_all(several)
     assert get_answering_vendor(done) == "bee" and key not in done.stdout.decode() + done.stderr
 
 
-# -- what each vendor is given ---------------------------------------------------------------------
+# -- the input of each vendor ----------------------------------------------------------------------
 
 
 def test_model_flag_is_passed_to_the_first_vendor_only(several):
@@ -606,8 +606,8 @@ def test_persistent_vendor_answers_after_a_per_turn_vendor_fails(several):
 
 
 def test_failed_persistent_child_is_released_before_the_next_message(real_several):
-    """Something that it left behind holds its stderr: nobody reads on there while the next child
-    has that number.
+    """A process that the child left behind holds its stderr. That pipe is no longer read when the
+    next child has the same descriptor number.
     """
     real_several.write_settings("ant", "qwen")
     real_several.set_output("ant", LIMITED, code=1)
@@ -625,7 +625,7 @@ def test_failed_persistent_child_is_released_before_the_next_message(real_severa
 
 
 def test_set_model_rejects_a_model_of_another_vendor(several):
-    """Surface page, The vendor of a turn: a prefix is one vendor's."""
+    """Surface page, "The vendor of a turn": a model prefix belongs to one vendor."""
     several.set_answers("ant")
     lines = [
         control("1", "set_model", model="ant:m1"),
@@ -664,7 +664,7 @@ def test_set_model_rejects_a_model_of_another_vendor(several):
 
 @pytest.mark.parametrize("is_conversation", [False, True])
 def test_rate_limited_real_claude_falls_back_to_the_next_vendor(several, is_conversation):
-    """Its lines do not pass as they are: another vendor may have to say them."""
+    """Its lines do not pass through unchanged, because another vendor may have to write them."""
     several.write_settings("claude", "bee")
     several.box.create_fixture_printer("claude", "claude/2.1.327-api-err429")
     several.set_answers("bee")
@@ -688,7 +688,7 @@ def test_session_answered_by_real_claude_can_be_resumed(real_several):
     assert done.status == 0 and done.init["session_id"] == session
 
 
-# -- what holds while nobody has answered ----------------------------------------------------------
+# -- before a vendor has answered ------------------------------------------------------------------
 
 
 def test_output_is_buffered_until_a_vendor_answers_and_then_streams(several):

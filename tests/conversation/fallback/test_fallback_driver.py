@@ -1,5 +1,5 @@
-"""Between two vendors: what a frontend does at that moment, in this process, where the order of
-events is certain.
+"""The moment between two vendors: what a frontend does then. The test runs in this process, where
+the order of events is certain.
 """
 
 from functools import partial
@@ -22,7 +22,7 @@ from tests.conversation.test_message_loop import FakeOutput
 
 
 class VendorLauncher:
-    """What the drivers ask of a launcher."""
+    """The attributes of a launcher that the drivers need."""
 
     replays_user_messages = False
     timeouts = DEFAULT_TIMEOUTS_S
@@ -51,12 +51,12 @@ class VendorLauncher:
 
 
 class Vendor(ChildDriver):
-    """A driver without a child: it says `words`; nobody is logged in with it where there are none."""
+    """A driver without a child. It writes `text`; without a text it is not logged in."""
 
     def __init__(self, launcher, output, buffer, text=""):
         super().__init__(launcher, output, create_stream=partial(BufferedChildStream, buffer))
         self._text = text
-        self.fails = False  # behind its words
+        self.fails = False  # after its text
         self.turns = 0
         self.leaving = anyio.Event()
         self.exit_allowed = anyio.Event()
@@ -78,16 +78,16 @@ class Vendor(ChildDriver):
         pass
 
     async def interrupt(self):
-        """It is over already."""
+        pass
 
     async def stop(self):
-        """Takes until it is let go."""
+        """Stop only after `exit_allowed` is set."""
         self.leaving.set()
         await self.exit_allowed.wait()
 
 
 def build_fallback():
-    """A list of two vendors, and the output of its one driver."""
+    """Build a fallback list of two vendors, and the output of its driver."""
     paper, buffer = FakeOutput(), FallbackOutputBuffer()
     drivers = {
         "ant": Vendor(VendorLauncher("ant"), paper, buffer),
@@ -151,5 +151,5 @@ async def test_next_vendor_starts_after_the_previous_vendor_exits():
             assert two.bee.turns == 0
             two.ant.exit_allowed.set()
     assert (two.ant.turns, two.bee.turns) == (1, 1) and b"I am bee." in two.paper.written_bytes
-    # given to its turn, and then it was over
+    # The attempts were passed to its turn, and then the turn was over.
     assert [attempt.vendor for attempt in two.bee.launcher.resume_state.failed_attempts] == []
