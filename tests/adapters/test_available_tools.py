@@ -1,4 +1,6 @@
-"""What `init.tools` lists: the tools that can run, in each mode and under the rules that add to it."""
+"""`init.tools` lists the tools that can run, in each mode and with the rules that add tools to
+it.
+"""
 
 import pytest
 from sweeps import loop_over_rows
@@ -11,12 +13,12 @@ from shim.core.policy.settings_hooks import SettingsHook
 
 CHANGES = {"Write", "Edit", "MultiEdit", "Delete", "NotebookEdit"}
 READ_ONLY = ("default", "plan", "dontAsk")
-# each call goes through our hook, so a rule or a hook of the settings adds to the mode
+# Each call goes through the shim's hook, so a rule or a hook of the settings adds to the mode.
 HOOKED = ("codex", "copilot")
-# they list their tools themselves, or have one mode
+# They list their tools themselves, or have one mode.
 NOT_COMPUTED = {"claude", "qwen", "qwen-rfc", "replay", "demo"}
 NEVER_ASKS = {"pi", "acai", "cake", "kimi", "kimi-code", "opencode", "kilo"}
-# their own settings, which are not seen here, say what runs in their own default
+# Their own settings decide what runs in their default mode. The shim does not read these settings.
 WIDER = {"cursor", "cline", "amp"}
 
 
@@ -75,7 +77,7 @@ def test_cursor_lists_only_read_only_tools_in_plan_mode():
 
 
 @loop_over_rows("name", HOOKED)
-# in a plan nothing adds
+# Nothing adds tools to plan mode.
 @loop_over_rows(("mode", "adds"), [("default", {"Write"}), ("dontAsk", {"Write"}), ("plan", set())])
 def test_allow_rule_or_hook_lists_a_tool_except_in_plan_mode(name, mode, adds):
     assert available(name, mode, allow=["Write"]) - available(name, mode) == adds

@@ -1,8 +1,8 @@
-"""The vendors that are profiles, over recordings of their programs: words, calls, numbers and
-command lines.
+"""The vendors that are profiles, tested with recordings of their programs: texts, calls, numbers
+and command lines.
 
-What is expected comes from the vendors' own lines, read here without the shim, and from the vendor
-pages.
+The expected values come from the vendors' own lines, read here without the shim, and from the
+vendor pages.
 """
 
 import json
@@ -21,13 +21,13 @@ from shim.core.adapter.tools import translate_tool_call
 from shim.core.policy.policy import PROTECTED_NAMES, SHIM_FOLDERS
 from tests.adapters.test_launch import launch
 
-OTHERS = ("acai", "cake")  # seeds: test_vendors has them, test_profile_acai, and test_launch
+OTHERS = ("acai", "cake")  # seeds: covered by test_vendors, test_profile_acai and test_launch
 PROFILES = tuple(
     name
     for name, reference in VENDORS.items()
     if reference.endswith(".toml") and name not in OTHERS
 )
-CUT = "cline/3.0.65-sigint-text"  # its fragments were never said whole
+CUT = "cline/3.0.65-sigint-text"  # no full text followed its fragments
 CASES = [
     fixture
     for fixture in list_fixture_cases(*PROFILES)
@@ -36,7 +36,7 @@ CASES = [
 PARTIAL = pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
 
 
-# -- text: whole and once --------------------------------------------------------------------------
+# -- the full text exactly once --------------------------------------------------------------------
 
 
 def _codex(events: list[Any]) -> str:
@@ -107,13 +107,13 @@ WORDS = {
 }
 
 
-# What copilot says itself about a call, where its model's words stand: no model said it (its model
-# was a mock of ours).
+# copilot's own notes about a call, in the place of the model's text. They do not come from the
+# model, which was a mock.
 OF_COPILOT = ("Info: Operation cancelled by user", "Info: /repo/new.txt")
 
 
 def _chunks(events):
-    """What an agent of the Agent Client Protocol says of its model's words."""
+    """Return the model's texts that an agent of the Agent Client Protocol reported."""
     updates = (
         event["params"]["update"] for event in events if event.get("method") == "session/update"
     )
@@ -126,7 +126,7 @@ def _chunks(events):
 
 
 def _items(events):
-    """What codex's app-server says of its model's words: fragments, and whole texts of subagents."""
+    """Return the model's texts of codex's app-server: fragments, and full texts of subagents."""
     ours = next(
         event["result"]["thread"]["id"] for event in events if "thread" in event.get("result", {})
     )
@@ -169,7 +169,7 @@ def test_text_blocks_match_the_model_text_of_the_recording(case, partial):
     ]
 )
 def test_recordings_have_no_unknown_events_or_unexpected_repairs(case):
-    """A recording of a conversation has a result for each message."""
+    """A recording of a conversation has one result per message."""
     results = [
         line["shim"] for line in parse_lines(translate_case(case)[0]) if line["type"] == "result"
     ]
@@ -197,7 +197,7 @@ def wrote(name):
     return ("Write", {"file_path": f"{HERE}/{name}", "content": "line one\nline two\n"}, False)
 
 
-# Name, arguments, whether it failed; in the order of the calls.
+# Name, arguments, and whether the call failed, in call order.
 CALLS: dict[str, list[tuple[str, dict[str, Any], bool]]] = {
     "cline/3.0.65-edit": [wrote("new1795170613.txt"), READ, EDIT],
     "cline/3.0.65-failtool": [("Bash", FAIL, True), MISSING],
@@ -220,7 +220,7 @@ CALLS: dict[str, list[tuple[str, dict[str, Any], bool]]] = {
     ],
     "gemini/0.61.0-edit": [wrote("new.txt"), READ, EDIT],
     "gemini/0.61.0-failtool": [
-        ("Bash", FAIL, False),  # it says nowhere that it failed
+        ("Bash", FAIL, False),  # the output does not state the failure
         MISSING,
         ("Edit", {"file_path": f"{HERE}/a.txt", "old_string": "zzzz", "new_string": "y"}, True),
     ],
@@ -279,20 +279,21 @@ def test_refused_tool_call_is_a_permission_denial(name):
 
 # -- numbers ---------------------------------------------------------------------------------------
 
-# input, cache read, output; dollars; milliseconds where the vendor says
+# Input, cache read and output tokens; then US dollars, and milliseconds if the vendor reports them.
 NUMBERS = {
-    # cached tokens are inside inputTokens; the run's totals
+    # Cached tokens are included in inputTokens. These are the totals of the run.
     "cline/3.0.65-edit": ((3200, 800, 200), 0.0, 1013),
-    # cached tokens are inside input_tokens, reasoning inside output_tokens
+    # Cached tokens are included in input_tokens, reasoning in output_tokens.
     "codex/0.169.0-text": ((800, 200, 50), 0.0, 0),
     "codex/0.169.0-applypatch": ((3200, 800, 200), 0.0, 0),
-    # none are printed, and the time is that of the session
+    # It prints no token counts, and the time is that of the session.
     "copilot/1.0.102-edit": ((0, 0, 0), 0.0, 0),
-    # Claude's own names
+    # Claude's own names.
     "droid/0.225.2-edit": ((3200, 800, 200), 0.0, 464),
-    # `input` is without what was cached, thoughts are what total_tokens has more than the rest
+    # `input` excludes cached tokens. Thinking is the part of total_tokens that the other counts do
+    # not have.
     "gemini/0.61.0-shell": ((1600, 400, 140), 0.0, 1751),
-    # per step, reasoning beside the output
+    # Per step, with reasoning counted beside the output.
     "kilo/7.7.9-shell": ((1600, 400, 100), 0.0, 0),
     "opencode/1.18.33-shell": ((1600, 400, 100), 0.0018, 0),
     "opencode/1.18.33-permission": ((800, 200, 50), 0.0009, 0),
@@ -358,7 +359,7 @@ def test_result_reports_the_cause_of_the_exit(name):
 
 
 def test_codex_call_id_has_a_prefix_before_the_item_number():
-    """Its items begin at 0 in every process."""
+    """Its item numbers start at 0 in every process."""
     lines = parse_lines(translate_case(find_case("codex/0.169.0-shell"))[0])
     blocks = [
         block
@@ -492,7 +493,7 @@ def test_claude_flags_are_converted_to_vendor_flags(vendor, flags, resume, expec
     ],
 )
 def test_copilot_view_range_is_converted_to_offset_and_limit(lines, expected):
-    """Its own words: [start, end], and -1 for the end of the file."""
+    """The vendor's argument is [start, end], with -1 for the end of the file."""
     tool_input = {"path": "/a"} | ({"view_range": lines} if lines else {})
     assert translate_tool_call(adapters.get_adapter("copilot").tools, "view", tool_input) == (
         "Read",
@@ -502,14 +503,14 @@ def test_copilot_view_range_is_converted_to_offset_and_limit(lines, expected):
 
 @pytest.mark.parametrize("subcommand", ["auth", "config", "history", "version"])
 def test_cline_prompt_is_not_parsed_as_a_subcommand(subcommand):
-    """Threats: prompt. Measured with 3.0.65: behind a space each of these is a prompt, without one
-    it runs.
+    """Threats: prompt. Measured with 3.0.65: after a space each of these is a prompt; without the
+    space it runs.
     """
     assert launch("cline", "-p", prompt=subcommand).arguments[-1] == f" {subcommand}"
 
 
 def test_gemini_policy_file_denies_plan_and_edit_tools():
-    """It starts without a file that is missing, and then lets its model approve its own plans."""
+    """It starts even if the file is missing, and then its model can approve its own plans."""
     rules = tomllib.loads(Path(POLICY.partition("=")[2]).read_text())["rule"]
     assert [(rule["toolName"], rule["decision"]) for rule in rules] == [
         (["enter_plan_mode", "exit_plan_mode"], "deny"),
@@ -567,7 +568,7 @@ def test_denied_tools_of_a_mode_are_set_in_the_environment(vendor, mode, denied)
             f"{vendor.upper()}_PERMISSION", "{}"
         )
     )
-    # what Claude has no name for
+    # Claude has no names for these.
     unnamed = {"*_*", "codesearch*", "lsp*", "question*", "websearch*"}
     assert permissions.keys() - unnamed == denied
     assert {value for key, value in permissions.items() if key != "edit"} <= {"deny"}
@@ -605,12 +606,13 @@ BYPASSES = (
 
 @loop_over_rows("vendor", PROFILES)
 def test_only_bypass_mode_adds_bypass_flags(vendor):
-    """No mode ever becomes a wider one (surface page)."""
+    """No mode ever becomes a less restrictive one (surface page)."""
     from shim.adapters import get_adapter
 
     for mode, mode_args in get_adapter(vendor).modes.items():
         command_line = " ".join(launch(vendor, "--permission-mode", mode).arguments)
         if mode == "bypassPermissions":
-            assert mode_args or vendor == "kimi-code"  # which has no narrower mode for one message
+            # it has no more restrictive mode in one-shot mode
+            assert mode_args or vendor == "kimi-code"
         else:
             assert not [flag for flag in BYPASSES if flag in command_line]

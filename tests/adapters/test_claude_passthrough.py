@@ -1,4 +1,6 @@
-"""Pass-through: a real claude's lines as they came, and what is finished for it when it dies."""
+"""Pass-through: a real claude's lines are written unchanged, and the shim completes the stream when
+claude dies.
+"""
 
 import json
 
@@ -16,7 +18,7 @@ _numbers = iter(range(10**9))
 
 
 def line(kind: str, **fields: object) -> str:
-    """One line of a real claude, with keys in its own order and a uuid of its own."""
+    """Return one line of a real claude, with its key order and a new uuid."""
     uuid = f"aaaaaaaa-0000-4000-8000-{next(_numbers):012x}"
     return json.dumps(
         {"type": kind, **fields, "session_id": SESSION, "uuid": uuid}, separators=(",", ":")
@@ -71,7 +73,7 @@ def result(message: str = "hi", *, is_error: bool = False, **fields: object) -> 
 
 
 def run(*lines: str, code: int | None = 0, partial: bool = False, stderr: str = "") -> list[str]:
-    """The raw lines that are said for a claude that prints `lines` and exits."""
+    """Return the raw output lines for a claude that prints `lines` and exits."""
     translation = create_standalone_child_stream(
         "claude", include_partial_messages=partial, stable_ids=True
     )
@@ -99,7 +101,9 @@ def test_complete_turn_is_passed_through_byte_for_byte():
 @pytest.mark.parametrize("call_id", ["t", ""])
 @pytest.mark.parametrize("parent", [None, "task"])
 def test_calls_that_share_an_id_are_passed_through_unchanged(call_id, parent):
-    """A real claude behind a proxy that gives every call one id: its lines are its own."""
+    """A proxy between claude and the model gives every call one id. The lines still pass
+    unchanged.
+    """
     other = {"type": "tool_use", "id": call_id, "name": "Bash", "input": {"command": "pwd"}}
     calls = [call(call_id, parent=parent), assistant(other, parent=parent)]
     lines = [
@@ -164,7 +168,7 @@ def test_stream_events_are_passed_through_only_with_partial_messages():
 
 
 def test_second_result_and_second_init_of_a_turn_are_dropped():
-    """Contract S20: real ones are printed for background work."""
+    """Contract S20: claude prints them for background work."""
     first, second = result("one"), result("two")
     output = run(INIT, text("one"), first, second)
     assert (output.count(first), output.count(second)) == (1, 0)
@@ -173,7 +177,7 @@ def test_second_result_and_second_init_of_a_turn_are_dropped():
 
 
 def test_init_after_a_result_starts_a_new_turn():
-    """Contract S2: again before every turn."""
+    """Contract S2: init is repeated before every turn."""
     lines = [
         INIT,
         text("one"),
@@ -209,11 +213,11 @@ def test_subagent_lines_are_passed_through():
     assert run(*lines) == [*lines, END]
 
 
-# -- a frontend that reads to no terminator: a real claude's lines are passed as they came ---------
+# -- a frontend that reads to no terminator: a real claude's lines pass through unchanged ----------
 
 
 def run_passthrough(*lines: str, terminator: str = "none") -> list[str]:
-    """The lines that a frontend gets in a conversation: each result is said at once, and the child
+    """Return a frontend's lines in a conversation. Each result is written at once, and the child
     stays.
     """
     child_stream = create_standalone_child_stream(
@@ -239,7 +243,7 @@ def test_recorded_claude_output_is_passed_through_byte_for_byte():
 
 
 def test_results_of_background_work_are_passed_through_after_the_first():
-    """Contract S20: each has an `init` of its own, and they stand together at the end."""
+    """Contract S20: each of them has its own `init`, and they come together at the end."""
     another = INIT.replace("opus", "opus ")
     lines = [INIT, another, text("one"), result("one"), text("two"), result("two")]
     assert run_passthrough(*lines) == lines
@@ -271,7 +275,7 @@ def test_replayed_message_before_the_next_init_is_passed_through():
     assert run_passthrough(*lines) == lines
 
 
-# -- what a dying claude leaves --------------------------------------------------------------------
+# -- the output of a dying claude ------------------------------------------------------------------
 
 
 def ends(*lines: str, **how: object) -> list[str]:
@@ -293,7 +297,7 @@ def test_silent_claude_exit_produces_init_and_an_error():
 
 
 def test_plain_text_output_becomes_the_error_message():
-    """`claude` answers in plain text when it was started wrongly (contract 11)."""
+    """`claude` answers in plain text if it was started with wrong arguments (contract 11)."""
     assert "not logged in, sorry" in ends("not logged in, sorry", code=1)[1]
 
 
@@ -355,7 +359,9 @@ def test_open_tool_use_block_is_closed_when_claude_dies():
 
 
 def test_nonzero_exit_after_a_success_result_is_an_error():
-    """House: a non-zero exit after a good result is an error; the result waits for it."""
+    """House: a non-zero exit after a successful result is an error. The result waits for the
+    exit.
+    """
     summary = ends(INIT, text("hi"), result("hi"), code=1)
     assert summary[-2].startswith(
         "end:error_during_execution! claude said that it was done, but exited with code 1"
@@ -363,14 +369,16 @@ def test_nonzero_exit_after_a_success_result_is_an_error():
 
 
 def test_error_result_is_passed_through_with_any_exit_status():
-    """rc 1 is what claude itself has after an error result (contract 5.8)."""
+    """claude itself exits with 1 after an error result (contract 5.8)."""
     failed = result("boom", is_error=True)
     for code in (0, 1):
         assert failed in run(INIT, text("hi"), failed, code=code)
 
 
 def test_init_is_added_before_a_result_without_init():
-    """Contract 5.10: a session that cannot start prints a result alone; one init is promised here."""
+    """Contract 5.10: a session that cannot start prints only a result. The shim guarantees one
+    init.
+    """
     failed = result("No conversation found with session ID: x", is_error=True)
     output = run(failed, code=1)
     assert output[1:] == [failed, END]
@@ -399,7 +407,7 @@ def interrupt_line(content: str = INTERRUPTED, **more: object) -> str:
 def test_interrupt_message_without_a_result_ends_the_turn_as_interrupted(
     interrupt_text, reason, partial
 ):
-    """As it does while it starts. Its own line says so, and is said once."""
+    """This happens while it starts. Its own line reports the interrupt and is written once."""
     lines = (INIT, text("hi"), interrupt_line(interrupt_text))
     events = [json.loads(entry) for entry in run(*lines, partial=partial)]
     assert [entry for entry in events if entry["type"] == "user"] == [json.loads(lines[-1])]
@@ -441,7 +449,7 @@ def test_line_with_invalid_utf8_is_reencoded():
     assert "text:caf\ufffd" in summarize_lines(parse_lines(output))
 
 
-# -- what no real claude prints --------------------------------------------------------------------
+# -- output that no real claude prints -------------------------------------------------------------
 
 
 def test_oversized_permission_request_is_denied_by_the_shim():
@@ -461,7 +469,7 @@ def test_oversized_permission_request_is_denied_by_the_shim():
 
 
 def test_lines_after_the_terminator_are_dropped():
-    """An end of ours (here: the frontend stopped the turn) has its terminator at once."""
+    """If the shim ends the turn (here: the frontend stopped it), the terminator follows at once."""
     translation = create_standalone_child_stream("claude", stable_ids=True)
     output = translation.feed((INIT + "\n" + result() + "\n").encode())[0]
     translation.turn.record_interrupt()

@@ -1,4 +1,4 @@
-"""What codex's hook is told of a call, in Claude's words."""
+"""The input of codex's hook for a call, in Claude's terms."""
 
 import json
 
@@ -127,7 +127,9 @@ def test_malformed_hook_event_raises_value_error(name, tool_input, folder):
 
 
 def run_asking_hook(name, **tool_input):
-    """Whether codex asks about a call, and what the hook says, where it is driven so."""
+    """Return whether codex asks about a call, and the input that the hook changes, if codex is run
+    with prompts.
+    """
     event = {"tool_name": name, "tool_input": tool_input, "cwd": HERE.cwd}
     answer = codex_approval_hook.format_hook_output("", event)
     changed = json.loads(answer)["hookSpecificOutput"]["updatedInput"] if answer else None

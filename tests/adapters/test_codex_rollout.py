@@ -1,7 +1,7 @@
-"""What codex's stream leaves out of a change of files, out of its record of the thread.
+"""File changes that codex's stream leaves out. They are read from its record of the thread.
 
-The lines of the record are those of codex 0.169.0, shortened to what is read; that a real codex
-writes them in time is in `tests/e2e/test_codex.py`.
+The lines of the record are those of codex 0.169.0, shortened to what the shim reads.
+`tests/e2e/test_codex.py` proves that a real codex writes them in time.
 """
 
 import json
@@ -20,7 +20,7 @@ from shim.core.adapter.child_stream import ChildStream
 from shim.core.turn.outcome import ChildExit
 from shim.process.vendor_data_dir import VendorDataDir
 
-THREAD = "01a20174-71a6-7fd0-b4cf-cf7873a5a0f9"  # begun on 2026-11-22
+THREAD = "01a20174-71a6-7fd0-b4cf-cf7873a5a0f9"  # started on 2026-11-22
 HERE = "/home/dev/project"
 BEGIN = {"type": "thread.started", "thread_id": THREAD}
 USED = {"input_tokens": 120, "cached_input_tokens": 20, "output_tokens": 30}
@@ -49,7 +49,7 @@ BEGUN = record("task_started", turn_id="t")
 
 
 def build_file_change(item_id, changes, status="completed", stdout=SUCCESS, stderr=""):
-    """A line of the record: what was changed."""
+    """Return a line of the record: the changed files."""
     item = {"type": "FileChange", "id": item_id, "changes": changes}
     return record(
         "item_completed", item={**item, "status": status, "stdout": stdout, "stderr": stderr}
@@ -57,7 +57,7 @@ def build_file_change(item_id, changes, status="completed", stdout=SUCCESS, stde
 
 
 def item(kind, item_id, *paths, status="completed", what="update"):
-    """A line of the stream: that something is, or was, changed."""
+    """Return a line of the stream: a file change that starts or has ended."""
     changes = [{"path": path, "kind": what} for path in paths]
     fields = {"id": item_id, "type": "file_change", "changes": changes, "status": status}
     return {"type": f"item.{kind}", "item": fields}
@@ -69,7 +69,9 @@ def began_and_ended(item_id, *paths, **more):
 
 @pytest.fixture
 def records(tmp_path):
-    """Puts lines into the record of the thread; gives the terms that a launcher would give."""
+    """Return a function that writes lines to the record of the thread. It returns the configuration
+    that a launcher would pass.
+    """
 
     def put(*lines, day="22", **config_fields):
         folder = tmp_path / ".codex" / "sessions" / "2026" / "11" / day
@@ -100,7 +102,7 @@ def lines(config, *events, code=0):
 
 
 def calls(events):
-    """Name and arguments of every call."""
+    """Return the name and arguments of every call."""
     blocks = [
         block
         for line in events
@@ -282,7 +284,7 @@ def test_rollout_is_not_read_for_an_invalid_thread_id(records, thread):
 
 
 def test_missing_rollout_is_searched_a_limited_number_of_times():
-    """`codex exec --ephemeral` writes none; a folder may have thousands of others."""
+    """`codex exec --ephemeral` writes no record. A folder may have thousands of others."""
     searched_folders = []
 
     class Nowhere:
@@ -296,7 +298,7 @@ def test_missing_rollout_is_searched_a_limited_number_of_times():
 
 
 def test_warning_before_the_turn_emits_no_calls_of_the_previous_turn(records):
-    """Of a thread that goes on the record ends with the turn before it."""
+    """The record of a resumed thread ends with its previous turn."""
     warning = {
         "type": "item.completed",
         "item": {"id": "item_0", "type": "error", "message": "Model metadata"},
@@ -317,7 +319,7 @@ def test_rollout_is_not_read_without_a_data_dir():
     assert calls(output) == [("Edit", {"file_path": A})]
 
 
-# -- calls that the stream does not have -----------------------------------------------------------
+# -- calls that are missing from the stream --------------------------------------------------------
 
 ADD = f"*** Begin Patch\n*** Add File: made.txt\n+x\n+\n*** Update File: {A}\n@@\n one\n-two\n+2\n*** End Patch\n"
 SAID = {"type": "item.completed", "item": {"id": "item_9", "type": "agent_message", "text": "So."}}
@@ -332,7 +334,7 @@ EXITED = (
 
 
 def build_call_records(name, raw_input, output, call_id="c1"):
-    """Two lines of the record: a call and what it gave."""
+    """Return two lines of the record: a call and its output."""
     more = {"input": raw_input} if name == "apply_patch" else {"arguments": raw_input}
     kind = "custom_tool_call" if name == "apply_patch" else "function_call"
     output = record(f"{kind}_output", call_id=call_id, output=output)
@@ -503,7 +505,7 @@ def test_model_is_unknown_if_the_rollout_names_none(records, entries):
 
 
 def test_replay_adapter_has_no_data_dir():
-    """What is played runs nothing: the person's own codex has no part in it."""
+    """A replay runs nothing. The person's own codex is not involved."""
 
     recorded = build_replay_adapter(
         "codex",

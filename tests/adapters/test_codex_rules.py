@@ -1,4 +1,4 @@
-"""What codex is told of the rules: its words for every mode, and a hook that fails closed."""
+"""The rules in codex's arguments: the arguments for every mode, and a hook that fails closed."""
 
 import json
 import shlex
@@ -45,7 +45,7 @@ def build_args(launch_request):
 
 
 def settings(launch_request):
-    """codex's settings, as its `-c` words say them one over the other."""
+    """Return codex's settings as its `-c` arguments set them. Later arguments win."""
     args, values = build_args(launch_request), {}
     for flag, arg in pairwise(args):
         if flag == "-c":
@@ -55,13 +55,13 @@ def settings(launch_request):
 
 
 def hook(launch_request):
-    """The command of the only hook."""
+    """Return the command of the only hook."""
     ((handler,),) = (group["hooks"] for group in settings(launch_request)["hooks.PreToolUse"])
     return handler["command"]
 
 
 def answer(command, call, **more):
-    """How the hook ends for a command of the model's, and what it says."""
+    """Return the exit status and the output of the hook for a command of the model."""
     event = {
         "hook_event_name": "PreToolUse",
         "cwd": HERE.cwd,
@@ -217,7 +217,7 @@ def test_hook_denies_an_event_with_invalid_tool_input():
     "hook_argv", [("/not/there",), ("false",), (sys.executable, "-c", "raise SystemExit(1)")]
 )
 def test_failing_hook_command_denies_the_call_with_a_message(hook_argv):
-    """codex runs a call whose hook fails in any other way than this."""
+    """codex runs a call if its hook fails in any other way."""
     code, stderr = answer(hook(request("default", hook_argv=hook_argv)), "ls")
     assert code == 2 and stderr.endswith(
         "the permission rules could not be asked about this call\n"
@@ -230,7 +230,7 @@ def test_killed_hook_command_denies_the_call():
 
 
 def build_asking_settings(mode, *flags, **rules):
-    """The settings of an app-server, which asks about its calls."""
+    """Return the settings of an app-server that asks about its calls."""
     launch_request = request(mode, **rules)._replace(invocation=parse_argv(["-p", "hi", *flags]))
     args, values = codex_rules.build_app_server_arguments(launch_request), {}
     for flag, arg in pairwise(args):

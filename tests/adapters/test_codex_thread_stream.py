@@ -1,5 +1,5 @@
-"""codex's app-server as Claude's stream: a child's lines in, lines of ours and lines for the child
-out.
+"""codex's app-server as Claude's stream. A child's lines go in; the shim's lines and lines for the
+child come out.
 """
 
 import json
@@ -63,7 +63,7 @@ def methods(talk):
     return [line.get("method") for line in talk.sent_messages]
 
 
-# -- a thread is opened ----------------------------------------------------------------------------
+# -- opening a thread ------------------------------------------------------------------------------
 
 
 def test_prompt_is_sent_after_the_thread_starts():
@@ -243,7 +243,7 @@ def test_failed_thread_resume_fails_the_turn_and_the_child():
     assert turn[-2]["errors"] == ["no rollout"]
 
 
-# -- what it says ----------------------------------------------------------------------------------
+# -- output ----------------------------------------------------------------------------------------
 
 
 def test_text_is_emitted_once_and_its_usage_is_counted():
@@ -361,7 +361,7 @@ def test_end_of_another_thread_or_turn_is_ignored():
     assert talk.child_stream.turn.outcome_tracker.outcome is None
 
 
-# -- its questions ---------------------------------------------------------------------------------
+# -- permission requests ---------------------------------------------------------------------------
 
 
 def test_command_approval_contains_the_command_and_sends_accept():
@@ -606,7 +606,7 @@ def test_only_requests_and_responses_are_accepted_between_turns():
     assert not heeds(json.dumps(build_text_delta("x"), separators=(",", ":")).encode())
 
 
-# -- a turn is stopped, or steered -----------------------------------------------------------------
+# -- stopping and steering a turn ------------------------------------------------------------------
 
 
 def test_interrupt_names_the_running_turn_and_ends_in_an_error_result():
@@ -670,7 +670,7 @@ def test_mode_change_needs_a_new_child_if_the_sandbox_changes(flags, mode, keeps
     ) == (b"" if keeps_child else None)
 
 
-# -- items that come again, and how they ended -----------------------------------------------------
+# -- repeated items, and how they ended ------------------------------------------------------------
 
 
 def ran(item_id="c1", command="ls"):
@@ -729,7 +729,7 @@ def test_command_succeeds_only_with_exit_code_0_or_status_completed(status, code
     assert [block["is_error"] for block in talk.list_blocks("tool_result")] == [failed]
 
 
-# -- an error of the service, and what an interrupt leaves -----------------------------------------
+# -- an error of the service, and the state after an interrupt -------------------------------------
 
 
 @loop_over_rows(
@@ -793,7 +793,7 @@ def test_background_commands_are_not_cleaned_after_a_completed_turn():
 
 
 def test_partial_answer_phase_is_emitted_as_text():
-    """Its phase is new in codex 0.171."""
+    """The phase of an item is new in codex 0.171."""
     item = {"type": "agentMessage", "id": "m1", "text": "First.", "phase": "partial_answer"}
     (turn,) = check_turns(
         CodexConversation()

@@ -1,6 +1,4 @@
-"""What copilot's hook is told of a call, in Claude's words, and what copilot is told before it
-starts.
-"""
+"""The input of copilot's hook for a call, in Claude's terms, and copilot's arguments."""
 
 import json
 

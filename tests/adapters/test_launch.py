@@ -1,4 +1,4 @@
-"""How each vendor is started: the exact arguments, stdin and environment for what a frontend asked."""
+"""The start of each vendor: the exact arguments, stdin and environment for a frontend's request."""
 
 import json
 from itertools import pairwise, product
@@ -25,7 +25,7 @@ CLAUDE = ("-p", "--output-format", "stream-json", "--verbose")
 
 
 def launch(name, *args, prompt="say hi", resume_id=None, **fields):
-    """What a vendor gives for a command line, with the request that the start makes of it."""
+    """Return a vendor's launch for a command line, and the request from which it was built."""
     vendor, invocation = get_adapter(name), parse_argv(args)
     mode = resolve_permission_mode(
         invocation.permission_mode,
@@ -45,12 +45,12 @@ def launch(name, *args, prompt="say hi", resume_id=None, **fields):
 
 
 def pairs(args, flag):
-    """The values of a flag, as `--flag value` or `--flag=value`."""
+    """Return the values of a flag, as `--flag value` or `--flag=value`."""
     values = [arg.partition("=")[2] for arg in args if arg.startswith(flag + "=")]
     return values + [value for arg, value in pairwise(args) if arg == flag]
 
 
-# -- the plainest turn -----------------------------------------------------------------------------
+# -- the simplest turn -----------------------------------------------------------------------------
 
 
 @loop_over_rows(
@@ -95,7 +95,7 @@ def test_qwen_gets_system_settings_that_ask_in_stricter_modes(mode, persistent, 
 
 def test_qwen_excludes_denied_mcp_servers_but_not_a_denied_edit_tool():
     rules = build_policy(deny=["mcp__srv", "mcp__other__*", "mcp__third__get_*", "Edit", "Bash"])
-    # to exclude `edit` excludes write_file too
+    # Excluding `edit` also excludes write_file.
     started = launch(
         "qwen", "--disallowedTools", *map(str, rules.deny), persistent=True, policy=rules
     )
@@ -106,7 +106,7 @@ def test_qwen_excludes_denied_mcp_servers_but_not_a_denied_edit_tool():
 
 @pytest.mark.parametrize("rule", ["mcp__s_x__do_it", "mcp__s.x__do_it"])
 def test_qwen_excludes_every_alias_of_a_denied_mcp_tool(rule):
-    """It appends a hash to a name with other characters: the tool `do it` of `s.x` is
+    """qwen appends a hash to a name with other characters: the tool `do it` of `s.x` is
     `mcp__s_x__do_it_1lf321w`.
     """
     rules = build_policy(deny=[rule])
@@ -119,8 +119,8 @@ def test_qwen_excludes_every_alias_of_a_denied_mcp_tool(rule):
     ("flags", "has"), [((), True), (("--permission-mode", "bypassPermissions"), False)]
 )
 def test_qwen_excludes_the_question_tool_in_bypass_mode(flags, has):
-    """Measured with 0.24.4: in its widest mode it says to its model that no answers were given, and
-    asks nobody.
+    """Measured with 0.24.4: in its least restrictive mode it reports to its model that no answers
+    were given, and does not ask.
     """
     assert (
         "--exclude-tools=ask_user_question" not in launch("qwen", *flags, persistent=True).arguments
@@ -139,10 +139,11 @@ def test_acai_instruct_variant_uses_a_subcommand_and_a_prompt_flag():
     )
 
 
-# -- options, vendor by vendor ---------------------------------------------------------------------
+# -- options of each vendor ------------------------------------------------------------------------
 
 TABLE = [
-    # words, vendor, the arguments that follow the plainest ones (before a positional prompt)
+    # Flags, vendor, the arguments that follow those of the simplest turn (before a positional
+    # prompt).
     (("--model", "m1"), "acai", ("--model", "m1")),
     (("--model", "m1"), "pi", ("--model", "m1")),
     (("--model", "m1"), "qwen", ("--model", "m1")),
@@ -155,7 +156,7 @@ TABLE = [
         ("--include-partial-messages",),
     ),
     (("--include-partial-messages", "--output-format", "stream-json"), "pi", ()),
-    # sessions
+    # Sessions.
     (("--resume", U), "acai", ("--resume", U)),
     (("--resume", U, "--fork-session"), "cake", ("--fork", U)),
     (("--session-id", U), "cake", ()),
@@ -175,19 +176,19 @@ TABLE = [
     (("--resume", U, "--fork-session"), "claude", (f"--resume={U}", "--fork-session")),
     (("--session-id", U), "claude", (f"--session-id={U}",)),
     (("-c",), "claude", ("--continue",)),
-    # texts
+    # Texts.
     (("--append-system-prompt", "Be brief."), "qwen", ("--append-system-prompt", "Be brief.")),
     (("--system-prompt", "You are X."), "qwen", ("--system-prompt", "You are X.")),
     (("--append-system-prompt", "Be brief."), "pi", ("--append-system-prompt", "Be brief.")),
     (("--append-system-prompt", "Be brief."), "claude", ("--append-system-prompt=Be brief.",)),
-    # tools
+    # Tools.
     (("--tools", "Read,Glob"), "qwen", ("--core-tools=read_file", "--core-tools=glob")),
     (("--disallowedTools", "Bash"), "qwen", ("--exclude-tools=run_shell_command",)),
     (("--disallowedTools", "Bash(rm *)"), "qwen", ()),
     (("--disallowedTools", "Bash(rm *)"), "claude", ("--disallowedTools=Bash(rm *)",)),
     (("--tools", ""), "claude", ("--tools=",)),
     (("--tools", "default"), "claude", ()),
-    # limits and folders
+    # Limits and folders.
     (("--max-turns", "3"), "qwen", ("--max-session-turns", "3")),
     (("--max-turns", "3"), "cursor", ()),
     (("--max-turns", "3"), "claude", ("--max-turns=3",)),
@@ -210,7 +211,7 @@ TABLE = [
         ('--mcp-config={"mcpServers":{"own":{"type":"sdk"}}}',),
     ),
     (("--json-schema", "{}"), "qwen", ("--json-schema", "{}")),
-    # Claude's own flags that no vendor knows, and flags that nobody knows
+    # Claude's flags that no vendor has, and unknown flags.
     (("--betas", "b1", "--effort", "high", "--no-such-flag=x"), "qwen", ()),
     (("--betas", "b1", "--effort", "high", "--no-such-flag=x"), "pi", ("--thinking", "high")),
     (("--effort", "max"), "pi", ("--thinking", "xhigh")),
@@ -276,10 +277,10 @@ def test_cursor_trust_flag_requires_the_trust_setting():
 # -- prompts ---------------------------------------------------------------------------------------
 
 
-# theirs is guarded by a space: tests/adapters/test_bundled_profiles.py
+# A space protects their prompts: tests/adapters/test_bundled_profiles.py.
 WITHOUT_STDIN = ("amp", "cline", "kimi", "kimi-code")
 REQUESTED = ("qwen-rfc",)  # the prompt is a part of a request
-DASHED = ("acai", "cake", "codex")  # `-` says that the prompt is on stdin
+DASHED = ("acai", "cake", "codex")  # `-` means that the prompt is on stdin
 
 
 PROMPTS = ("--yolo", "--yolo and more", "--", "-", "@/etc/passwd", "@a and b", "-p\n x")
@@ -343,7 +344,7 @@ def test_prompt_that_equals_a_subcommand_is_sent_on_stdin(vendor, subcommand):
     assert started.stdin == subcommand.encode()
 
 
-# -- what could become a flag, or widen a permission -----------------------------------------------
+# -- values that could become a flag or add a permission -------------------------------------------
 
 HOSTILE = ("--yolo", "--force", "-y", "--approval-mode=yolo", "--shim-vendor=x")
 CARRIERS = (
@@ -358,14 +359,16 @@ CARRIERS = (
     "--settings",
     "--agents",
 )
-NEED_A_TOOL = ("droid", "vibe")  # no flag leaves them none
-# pi looks at no word again that it took as the value of one of these.
+NEED_A_TOOL = ("droid", "vibe")  # no flag disables all of their tools
+# pi does not parse an argument again after it has taken it as the value of one of these flags.
 TAKES_ANYTHING = {"pi": ("--system-prompt", "--append-system-prompt")}
 
 
 @loop_over_rows("vendor", ALL)
 def test_option_value_never_becomes_a_vendor_flag(vendor):
-    """qwen (yargs) takes `--append-system-prompt --yolo` for two flags: it must be one word."""
+    """qwen (yargs) reads `--append-system-prompt --yolo` as two flags. Flag and value must be one
+    argument.
+    """
     for carrier, value in product(CARRIERS, HOSTILE):
         try:
             args = launch(vendor, f"{carrier}={value}").arguments
@@ -443,13 +446,13 @@ def test_bypass_mode_uses_the_bypass_flag_of_the_vendor(vendor, more, flags):
     ],
 )
 def test_qwen_always_receives_an_approval_mode(mode, expected):
-    """qwen 0.24 would run `auto` by itself."""
+    """qwen 0.24 would use `auto` by default."""
     args = launch("qwen", *(["--permission-mode", mode] if mode else [])).arguments
     assert pairs(args, "--approval-mode") == [expected]
 
 
 NARROW = [
-    # vendor, mode, the words that keep it so narrow
+    # Vendor, mode, the arguments that keep the vendor in that mode.
     ("cline", "default", "--auto-approve false"),
     ("cline", "plan", "--plan --auto-approve false"),
     ("codex", "default", '-c sandbox_mode="read-only"'),
@@ -542,7 +545,7 @@ def test_qwen_stays_restricted_if_no_requested_tool_is_supported(tool_names):
 
 @loop_over_rows("name", [name for name in ALL if name not in ("claude", "qwen")])
 def test_denied_tool_is_not_listed_as_available(name):
-    """qwen and claude say for themselves what they have."""
+    """qwen and claude list their tools themselves."""
     vendor = get_adapter(name)
     for denied in vendor.listed_tools:
         request = LaunchRequest(
@@ -554,14 +557,18 @@ def test_denied_tool_is_not_listed_as_available(name):
 
 
 def test_qwen_structured_output_tool_is_not_excluded_by_empty_tools():
-    """Measured with 0.24.4: --core-tools leaves structured_output alone, --exclude-tools does not."""
+    """Measured with 0.24.4: --core-tools does not affect structured_output, --exclude-tools
+    does.
+    """
     args = launch("qwen", "--json-schema", "{}", "--tools", "").arguments
     assert "--exclude-tools=edit" in args
     assert "--exclude-tools=structured_output" not in args
 
 
 def test_persistent_qwen_receives_no_json_schema():
-    """Measured with 0.24.4: --json-schema beside --input-format stream-json ends it."""
+    """Measured with 0.24.4: qwen exits if --json-schema is combined with --input-format
+    stream-json.
+    """
     assert "--json-schema" not in launch("qwen", "--json-schema", "{}", persistent=True).arguments
 
 
@@ -589,10 +596,10 @@ def test_flat_claude_prompts_on_stdio_only_if_persistent(persistent):
 
 @pytest.mark.parametrize("mode", ["plan", "acceptEdits"])
 def test_pi_disables_mcp_in_stricter_modes_without_prompts(mode):
-    """The help of pi 1.0.4 says that `--tools` keeps the tools of its MCP servers."""
+    """The help of pi 1.0.4 states that `--tools` keeps the tools of its MCP servers."""
     assert "--no-mcp" in launch("pi", "--permission-mode", mode).arguments
     assert "--no-mcp" not in launch("pi", "--permission-mode", mode, persistent=True).arguments
-    # or its help came too late
+    # The same applies if its help came too late.
     older = launch("pi", "--permission-mode", mode, has_flag=lambda flag: False).arguments
     assert "--no-mcp" not in older and any(
         name.startswith("mcp__") for name in pairs(older, "--tools")[0].split(",")
@@ -621,7 +628,7 @@ def test_pi_disables_mcp_if_a_rule_names_an_mcp_tool():
     ],
 )
 def test_resumed_pi_session_restores_its_builtin_tools(flags, fields, given_back):
-    """pi 1.3 keeps the tools of a session: without names those of a plan would stay."""
+    """pi 1.3 keeps the tools of a session. Without names, those of a plan would stay."""
     args = launch("pi", *flags, "--resume", U, **fields).arguments
     assert ("+read,+bash,+edit,+write" in pairs(args, "--tools")) is given_back
     assert "+" not in "".join(pairs(launch("pi", *flags, **fields).arguments, "--tools"))

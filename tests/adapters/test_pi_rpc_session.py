@@ -1,4 +1,4 @@
-"""pi in a conversation: what it is told by its RPC, and what is read of it."""
+"""pi in a conversation: the shim's requests to its RPC, and the parsed output."""
 
 import json
 
@@ -310,7 +310,7 @@ def test_deny_rule_matches_an_extension_tool_by_its_claude_name():
 
 
 def add_replaced_flag(request):
-    """A question about a tool that an extension has put in the place of one of pi's."""
+    """Return a question about a tool that an extension has put in place of one of pi's tools."""
     call_data = json.loads(request["placeholder"])
     return request | {
         "placeholder": json.dumps(
@@ -445,7 +445,7 @@ def test_permission_dialog_between_turns_is_refused():
     assert ask.permission.refusal
 
 
-# -- what is changed in the middle -----------------------------------------------------------------
+# -- changes in the middle of a session ------------------------------------------------------------
 
 
 def test_abort_before_the_run_is_repeated_when_the_run_starts():

@@ -1,4 +1,4 @@
-"""What pi says a tool returned, in Claude's words."""
+"""pi's tool results, in Claude's terms."""
 
 from sweeps import loop_over_rows
 

@@ -1,4 +1,4 @@
-"""What qwen is told through its stdin."""
+"""The lines that qwen receives on stdin."""
 
 import json
 

@@ -1,8 +1,8 @@
-"""The dialect of the Qwen RFC: every row of its page has a fixture, every request to the child its
-shape.
+"""The dialect of the Qwen RFC: every row of its page has a fixture, and every request to the child
+has its shape.
 
-No program speaks it, so the fixtures are handmade from the documents, and a row is shown by what is
-said for them.
+No program speaks the dialect. The fixtures are handmade from the documents, and a row is proved by
+the shim's output for them.
 """
 
 import json
@@ -29,7 +29,7 @@ CASES = list_fixture_cases("qwen-rfc")
 
 BROKEN = "end:error_during_execution!"
 
-# Row of the page's section 4 → the fixtures that show it, each with a word of what is said for it
+# Row of the page's section 4 → the fixtures for it, each with a word of the shim's output
 # (`support.brief`).
 ROWS = {
     1: {
@@ -131,8 +131,8 @@ ROWS = {
         "cut-behind-a-call": "failed:tool-1 No result was reported for this call.",
     },
 }
-# Variant of section 3 (and of 2) → the fixtures that have it; the debugging form of a request is a
-# builder's.
+# Variant of section 3 (and of 2) → the fixtures that have it. The debugging form of a request has a
+# builder instead.
 VARIANTS = {
     "spans and ansi in both spellings": ("terminal", "annotations-in-message"),
     "a status in lower case, and capitalised": ("tool", "tool-display"),
@@ -200,7 +200,7 @@ def test_fixture_metadata_declares_a_handmade_source(case):
     assert case.metadata["read"] and case.metadata["pins"]
 
 
-# -- what a row says beside its lines --------------------------------------------------------------
+# -- more about a row than its lines ---------------------------------------------------------------
 
 
 def test_handshake_is_read_from_either_location():
@@ -366,7 +366,7 @@ def test_parallel_permission_requests_without_call_ids_match_different_calls():
     ]
 
 
-# -- calls in pieces -------------------------------------------------------------------------------
+# -- calls in chunks -------------------------------------------------------------------------------
 
 
 def build_call_chunk(index, input_json, **delta_fields):
@@ -438,7 +438,7 @@ def test_fragment_with_a_repeated_id_belongs_to_the_last_call_with_this_id():
     assert [call["input"] for call in calls] == [{"command": "ls"}, {"command": "wc"}]
 
 
-# -- who reads it ----------------------------------------------------------------------------------
+# -- readers of the stream -------------------------------------------------------------------------
 
 
 def by_qwen(data, child_exit, stderr, partial, chunks=None):
@@ -514,7 +514,7 @@ def test_non_object_annotation_is_ignored():
     assert "text:Hi." in summarize_lines(parse_lines(by_qwen(data, ChildExit(code=0), "", False)))
 
 
-# -- the fork's own draft, which is nearly what was released later (page, section 1) ---------------
+# -- the fork's own draft, which is nearly the released form (page, section 1) ---------------------
 
 
 def test_qwen_adapter_translates_the_draft_dialect():

@@ -1,5 +1,5 @@
-"""Conversations with a child of the Qwen RFC: a stand-in, for no program speaks it (lines as the
-page has them).
+"""Conversations with a child of the Qwen RFC. The child is a stand-in that prints the page's lines,
+because no program speaks the RFC.
 """
 
 import json
@@ -127,7 +127,7 @@ def test_two_messages_are_sent_as_two_requests_of_the_same_session(box, talk):
 
 
 def test_turn_ends_after_the_end_grace_if_no_output_follows_a_stopped_reply(box, talk):
-    """The RFC has no end of a turn: an intermediate reply stops too, with its usage."""
+    """The RFC has no end of a turn. An intermediate reply stops too, with its usage."""
     box.write_settings("end_grace = 0.2\n")
     child = box.create_fake(
         ["hear", "one"],
@@ -215,7 +215,7 @@ def test_denied_call_reports_the_message_of_the_user(box, talk):
 
 
 def test_call_is_denied_if_the_frontend_cannot_answer_permission_prompts(box, talk):
-    """The RFC's own default; a mode is no answer."""
+    """This is the RFC's own default. A mode does not replace an answer."""
     child = box.create_fake(
         ["hear", "go"],
         ["out", format_ndjson(HELLO, calls(), asks())],
@@ -319,7 +319,9 @@ def test_heartbeat_timeout_in_print_mode_reports_the_open_calls(box):
 
 
 def test_answered_heartbeats_prevent_a_stall_during_a_long_call(box, talk):
-    """It is asked a few times in each limit; the fourth answer comes well behind the first limit."""
+    """Several heartbeats are sent within each limit. The fourth answer comes well after the first
+    limit.
+    """
     box.write_settings("[vendors.qwen-rfc.timeouts]\nheartbeat = 3\n")
     beats = [
         step
@@ -424,9 +426,7 @@ def test_vendors_list_notes_that_no_released_program_supports_qwen_rfc(real_box)
 
 
 def test_replay_reproduces_a_recorded_conversation_with_heartbeats(real_box, real_talk):
-    """Its messages have no type, and questions for a sign of life are asked by the clock: nothing
-    waits for one.
-    """
+    """Its messages have no type, and heartbeats are sent by the clock: nothing waits for them."""
     cast = str(real_box.path / "talk.cast")
     recorded = real_box.create_fake(
         ["hear", "one"],
@@ -457,7 +457,7 @@ def test_replay_reproduces_a_recorded_conversation_with_heartbeats(real_box, rea
 
 
 def test_end_grace_of_a_turn_does_not_end_the_next_turn(box, talk):
-    """A silence ends the first turn; the second one's is another."""
+    """A silence ends the first turn. The second turn has a silence of its own."""
     box.write_settings("end_grace = 0.05\n")
     gate, lifeline = box.create_gate(), box.create_lifeline()
     child = box.create_fake(

@@ -1,5 +1,5 @@
-"""What goes back to a child of the Qwen RFC, against the examples of its page (2.3 to 2.5), and how
-one is started.
+"""The shim's lines for a child of the Qwen RFC, compared with the examples of its page (2.3 to
+2.5), and the start of a child.
 """
 
 import json
@@ -120,7 +120,7 @@ def test_heartbeat_and_interrupt_include_the_session_id_once_set():
     ]
 
 
-# -- what a conversation says ----------------------------------------------------------------------
+# -- lines of a conversation -----------------------------------------------------------------------
 
 
 def parse_lines(data):
@@ -154,7 +154,7 @@ ASKED = PermissionRequest(
 
 
 def test_decision_with_changed_input_raises_value_error_with_the_vendor_input():
-    """It would run the call as it was: the RFC has no place for another input."""
+    """The child would run the call unchanged: the RFC has no field for a changed input."""
     child_input = QwenRfcInput()
     assert parse_lines(child_input.encode_permission_response(ASKED, PermissionDecision(True))) == [
         build_permission_response("r1", "approve")
@@ -168,7 +168,7 @@ def test_decision_with_changed_input_raises_value_error_with_the_vendor_input():
         )
 
 
-# -- how it is started -----------------------------------------------------------------------------
+# -- the start -------------------------------------------------------------------------------------
 
 
 def build_launch(*args, **more):

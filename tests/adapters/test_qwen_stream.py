@@ -1,4 +1,4 @@
-"""qwen's stream where it is nearly Claude's."""
+"""qwen's stream where it differs slightly from Claude's."""
 
 import json
 

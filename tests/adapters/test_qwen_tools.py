@@ -1,4 +1,4 @@
-"""Names that qwen has for the tools of MCP servers."""
+"""qwen's names for the tools of MCP servers."""
 
 from sweeps import loop_over_rows
 
@@ -12,7 +12,7 @@ from shim.adapters.qwen_stream import QwenTranslator
         ("mcp__s_x__do_it_1lf321w", "mcp__s_x__do_it"),
         ("mcp__s_x__do_it_0v7ebcs", "mcp__s_x__do_it"),
         ("mcp__s__do_it", "mcp__s__do_it"),
-        ("mcp__s__do_it_2v7ebcs", "mcp__s__do_it_2v7ebcs"),  # no 32 bits in base 36
+        ("mcp__s__do_it_2v7ebcs", "mcp__s__do_it_2v7ebcs"),  # not 32 bits in base 36
         ("mcp__s__do_it_1lf321wx", "mcp__s__do_it_1lf321wx"),
         ("mcp__s__do_it_1V7ebcs", "mcp__s__do_it_1V7ebcs"),
         ("run_1lf321w", "run_1lf321w"),

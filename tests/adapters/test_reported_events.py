@@ -1,4 +1,4 @@
-"""Events of vendors that people reported: denials, reasoning, finish reasons, and nested agents."""
+"""Vendor events from people's reports: denials, reasoning, finish reasons, and nested agents."""
 
 import pytest
 from policy_builder import build_evaluator
@@ -17,7 +17,7 @@ def vendor(name):
 
 
 def blocks(lines, kind):
-    """The content blocks of one type, each with the parent of its line."""
+    """Return the content blocks of one type, each with the parent of its line."""
     matches = []
     for line in lines:
         content = line.get("message", {}).get("content", ())
@@ -183,7 +183,7 @@ def copilot(kind, parent=None, **data):
 
 
 def copilot_reply(message_id, text, *calls, parent=None, deltas=True):
-    """A reply as copilot prints it: fragments, then the whole, then the start of its calls."""
+    """Return a reply as copilot prints it: fragments, the full text, and the start of its calls."""
     halves = (text[:3], text[3:]) if deltas else ()
     fragments = [
         copilot("assistant.message_delta", parent, messageId=message_id, deltaContent=half)
@@ -330,7 +330,7 @@ def test_subagent_error_or_denial_does_not_end_the_turn():
 
 
 def test_denied_subagent_call_ends_the_turn():
-    """A subagent is bound by the rules of the turn, whatever its vendor says beforehand."""
+    """The rules of the turn apply to a subagent, whatever its vendor reports before."""
     translation = ChildStream(
         vendor("copilot").translator_class,
         build_turn_config("copilot", evaluator=build_evaluator(deny=["Read"])),
@@ -626,21 +626,21 @@ REPLAY = cursor_text("Hi all", model_call="m1")
 @loop_over_rows(
     ("events", "texts"),
     [
-        # a repetition before the call, after its start, after its end, and after the next text has
-        # begun
+        # A repetition before the call, after its start, after its end, and after the next text has
+        # started.
         ([REPLAY, STARTED, COMPLETED], ["Hi all", "done"]),
         ([STARTED, REPLAY, COMPLETED], ["Hi all", "done"]),
         ([STARTED, COMPLETED, REPLAY], ["Hi all", "done"]),
         ([QUERY, REPLAY, STARTED, COMPLETED], ["Hi all", "done"]),
-        # more than was streamed
+        # More than was streamed.
         ([STARTED, cursor_text("Hi all!", model_call="m1"), COMPLETED], ["Hi all", "!", "done"]),
-        # another text is none, and a repetition counts once
+        # Another text is not a repetition, and a repetition counts once.
         ([STARTED, COMPLETED, cursor_text("Other", model_call="m2")], ["Hi all", "Other", "done"]),
         (
             [STARTED, REPLAY, COMPLETED, cursor_text("Hi all", model_call="m2")],
             ["Hi all", "Hi all", "done"],
         ),
-        # repeated at the end of the turn
+        # Repeated at the end of the turn.
         ([STARTED, COMPLETED, cursor_text("Hi all", final=True)], ["Hi all", "done"]),
     ],
 )
@@ -667,7 +667,7 @@ def test_repeated_cursor_segment_between_deltas_is_dropped():
 
 
 def test_two_identical_cursor_messages_are_both_written():
-    """Without fragments each line is a segment of its own."""
+    """Without fragments each line is a separate segment."""
     lines = cursor(
         cursor_text("Hi", model_call="m1"), STARTED, COMPLETED, cursor_text("Hi", final=True)
     )

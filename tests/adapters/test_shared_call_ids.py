@@ -1,5 +1,5 @@
-"""Every adapter keeps calls apart that have one id, or none: both are announced, and each has its
-result.
+"""Every adapter distinguishes calls that share an id or have none. Each call is announced and has
+its result.
 """
 
 import json
@@ -42,7 +42,7 @@ def run(vendor: str, *events: Event, **config_fields: Any) -> list[Event]:
 
 
 def pairs(lines: list[Event]) -> list[tuple[Any, Any]]:
-    """What each call was given, with its result."""
+    """Return the arguments of each call with its result."""
     contents = [
         line["message"]["content"] for line in lines if line["type"] in ("assistant", "user")
     ]
@@ -75,7 +75,7 @@ def test_id_of_a_finished_call_can_be_reused(vendor, call_id):
 @IDS
 @pytest.mark.parametrize("vendor", STREAMS)
 def test_denied_second_call_with_a_shared_id_stops_the_turn(vendor, call_id):
-    """`late_denials`: the vendor asks nobody, and runs what the model calls."""
+    """`late_denials`: the vendor does not ask, and runs what the model calls."""
     calls, results = STREAMS[vendor](call_id)
     forbidden = json.loads(json.dumps([calls, results]).replace(OTHER, "rm b"))
     lines = run(
@@ -93,7 +93,7 @@ def test_denied_second_call_with_a_shared_id_stops_the_turn(vendor, call_id):
     assert calls_by_id[denial["tool_use_id"]] == denial["tool_input"] == {"command": "rm b"}
 
 
-# -- drivers that ask ------------------------------------------------------------------------------
+# -- drivers with permission prompts ---------------------------------------------------------------
 
 
 def acp_call(call_id: Any, command: str, **fields: Any) -> Event:
@@ -326,7 +326,7 @@ def test_qwen_prompts_for_both_calls_with_a_shared_id(call_id, announced):
 
 
 def test_replaced_pi_tool_prompts_with_mcp_name_and_announced_call_id():
-    """Its question has another name (`mcp__pi__…`), so that no rule about Claude's tool allows it."""
+    """The question has another name (`mcp__pi__…`), so that no rule for Claude's tool allows it."""
     talk = (
         pi_agent.PiConversation()
         .start_run()
@@ -350,7 +350,7 @@ def test_replaced_pi_tool_prompts_with_mcp_name_and_announced_call_id():
     assert pairs(parse_lines(talk.lines)) == [(ONE, "A")]
 
 
-# -- what people reported about servers and agents -------------------------------------------------
+# -- reported behaviour of servers and agents ------------------------------------------------------
 
 
 def chunk(*deltas: Event, finish: str | None = None) -> Event:
@@ -387,7 +387,7 @@ CHUNKS = {
         chunk(piece("a", encode_input(ONE)), piece("b", encode_input(OTHER))),
         FINISH,
     ],
-    # The same with one id: skye-harris/hass_local_openai_llm#92, where the end comes twice, too.
+    # The same with one id: skye-harris/hass_local_openai_llm#92, where the end also comes twice.
     "index and id": [
         chunk(piece("a", encode_input(ONE))),
         chunk(piece("a", encode_input(OTHER))),
@@ -414,7 +414,7 @@ CHUNKS = {
         chunk(piece(None, encode_input(OTHER), index=1)),
         FINISH,
     ],
-    # vllm-project/vllm#18412: no id at all, and no index (ollama/ollama#7881).
+    # vllm-project/vllm#18412: no id and no index (ollama/ollama#7881).
     "no id": [
         chunk(piece(None, encode_input(ONE))),
         chunk(piece(None, encode_input(OTHER), index=1)),
@@ -519,7 +519,7 @@ def test_denials_with_a_shared_call_id_are_listed_with_unique_ids():
 
 
 def test_kimi_acp_prompt_is_cancelled_if_two_open_calls_share_an_id():
-    """kimi: nobody can tell which of them a question is about, so it is refused."""
+    """kimi's question does not show which of the calls it is about, so it is refused."""
 
     def says(command: str, kind: str = "tool_call") -> Event:
         content = [

@@ -1,6 +1,6 @@
 """The facts on each vendor's page that the structure of a golden does not show.
 
-Words, arguments, numbers and failures are computed here from the vendor's own bytes, without the
+The tests compute texts, arguments, numbers and failures from the vendor's own bytes, without the
 shim.
 """
 
@@ -24,8 +24,8 @@ from shim.core.adapter.translator import Translator
 
 PARTIAL = pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
 
-# Every fixture of the seed vendors whose run failed, and why; all others succeeded. A multi-turn
-# run: its last turn.
+# Every fixture of the seed vendors whose run failed, and why. All others succeeded. A multi-turn
+# run counts by its last turn.
 FAILED = {
     "acai/0.1.0-badflag": "exit_code",
     "acai/0.1.0-badjson": "vendor_error",
@@ -111,8 +111,8 @@ def test_every_failure_in_the_table_has_a_fixture():
     assert set(FAILED) <= {fixture.name for fixture in list_fixture_cases(*SEEDS)}
 
 
-# Torture has what nobody understands; two events of cursor are known by name only (cursor page,
-# section 2, 8).
+# Torture has unreadable lines. Two events of cursor are known by name only (cursor page, section 2,
+# 8).
 ODD = {"cursor/handmade-background-shell-tail"} | {
     fixture.name for fixture in list_fixture_cases() if fixture.name.startswith("torture/")
 }
@@ -121,8 +121,8 @@ ODD = {"cursor/handmade-background-shell-tail"} | {
 @loop_over_cases([fixture for fixture in SUCCEEDED if fixture.name not in ODD])
 @PARTIAL
 def test_successful_run_has_no_unknown_or_malformed_events(case, partial):
-    """Nothing recorded from a real program is unknown or malformed; only what pins a repair has
-    one.
+    """A recording of a real program has no unknown or malformed event. Only fixtures that pin a
+    repair have one.
     """
     _, translation = translate_case(case, partial)
     assert translation.diagnostics.unknown_events == {}
@@ -131,16 +131,18 @@ def test_successful_run_has_no_unknown_or_malformed_events(case, partial):
     )
 
 
-# -- what a reader sees ----------------------------------------------------------------------------
+# -- the reader's view -----------------------------------------------------------------------------
 
 
 def writable(text: str) -> str:
-    """A vendor's text as it can be written: pairs joined, halves replaced."""
+    """Return a vendor's text as it can be written: surrogate pairs joined, lone surrogates
+    replaced.
+    """
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def events(fixture: Case) -> list[dict[str, Any]]:
-    """A vendor's events; the array of a `json` format is each of them."""
+    """Return a vendor's events, including those inside the array of a `json` format."""
     flat: list[Any] = []
     for event in fixture.parse_events():
         flat += event if isinstance(event, list) else [event]
@@ -148,8 +150,8 @@ def events(fixture: Case) -> list[dict[str, Any]]:
 
 
 def read_acai_texts(fixture: Case) -> tuple[str, str]:
-    """Every assistant message whole; reasoning from its summary, else its content (acai page,
-    section 4).
+    """Return the full assistant messages, and the reasoning from its summary or else its content
+    (acai page, section 4).
     """
     text, thinking = "", ""
     for event in events(fixture):
@@ -167,7 +169,9 @@ COMES_AGAIN = ("auto_retry_start", "compaction_start", "auto_compaction_start")
 
 
 def read_pi_texts(fixture: Case) -> tuple[str, str]:
-    """`message_end` is authoritative; a reply that was cut and came again is not said (pi page)."""
+    """Return the texts. `message_end` is authoritative; a truncated reply that was repeated is not
+    written (pi page).
+    """
     replies: list[dict[str, Any]] = []
     for event in events(fixture):
         message = event.get("message")
@@ -185,8 +189,8 @@ def read_pi_texts(fixture: Case) -> tuple[str, str]:
 
 
 def read_cursor_texts(fixture: Case) -> tuple[str, str]:
-    """`result` is all assistant segments, joined with nothing (cursor page, section 2); thinking is
-    its deltas.
+    """Return the texts. `result` is all assistant segments joined without a separator (cursor page,
+    section 2). Thinking is its deltas.
     """
     (text,) = (event["result"] for event in events(fixture) if event.get("type") == "result")
     thinking = [
@@ -198,8 +202,8 @@ def read_cursor_texts(fixture: Case) -> tuple[str, str]:
 
 
 def read_qwen_texts(fixture: Case) -> tuple[str, str]:
-    """The blocks of its assistant lines; those of a nested agent have a parent (qwen page, section
-    4).
+    """Return the blocks of the assistant lines. Blocks of a nested agent have a parent (qwen page,
+    section 4).
     """
     text, thinking = "", ""
     for event in events(fixture):
@@ -217,8 +221,8 @@ WORDS = {
     "cursor": read_cursor_texts,
     "qwen": read_qwen_texts,
 }
-# A half of a surrogate pair, and a member nested too deeply to be read, are torture of their own.
-NOT_COMPARED = {  # their lines say nothing to a plain reader of JSON
+# Half of a surrogate pair and a member nested too deeply have torture cases of their own.
+NOT_COMPARED = {  # a plain JSON reader cannot read their lines
     "torture/pi-deep-nesting-3000",
     "torture/pi-schema-drift",
     "torture/pi-noise-lines",
@@ -228,7 +232,7 @@ COMPARED = [fixture for fixture in SUCCEEDED if fixture.name not in NOT_COMPARED
 
 
 def read_written_texts(data: bytes) -> tuple[str, str]:
-    """All text and all thinking of the main agent's assistant lines."""
+    """Return all text and all thinking of the main agent's assistant lines."""
     texts = {"text": "", "thinking": ""}
     for line in parse_lines(data):
         if line["type"] == "assistant" and line["parent_tool_use_id"] is None:
@@ -256,15 +260,17 @@ def test_model_text_and_thinking_are_emitted_completely_and_once(case, partial):
 )
 @PARTIAL
 def test_text_of_an_aborted_message_is_preserved(name, text, partial):
-    """Without partial messages pi's updates are kept unread until their message ends; here it never
-    does.
+    """Without partial messages pi's updates stay unread until their message ends. Here it never
+    ends.
     """
     output, _ = translate_case(find_case(name), partial)
     assert read_written_texts(output) == (text, "")
 
 
 def list_call_ids(fixture: Case) -> list[str]:
-    """The ids of all calls that a vendor's run made, of nested agents too, each once."""
+    """Return the ids of all calls of a vendor's run, each once, including those of nested
+    agents.
+    """
     call_ids: dict[str, None] = {}
     for event in events(fixture):
         if fixture.vendor in ("acai", "cake") and event.get("type") == "function_call":
@@ -282,7 +288,7 @@ def list_call_ids(fixture: Case) -> list[str]:
     return list(call_ids)
 
 
-# A plan that no tool call repeats is said as one (cursor page, section 2); an id with a raw newline
+# A plan without a tool call is written as a call (cursor page, section 2). An id with a raw newline
 # is two lines here.
 INVENTED = {"cursor/handmade-plan-mode", "cursor/handmade-noise-and-split-callid"}
 
@@ -395,7 +401,7 @@ CALLS: list[tuple[str, str, str, dict[str, Any]]] = [
     ("cursor/handmade-tool-zoo", "f1", "some_tool", {"q": 1}),
     ("cursor/seed-function-call", "call_f1", "list_branches", {"remote": True}),
     ("cursor/seed-function-call", "call_f2", "tool_name", {"raw": "..."}),
-    # pi page, section 6; paths are resolved on the header's cwd
+    # pi page, section 6. Paths are resolved against the header's cwd.
     (
         "pi/0.73.1-bash",
         "call_bash",
@@ -538,19 +544,19 @@ def test_tool_result_is_an_error_exactly_if_the_vendor_reports_failure(name):
 
 # -- numbers ---------------------------------------------------------------------------------------
 
-# input, cache read, cache creation, output; dollars
+# Input, cache read, cache creation and output tokens; US dollars.
 NUMBERS = {
-    # cached tokens are inside input_tokens (acai page, section 1)
+    # Cached tokens are included in input_tokens (acai page, section 1).
     "acai/0.1.0-shellok": ((180, 100, 0, 35), 0.0),
     "cake/2026-07-parallel": ((250, 0, 0, 29), 0.0),
-    # cached tokens are not inside inputTokens (cursor page, section 2)
+    # Cached tokens are not included in inputTokens (cursor page, section 2).
     "cursor/shape-2026.08-text-thinking": ((14390, 6144, 0, 31), 0.0),
     "cursor/shape-2026.08-shell-ok": ((17905, 23040, 0, 131), 0.0),
-    # the sum over replies, reasoning inside output (pi page, section 6)
+    # The sum over replies, with reasoning included in output (pi page, section 6).
     "pi/1.5.2-plain": ((1000, 200, 0, 34), 0.00357),
     "pi/1.5.2-bash": ((2000, 400, 0, 68), 0.00714),
-    # cached tokens are inside; hidden requests and older turns in `result.usage` are not counted
-    # (qwen page, fact 8)
+    # Cached tokens are included. Hidden requests and older turns in `result.usage` are not counted
+    # (qwen page, fact 8).
     "qwen/0.24.4-text": ((100, 20, 0, 30), 0.0),
     "qwen/0.24.4-parallel": ((200, 40, 0, 60), 0.0),
     "qwen/0.24.4-resume": ((100, 20, 0, 30), 0.0),
@@ -589,7 +595,7 @@ def test_num_turns_counts_results_of_parallel_calls(name, turns):
     assert find_result(parse_lines(output))["num_turns"] == turns
 
 
-# -- who it is -------------------------------------------------------------------------------------
+# -- identity of a session -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -627,7 +633,7 @@ def test_init_uses_the_vendor_session_id_if_the_id_is_a_uuid(vendor):
             assert parse_lines(translate_case(fixture)[0])[0]["session_id"] == session_id
 
 
-# -- the table -------------------------------------------------------------------------------------
+# -- the tool table --------------------------------------------------------------------------------
 
 
 @loop_over_rows("name", VENDORS)
@@ -642,8 +648,8 @@ def test_every_adapter_defines_the_required_attributes(name):
 
 @loop_over_rows("name", VENDORS)
 def test_adapter_lists_only_tools_from_its_tool_table(name):
-    """init.tools is truthful: a listed tool is one that the table can say, or the vendor's own name
-    for it.
+    """init.tools is accurate: every listed tool is in the tool table or has the vendor's own
+    name.
     """
     vendor = get_adapter(name)
     tool_names = {tool.name for tool in vendor.tools.values()} | {"MultiEdit", "Write"}
