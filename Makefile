@@ -21,7 +21,8 @@ INSTALL = $(BIN)/python -m pip install --progress-bar off --disable-pip-version-
 endif
 
 # $(STEP) TITLE COMMAND prints one line: the title before the command runs, its duration afterwards.
-STEP := $(PYTHON) .ci/step.py
+STEP := $(BIN)/python .ci/step.py
+FIRST_STEP := $(PYTHON) .ci/step.py
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 16
@@ -30,9 +31,9 @@ help: ## this list
 # all of them again.
 $(VENV)/.installed: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "claude-shim needs Python 3.11 or newer; set PYTHON=python3.11")'
-	@$(STEP) "Creating $(VENV)" $(CREATE_VENV)
-	@$(STEP) "Installing claude-shim and its dependencies with $(INSTALLER)" $(INSTALL) -e .
-	@$(STEP) "Compiling claude-shim" $(BIN)/python -m compileall -q shim
+	@$(FIRST_STEP) "Creating $(VENV)" $(CREATE_VENV)
+	@$(FIRST_STEP) "Installing claude-shim and its dependencies with $(INSTALLER)" $(INSTALL) -e .
+	@$(FIRST_STEP) "Compiling claude-shim" $(BIN)/python -m compileall -q shim
 	@touch $@
 
 # pytest rewrites assertions and stores the bytecode. One collection writes it for all workers.
