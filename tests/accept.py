@@ -1,4 +1,4 @@
-"""`make accept`: rewrite every golden. A person reads the diff before it is committed."""
+"""`make accept`: rewrites every golden. A person reads the diff before it is committed."""
 
 import sys
 from pathlib import Path
@@ -17,7 +17,9 @@ from yume_stream import check_flat, translate_flat
 
 
 def main() -> int:
-    """Write what the shim says now for each fixture; stale goldens go; prints which changed."""
+    """Write the current output for each fixture, remove stale goldens, and print which ones have
+    changed.
+    """
     changed = 0
     for case in list_fixture_cases():
         output, _ = translate_case(case)
@@ -53,7 +55,7 @@ def main() -> int:
 
 
 def write_golden(golden: Path, content: bytes) -> bool:
-    """Write one golden; whether it is another now."""
+    """Write one golden. Return whether it has changed."""
     old = golden.read_bytes() if golden.exists() else None
     if content == old:
         return False

@@ -1,4 +1,4 @@
-"""What every test of the shell may ask for."""
+"""Fixtures and hooks for all tests."""
 
 import functools
 import gc
@@ -25,16 +25,16 @@ from shim.profiles.load import profile_file
 from shim.state import profile_files
 from shim.state.own_profiles import BUNDLED_VENDORS
 
-# Always the same examples, however slow the machine is; a test may ask for more of them
-# (`test_properties.examples`).
+# The examples are always the same, even on a slow machine. A test may use more of them
+# (`sweeps.limit_examples`).
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 settings.register_profile(
     "steady", derandomize=True, deadline=None, database=None, suppress_health_check=SLOW
 )
 settings.register_profile("quick", settings.get_profile("steady"), max_examples=25)
-# a bundled profile is read and compiled once
+# A bundled profile is compiled only once.
 adapters.profile_loaders[0] = functools.cache(adapters.profile_loaders[0])
-# and its TOML parsed once, for all state folders
+# Its TOML is parsed only once for all state folders.
 profile_file.parse_profile_toml = profile_files.parse_profile_toml = functools.cache(
     profile_file.parse_profile_toml
 )
@@ -42,7 +42,7 @@ load_uncached_vendor = profile_files.load_adapter_from_profile
 
 
 def load_vendor(name: str, path: str, environment: Mapping[str, str], trace: Any = None) -> Adapter:
-    """Return the vendor of a profile. A bundled profile is compiled once for all state folders."""
+    """Return the adapter of a profile. A bundled profile is compiled once for all state folders."""
     if (
         trace is None
         and path == BUNDLED_VENDORS.get(name)
@@ -53,18 +53,18 @@ def load_vendor(name: str, path: str, environment: Mapping[str, str], trace: Any
 
 
 profile_files.load_adapter_from_profile = load_vendor
-# the parser of all commands is made once
+# The parser of all commands is built only once.
 typer.main.get_command = functools.cache(typer.main.get_command)
-# in this process: a guard that nobody waited for is a warning in some other test
+# If a watchdog does not exit in time, Python prints a warning, possibly during another test.
 watchdog.EXIT_TIMEOUT_S = PATIENCE
 
-# The tests are written for a terminal of their own, or for none; that of whoever runs them is
-# neither.
+# The tests use their own terminals, or none. These variables describe the terminal of the person who runs
+# them.
 for name in ("TERM", "COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR"):
     os.environ.pop(name, None)
 
-# Under nohup, or in a shell's background: a handler, unlike SIG_IGN, is not inherited by what the
-# tests start.
+# Under nohup, or in the background of a shell, signals are ignored. Programs that the tests start inherit
+# SIG_IGN, but not a handler.
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, lambda *_: None)
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -85,7 +85,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Before any test is imported: what a module is about may depend on it."""
+    """Apply options before any test module is imported, because a module may depend on them."""
     sweeps.full, sweeps.only = config.getoption("full"), config.getoption("fixture")
     settings.load_profile("steady" if sweeps.full else "quick")
     if not sweeps.full:
@@ -94,7 +94,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before xdist starts its workers
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Wait for another complete run of this user to end."""
+    """Wait until another complete run of this user has ended."""
     config = session.config
     if not config.getoption("alone") or hasattr(config, "workerinput"):
         return
@@ -105,10 +105,10 @@ def pytest_sessionstart(session: pytest.Session) -> None:
         pytest.exit(str(error), returncode=pytest.ExitCode.INTERNAL_ERROR)
 
 
-@pytest.hookimpl(tryfirst=True)  # before `-k` and `-m` choose
+@pytest.hookimpl(tryfirst=True)  # before `-k` and `-m` are applied
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark the tests that prove a rule of the contract (`-k contract` runs them); leave out what
-    `make full` runs.
+    """Mark the tests that cover a rule of the contract (`-k contract` runs them), and leave out
+    tests that only `make full` runs.
     """
     from tests.test_contract import NAMED
 
@@ -122,14 +122,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """Leave the modules and items, which stay to the end, out of every later search for garbage."""
+    """Exclude modules and items from later garbage collections, because they exist until the end."""
     gc.collect()
     gc.freeze()
 
 
 def pytest_runtest_teardown() -> None:
-    """Remove the profiles of the test's settings, which later tests would read again for each
-    vendor.
+    """Remove the profiles of the test's settings. Otherwise later tests would read them again for
+    each vendor.
     """
     if len(adapters.profile_loaders) > 1:
         del adapters.profile_loaders[1:]
@@ -200,7 +200,7 @@ def local_box(real_box: Box, monkeypatch: pytest.MonkeyPatch) -> Iterator[Box]:
 def shim(
     local_box: Box, capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., tuple[int, bytes, str]]:
-    """Run `shim ARGUMENTS` in this process, in a wide terminal without colour: the exit status,
+    """Run `shim ARGS` in this process, in a wide terminal without colors. Return the exit status,
     stdout and stderr.
     """
     from shim.commands.cli import run_shim
@@ -220,5 +220,5 @@ def shim(
 
 @pytest.fixture
 def anyio_backend() -> str:
-    """anyio's own plugin, on asyncio alone: that is what the drop-in runs on."""
+    """Use anyio's own plugin with asyncio only, because the drop-in runs on asyncio."""
     return "asyncio"

@@ -35,8 +35,8 @@ from fuzzing.targets import CHILDREN, TARGETS
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / ".fuzz"
-GUIDED = 0.6  # of the time, because it finds more
-LAST_WORDS_SECONDS = 120  # for the guided fuzzer to end by itself
+GUIDED = 0.6  # the guided fuzzer's share of the time, because it finds more
+LAST_WORDS_SECONDS = 120  # for the guided fuzzer to exit by itself
 NO_WHEEL = "not run: atheris has no wheel for Python {version} on {machine}; set PYTHON=python3.11 and `make clean`"
 
 

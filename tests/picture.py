@@ -1,7 +1,7 @@
-"""`make picture`: draw what `shim demo` draws, as the SVG that the README shows.
+"""`make picture`: draws the output of `shim demo` as the SVG in the README.
 
-The demo vendor's events go through the real translator, and their pauses through a clock of our
-own: the picture is the same on every machine. Fonts are left to the reader's browser, so that the
+The demo vendor's events go through the real translator, and their pauses through a fixed clock, so
+the picture is the same on every machine. Fonts are left to the reader's browser, so that the
 picture loads nothing from a network.
 """
 
@@ -24,11 +24,11 @@ from shim.story.terminal.renderer import TerminalSessionRenderer
 
 PICTURE = Path(__file__).resolve().parent.parent / "shim" / "manual" / "demo.svg"
 PROMPT, FOLDER = "make greet.py nicer", "/home/you/hello"
-WIDTH = 84  # columns
+WIDTH = 84  # in columns
 
 
 def draw_demo() -> Console:
-    """The console with the whole demo on it."""
+    """Draw the complete demo on a console. Return the console."""
     console = Console(
         file=io.StringIO(),
         record=True,
@@ -64,7 +64,6 @@ def draw_demo() -> Console:
 
 
 def render_svg() -> str:
-    """The SVG."""
     template = re.sub(r"@font-face \{\{.*?\}\}", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL)
     svg = draw_demo().export_svg(
         title="shim demo", theme=MONOKAI, code_format=template, unique_id="demo"

@@ -48,7 +48,7 @@ VERBS = parse_names(
     use uses validate verify visit wait wake walk warn watch welcome with withdraw wrap write yield
     """
 )
-# Words that tell a reader nothing, alone or as a part of a name.
+# Words without information, alone or as a part of a name.
 EMPTY_WORDS = parse_names(
     """
     again anew asked began begun behind found given gone heard held it kept known one own

@@ -42,12 +42,12 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "tests" / "faults"
 
-# What the type checker says of a fault that names what was moved or renamed: it ends in an
-# exception, so any test notices it, and it tells nothing of the tests.
+# Errors of the type checker for a fault that uses a name that was moved or renamed. Such a fault raises an
+# exception in any test, so it proves nothing about the tests.
 OUTDATED = ("attr-defined", "name-defined", "call-arg", "union-attr")
 
-LIMIT_SECONDS = 1800.0  # of a round: three times what all tests take in one process
-FAREWELL_SECONDS = 20.0  # for pytest to end what its tests have started
+LIMIT_SECONDS = 1800.0  # per round; three times the duration of all tests in one process
+FAREWELL_SECONDS = 20.0  # for pytest to stop the processes of its tests
 
 PYTEST = ("-x", "-q", "-m", "not e2e", "-p", "no:cacheprovider", "-p", "no:xdist")
 # is left out: it compares the list with the code, so it fails with every fault
@@ -116,14 +116,14 @@ AREAS = {
 
 @dataclass(frozen=True)
 class FaultEdit:
-    """One place in the code, and what stands there instead."""
+    """One edit of the code: a text that is replaced by another one."""
 
     module: str
     old: str
     new: str
 
     def explain_mismatch(self) -> str:
-        """Why it does not fit the code; "" where it does."""
+        """Return why the edit does not fit the code, or ""."""
         path = ROOT / self.module
         if not path.is_file():
             return f"{self.module} is not there"
@@ -152,7 +152,7 @@ SOUND = Fault("no fault", "", "", ())
 
 
 def read_faults() -> list[Fault]:
-    """All of them, in the order of their files."""
+    """Return all faults, in the order of their files."""
     faults = []
     for path in sorted(FOLDER.glob("*.toml")):
         for name, table in tomllib.loads(path.read_text(encoding="utf-8")).items():
@@ -165,7 +165,7 @@ def read_faults() -> list[Fault]:
 
 
 def list_mismatches(faults: Sequence[Fault]) -> list[str]:
-    """Return what does not fit the code or the tests any more."""
+    """Return what no longer fits the code or the tests."""
     messages = []
     names = Counter(fault.name for fault in faults)
     for fault in faults:
@@ -193,7 +193,7 @@ def has_test(test_id: str) -> bool:
 
 
 def list_test_modules() -> dict[str, list[str]]:
-    """Return the test modules that need nothing but Python: name → paths from the root."""
+    """Return the test modules that need only Python: name → paths from the root."""
     modules: dict[str, list[str]] = {}
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
         if "e2e" not in path.parts and path.stem != OWN:
@@ -221,8 +221,8 @@ def plan_rounds(area: str, recorded_test: str, max_rounds: int) -> list[list[str
 
 
 class Copy:
-    """The tracked files as they are now, with a Python of their own: a test may start that with
-    `-I`.
+    """A copy of the tracked files, including uncommitted changes, with its own Python, because a
+    test may start Python with `-I`.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -233,7 +233,7 @@ class Copy:
             ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True
         ).stdout
         for name in names.decode().split("\0"):
-            # a file may have been removed and not yet committed
+            # A file may have been removed without a commit.
             if name and (ROOT / name).is_file():
                 (self.tree / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy(ROOT / name, self.tree / name, follow_symlinks=False)
@@ -246,8 +246,8 @@ class Copy:
 
     @contextmanager
     def seed_faults(self, *faults: Fault) -> Iterator[list[Fault]]:
-        """With faults in it for a while; gives those that no longer fit, because of the ones before
-        them.
+        """Apply faults to the copy within this context. Yield those that do not fit, because of the
+        faults before them.
         """
         places = [edit for fault in faults for edit in fault.places]
         sound = {
@@ -261,15 +261,15 @@ class Copy:
                 path.write_text(text, encoding="utf-8")
 
     def _apply_edit(self, edit: FaultEdit) -> bool:
-        """Change one place; False where something else stands there."""
+        """Apply one edit. Return False if its old text is not in the code."""
         path = self.tree / edit.module
         text = path.read_text(encoding="utf-8")
         path.write_text(text.replace(edit.old, edit.new), encoding="utf-8")
         return edit.old in text
 
     def list_missing_names(self, faults: Sequence[Fault]) -> list[str]:
-        """What the type checker says of names that are not there, with as many faults at a time as
-        fit.
+        """Return the type checker's messages about missing names. Each run has as many faults as
+        fit together.
         """
         messages: list[str] = []
         while faults:
@@ -288,8 +288,8 @@ class Copy:
         return messages
 
     def run_tests(self, paths: Sequence[str]) -> tuple[int | None, str]:
-        """Run some tests: the status and what was said. The status is None where they were not done
-        in time.
+        """Run some tests. Return the exit status and the output. The status is None if the time
+        limit was exceeded.
         """
         command = [self.folder / "python" / "bin" / "python", "-m", "pytest", *PYTEST, *paths]
         environment = {**os.environ, "PYTHONPATH": str(self.tree), "TMPDIR": str(self.temporary)}
@@ -315,8 +315,8 @@ class Copy:
             return status, output_file.read().decode("utf-8", "replace")
 
     def _end_processes(self, process: "subprocess.Popen[bytes]") -> None:
-        """End pytest first, so that its tests end what they have started; then all that a fault let
-        live.
+        """Interrupt pytest first, so that its tests stop their processes. Then kill all processes
+        of the copy that are still running.
         """
         if process.poll() is None:
             process.send_signal(signal.SIGINT)
@@ -336,7 +336,7 @@ class Copy:
                 ):
                     os.kill(int(name), signal.SIGKILL)
             except OSError:
-                continue  # it has gone, or is another user's
+                continue  # it has exited, or belongs to another user
 
 
 # -- a run -----------------------------------------------------------------------------------------
@@ -344,10 +344,10 @@ class Copy:
 
 @dataclass(frozen=True)
 class FaultResult:
-    """What became of a fault, the test that failed first, and the seconds.
+    """The result for a fault, the test that failed first, and the duration in seconds.
 
-    The word is `caught`, `hung`, `missed`, or `killed` where somebody else ended pytest, which says
-    nothing.
+    The result is `caught`, `hung`, `missed`, or `killed` if another process killed pytest, which
+    proves nothing.
     """
 
     fault: Fault
@@ -362,7 +362,7 @@ class FaultResult:
 
 
 def try_fault(fault: Fault, copy: Copy, max_rounds: int) -> FaultResult:
-    """Run the tests over the copy with the fault, in at most `max_rounds` rounds."""
+    """Run the tests on the copy with the fault, in at most `max_rounds` rounds."""
     start_s = time.monotonic()
     with copy.seed_faults(fault):
         for tests in plan_rounds(fault.area, fault.test, max_rounds):
@@ -376,7 +376,7 @@ def try_fault(fault: Fault, copy: Copy, max_rounds: int) -> FaultResult:
 
 
 def find_first_failure(output: str) -> str:
-    """The first test that failed; of a run that could not begin, its last line."""
+    """Return the first test that failed, or the last line of a run that could not start."""
     if match := re.search(r"^(?:FAILED|ERROR) (\S+)", output, re.MULTILINE):
         return match[1]
     lines = [line for line in output.splitlines() if line.strip()]
@@ -384,7 +384,7 @@ def find_first_failure(output: str) -> str:
 
 
 def main() -> int:
-    """The command."""
+    """Run the command."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help="faults or areas; else all")
     parser.add_argument(
@@ -443,7 +443,7 @@ def main() -> int:
 
 
 def print_lines(*lines: str) -> None:
-    """Lines for whoever waits."""
+    """Print lines and flush them."""
     sys.stdout.write("".join(f"{line}\n" for line in lines))
     sys.stdout.flush()
 

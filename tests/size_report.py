@@ -1,9 +1,10 @@
-"""Print what is large in `shim/`: long modules, crowded folders, classes with many attributes.
+"""Prints what is large in `shim/`: long modules, crowded folders, classes with many attributes.
 
     python tests/size_report.py
 
-The report is a hint for a reader, not a check: an enforced limit moves code to where there is room
-for it instead of where it belongs. `tests/test_layering.py` enforces the rules of imports.
+The report is a hint for a reader and not a check: an enforced limit would move code to a place with
+space for it instead of the place where it belongs. `tests/test_layering.py` enforces the rules
+about imports.
 """
 
 import ast

@@ -1,7 +1,7 @@
-"""Programs in strings of tests use only names of the package that exist.
+"""Programs in strings of tests only use names of the package that exist.
 
-A `sitecustomize.py` with a wrong name prints a message that no test reads, and its test then passes
-without it.
+A `sitecustomize.py` with a wrong name prints a message that no test reads. Its test would pass
+without having tested anything.
 """
 
 import ast

@@ -1,8 +1,9 @@
-"""Which test proves which rule of the contract (its sections 1 to 4); `pytest -k contract` runs
+"""Lists the tests of each rule of the contract (its sections 1 to 4). `pytest -k contract` runs
 them all.
 
-A test that is named here says the rule's id in its docstring or its name. F2 is missing: we are
-lenient on purpose. Of what the contract leaves open (MAY) only what is done here is listed.
+A test that is listed here has the id of the rule in its docstring or its name. F2 is missing,
+because the shim is intentionally lenient. Of the rules with MAY, only those that the shim
+implements are listed.
 """
 
 import ast
@@ -266,7 +267,7 @@ F12 MAY
 
 
 def read_rules() -> dict[str, tuple[str, list[str]]]:
-    """A rule's id → its level and its tests."""
+    """Return id of a rule → its level and its tests."""
     rules: dict[str, tuple[str, list[str]]] = {}
     names: list[str] = []
     for line in RULES.strip().splitlines():
@@ -295,7 +296,7 @@ MODULES = {path.name: path for path in sorted(Path(__file__).parent.rglob("test_
 
 @cache
 def read_tests(module: str) -> dict[str, str]:
-    """The tests of a module, each with what its name and its docstring say."""
+    """Return the tests of a module, each with its name and its docstring."""
     functions = (ast.FunctionDef, ast.AsyncFunctionDef)
     nodes = ast.parse(MODULES[module].read_text(encoding="utf-8")).body
     return {
@@ -329,7 +330,7 @@ def test_tests_of_a_rule_exist_and_contain_its_id(rule_id):
 
 
 def test_tests_in_the_table_have_the_contract_mark(request):
-    """`-k contract` finds them by it (conftest)."""
+    """`-k contract` selects tests by this mark (conftest)."""
     wrong = [
         item.nodeid
         for item in request.session.items

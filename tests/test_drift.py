@@ -1,5 +1,5 @@
-"""What is new in a vendor's events: told for what nobody knows, and silent for all that was ever
-tested.
+"""Tests of drift: new names in a vendor's events are reported, and names in tested recordings are
+not.
 """
 
 import json
@@ -27,7 +27,7 @@ NAMES = sorted(set(VENDORS) - {"claude", "demo"})
 
 
 def news_of(vendor, *events, known=None):
-    """What is new in events, with its counts."""
+    """Return the new names in events, with their counts."""
     found = Counter()
     known = load_recorded_fields()[vendor] if known is None else known
     words = collect_handled_names(vendor, get_adapter(vendor).translator_class)
@@ -44,7 +44,7 @@ def paths(event):
 
 
 def test_recorded_table_matches_the_fixtures():
-    """A fixture that has more: `make accept`, and read what became known."""
+    """If a fixture has more fields, run `make accept` and review the new names."""
     assert RECORDED_FILE.read_bytes() == encode_recorded_fields()
 
 
@@ -103,7 +103,7 @@ def test_id_keys_are_not_reported():
 
 
 def test_fields_added_by_a_newer_release_are_reported():
-    """The older pi as all that is known, a newer one's recordings as a person's own."""
+    """Only the fields of an older pi are known; recordings of a newer pi are checked."""
     cases = list_real_cases("pi")
     older = collect_fields(case for case in cases if case.metadata["cli"] == "pi 0.73.1")
     newer = [
@@ -161,7 +161,7 @@ def test_event_kind_is_a_short_name_or_untyped(event, kind):
     assert format_kind(event) == kind
 
 
-# -- words -----------------------------------------------------------------------------------------
+# -- names -----------------------------------------------------------------------------------------
 
 
 def test_profile_rules_define_the_handled_names():

@@ -1,4 +1,4 @@
-"""The rings of the house: who may import whom, as rules about folders (topic "contributing")."""
+"""The layers of the package: which folder may import which (topic "contributing")."""
 
 import ast
 from collections.abc import Iterable, Mapping
@@ -11,8 +11,8 @@ from support import ROOT
 
 SHIM = ROOT / "shim"
 
-# Sans-IO: fed parsed objects, gives back bytes. No clock, no file, no environment, no randomness,
-# no await.
+# Sans-IO code: it is fed parsed objects and returns bytes. It uses no clock, file, environment,
+# randomness or await.
 PURE = ("core", "adapters", "profiles", "story.diff", "story.events", "story.timeline")
 IMPURE = {
     "anyio", "asyncio", "logging", "os", "pathlib", "platformdirs", "random", "rich", "secrets", "select", "shutil",
@@ -20,18 +20,18 @@ IMPURE = {
 }  # fmt: skip
 FOR_PEOPLE = {"typer", "rich"}
 
-# A room may import itself and those that stand before it.
+# A layer may import itself and the layers before it.
 FLOORS = (
     "core", "profiles", "adapters", "io", "state", "process", "recording", "conversation", "story", "bridge",
     "commands", "__main__",
 )  # fmt: skip
-DRAWS = ("story", "commands", "__main__")  # may use what draws for people
+DRAWS = ("story", "commands", "__main__")  # may import libraries that draw for a person
 
-VENDORS = "adapters"  # one file a vendor, as many as there are
+VENDORS = "adapters"  # one file per vendor
 
 
 def modules() -> dict[str, Path]:
-    """Every module of the package by its dotted name without `shim.`."""
+    """Return every module of the package by its dotted name without `shim.`."""
     return {
         ".".join(path.relative_to(SHIM).with_suffix("").parts).removesuffix(".__init__"): path
         for path in sorted(SHIM.rglob("*.py"))
@@ -45,7 +45,7 @@ BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
 
 
 def statements(node: ast.AST) -> list[ast.AST]:
-    """Return every statement inside a node, at any depth; expressions are not looked into."""
+    """Return every statement inside a node, at any depth. Expressions are not searched."""
     nodes: list[ast.AST] = []
     for block in BLOCKS:
         inner = getattr(node, block, ())
@@ -56,12 +56,12 @@ def statements(node: ast.AST) -> list[ast.AST]:
 
 
 class Outline(NamedTuple):
-    """What the rules need of a module. The tree is not kept: searches for garbage would go through
-    all trees.
+    """The parts of a module that the rules need. The syntax tree is not stored, because each
+    garbage collection would search all trees.
     """
 
     docstring: str | None
-    imports: frozenset[str]  # inside functions too, and for the type checker alone
+    imports: frozenset[str]  # including imports in functions and for the type checker
 
 
 @cache
@@ -89,18 +89,18 @@ def imports(name: str) -> frozenset[str]:
 
 
 def ours(imported: Iterable[str]) -> set[str]:
-    """The modules of the package among the imported, by their names without `shim.`."""
+    """Return the imported modules that belong to the package, without `shim.`."""
     names = {name.removeprefix("shim.") for name in imported if name.startswith("shim.")}
     return {name for name in names if name in MODULES}
 
 
 def find_top_folder(name: str) -> str:
-    """The folder at the top in which a module stands, or its own name."""
+    """Return the top-level folder of a module, or its own name."""
     return name.partition(".")[0]
 
 
 def circles(graph: Mapping[str, set[str]]) -> list[list[str]]:
-    """What imports itself by way of others, as paths that come back to their beginning."""
+    """Return the import cycles, each as a path that ends with its first module."""
     cycles: list[list[str]] = []
     done: set[str] = set()
 
@@ -118,12 +118,12 @@ def circles(graph: Mapping[str, set[str]]) -> list[list[str]]:
 
 
 def all_imports() -> dict[str, frozenset[str]]:
-    """What every module of the package imports."""
+    """Return the imports of every module of the package."""
     return {name: imports(name) for name in MODULES}
 
 
 def import_graph() -> dict[str, set[str]]:
-    """The other modules of the package that each of them imports."""
+    """Return module → the other modules of the package that it imports."""
     return {name: ours(imported) - {name} for name, imported in all_imports().items() if name}
 
 
@@ -172,7 +172,7 @@ def test_folders_have_no_import_cycles():
 
 
 def test_only_adapters_import_adapter_modules():
-    """No module outside vendors/ names one vendor: what differs is data."""
+    """Other modules must not name a vendor, because the differences between vendors are data."""
     for name, imported in import_graph().items():
         vendor_modules = {other for other in imported if other.startswith(f"{VENDORS}.")}
         assert find_top_folder(name) == VENDORS or not vendor_modules, (

@@ -1,5 +1,5 @@
-"""The README and the topics of the manual say what is true: links, commands, settings, vendors,
-paths, the example.
+"""Checks the facts in the README and the topics of the manual: links, commands, settings, vendors,
+paths, and the example.
 """
 
 import json
@@ -49,17 +49,17 @@ def text_of(page):
 
 
 def blocks(page):
-    """The fenced blocks of a page: language and text."""
+    """Return the fenced blocks of a page: language and text."""
     return BLOCK.findall(text_of(page))
 
 
 def code(page):
-    """What a page shows as code in its sentences and tables."""
+    """Return the code spans in the sentences and tables of a page."""
     return [snippet.replace("\\|", "|") for snippet in CODE.findall(BLOCK.sub("", text_of(page)))]
 
 
 def command_lines(page, program):
-    """The words of every command line of `program` that a page shows, without assignments and
+    """Yield the arguments of every command line of `program` on a page, without assignments and
     comments.
     """
     lines = [line for language, text in blocks(page) if not language for line in text.splitlines()]
@@ -210,7 +210,7 @@ def test_settings_page_lists_exactly_the_supported_settings():
 
 
 def silent():
-    """The vendors that ask nobody, however they are driven."""
+    """Return the vendors that never ask for permission."""
     adapters_by_name = {name: adapters.get_adapter(name) for name in adapters.VENDORS}
     return {
         name
@@ -220,7 +220,7 @@ def silent():
 
 
 def table_rows(page):
-    """The cells of each table row that begins with the names of vendors, and these names."""
+    """Yield the vendors and the cells of each table row that starts with names of vendors."""
     for line in text_of(page).splitlines():
         cells = [cell.strip() for cell in line.replace("\\|", "/PIPE/").split("|")[1:-1]]
         cells = [cell.replace("/PIPE/", "|") for cell in cells]
@@ -303,7 +303,7 @@ def test_warning_lists_exactly_the_vendors_that_never_ask(page):
     (warning,) = re.findall(r"\*\*\s*(.*?) never ask", text_of(page))
     vendor_names = set(re.findall(r"[a-z]+", warning.replace("Warning", ""))) - {"and"}
     assert vendor_names == silent()
-    # about one message it asks nobody either
+    # in one-shot mode it does not ask either
     assert "opencode" in text_of(page).partition(warning)[2][:200]
 
 
@@ -337,7 +337,7 @@ ADD_A_VENDOR = MANUAL / "add-a-vendor.md"
 
 @pytest.fixture
 def module(monkeypatch):
-    """The module of the topic, in the place that the topic names."""
+    """Load the module of the topic under the name that the topic uses."""
     (source,) = [text for language, text in blocks(ADD_A_VENDOR) if language == "python"]
     module = ModuleType("shim.adapters.echo")
     monkeypatch.setitem(sys.modules, module.__name__, module)
@@ -348,9 +348,7 @@ def module(monkeypatch):
 
 @pytest.fixture
 def profile(local_box, monkeypatch):
-    """The profile of the topic, in the folder of a user; what this process learned of that is
-    forgotten after.
-    """
+    """Write the profile of the topic into a user's folder. Restore the table of vendors afterwards."""
     monkeypatch.setattr(adapters, "VENDORS", dict(adapters.VENDORS))
     monkeypatch.setattr(adapters, "profile_loaders", list(adapters.profile_loaders))
     folder = local_box.config.parent / "vendors"
@@ -367,7 +365,7 @@ def test_profile_example_registers_a_vendor():
 
 
 def echo_agent():
-    """What the program of the topic prints."""
+    """Return the output of the program of the topic."""
     (program,) = [text for _, text in blocks(ADD_A_VENDOR) if "#!/bin/sh" in text]
     return "".join(f"{event}\n" for event in re.findall(r"^echo '(.*)'$", program, re.MULTILINE))
 
@@ -478,7 +476,7 @@ def test_misspelled_topic_prints_a_suggestion(shim):
 
 
 def test_package_contains_the_manual():
-    """Hatchling packs a whole folder; `e2e/test_wheel.py` builds the wheel and looks."""
+    """Hatchling packs a complete folder. `e2e/test_wheel.py` builds the wheel and checks it."""
     project = tomllib.loads(text_of(ROOT / "pyproject.toml"))
     assert project["tool"]["hatch"]["build"]["targets"]["wheel"] == {"packages": ["shim"]}
     assert (
@@ -501,7 +499,7 @@ def test_bridge_topic_lists_what_each_flag_does_when_a_frontend_joins():
 
 
 def test_profile_topic_has_the_reference_of_the_schema():
-    """`make accept` writes it."""
+    """`make accept` writes the reference."""
     page = text_of(PAGE)
     assert update_reference(page) == page
     table = page.partition("| key | instead |\n")[2].partition("\n\n")[0]

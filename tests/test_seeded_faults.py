@@ -1,4 +1,4 @@
-"""The list of faults that the tests are tried on (`seeded_faults.py`)."""
+"""Checks the list of seeded faults (`seeded_faults.py`)."""
 
 import dataclasses
 from contextlib import nullcontext
@@ -8,7 +8,7 @@ from seeded_faults import list_mismatches, read_faults, try_fault
 
 
 def test_every_defect_edit_matches_the_code():
-    """When code moves, its faults move with it: a fault that fits nowhere tests nothing."""
+    """If code changes, its faults must be updated. A fault that does not fit tests nothing."""
     faults = read_faults()
     assert len(faults) >= 200
     assert list_mismatches(faults) == []

@@ -1,4 +1,4 @@
-"""Two complete test runs of one user do not run at the same time."""
+"""Two complete test runs of one user must not run at the same time."""
 
 import os
 

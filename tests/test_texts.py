@@ -1,4 +1,4 @@
-"""`make texts` finds what a person may read."""
+"""`make texts` finds all texts that a person may read."""
 
 import pytest
 import typer

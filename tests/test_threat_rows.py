@@ -1,4 +1,4 @@
-"""Which test holds which row of the threats page: who may hurt whom, and what prevents it."""
+"""Lists the tests of each row of the threats page, which names attackers, targets and defenses."""
 
 from sweeps import loop_over_rows
 
@@ -305,7 +305,7 @@ a bug of ours leaves a frontend waiting
 
 
 def read_rows() -> dict[str, list[str]]:
-    """A row → its tests."""
+    """Return row → its tests."""
     rows: dict[str, list[str]] = {}
     names: list[str] = []
     for line in ROWS.strip().splitlines():

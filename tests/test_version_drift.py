@@ -63,7 +63,9 @@ def test_new_events_and_fields_are_counted_per_vendor_and_version(write_casts):
 
 
 def test_events_of_each_child_are_counted_for_its_vendor(write_casts):
-    """If the first vendor of a list cannot answer, the next one is started in the same recording."""
+    """If the first vendor of a list cannot answer, the same recording also contains a child of the
+    next one.
+    """
     lines = (json.dumps(NEW) + "\n").encode()
     children = [
         ({"child": 1}, 1),

@@ -1,4 +1,6 @@
-"""The wire is frozen: a change of a name in `tests/golden/wire.json` is a change of the product."""
+"""Detects changes of names in the wire format: a change in `tests/golden/wire.json` is a change of
+the product.
+"""
 
 import json
 

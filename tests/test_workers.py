@@ -1,5 +1,5 @@
-"""Workers of the test suite (`forking.Worker`): one process runs many commands, each as if in a new
-process.
+"""Tests of the workers of the test suite (`fork_worker.Worker`): one process runs many commands,
+each as if in a new process.
 """
 
 import json
@@ -82,7 +82,7 @@ facts |= {
 json.dump(facts, sys.stdout)
 """
 
-# Changes everything of this that can be restored.
+# Changes each of these values that can be restored.
 CHANGE = """
 import gc, os, resource, signal, sys, tempfile, types, warnings
 import structlog
@@ -139,7 +139,7 @@ NOT_CHANGED = {
 
 
 class ProgramRunner:
-    """Runs programs in a worker, as the shim runs there."""
+    """Runs programs in a worker in the same way as the shim."""
 
     def __init__(self, box: Box) -> None:
         self._box = box
@@ -162,9 +162,7 @@ class ProgramRunner:
         return process.returncode, stdout, stderr.decode()
 
     def pid(self) -> int:
-        """Return the pid of the next run's process. It stays the same while the process can be
-        restored.
-        """
+        """The process id of the next run. It stays the same while the process can be restored."""
         return int(self.run("import os; print(os.getpid())")[1])
 
     def look(self) -> Mapping[str, Any]:

@@ -1,9 +1,8 @@
-"""`make texts`: every help page and every sentence of the program in one file, to be read from top
-to bottom.
+"""`make texts`: writes every help page and every sentence of the program to one file, for a reader.
 
-The help pages are those that the commands print. The sentences are found in the code: each text of
-a few words that is no documentation, with its expressions in braces. What a person may see of
-errors, hints, notes and findings stands somewhere as such a text.
+The help pages are those that the commands print. The sentences come from the code: each string of a
+few words that is not a docstring, with its expressions in braces. All errors, hints, notes and
+findings that a person may see are such strings.
 """
 
 import argparse
@@ -33,7 +32,7 @@ PROSE = re.compile(r"[A-Za-z][\w'’-]*(?:,|:|;)? ")
 
 
 def list_commands(command: Any = None, args: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """The words of every command of `shim`, groups first."""
+    """Yield the arguments of every command of `shim`, groups first."""
     command = typer.main.get_command(app) if command is None else command
     yield args
     for name, inner in getattr(command, "commands", {}).items():
@@ -41,7 +40,7 @@ def list_commands(command: Any = None, args: tuple[str, ...] = ()) -> Iterator[t
 
 
 def collect_help_pages() -> Iterator[tuple[str, str]]:
-    """Every help page, by the command line that prints it."""
+    """Yield every help page with the command line that prints it."""
     environment = {**os.environ, "COLUMNS": str(COLUMNS), "NO_COLOR": "1"}
     for args in [*list_commands(), ("claude",), ("yume-cli",)]:
         line = [sys.executable, "-m", "shim", *args, "--help"]
@@ -52,7 +51,7 @@ def collect_help_pages() -> Iterator[tuple[str, str]]:
 
 
 def find_sentences(path: Path) -> Iterator[tuple[int, str]]:
-    """The texts of a module with their lines, without its documentation."""
+    """Yield the texts of a module with their lines, without docstrings."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     parts = {
         id(part)
@@ -62,7 +61,7 @@ def find_sentences(path: Path) -> Iterator[tuple[int, str]]:
     }
     for node in ast.walk(tree):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
-            parts.add(id(node.value))  # documentation, and what stands there for nobody
+            parts.add(id(node.value))  # a docstring, or a string without effect
     texts = []
     for node in ast.walk(tree):
         if isinstance(node, ast.JoinedStr):
@@ -84,12 +83,12 @@ def _join_parts(node: ast.JoinedStr) -> str:
 
 
 def has_prose(text: str) -> bool:
-    """Whether a text has a few words in a row."""
+    """Return whether a text has a few words in a row."""
     return len(text.split()) >= WORDS and len(PROSE.findall(text)) >= WORDS - 1
 
 
 def find_profile_texts(value: Any) -> Iterator[str]:
-    """The texts of a profile."""
+    """Yield the texts of a profile."""
     if isinstance(value, str):
         yield from [value] if has_prose(value) else []
     elif isinstance(value, dict | list):
@@ -98,7 +97,7 @@ def find_profile_texts(value: Any) -> Iterator[str]:
 
 
 def collect_sentences() -> Iterator[tuple[str, str]]:
-    """Every sentence by its file and line."""
+    """Yield every sentence with its file and line."""
     for path in sorted(SHIM.rglob("*.py")):
         yield from (
             (f"{path.relative_to(ROOT)}:{line}", text) for line, text in find_sentences(path)
@@ -117,7 +116,7 @@ def collect_sentences() -> Iterator[tuple[str, str]]:
 
 
 def build_text() -> str:
-    """The whole file."""
+    """Return the content of the file."""
     pages = [
         f"{'=' * COLUMNS}\n$ {line}\n\n{content.rstrip()}\n"
         for line, content in collect_help_pages()

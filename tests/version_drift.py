@@ -1,11 +1,11 @@
-"""Print what recordings have that is new to us: events and fields that a vendor prints today and
-that nobody knows.
+"""Prints the drift in recordings: events and fields that a vendor prints now and that are new to
+the shim.
 
     python tests/version_drift.py CAST ...
 
-Each CAST is a recording, or a folder of them. Run it over recordings of a version that is newer
-than the tested ones, before `tested` of the vendor is raised. Exit 1 if something is new, or if a
-recording cannot be read.
+Each CAST is a recording, or a folder of recordings. Run it over recordings of a version that is
+newer than the tested ones, before `tested` of the vendor is raised. The exit status is 1 if
+something is new, or if a recording cannot be read.
 """
 
 import argparse
@@ -28,23 +28,23 @@ from shim.core.reading.lines import LineSplitter
 from shim.recording.folders import list_cast_paths
 from shim.story.reader import Recording, parse_json_objects
 
-# the fields of a longer line are not read; such a line is mostly one text
+# The fields of a longer line are not read, because such a line mostly consists of one text.
 MAX_LINE_BYTES = 1024 * 1024
-# a repair of the translation: an event lacks what its handler needs
+# The diagnostic for an event without a field that its handler needs.
 MALFORMED_REPAIR = "malformed_event"
 
 
 @dataclass
 class VendorDrift:
-    """What is new in the recordings of one version of a vendor."""
+    """The new names in the recordings of one version of a vendor."""
 
     vendor: str
     version: str
-    recordings: set[str] = field(default_factory=set)  # their paths
+    recordings: set[str] = field(default_factory=set)  # paths
     events: Counter[str] = field(default_factory=Counter)  # events that are not translated
     # fields that neither rules, handlers nor fixtures have
     fields: Counter[str] = field(default_factory=Counter)
-    malformed: int = 0  # events without what their handler needs
+    malformed: int = 0  # events without a field that their handler needs
 
     def has_news(self) -> bool:
         """Return whether anything is new."""
@@ -74,7 +74,7 @@ class ChildReader:
     def __init__(
         self, vendor: str, version: str | None, known: RecordedFields | None, words: frozenset[str]
     ) -> None:
-        """Start to read. `known` is None for a vendor without fixtures, whose fields are not
+        """Start reading. `known` is None for a vendor without fixtures, whose fields are not
         searched.
         """
         self.vendor = vendor
@@ -89,7 +89,7 @@ class ChildReader:
 
     @property
     def version(self) -> str:
-        """The version in the header of the recording, or else in the stream of the child."""
+        """The version in the header of the recording, or else in the child's stream."""
         version = self._version or self._translation.turn.vendor_info.get("vendor_version")
         if isinstance(version, str) and version:
             return version
@@ -108,7 +108,7 @@ class ChildReader:
         self.feed(b"\n")
 
     def add_to(self, drift: VendorDrift) -> None:
-        """Add what was new to the drift of the version. A field of an untranslated event is not
+        """Add the new names to the drift of the version. A field of an untranslated event is not
         added again.
         """
         account = self._translation.diagnostics
@@ -134,7 +134,7 @@ class DriftReport:
         self._recorded = load_recorded_fields()
 
     def add(self, path: str) -> None:
-        """Read one recording. RecordingError if it cannot be read or is not a recording."""
+        """Read one recording. Raise RecordingError if it cannot be read or is not a recording."""
         cast = Recording(path)
         child: ChildReader | None = None
         try:
@@ -150,10 +150,10 @@ class DriftReport:
 
     def _open(self, header: RecordingHeader, child_vendor: object) -> ChildReader | None:
         """Return a reader for a child, or None if its vendor is unknown or its lines are passed
-        unchanged.
+        through.
 
-        `child_vendor` is set if an earlier vendor of a list could not answer and this child is of
-        the next one.
+        `child_vendor` is set if an earlier vendor of a list could not answer and this child belongs
+        to a later one.
         """
         name = header.vendor
         version = header.vendor_version
