@@ -105,7 +105,10 @@ def _exit_with_usage_error(error: Any) -> None:
 
 def _exit_with_error(text: str, hint: str = "", status: int = 1) -> None:
     stderr = Console(stderr=True)
-    stderr.print(Text(f"error: {escape_control_chars(text)}", style="red"), soft_wrap=True)
+    stderr.print(
+        Text(f"error: {escape_control_chars(text)}", style="red"),
+        soft_wrap=not stderr.is_terminal,
+    )
     if hint:
         stderr.print(Text(f"hint: {escape_control_chars(hint)}"), soft_wrap=True)
     sys.exit(status)

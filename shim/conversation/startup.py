@@ -575,6 +575,8 @@ def _report_skipped_vendors(
     vendor_list: FallbackVendorList, recorder: "RunRecorder | None"
 ) -> None:
     """Warn of the vendors of a list that cannot start."""
+    if not vendor_list.skipped_attempts:
+        return
     from shim.core.api_errors import describe_cause
 
     for attempt in vendor_list.skipped_attempts:

@@ -83,7 +83,9 @@ def print_vendor_table(rows: Sequence[dict[str, Any]], *, shows_all: bool) -> No
     console = open_table_console()
 
     def print_text(text: str, style: str = "") -> None:
-        console.print(Text(escape_control_chars(text), style=style), soft_wrap=True)
+        console.print(
+            Text(escape_control_chars(text), style=style), soft_wrap=not console.is_terminal
+        )
 
     def print_table(table: Table) -> None:
         console.print(table)
@@ -106,13 +108,8 @@ def print_vendor_table(rows: Sequence[dict[str, Any]], *, shows_all: bool) -> No
         print_table(_build_mode_table(rows, gap))
     elif len(installed_rows) < len(rows):
         absent_names = ", ".join(row["name"] for row in rows[len(installed_rows) :])
-        console.print(
-            Text(escape_control_chars(f"not installed: {absent_names}"), style="dim"),
-            soft_wrap=not console.is_terminal,
-        )
-        console.print(
-            Text("`shim vendors --all` shows their install commands and features", style="dim")
-        )
+        print_text(f"not installed: {absent_names}", "dim")
+        print_text("`shim vendors --all` shows their install commands and features", "dim")
     for row in rows if shows_all else installed_rows:
         if row["distrust"]:
             print_text(f"{row['distrust']}; it may run tools without asking")

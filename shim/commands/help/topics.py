@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from shim.core.reading.diagnostics import escape_control_chars
+from shim.story.terminal.console import THEME
 
 MANUAL_FOLDER = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(__file__))), "manual")
 SUFFIX = ".md"
@@ -67,7 +68,7 @@ def show_help(
     Example: shim help add-a-vendor
     """
     all_topics = load_manual_topics()
-    console = Console(highlight=False)
+    console = Console(highlight=False, theme=THEME)
     query = " ".join(words or ())
     topic = next(
         (topic for topic in all_topics if topic.name == query.replace(" ", "-").lower()), None

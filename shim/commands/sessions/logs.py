@@ -10,6 +10,7 @@ from rich.console import Console
 from shim.bridge.registry import SessionRecord
 from shim.core.cast.format import CAST_SUFFIX, RecordingError
 from shim.core.reading.diagnostics import escape_control_chars
+from shim.story.terminal.console import THEME
 from shim.story.terminal.show import draw_recording
 
 # The real claude shows the last 500 chunks. A note names the place of the other lines.
@@ -55,7 +56,12 @@ def format_recent_session_output(session: SessionRecord) -> str:
     buffer = LastLinesBuffer()
     is_terminal = os.isatty(1)
     console = Console(
-        file=buffer, force_terminal=is_terminal, highlight=False, markup=False, emoji=False
+        file=buffer,
+        force_terminal=is_terminal,
+        highlight=False,
+        markup=False,
+        emoji=False,
+        theme=THEME,
     )
     paths = list_recording_paths(session)
     problems = _draw_recordings(paths, console, is_running=session.is_running)

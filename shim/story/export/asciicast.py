@@ -17,6 +17,7 @@ from rich.console import Console
 from shim.core.cast.format import RecordingHeader
 from shim.recording.folders import redact_cast
 from shim.story.reader import RecordedSessionStepReader, Recording
+from shim.story.terminal.console import THEME
 from shim.story.terminal.renderer import TerminalSessionRenderer
 from shim.story.terminal.show import format_recording_title
 
@@ -51,6 +52,7 @@ def _write_asciicast(path: str, write: Callable[[bytes], None]) -> None:
         highlight=False,
         markup=False,
         emoji=False,
+        theme=THEME,
         _environ={},
     )
     renderer = TerminalSessionRenderer(console, reader.story)

@@ -3,18 +3,21 @@
 import json
 import os
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.text import Text
+from rich.theme import Theme
 
 from shim.core.errors import format_spelling_suggestion
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.recording.completion import complete_recording
 
+# rich draws code on black, which is a black box in a light terminal.
+THEME = Theme({"markdown.code": "bold cyan", "markdown.code_block": "cyan"})
 PIPE_COLUMNS = 10_000  # no line of a table is cut in a pipe
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -36,7 +39,7 @@ def open_console() -> Console:
     """Open a console for stdout. A character that it cannot encode becomes a question mark."""
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="replace")
-    return Console(highlight=False, markup=False, emoji=False)
+    return Console(highlight=False, markup=False, emoji=False, theme=THEME)
 
 
 def open_table_console() -> Console:
@@ -45,6 +48,13 @@ def open_table_console() -> Console:
     if console.is_terminal:
         return console
     return Console(highlight=False, width=PIPE_COLUMNS)
+
+
+def is_light_terminal(environment: Mapping[str, str]) -> bool:
+    """Return whether the terminal has a light background, as far as COLORFGBG tells: its last
+    number is the color of the background.
+    """
+    return environment.get("COLORFGBG", "").rpartition(";")[2] in ("7", "15")
 
 
 def format_single_line(text: object) -> str:

@@ -4,6 +4,8 @@ The parser does not interpret HTML, images and entities. The rendered text is ma
 more.
 """
 
+import os
+
 from markdown_it import MarkdownIt
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.markdown import Heading, Markdown, TableElement
@@ -12,6 +14,7 @@ from rich.table import Table
 
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.story.markdown import parse_markdown_tokens
+from shim.story.terminal.console import is_light_terminal
 
 _PARSER = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
 _PARSER.disable(["html_block", "html_inline", "image", "autolink", "entity", "reference"])
@@ -39,7 +42,8 @@ class SafeMarkdown(Markdown):
     elements = {**Markdown.elements, "heading_open": _LeftHeading, "table_open": _FoldedTable}  # noqa: RUF012 - as rich has it
 
     def __init__(self, source: str) -> None:
-        super().__init__("", code_theme="ansi_dark", hyperlinks=False)
+        code_theme = "ansi_light" if is_light_terminal(os.environ) else "ansi_dark"
+        super().__init__("", code_theme=code_theme, hyperlinks=False)
         self.markup = escape_control_chars(source)
         self.parsed = parse_markdown_tokens(self.markup, _PARSER)
 

@@ -10,6 +10,8 @@ from contextlib import contextmanager, suppress
 
 from rich.console import Console
 
+from shim.story.terminal.console import THEME
+
 DEFAULT_PAGER = "less"
 NO_PAGER_VALUES = ("", "cat")  # values of PAGER that disable the pager
 LESS_OPTIONS = "FRX"  # less: exit if the text fits a screen, show colors, keep the screen
@@ -61,6 +63,7 @@ def open_pager(console: Console, *, enabled: bool = True) -> Iterator[Console]:
                 highlight=False,
                 markup=False,
                 emoji=False,
+                theme=THEME,
             )
             pager_input.flush()
     finally:
