@@ -39,8 +39,8 @@ from shim.io.ids import create_uuid
 
 WELCOME_TIMEOUT_S = 30.0  # for a host that is being started on a busy machine
 ANSWER_TIMEOUT_S = 10.0  # for any answer of a running host
-# For a host to notice that its controller has disconnected. Until then it refuses another
-# controller.
+# The time in which a host notices that its controller has disconnected. Until then it refuses
+# another controller.
 LEAVE_TIMEOUT_S = 1.0
 NOT_ANSWERING = "does not answer"
 MAX_FRAME_BYTES = 2 * MAX_LINE_BYTES  # of a host's frame: a line and the other fields

@@ -266,7 +266,7 @@ def _list_candidate_rules(tool: str, tool_input: Mapping[str, Any], cwd: str) ->
         if tool in CHANGE_TOOLS:
             rule_tool = "Edit"
         path = posixpath.normpath(posixpath.join(cwd, path))
-        # A rule about a folder applies to all files below it, and the prompt shows none of them.
+        # A rule about a folder applies to all files below it, which the prompt does not show.
         allows_more = set(path) & set("*?[!\\") or (
             tool != CONTENT_SEARCH_TOOL and os.path.isdir(path)
         )

@@ -175,9 +175,9 @@ def _check_utf8(session_id: str, spec: SessionSpec) -> None:
 
 
 def _restore_fork_source(spec: SessionSpec, folder: str) -> SessionSpec:
-    """Return the spec, with the source of the copy if the session was started as a copy.
+    """Return the spec. If the session was started as a copy, add the source of the copy.
 
-    A copy that has no message yet is made again.
+    If the copy has no messages yet, it is made again.
     """
     start_data = None
     if spec.resumes and not (spec.forked or spec.beginning):

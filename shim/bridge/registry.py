@@ -5,6 +5,9 @@ The folder `<state>/bridge/<session UUID>/` (0700) contains `host.json` (the met
 (Claude's settings that a host of an older version has read), `flags.json` (JSON settings of its
 flags), `log/` and `stderr.log`.
 
+A life is the time from the start of a host to its exit. An ended session gets another life when it
+is resumed. `generation` counts the lives.
+
 No central process exists. Each process that looks up a session reads these files, and cleans up
 after a dead host. If other users can write the folder, no session is found: forged metadata could
 name the process that `stop` kills.

@@ -209,10 +209,9 @@ class FrontendSessionBridge:
             self._add_frame("message", id=message_id, message=message, **options)
 
     def _resend_message(self, message_id: str) -> bool:
-        """Send a refused message again if the turn was over when the host refused it. Return
-        whether it was sent.
+        """Send a refused message again if the turn is over by now. Return whether it was sent.
 
-        The frontend's message and the end of the other client's turn had crossed.
+        The message was sent before the shim received the end of the other client's turn.
         """
         early_message = self._early_messages.pop(message_id, None)
         if early_message is None or self.is_busy or message_id not in self.turn_filter.waiting_ids:
@@ -222,8 +221,8 @@ class FrontendSessionBridge:
         return True
 
     def _take_control_if_idle(self) -> None:
-        """Take control from another client if no turn runs. The host checks this too, because a
-        turn may have started.
+        """Take control from another client if no turn is running. The host checks this again,
+        because a turn may have started.
         """
         if self.has_other_controller and not self.is_busy:
             self._add_frame("take", id=self._create_id(), if_idle=True)

@@ -1,4 +1,4 @@
-"""A frontend joins the host of its session, or is refused with the reason."""
+"""Joins a frontend to the host of its session, or refuses it with the reason."""
 
 import os
 from collections.abc import Mapping
@@ -46,8 +46,8 @@ from shim.state.config import ShimSettings
 if TYPE_CHECKING:
     from shim.io.stdin import Stdin
 
-POLL_INTERVAL_S = 0.05  # between two looks whether a host that ends is gone
-BUSY_ERROR = (  # the real one's sentence (background page, B50)
+POLL_INTERVAL_S = 0.05  # between two checks whether a host has exited
+BUSY_ERROR = (  # the text of the real claude (background page, B50)
     "Error: That session is running in the background ({id}). Run `claude attach {id}` to open it, or `claude stop "
     "{id}` first to resume it here. Add --fork-session to branch off a copy instead."
 )
@@ -57,7 +57,9 @@ IGNORED_FLAGS_WARNING = (
 
 
 class SessionBusyError(FrontendError):
-    """A turn runs that somebody else drives, or whose questions the frontend could not answer."""
+    """A turn is running that another client controls, or whose permission prompts the frontend
+    could not answer.
+    """
 
 
 class SessionHostEndedError(Exception):
@@ -65,8 +67,9 @@ class SessionHostEndedError(Exception):
 
 
 class BackgroundSessionAttacher:
-    """A frontend and the host of `session`; `owns_host`: that was begun for this frontend, whose
-    flags it has.
+    """Connects a frontend with the host of `session`.
+
+    `owns_host`: the host was started for this frontend, with the frontend's flags.
     """
 
     def __init__(
@@ -89,7 +92,9 @@ class BackgroundSessionAttacher:
     def join_and_run_conversation(
         self, signals: SignalRecorder, prompt: str | None, stdin: "Stdin | None"
     ) -> int:
-        """The conversation; the exit status. HostEndedError where the host has ended meanwhile."""
+        """Join the session and run the conversation. Return the exit status. Raise
+        SessionHostEndedError if the host has ended before the join was complete.
+        """
         signals.is_started = True
 
         async def connect_and_run() -> int:
@@ -99,7 +104,7 @@ class BackgroundSessionAttacher:
         return anyio.run(connect_and_run)
 
     async def _connect(self, signals: SignalRecorder) -> HostConnection:
-        """A connection to the host. HostEndedError for one that has ended meanwhile."""
+        """Connect to the host. Raise SessionHostEndedError if it has ended."""
         client_name = os.environ.get("CLAUDE_CODE_ENTRYPOINT") or "claude"
         wants_partial = self._invocation.partial
         try:
@@ -119,10 +124,11 @@ class BackgroundSessionAttacher:
             raise SessionHostEndedError from None
 
     async def _wait_for_host_exit(self, signals: SignalRecorder) -> None:
-        """Wait until a host that is about to end has exited: two hosts must not use the same
-        session of the vendor.
+        """Wait until an ending host has exited, because two hosts must not use the same session of
+        the vendor.
 
-        Raise StartInterruptedError if a signal comes first, and SystemResourceError if the host stays.
+        Raise StartInterruptedError if a signal comes first, and SystemResourceError if the host
+        does not exit.
         """
         session = self._session
         deadline = anyio.current_time() + HOST_EXIT_TIMEOUT_S
@@ -174,8 +180,8 @@ class BackgroundSessionAttacher:
         return status
 
     def _check_is_joinable(self, frontend: FrontendSessionBridge) -> None:
-        """Raise SessionBusyError if a turn runs and another client has control, or the frontend
-        answers no prompts.
+        """Raise SessionBusyError if a turn is running, and another client has control or the
+        frontend cannot answer prompts.
         """
         if not frontend.is_busy:
             return
@@ -185,7 +191,9 @@ class BackgroundSessionAttacher:
             raise SessionBusyError(BUSY_ERROR.format(id=self._session.short_id))
 
     def _build_busy_error(self, controller_name: object) -> SessionBusyError:
-        """Return the error of a frontend that joins while the turn of another client runs."""
+        """Return the error for a frontend that joins while the turn of another client is
+        running.
+        """
         reason = explain_other_client_has_control(controller_name)
         return SessionBusyError(f"{BUSY_ERROR.format(id=self._session.short_id)} {reason}.")
 
@@ -209,10 +217,10 @@ class BackgroundSessionAttacher:
     async def _join_session(
         self, connection: HostConnection, frontend: FrontendSessionBridge
     ) -> None:
-        """Check the frontend's flags and settings files against the session, and apply its mode
-        and its model.
+        """Check the frontend's flags and settings files against the session. Apply the frontend's
+        mode and model.
 
-        Raise FrontendError if the session does not forbid what the frontend forbids, and
+        Raise FrontendError if the frontend forbids something that the session allows, and
         SessionBusyError if another client has started a turn.
         """
         session = self._session
@@ -226,17 +234,17 @@ class BackgroundSessionAttacher:
             flags = ", ".join(request.ignored_flags)
             warn(IGNORED_FLAGS_WARNING.format(id=session.short_id, flags=flags))
         if request.mode == BYPASS_MODE and frontend.welcome.get("bypass") is False:
-            # The host would refuse it too, but only after the frontend has taken control.
+            # The host would also refuse the mode, but only after the frontend has taken control.
             self._report_refused_mode(request.mode, current_mode, BYPASS_REFUSED_TEXT)
         if request.mode:
             if request.mode != current_mode:
-                # The frontend is not sent the change that follows from its own flags.
+                # The frontend does not receive the line about a change that its own flags request.
                 frontend.turn_filter.requested_mode = request.mode
             frame = {"kind": "mode", "mode": request.mode}
             if reason := await self._send_setting(connection, frontend, frame):
                 self._report_refused_mode(request.mode, current_mode, reason)
             else:
-                # the line about the change may come later
+                # The session's line about the change may arrive later.
                 frontend.turn_filter.mode = request.mode
         if request.model:
             frame = {"kind": "model", "model": request.model}
@@ -246,11 +254,13 @@ class BackgroundSessionAttacher:
     async def _load_session_settings(
         self, connection: HostConnection, frontend: FrontendSessionBridge
     ) -> ClaudeSettings | None:
-        """Let the host read Claude's settings files again. Return what the session applies of them.
+        """Let the host read Claude's settings files again. Return the settings that the session
+        applies.
 
-        A host of an older version does not report the settings of a real claude: then return None.
-        Other hosts of an older version have stored what they read when they started. If they have
-        not, all settings that forbid something count as new.
+        Return None if the session is a real claude's, and its host has an older version that does
+        not report these settings. Other hosts of an older version stored the settings that they
+        read when they started. If they did not, all restricting settings of the frontend count as
+        new.
         """
         response: Mapping[str, Any] = {}
         if "response" in frontend.welcome.get("knows", ()):
@@ -269,9 +279,9 @@ class BackgroundSessionAttacher:
     async def _send_setting(
         self, connection: HostConnection, frontend: FrontendSessionBridge, frame: Mapping[str, Any]
     ) -> str:
-        """Change a setting as the controller. Return why the host refuses it, or "".
+        """Take control and change a setting. Return why the host refuses the change, or "".
 
-        Raise SessionBusyError if another client has control and its turn runs.
+        Raise SessionBusyError if another client has control and its turn is running.
         """
         reply: Mapping[str, Any] = {}
         for request in ({"kind": "take", "if_idle": True}, frame):
@@ -281,10 +291,11 @@ class BackgroundSessionAttacher:
         return str(reply.get("text") or "")
 
     def _report_refused_mode(self, mode: str, current_mode: str, reason: str) -> None:
-        """Refuse the join if the session cannot have the frontend's mode.
+        """Raise FrontendError if the session cannot have the frontend's mode. Only warn if the mode
+        is less restrictive and the frontend can select another mode later.
 
-        A frontend of a conversation may ask for a wider mode that the vendor does not have. It can
-        choose another one, as in a session of its own.
+        A frontend in a conversation can do so, as it can in a conversation without a background
+        session.
         """
         session = self._session
         is_wider = rank_permission_mode(mode) > rank_permission_mode(current_mode)
@@ -313,7 +324,7 @@ class BackgroundSessionAttacher:
 async def _exchange(
     connection: HostConnection, frontend: FrontendSessionBridge, frame: Mapping[str, Any]
 ) -> Mapping[str, Any]:
-    """Send a frame, and return the host's answer to it. Raise HostUnavailableError if the host ends
+    """Send a frame, and return the host's answer. Raise HostUnavailableError if the host ends
     before it answers.
     """
     request_id = create_uuid()
@@ -323,7 +334,8 @@ async def _exchange(
             return reply
         line_count = len(frontend.lines)
         frontend.on_host_frame(reply)
-        # A conversation of the frontend's own would have started with these settings.
+        # Lines about changes are dropped, because a new conversation would have started with these
+        # settings.
         if reply["kind"] == "line":
             del frontend.lines[line_count:]
     raise HostUnavailableError(connection.session_id)

@@ -1,4 +1,4 @@
-"""Compares a frontend with the session that it joins: their flags, and their settings files."""
+"""Compares a frontend with the session that it joins: their flags and their settings files."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -33,10 +33,10 @@ REFUSED_JOIN_HINT = (
 
 
 class JoinRequest(NamedTuple):
-    """What a frontend that may join asks of the session."""
+    """The settings that a frontend requests when it joins."""
 
-    mode: str  # the permission mode that its flags or settings request, or ""
-    model: str  # or ""
+    mode: str  # the permission mode that its flags or settings request; "" for none
+    model: str  # the model that its flags request; "" for none
     ignored_flags: list[str]
 
 
@@ -47,12 +47,13 @@ def check_join(
     session_mode: str,
     environment: Mapping[str, str],
 ) -> JoinRequest:
-    """Return what a frontend asks of the session it joins.
+    """Return what a frontend requests from the session that it joins. Raise FrontendError if the
+    frontend forbids something that the session allows, or if one of its files cannot be read.
 
-    `session_settings` are what the session applies of Claude's settings files; None if a host of an
-    older version does not report those of a real claude. They are then read as the frontend would
-    read them. Raise FrontendError if the frontend forbids what the session allows, or if
-    one of its files cannot be read. A path means what it meant in the folder of its command line.
+    `session_settings` are the values of Claude's settings files that the session applies. They are
+    None if the session is a real claude's, and its host has an older version that does not report
+    them. The files are then read here. Relative paths keep the meaning that they have in the folder
+    of their command line.
     """
     cwd = get_working_directory()
     session_cwd = str(session.metadata["cwd"])
@@ -78,7 +79,7 @@ def check_join(
         raise build_join_error(session, differences[0])
     mode = ""
     if frontend.permission_mode is not None or frontend.skip_permissions:
-        # Always requested, because another client may change the session's mode at any time.
+        # The mode is always requested, because another client may change it at any time.
         mode = resolve_requested_permission_mode(frontend)
     elif settings.mode or has_comparable_settings(frontend, start):
         mode = _choose_settings_mode(settings, session_settings, session_mode)
@@ -86,7 +87,7 @@ def check_join(
 
 
 def build_join_error(session: SessionRecord, difference: str) -> FrontendError:
-    """Return the error of a frontend that cannot join. It names what differs, and the way out."""
+    """Return the error for a frontend that cannot join. It names the difference and what to do."""
     return FrontendError(
         REFUSED_JOIN_ERROR.format(id=session.short_id, difference=difference),
         hint=REFUSED_JOIN_HINT.format(id=session.short_id),
@@ -102,17 +103,19 @@ def _resolve_paths(settings: ClaudeSettings, source: str, target: str) -> Claude
 
 
 def _inline_servers(invocation: Invocation, cwd: str) -> Invocation:
-    """Return the command line with its MCP servers as JSON, without those of the frontend's
-    process: these come with the frontend's `initialize`.
+    """Return the command line with its MCP servers as JSON. Servers in the frontend's process are
+    omitted, because the frontend's `initialize` brings them.
 
-    The JSON has no server if there is none, because a flag that is left out is not compared.
+    The flag is kept even without servers, because a missing flag is not compared.
     """
     _, servers = split_sdk_mcp_servers(invocation, cwd)
     return invocation._replace(mcp_config=(dump_json({"mcpServers": servers}).decode(),))
 
 
 def _inline_session_servers(start: Invocation) -> Invocation:
-    """Return the same for the session, whose files may be gone."""
+    """Return the session's command line with its MCP servers as JSON, or unchanged if its files
+    cannot be read any more.
+    """
     try:
         return _inline_servers(start, "")
     except FrontendError:
@@ -122,10 +125,10 @@ def _inline_session_servers(start: Invocation) -> Invocation:
 def _choose_settings_mode(
     settings: ClaudeSettings, session_settings: ClaudeSettings, session_mode: str
 ) -> str:
-    """Return the mode that a frontend's settings request; "" to leave the session's mode.
+    """Return the mode that a frontend's settings request, or "" to keep the session's mode.
 
-    They request a mode only if it is another one than when the session was started, and only a
-    stricter one: the session may have left that mode since.
+    They request a mode only if it differs from the mode at the start of the session and is more
+    restrictive than the current mode. The session may have left its first mode since then.
     """
     mode, started_mode = settings.mode or DEFAULT_MODE, session_settings.mode or DEFAULT_MODE
     is_stricter = rank_permission_mode(mode) < rank_permission_mode(session_mode)

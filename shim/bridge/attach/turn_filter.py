@@ -26,9 +26,11 @@ MAX_BUFFERED_LINES = 1000
 class FrontendOutputOptions(NamedTuple):
     """The output that a frontend configures by its flags and its environment.
 
-    wants_partial     partial messages replays_messages  its own messages and answers are repeated
-    (C15) state_events      the session's state: "", "visible" or "host" (contract 5.13) terminator
-    the line after a result max_line_bytes    the maximum length of a line; 0 for no limit
+    wants_partial     partial messages
+    replays_messages  its own messages and answers are repeated (C15)
+    state_events      the session's state: "", "visible" or "host" (contract 5.13)
+    terminator        the line after a result
+    max_line_bytes    the maximum length of a line; 0 for no limit
     """
 
     wants_partial: bool = False
@@ -96,7 +98,9 @@ class FrontendTurnFilter:
         self.waiting_ids[message_id] = None
 
     def remove_unanswered_message_id(self, message_id: str) -> bool:
-        """Record that the session did not accept a message. Return whether the message was waiting."""
+        """Record that the session did not accept a message. Return whether the message was
+        waiting.
+        """
         return self.waiting_ids.pop(message_id, self) is None
 
     def filter_line(self, raw: bytes) -> list[bytes]:
@@ -236,7 +240,9 @@ class FrontendTurnFilter:
         return lines
 
     def _decide_owner(self) -> list[bytes]:
-        """Assign a turn that names no message to the controller. Return the lines for the frontend."""
+        """Assign a turn that names no message to the controller. Return the lines for the
+        frontend.
+        """
         if self.is_controller:
             return self._release_buffered()
         self.owner = TurnOwner.OTHER_CLIENT

@@ -1,8 +1,9 @@
 """Server-sent events: a session's lines as they are, and its steps as the page draws them.
 
 A stream has a connection to the host, and holds at most one batch of frames. A browser that
-reconnects sends the id of the last event that it received, and receives what came after it. The first stream
-of a session's steps draws the whole log, in short slices. Later ones share its drawing.
+reconnects sends the id of the last event that it received, and receives what came after it. The
+first stream of a session's steps draws the complete log in short slices. Later streams share its
+drawing.
 """
 
 import re
@@ -310,7 +311,9 @@ def _encode_gap_event(first_number: int, last_number: int, reason: str) -> bytes
 
 
 class NoContentResponse:
-    """The response to a browser that has received all of an ended session. It does not reconnect."""
+    """The response to a browser that has received all of an ended session. It does not
+    reconnect.
+    """
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 204, "headers": []})

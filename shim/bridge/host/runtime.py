@@ -338,7 +338,7 @@ def _load_conversation_settings(startup: ConversationStartup) -> ClaudeSettings:
 
 
 def _load_settings(startup: ConversationStartup) -> ClaudeSettings | None:
-    """Return what Claude's settings files contain now, or None if they cannot be read."""
+    """Return the current values of Claude's settings files, or None if they cannot be read."""
     try:
         return load_claude_settings(startup.invocation, startup.environment, startup.cwd)
     except (FrontendError, OSError):  # OSError also if the folder was removed
@@ -348,8 +348,8 @@ def _load_settings(startup: ConversationStartup) -> ClaudeSettings | None:
 def _reload_settings(startup: ConversationStartup, claude_settings: ClaudeSettings) -> str:
     """Return the text of the settings that a real claude applies now.
 
-    `claude_settings` are those of the start. Their mode is reported, because a frontend applies the
-    mode of its files only if it is another one than at the start.
+    `claude_settings` are those at the start of the session. Their mode is reported, because a
+    frontend applies the mode of its files only if it differs from the mode at the start.
     """
     settings = _load_settings(startup)
     if not settings:

@@ -35,10 +35,12 @@ ALL_KINDS: BlockKinds = frozenset(("image", "document", "url"))
 class MessageBlock(NamedTuple):
     """One block of a message.
 
-    kind        text, image or document; for any other block, its own type text        the text of a
-    text block, or of a plain text document media_type  the type of the file in `data`, which is
-    base64 url         the address of the file; `data` is then empty title       the title of a
-    document problem     why the block cannot be passed to any vendor; "" if it can
+    kind        text, image or document; for any other block, its own type
+    text        the text of a text block, or of a plain text document
+    media_type  the type of the file in `data`, which is base64
+    url         the address of the file; `data` is then empty
+    title       the title of a document
+    problem     why the block cannot be passed to any vendor; "" if it can
     """
 
     kind: str

@@ -53,10 +53,10 @@ def normalize_tool_name(name: str) -> str:
 class PermissionRule(NamedTuple):
     """One rule.
 
-    tool     Claude's name of a tool, or an MCP server: `mcp__server`, `mcp__server__*` content  the
-    text between the parentheses; None if the rule applies to every call of the tool base     the
-    folder for paths that begin with one slash; "" for the working directory source   where the rule
-    comes from, for messages: "--disallowedTools", a file
+    tool     Claude's name of a tool, or an MCP server: `mcp__server`, `mcp__server__*`
+    content  the text between the parentheses; None if the rule applies to every call of the tool
+    base     the folder for paths that begin with one slash; "" for the working directory
+    source   where the rule comes from, for messages: "--disallowedTools", a file
     """
 
     tool: str
@@ -241,9 +241,10 @@ class PolicyDecision(NamedTuple):
 class Policy:
     """The rules of one conversation.
 
-    only_tools    the tools that `--tools` permits; None for all tools hidden_tools  tools whose
-    calls and results are omitted from the stream hooks         hooks of the settings that run
-    before a call workspace     the folders for which paths are resolved
+    only_tools    the tools that `--tools` permits; None for all tools
+    hidden_tools  tools whose calls and results are omitted from the stream
+    hooks         hooks of the settings that run before a call
+    workspace     the folders for which paths are resolved
 
     The permission mode is not part of the policy, because it may change between two calls.
     """

@@ -206,8 +206,8 @@ class ConversationLimits(NamedTuple):
     """The limits of a conversation.
 
     max_turns            the limit that the shim counts; None if the vendor counts its turns
-    requested_max_turns  the requested limit, for both cases max_budget_usd       the maximum cost
-    of the session, in dollars
+    requested_max_turns  the requested limit, for both cases
+    max_budget_usd       the maximum cost of the session, in dollars
     """
 
     max_turns: int | None = None

@@ -396,7 +396,7 @@ def _is_flag_like(argument: str) -> bool:
 
 
 def _build_unknown_option_error(name: str) -> FrontendError:
-    """Return the error for an unknown flag of the shim. Unknown flags of Claude are no error,
+    """Return the error for an unknown flag of the shim. Unknown flags of Claude are accepted,
     because Claude has flags that we do not know.
     """
     shim_flags = [flag for flag in FLAG_BY_NAME if flag.startswith(SHIM_FLAG_PREFIX)]
