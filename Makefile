@@ -24,7 +24,7 @@ endif
 STEP := $(BIN)/python .ci/step.py
 FIRST_STEP := $(PYTHON) .ci/step.py
 
-help: ## this list
+help: ## list the targets
 	@sed -n 's/^\([a-z0-9]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 16
 
 # Each file `.venv/.NAME` records that its packages are installed. A changed pyproject.toml installs
@@ -45,10 +45,10 @@ $(VENV)/.ready: $(VENV)/.installed
 bytecode: $(VENV)/.installed
 	@$(BIN)/python -m compileall -q shim
 
-setup: bytecode ## install claude-shim into .venv (editable), with what it needs to run
+setup: bytecode ## install claude-shim (editable) and its dependencies into .venv
 	@echo "Next: $(BIN)/shim install --vendor NAME   (names: $(BIN)/shim vendors)"
 
-run: $(VENV)/.installed ## the drop-in `claude` over the bundled demo vendor, drawn for a person
+run: $(VENV)/.installed ## run a demo turn through the drop-in, with the bundled demo vendor
 	@$(BIN)/shim demo
 
 lint: $(VENV)/.ready
@@ -62,15 +62,15 @@ PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q --alone -n 3 --dis
 # Five workers on two cores, because real programs wait even more.
 PYTEST_E2E := $(BIN)/python -m pytest -q --alone -n 5 --dist loadgroup -m e2e
 
-test: bytecode $(VENV)/.ready ## lint, types and the tests that need nothing but Python, in about two minutes on two cores
-	@began=$$(date +%s); \
+test: bytecode $(VENV)/.ready ## lint, types and the tests that need only Python, in about two minutes on two cores
+	@start=$$(date +%s); \
 	  $(MAKE) --no-print-directory lint > $(VENV)/lint.log 2>&1 & lint=$$!; \
 	  $(PYTEST) tests; tests=$$?; \
 	  wait $$lint; lint=$$?; cat $(VENV)/lint.log; \
-	  echo "make test: $$(($$(date +%s) - began)) s"; \
+	  echo "make test: $$(($$(date +%s) - start)) s"; \
 	  [ $$lint = 0 ] && [ $$tests = 0 ]
 
-full: $(VENV)/.e2e lint ## every test of `make test` and `make e2e`, and every sweep over everything; takes long
+full: $(VENV)/.e2e lint ## all tests of `make test` and `make e2e`, and all slow sweeps; takes long
 	@$(PYTEST) --full tests
 	@$(PYTEST_E2E) --full tests/e2e
 	@cd tests && $(abspath $(BIN))/python -m fuzzing.shell_lines 100000
@@ -82,15 +82,15 @@ $(VENV)/.e2e: $(VENV)/.ready
 	  || echo "Selenium is not installed: the tests of the pages in a browser are skipped."
 	@touch $@
 
-e2e: $(VENV)/.e2e ## real vendor CLIs against a model server on loopback, and the exported page in Chromium
-	@began=$$(date +%s) && $(PYTEST_E2E) tests/e2e \
-	  && echo "make e2e: $$(($$(date +%s) - began)) s"
+e2e: $(VENV)/.e2e ## test real vendor CLIs against a model server on loopback, and the pages in Chromium
+	@start=$$(date +%s) && $(PYTEST_E2E) tests/e2e \
+	  && echo "make e2e: $$(($$(date +%s) - start)) s"
 
 # NAMES="codex pi" limits it to these programs.
-newest: $(VENV)/.e2e ## the newest version of each vendor CLI and client, and what differs from the pinned ones
+newest: $(VENV)/.e2e ## compare the newest version of each vendor CLI and client with the pinned version
 	@$(BIN)/python tests/e2e/newest_versions.py $(NAMES)
 
-bench: $(VENV)/.e2e ## measurements, as ratios inside one run
+bench: $(VENV)/.e2e ## measure, as ratios within one run
 	@$(BIN)/python tests/bench/bench.py
 	@$(BIN)/python tests/bench/bench_start.py
 	@$(BIN)/python tests/bench/bench_shutdown.py
@@ -114,21 +114,21 @@ $(VENV)/.fuzz: $(VENV)/.ready
 	  || echo "atheris has no wheel for this Python, so only hypothesis runs (Python 3.11 has one: PYTHON=python3.11)."
 	@touch $@
 
-fuzz: $(VENV)/.fuzz ## two fuzzers over every vendor and dialect for FUZZ_SECONDS (600)
+fuzz: $(VENV)/.fuzz ## run two fuzzers over every vendor and dialect for FUZZ_SECONDS (600)
 	@$(BIN)/python tests/fuzz.py run --seconds $(FUZZ_SECONDS)
 
-accept: $(VENV)/.ready ## rewrite the goldens; read the diff before you commit it
+accept: $(VENV)/.ready ## rewrite the golden files; read the diff before you commit it
 	@$(BIN)/python tests/accept.py
 
-picture: $(VENV)/.e2e ## draw the README's pictures again: of `shim demo`, and of the page of `shim bridge serve`
+picture: $(VENV)/.e2e ## redraw the README's pictures of `shim demo` and of the page of `shim bridge serve`
 	@$(BIN)/python tests/picture.py
 	@$(BIN)/python tests/e2e/screens.py --readme
 
-texts: $(VENV)/.ready ## every help page and every sentence of the program in build/texts.txt, to be read
+texts: $(VENV)/.ready ## write every help page and message of the program to build/texts.txt
 	@$(BIN)/python tests/texts.py
 
-screens: $(VENV)/.e2e ## pictures of the commands in a terminal and of the pages, in build/screens, to be looked at
+screens: $(VENV)/.e2e ## take pictures of the commands in a terminal and of the pages, in build/screens
 	@$(BIN)/python tests/e2e/screens.py
 
-clean:
+clean: ## delete .venv and the caches
 	@rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .fuzz
