@@ -101,16 +101,18 @@ def _parse_direct_url(text: str | None) -> PackageSource:
     """Parse a `direct_url.json` (PEP 610). A copy from a package index has none."""
     if text is None:
         return PackageSource(PACKAGE_NAME)
-    fields = json.loads(text)
-    url = urlsplit(fields["url"])
-    if url.scheme == "file":
+    try:
+        fields = json.loads(text)
+        url = fields["url"]
+    except (ValueError, KeyError):
+        return PackageSource("")  # a hint must not fail because of a damaged file
+    if vcs := fields.get("vcs_info"):
+        revision = vcs.get("requested_revision")
+        return PackageSource(f"{vcs['vcs']}+{url}" + (f"@{revision}" if revision else ""))
+    if urlsplit(url).scheme == "file":
         is_editable = bool(fields.get("dir_info", {}).get("editable"))
-        return PackageSource(unquote(url.path), is_editable)
-    vcs = fields.get("vcs_info")
-    if vcs is None:
-        return PackageSource(fields["url"])
-    revision = vcs.get("requested_revision")
-    return PackageSource(f"{vcs['vcs']}+{fields['url']}" + (f"@{revision}" if revision else ""))
+        return PackageSource(unquote(urlsplit(url).path), is_editable)
+    return PackageSource(url)
 
 
 def _add_extra(requirement: str, extra: str) -> str:

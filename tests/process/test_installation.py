@@ -78,10 +78,11 @@ def test_copy_from_a_package_index_is_installed_by_name(installed):
     assert parse_command(build_install_hint("otel"))[-1] == "claude-shim[otel]"
 
 
-def test_copy_from_git_is_installed_from_the_same_revision(installed):
+@pytest.mark.parametrize("url", ["https://host/repo.git", "file:///src/repo"])
+def test_copy_from_git_is_installed_from_the_same_revision(installed, url):
     vcs = {"vcs": "git", "commit_id": "0" * 40, "requested_revision": "v1"}
-    installed(direct_url={"url": "https://host/repo.git", "vcs_info": vcs})
-    requirement = "git+https://host/repo.git@v1"
+    installed(direct_url={"url": url, "vcs_info": vcs})
+    requirement = f"git+{url}@v1"
     assert parse_command(build_install_hint())[-1] == requirement
     assert parse_command(build_install_hint("otel"))[-1] == f"claude-shim[otel] @ {requirement}"
 
@@ -92,6 +93,11 @@ def test_missing_source_gives_a_hint_without_a_command(installed):
     assert build_install_hint("otel") == (
         "install claude-shim again with its extra `otel`, using pip"
     )
+
+
+def test_damaged_metadata_gives_a_hint_without_a_command(installed):
+    installed(direct_url={})
+    assert build_install_hint() == "install claude-shim again, using pip"
 
 
 def test_other_installers_are_named(installed):
