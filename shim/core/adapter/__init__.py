@@ -1,3 +1,3 @@
-"""What a vendor is: its capabilities, its tools in Claude's words, its translator and the pump that
-feeds it.
+"""The base classes for vendors: the adapter, the mapping of tools, the translator, and the stream
+that feeds the translator.
 """

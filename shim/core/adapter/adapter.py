@@ -1,9 +1,11 @@
-"""What a vendor is: how it is found and started, what it can do, and what translates its lines."""
+"""The base class of the adapters. An adapter describes how a vendor's program is found and started,
+what it can do, and which class translates its lines.
+"""
 
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from shim.core.adapter.request import (  # what a vendor's module needs, from one place
+from shim.core.adapter.request import (  # imported here, so that adapters need one module only
     MAX_ARGUMENT_BYTES,
     ChildInput,
     LaunchRequest,
@@ -49,24 +51,26 @@ __all__ = [
 
 
 class VendorAbilities(NamedTuple):
-    """What a vendor can do. The shim does the rest itself, or it has no effect.
+    """The abilities of a vendor. The shim replaces a missing ability, or the flag has no effect.
 
-    can_stream               it can print fragments
-    can_resume               it can resume a session
-    accepts_model            a flag selects its model; otherwise the frontend's choice has no effect
-    accepts_effort           it accepts a level of effort
-    can_limit_tools          its own flags remove tools; otherwise a forbidden call ends the turn
-    selects_tools            its own flags limit it to the tools of `--tools`; otherwise each call
-                             must be checked before it runs
-    can_limit_turns          it counts turns itself (`--max-turns`); otherwise the Turn counts them
-    accepts_json_schema      it implements `--json-schema`; otherwise the prompt asks for JSON, and
-                             the shim parses the answer
-    reports_cost             it reports the cost of an answer, as `--max-budget-usd` needs
-    can_repeat_reply         it may repeat an answer that was cut off
-    accepts_mcp_servers      it accepts MCP servers (`--mcp-config`)
-    accepts_command_servers  they may be commands, as our relays to the frontend's own servers are
-    has_auto_mode            its models can decide what may run, if it has the mode auto (False for
-                             recordings of other vendors)
+    can_stream               the vendor can print fragments
+    can_resume               the vendor can resume a session
+    accepts_model            a flag selects the model; otherwise the frontend's choice has no effect
+    accepts_effort           the vendor accepts an effort level
+    can_limit_tools          the vendor's flags remove tools; otherwise a forbidden call ends the
+                             turn
+    selects_tools            the vendor's flags limit the session to the tools of `--tools`;
+                             otherwise each call must be checked before it runs
+    can_limit_turns          the vendor counts turns (`--max-turns`); otherwise the Turn counts them
+    accepts_json_schema      the vendor implements `--json-schema`; otherwise the prompt asks for
+                             JSON, and the shim parses the answer
+    reports_cost             the vendor reports the cost of an answer, as `--max-budget-usd` needs
+    can_repeat_reply         the vendor may repeat an answer that was cut off
+    accepts_mcp_servers      the vendor accepts MCP servers (`--mcp-config`)
+    accepts_command_servers  MCP servers may be commands, like the shim's relays to the frontend's
+                             own servers
+    has_auto_mode            the vendor's models can decide which calls run, if it has the mode auto
+                             (False for recordings of other vendors)
     """
 
     can_stream: bool = False
@@ -85,14 +89,15 @@ class VendorAbilities(NamedTuple):
 
 
 class VendorPolicySupport(NamedTuple):
-    """How a vendor is kept to rules before a call runs. Methods of `Adapter` say which rules.
+    """How rules are enforced before a call runs. Methods of `Adapter` return which rules are.
 
-    covers_subagents        the calls of its subagents are bound by the same rules and prompts
-    has_native_rules        it applies Claude's rules itself, so all that it asks is passed on
-    has_hook                our hook judges each of its calls
-    emits_call_before_hook  it reports a call before our hook has judged the call
-    has_wider_modes         its modes let more run than Claude's: in each mode but the widest, the
-                            shim answers its permission requests
+    covers_subagents        the same rules and prompts apply to the calls of subagents
+    has_native_rules        the vendor applies Claude's rules itself, so all its permission requests
+                            are passed on
+    has_hook                the shim's hook checks each call
+    emits_call_before_hook  the vendor reports a call before the shim's hook has checked it
+    has_wider_modes         the vendor's modes allow more than Claude's; except in auto and
+                            bypassPermissions, the shim evaluates its permission requests
     """
 
     covers_subagents: bool = False
@@ -103,12 +108,12 @@ class VendorPolicySupport(NamedTuple):
 
 
 class VendorSessionBehavior(NamedTuple):
-    """How a vendor's sessions differ from Claude's.
+    """The differences between a vendor's sessions and Claude's.
 
     saves_late              a session can only be resumed after its first complete answer
     uses_shim_id            the shim chooses the id of a new session, because the vendor reports its
                             own too late for a turn that is cut off
-    prefixes_system_prompt  system prompts stand before the first message of a persistent child
+    prefixes_system_prompt  system prompts are put before the first message of a persistent child
     """
 
     saves_late: bool = False
@@ -119,8 +124,8 @@ class VendorSessionBehavior(NamedTuple):
 class VendorShutdownConfig(NamedTuple):
     """How a vendor's turn is interrupted, and how its process ends.
 
-    interrupt_signal  the signal that interrupts its turn
-    grace_s           the time until it must have ended; 0 is the default of all vendors
+    interrupt_signal  the signal that interrupts a turn
+    grace_s           the time until the process is killed; 0 for the general default
     clean_exit_codes  exit codes that do not contradict a turn that the vendor reported as done
     """
 
@@ -130,35 +135,37 @@ class VendorShutdownConfig(NamedTuple):
 
 
 class VendorVariant(NamedTuple):
-    """What the `--help` of one variant of a program contains, and what it does not contain."""
+    """The texts that the `--help` of one variant of a program contains, and those that it does not
+    contain.
+    """
 
     required_texts: tuple[str, ...]
     excluded_texts: tuple[str, ...]
 
 
 class ReplaySource(Protocol):
-    """Recordings that are played in place of a vendor."""
+    """Recordings that are replayed instead of starting a vendor."""
 
-    child_id: str  # the recorded child that is played, which is the vendor's session id of a replay
+    child_id: str  # of the recorded child; the vendor's session id of a replay
 
     def build_launch(self, request: LaunchRequest) -> LaunchSpec: ...
 
 
 class VendorCliInfo(NamedTuple):
-    """What is peculiar to a vendor's program.
+    """The properties of a vendor's program.
 
-    bundled_module      the module of the shim that is its program
-    variants            its dialects by name; `Adapter.detect_variant` selects one
-    unreleased_note     what a person should know of a vendor that no released program is
-    install_command     the command that installs it
-    login_probe         the command that tells whether it has a login
-    replayed_vendor     the vendor whose recordings it plays
+    bundled_module      the shim's module that is the program
+    variants            the dialects of the program by name; `Adapter.detect_variant` selects one
+    unreleased_note     a note for a person about a vendor without a released program
+    install_command     the command that installs the program
+    login_probe         the command that checks whether the user is logged in
+    replayed_vendor     the vendor whose recordings are replayed
     replay              the recordings
     has_two_way         `Adapter.build_two_way` builds an adapter of the same vendor that asks
-    two_way_help_texts  what the help of a version contains that can be driven this way
-    always_keeps_child  the child also persists for a single message
-    model_names         Claude's name of a model → the vendor's, if no setting names another one
-    model_probe         the command that lists its models
+    two_way_help_texts  texts in the `--help` of a version that can be driven this way
+    always_keeps_child  the child is also persistent in one-shot mode
+    model_names         the vendor's name of a model by Claude's name; settings take precedence
+    model_probe         the command that lists the models
     """
 
     bundled_module: str = ""
@@ -176,24 +183,26 @@ class VendorCliInfo(NamedTuple):
 
 
 class VendorEnvironment(NamedTuple):
-    """The variables, files and folders that matter to a vendor's program.
+    """The variables, files and folders that a vendor's program uses.
 
-    visible_variables  the ANTHROPIC_* variables that it may see
-    api_base_variable  the variable with another address of its model's API
-    data_dir           its folder of records: the variable that names it, and the default folder in
-                       the user's home
-    run_report         the report that it writes into a folder of the shim
-    overriding_files   system → files, and folders with `.toml` files, that override our settings
-    extra_tool_keys    JSON file in the working directory or at home → its key with tools that no
+    visible_variables  the ANTHROPIC_* variables that are passed to the program
+    api_base_variable  the variable with another URL of the model's API
+    data_dir           the folder of the vendor's data: the variable that names it, and the default
+                       folder in the user's home
+    run_report         the report that the program writes into a folder of the shim
+    overriding_files   by system: files, and folders with `.toml` files, that override the shim's
+                       settings
+    extra_tool_keys    by JSON file in the working directory or at home: the key with tools that no
                        rule names
-    mcp_server_keys    JSON file in the working directory or at home → the key that lists MCP
+    mcp_server_keys    by JSON file in the working directory or at home: the key that lists MCP
                        servers by name
-    autostart_files    what it starts unasked from a working directory or its parents: path → the
-                       keys of a JSON file that name programs, or () if the file itself is started
-    no_autostart_flag  a flag of newer versions that starts none of these
-    trust_prompt_text  what its stderr prints if the folder is not trusted; `trust = true` trusts it
-    attachment_dirs    where it reads files that a prompt names: variables, and folders below the
-                       folder of the first variable
+    autostart_files    files in a working directory or its parents that make the program start other
+                       programs without asking. The value has the keys of a JSON file that name
+                       programs; it is () if the file itself is started
+    no_autostart_flag  a flag of newer versions that disables these starts
+    trust_prompt_text  a text on stderr if the folder is not trusted; `trust = true` trusts it
+    attachment_dirs    the places from which the program reads files that a prompt names: variables,
+                       and folders below the folder of the first variable
     """
 
     visible_variables: tuple[str, ...] = ()
@@ -215,17 +224,18 @@ class Adapter:
     A subclass overrides `build_launch`, and the other methods whose default does not fit.
 
     programs         names on PATH; the first that exists is started
-    translator_ref   "module:Class" of its translator, which is loaded once its child runs
-    modes            Claude's permission mode → the vendor's arguments; other modes are refused
-    tools            its tools as Claude names them
-    listed_tools     Claude's names of its tools, for a vendor whose stream does not list them
-    unattended       it runs its tools and never asks
-    passthrough      its stream is Claude's already
+    translator_ref   "module:Class" of the translator, which is loaded after the child has started
+    modes            the vendor's arguments for each of Claude's permission modes; other modes are
+                     refused
+    tools            the mapping of the vendor's tools to Claude's
+    listed_tools     Claude's names of the tools, for a vendor whose stream does not list them
+    unattended       the vendor runs its tools and never asks
+    passthrough      the vendor's stream is already Claude's
     child_input_ref  "module:Class" of the `ChildInput` of a persistent child; "" without one
-    login_hint       how a person logs in; printed if the vendor is not logged in
-    timeouts_s       how long it may be silent, if longer than others (keys of
+    login_hint       how a person logs in; printed if the user is not logged in
+    timeouts_s       how long the vendor may be silent, if that differs from the default (keys of
                      `config.DEFAULT_TIMEOUTS_S`), and how long it waits for an answer, if shorter
-    version_probe    the command that prints its version, and the versions that were tested
+    version_probe    the command that prints the version, and the versions that were tested
     """
 
     name: str
@@ -256,12 +266,12 @@ class Adapter:
     # -- to override -------------------------------------------------------------------------------
 
     def build_launch(self, request: LaunchRequest) -> LaunchSpec:
-        """Return how the child of a request is started."""
+        """Return how to start the child of a request."""
         raise NotImplementedError
 
     @property
     def translator_class(self) -> "type[Translator]":
-        """The class that translates its lines. It is imported after the child has started."""
+        """The class that translates the vendor's lines. It is imported after the child has started."""
         translator: type[Translator] = load_class(self.translator_ref)
         return translator
 
@@ -271,24 +281,26 @@ class Adapter:
         return child_input
 
     def build_two_way(self) -> "Adapter":
-        """Return an adapter that drives the vendor so that it asks, if `cli.has_two_way`."""
+        """Return an adapter that drives the vendor in a mode in which it asks. Only called if
+        `cli.has_two_way` is true.
+        """
         raise NotImplementedError
 
     def list_available_tools(self, request: LaunchRequest) -> tuple[str, ...]:
-        """Return Claude's names of the tools that it can run in a request, for `init.tools`."""
+        """Return Claude's names of the tools that can run in a request, for `init.tools`."""
         return self.listed_tools
 
     def list_prompted_tools(self, request: LaunchRequest) -> frozenset[str]:
-        """Return Claude's names of the tools that it runs only after a permission response."""
+        """Return Claude's names of the tools that the vendor only runs after a permission response."""
         return frozenset()
 
     def can_enforce_rule(self, rule: "PermissionRule", request: LaunchRequest) -> bool:
-        """Return whether a child that is started for a request keeps to a rule."""
+        """Return whether the child of a request always obeys a rule."""
         return False
 
     def accepts_rule(self, rule: "PermissionRule") -> bool:
-        """Return whether it is told of a rule about a whole tool, so that a forbidden call does not
-        end the turn.
+        """Return whether the rule is passed to the vendor, so that a forbidden call does not end
+        the turn. Only rules about complete tools can be.
         """
         return False
 
@@ -297,14 +309,14 @@ class Adapter:
         return False
 
     def can_hook_apply_allow_rule(self, rule: "PermissionRule") -> bool:
-        """Return whether our hook makes it run the calls that a rule allows."""
+        """Return whether the shim's hook makes the vendor run the calls that a rule allows."""
         return False
 
     def escape_prompt(self, prompt: str) -> str:
-        """Return the prompt without the syntax that makes it read files before any call."""
+        """Return the prompt without the syntax that makes the vendor read files before any call."""
         return prompt
 
-    # -- the same for all vendors ------------------------------------------------------------------
+    # -- common to all vendors ---------------------------------------------------------------------
 
     @property
     def display_name(self) -> str:
@@ -312,7 +324,9 @@ class Adapter:
         return self.cli.replayed_vendor or self.name
 
     def detect_variant(self, help_text: str) -> str:
-        """Return the first variant that fits the program's `--help`, or the last one of all."""
+        """Return the first variant that matches the program's `--help`. Return the last variant if
+        no variant matches.
+        """
         for name, variant in self.cli.variants.items():
             has_required = all(text in help_text for text in variant.required_texts)
             if has_required and not any(text in help_text for text in variant.excluded_texts):
@@ -320,7 +334,9 @@ class Adapter:
         return [*self.cli.variants][-1]
 
     def needs_external_policy_check(self, mode: str) -> bool:
-        """Return whether the shim must judge its calls, because the vendor's mode lets more run."""
+        """Return whether the shim must evaluate the calls, because the vendor's mode allows more
+        than Claude's.
+        """
         if not self.policy_support.has_wider_modes:
             return False
         return mode not in ("auto", BYPASS_MODE)
@@ -351,8 +367,8 @@ class Adapter:
         return notices
 
     def require_permission_prompts(self) -> None:
-        """Raise UnsupportedPermissionModeError for a vendor that never asks, because each call must
-        wait for its answer (Yume's interactive).
+        """Raise UnsupportedPermissionModeError for a vendor that never asks. In Yume's mode
+        interactive, each call must wait for its answer.
         """
         if self.unattended:
             raise UnsupportedPermissionModeError(
@@ -374,7 +390,7 @@ class Adapter:
 
 
 def load_class(reference: str) -> Any:
-    """Return the class that "module:Class" names."""
+    """Return the class for a "module:Class" reference."""
     from importlib import import_module
 
     module, _, name = reference.partition(":")

@@ -1,6 +1,8 @@
-"""Translates the output of one child: its bytes in, Claude's bytes and commands for the shell out.
+"""Translates the output of one child. The input is the child's bytes. The output is Claude's bytes,
+and commands for the driver.
 
-Pure. A driver carries the commands out; `shim translate` and the checks use only the bytes.
+This module does no I/O. A driver executes the commands; `shim translate` and the checks only use
+the bytes.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -36,15 +38,18 @@ from shim.core.turn.turn import Turn
 if TYPE_CHECKING:
     from shim.core.claude.output_writer import OutputWriter
 
-# Messages that steer one turn. Each is stored until the turn ends, because the next child must get
-# the unanswered ones. Their bytes are bounded by MAX_LINE_BYTES, which the last message may exceed.
+# Steering messages of one turn. Each is stored until the turn ends, because the next child must get
+# the unanswered messages. Their total size is bounded by MAX_LINE_BYTES, which the last message may
+# exceed.
 MAX_STEERED_MESSAGES = 64
 
 ResumeInfo = tuple[str | None, bool]  # the vendor's session, and whether it can be resumed
 
 
 def select_plain_or_redacted_turn_class(config: TurnConfig) -> type[Turn]:
-    """Return the class of the turns of a conversation: one that leaves secrets out, or Turn."""
+    """Return the class of a conversation's turns: RedactedTurn if secrets are redacted, otherwise
+    Turn.
+    """
     if not config.redacts_secrets:
         return Turn
     from shim.core.secrets.redacted_turn import RedactedTurn
@@ -53,10 +58,11 @@ def select_plain_or_redacted_turn_class(config: TurnConfig) -> type[Turn]:
 
 
 class ChildStream:
-    """The output of one child on its way to the frontend.
+    """Translates the output of one child to Claude's stream.
 
-    `feed` takes chunks of any size, `close` takes how the child ended. Both return whole lines for
-    the frontend and commands for the shell. `resume_info` is the session that the shell knows.
+    `feed` takes chunks of any size, and `close` takes how the child ended. Both return complete
+    lines for the frontend and commands for the driver. `resume_info` is the session that was last
+    reported to the driver.
     """
 
     def __init__(
@@ -69,10 +75,11 @@ class ChildStream:
         create_splitter: Callable[[], LineSplitter] = LineSplitter,
         saves_late: bool = False,
     ) -> None:
-        """`previous_stream` is the stream of the last child of the same conversation.
+        """Create the stream. `previous_stream` is the stream of the previous child in the same
+        conversation.
 
-        `create_splitter` sets the bounds of a line. `saves_late`: the vendor can resume a session
-        only after a complete reply.
+        `create_splitter` sets the bounds of a line. `saves_late` is set if the vendor can only
+        resume a session after a complete message.
         """
         self.writer = writer
         self.diagnostics = Diagnostics()
@@ -102,12 +109,12 @@ class ChildStream:
 
     @property
     def turn(self) -> Turn:
-        """The turn that the child answers; the translator may begin another turn by itself."""
+        """The turn that the child answers. The translator can start another turn by itself."""
         return self._dispatcher.translator.turn
 
     @property
     def is_turn_open(self) -> bool:
-        """Return whether the turn has begun and has no result yet."""
+        """Return whether the turn has started and has no result yet."""
         return self.turn.machine.state not in (NEW, CLOSED)
 
     @property
@@ -123,10 +130,12 @@ class ChildStream:
             return False
         return self.turn.conversation.cost_usd > max_cost_usd
 
-    # -- a turn begins -----------------------------------------------------------------------------
+    # -- the start of a turn -----------------------------------------------------------------------
 
     def start_turn(self, config: TurnConfig | None = None) -> None:
-        """Start the next turn of the same child. Without `config` it has that of the last turn."""
+        """Start the next turn of the same child. Without `config`, the configuration of the last
+        turn is used.
+        """
         self.diagnostics.clear()
         if self._skipped_count:
             self.diagnostics.record("late_event", self._first_skipped_line, self._skipped_count)
@@ -143,8 +152,9 @@ class ChildStream:
     ) -> None:
         """Set the message that the turn answers.
 
-        `replays_message`: the message is written back to the frontend. `has_hooks`: the frontend
-        has hooks. `list_accepted_kinds` returns the blocks that the vendor gets beside the text.
+        With `replays_message`, the message is written back to the frontend. `has_hooks` is set if
+        the frontend has hooks. `list_accepted_kinds` returns the kinds of blocks that the vendor
+        accepts besides text.
         """
         self._reset_stage()
         self.turn.set_user_message(
@@ -155,10 +165,11 @@ class ChildStream:
 
     @property
     def can_accept_steering_message(self) -> bool:
-        """Return whether a call runs, so that the model gets a message together with its result.
+        """Return whether a call is running, so that the model can receive a message together with
+        its result.
 
-        The real claude does the same. A message that comes later has a turn of its own, and so has
-        one beyond the limits.
+        The real claude does the same. A later message gets its own turn, and so does a message
+        above the limits.
         """
         turn = self.turn
         if self._stage is not TurnStage.RUNNING or self.is_turn_finished:
@@ -172,7 +183,7 @@ class ChildStream:
         return size_bytes < MAX_LINE_BYTES
 
     def continue_with_new_child(self, failed_attempts: tuple[FailedVendorAttempt, ...]) -> None:
-        """Let another child continue the turn. `failed_attempts` are the vendors that were asked
+        """Let another child continue the turn. `failed_attempts` are the vendors that have failed
         before it.
         """
         self._reset_stage()
@@ -181,8 +192,9 @@ class ChildStream:
 
     def start_retry(self, child_exit: ChildExit | None, stderr: str | None) -> bool:
         """Prepare to send the same message again, if the stream of its answer was cut (Yume's R11).
+        Return whether it can be sent.
 
-        `stderr` is None if the child stays. After False, `close` may follow.
+        `stderr` is None if the child keeps running. After False, `close` may follow.
         """
         reason = ""
         if stderr is not None:
@@ -206,7 +218,7 @@ class ChildStream:
         self._timeout_key = ""
 
     def _reset_line_buffers(self) -> None:
-        """Forget an unfinished line, so that it is not joined to the first line of another child."""
+        """Drop an unfinished line, so that it is not joined to the first line of another child."""
         self._splitter = self._create_splitter()
         self._dispatcher.reset()
 
@@ -214,13 +226,13 @@ class ChildStream:
 
     def feed(self, chunk: bytes) -> StreamOutput:
         """Translate a chunk of the child's stdout."""
-        # The lines have no name here, so that a large one is freed before its output is joined.
+        # No variable refers to the lines here, so a large line is freed before its output is joined.
         self._dispatcher.dispatch_lines(self.split_lines(chunk))
         return self.take_output()
 
     def split_lines(self, chunk: bytes) -> list[bytes]:
         """Return the lines that a chunk of the child's stdout completes. Lines that are too long
-        are counted.
+        are counted and dropped.
         """
         lines = self._splitter.feed(chunk)
         if self._splitter.skipped_lines:
@@ -233,13 +245,13 @@ class ChildStream:
         return self.take_output()
 
     def translate_unterminated_line(self) -> StreamOutput:
-        """Translate the last line of the child's stdout if it has no LF."""
+        """Translate the last line of the child's stdout if it does not end with LF."""
         self._translate_rest()
         return self.take_output()
 
     def skip_output_between_turns(self, chunk: bytes) -> StreamCommands:
-        """Count the lines of a chunk that came after the turn. Only permission requests are read,
-        and refused.
+        """Count the lines of a chunk that arrived after the turn. Only permission requests are
+        read. The driver refuses them.
         """
         late_lines = [raw for raw in self.split_lines(chunk) if raw.strip(PADDING)]
         if late_lines and not self._skipped_count:
@@ -250,13 +262,13 @@ class ChildStream:
         return (*self._take_lines_for_child(), *self._take_permission_requests())
 
     def on_idle(self) -> StreamOutput:
-        """Finalize a paused turn, because the child that stays has been silent since then."""
+        """Finalize a paused turn, because a persistent child has been silent since the pause."""
         self._feed_eof(None, "")
         self.turn.record_vendor_completion()
         return b"", self._collect_commands()
 
     def set_vendor_run_report_file_content(self, report: Mapping[str, Any]) -> None:
-        """Set what the child wrote about its run into a file (`RunReportSpec`), before
+        """Set the content of the child's report file (`VendorRunReportFileSpec`), before
         `start_retry` and `close`.
         """
         self._dispatcher.translator.report = dict(report)
@@ -266,7 +278,7 @@ class ChildStream:
         self._dispatcher.translator.has_message = has_message
 
     def take_output(self) -> StreamOutput:
-        """Return the lines and the commands that came up since the last call."""
+        """Return the lines and commands since the last call."""
         return self.writer.take_bytes(), self._collect_commands()
 
     def _record_long_lines(self) -> None:
@@ -279,8 +291,8 @@ class ChildStream:
         self._record_long_lines()
 
     def _read_to_end(self, child_exit: ChildExit | None, stderr: str) -> str:
-        """Read the rest of stdout, once. Return the part of stderr that may be the reason of a
-        failure.
+        """Translate the rest of stdout, once. Return the part of stderr that may contain the reason
+        of a failure.
         """
         if self._remaining_stderr is not None:
             return self._remaining_stderr
@@ -304,7 +316,7 @@ class ChildStream:
     def stop_stalled_turn(self, reason: str) -> None:
         """End the turn, because the child was silent for too long.
 
-        A real claude that gave its result may have had more to do: that result stands.
+        If a real claude has already returned its result, that result is kept.
         """
         if not self.turn.outcome_tracker.vendor_result[0]:
             self.turn.stop(self.describe_stall(reason), "stall")
@@ -317,17 +329,17 @@ class ChildStream:
         return f"{reason} while these calls were open: {open_call_names}"
 
     def close(self, child_exit: ChildExit | None, stderr: str = "") -> StreamOutput:
-        """Return the last lines, now that stdout is at its end. `child_exit` is None if we ended
+        """Return the last lines, because stdout has ended. `child_exit` is None if the shim ended
         the child.
 
-        The commands of an end are carried out before its lines are written.
+        The driver executes the commands of an end before it writes the lines.
         """
         last_text = self.turn.assistant_message.last_text
         lines = self._close_turn(child_exit, stderr)
         return lines, self._build_last_commands(last_text)
 
     def finish(self) -> StreamOutput:
-        """Return the last lines of a turn whose child stays for the next turn."""
+        """Return the last lines of a turn whose child keeps running for the next turn."""
         last_text = self.turn.assistant_message.last_text
         lines = self._end_turn(None, "")
         return lines, self._build_last_commands(last_text)
@@ -335,10 +347,10 @@ class ChildStream:
     def finish_turn_without_vendor(
         self, text: str = "", *, notice: Mapping[str, Any] | None = None
     ) -> bytes:
-        """Return all lines of a successful turn whose message is not sent to the vendor; `text` is
+        """Return all lines of a successful turn whose message is not sent to the vendor. `text` is
         its result.
 
-        `notice` are the fields of an `informational` system line before the result.
+        `notice` has the fields of an `informational` system line before the result.
         """
         if notice is not None:
             self.turn.write_system_event("informational", **notice)
@@ -346,7 +358,7 @@ class ChildStream:
         return self._end_turn(None, "")
 
     def write_turn_start_error(self, error: Exception) -> bytes:
-        """Return all lines of a turn that cannot begin because of an error of the shell."""
+        """Return all lines of a turn that cannot start because of an error of the driver."""
         if isinstance(error, ShimError):
             self.turn.stop(f"{error}\n{error.hint}".strip(), error.cause)
         else:
@@ -354,17 +366,17 @@ class ChildStream:
         return self._close_turn(None, "")
 
     def write_turn_failure(self, error: ShimError) -> StreamOutput:
-        """Return the last lines of a turn that cannot continue because of an error of the shell."""
+        """Return the last lines of a turn that cannot continue because of an error of the driver."""
         lines = self.write_turn_start_error(error)
         return lines, (StoreSessionCommand(self._find_vendor_session()),)
 
     def find_failed_attempt(
         self, child_exit: ChildExit | None, stderr: str | None, *, accepts_any_cause: bool = False
     ) -> FailedVendorAttempt | None:
-        """Return why the child did not answer, if another vendor may be asked, or else None.
+        """Return why the child did not answer, or None if no other vendor may be asked.
 
-        `stderr` is None if the child stays; otherwise its stdout is read to the end first. After
-        None, `close` may follow.
+        `stderr` is None if the child keeps running; otherwise the rest of its stdout is translated
+        first. After None, `close` may follow.
         """
         error_text = ""
         if stderr is not None:
@@ -372,7 +384,9 @@ class ChildStream:
         return self.turn.find_failed_attempt(child_exit, error_text, any_cause=accepts_any_cause)
 
     def get_api_failure_of_retry(self, stderr: str) -> ApiFailure:
-        """Return why the vendor asks its model again, by its own report or by what is on stderr."""
+        """Return why the vendor repeats its request to the model, from its own report or from
+        stderr.
+        """
         return self.turn.retry_failure or classify_api_error(stderr)
 
     def _close_turn(self, child_exit: ChildExit | None, stderr: str) -> bytes:
@@ -399,10 +413,12 @@ class ChildStream:
         return self.turn.conversation.vendor_session_id
 
     def _collect_commands(self) -> StreamCommands:
-        """Return what the turn needs from the shell, and what has changed since the last call."""
+        """Return the commands for the requests of the turn, and for the changes since the last
+        call.
+        """
         turn = self.turn
         if turn is not self._turn:
-            # The child began another turn by itself, and may have ended it already.
+            # The child started another turn by itself, and may have ended it already.
             self._turn = turn
             self._stage = TurnStage.RUNNING
         stage = self._find_stage()
@@ -418,11 +434,11 @@ class ChildStream:
         return tuple(commands)
 
     def _find_stage(self) -> TurnStage:
-        """Return how far the turn has come."""
+        """Return the stage of the turn."""
         turn = self.turn
         if self.is_turn_finished and turn.is_terminated:
             return TurnStage.FINISHED
-        # A real claude's result may be followed by other lines and by its turn end line.
+        # Other lines and the turn end line may follow the result of a real claude.
         if turn.outcome_tracker.is_finalized or self.is_turn_finished:
             return TurnStage.VENDOR_DONE
         if turn.outcome_tracker.is_paused:
@@ -430,7 +446,7 @@ class ChildStream:
         return TurnStage.RUNNING
 
     def _collect_changes(self, stage: TurnStage) -> list[StreamCommand]:
-        """Return commands for a new session, timeout or stage."""
+        """Return the commands for a new session, timeout or stage."""
         turn = self.turn
         commands: list[StreamCommand] = []
         can_resume = not self._saves_late or bool(turn.assistant_message.usage_by_model)
@@ -459,7 +475,7 @@ class ChildStream:
 
 
 def _select_timeout_key(turn: Turn) -> str:
-    """Return the timeout of the settings that bounds the child's silence now."""
+    """Return the key of the timeout that currently bounds the child's silence."""
     if turn.sends_heartbeats:
         return "heartbeat_timeout"
     if turn.open_calls:

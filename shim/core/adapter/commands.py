@@ -1,6 +1,6 @@
 """The commands of a child stream. A driver executes them in their order.
 
-Commands are frozen and hold no Turn.
+Commands are immutable and do not refer to a Turn.
 """
 
 from enum import Enum
@@ -11,7 +11,7 @@ from shim.core.reading.typed import NamedTuple
 
 
 class AskPermissionCommand(NamedTuple):
-    """Decide about a permission request of the vendor, or ask the frontend."""
+    """Decide on a permission request of the vendor, or ask the frontend."""
 
     permission: PermissionRequest
 
@@ -30,14 +30,14 @@ class RunHooksCommand(NamedTuple):
 
 
 class SendToChildCommand(NamedTuple):
-    """Write `line` to the child's stdin. It is a complete line with its LF."""
+    """Write `line`, which ends with LF, to the child's stdin."""
 
     line: bytes
 
 
 class StoreSessionCommand(NamedTuple):
-    """Store the vendor's session before the frontend gets the lines, because the frontend may
-    resume the session at once.
+    """Store the vendor's session id before the lines are written, because the frontend may resume
+    the session at once.
     """
 
     vendor_session: str | None
@@ -50,12 +50,12 @@ class SetTimeoutCommand(NamedTuple):
 
 
 class TurnStage(Enum):
-    """How far the turn has come. The command reports a change."""
+    """The stage of the turn. The command reports a change."""
 
     RUNNING = "running"
-    PAUSED = "paused"  # the vendor may be done; it is if it stays silent
+    PAUSED = "paused"  # the vendor may be done; the turn ends if the vendor stays silent
     VENDOR_DONE = "settled"  # the vendor has reported that it is done
-    FINISHED = "finished"  # the result was written
+    FINISHED = "finished"  # the result has been written
 
 
 StreamCommand = (
@@ -71,4 +71,4 @@ StreamCommands = tuple[StreamCommand, ...]
 # complete lines for the frontend, and the commands that belong to them
 StreamOutput = tuple[bytes, StreamCommands]
 
-NO_COMMANDS: StreamCommands = ()  # of nearly every chunk
+NO_COMMANDS: StreamCommands = ()  # nearly every chunk has no commands

@@ -1,8 +1,9 @@
-"""Checks whether a vendor keeps to a policy. A turn whose restrictions it would break is refused.
+"""Checks whether a vendor obeys a policy. A turn whose restrictions the vendor would break is
+refused.
 
-A call that the shim stops when it sees it may have run already. So the vendor has to know every
-rule that restricts, by its own flags and files, or it has to ask before each call that the rule may
-be about. Allow rules that the vendor cannot follow are only reported in `init.shim`.
+When the shim sees a call, the call may already have run. So the vendor must apply every restricting
+rule by its own flags and files, or it must ask before each call that the rule may affect. Allow
+rules that the vendor cannot apply are only reported in `init.shim`.
 """
 
 from collections.abc import Iterable
@@ -27,8 +28,8 @@ from shim.core.reading.typed import TYPE_CHECKING
 if TYPE_CHECKING:
     from shim.core.policy.settings_hooks import SettingsHook
 
-# Tools that change or show anything outside of the conversation. A hook about all tools has to run
-# before these.
+# Tools that change or read anything outside of the conversation. A hook for all tools must run
+# before calls of these tools.
 ACTING_TOOLS = SHELL_TOOLS | {
     *CHANGE_TOOLS,
     *READ_TOOLS,
@@ -39,7 +40,7 @@ ACTING_TOOLS = SHELL_TOOLS | {
 }
 
 
-# The tools with which a call can use a file that a rule about these tools names.
+# The tools that can access a file that a rule for Edit or Read names.
 _TOOLS_OF_FILE_RULES = {
     "Edit": (*CHANGE_TOOLS, *SHELL_TOOLS),
     "Read": (*CHANGE_TOOLS, *READ_TOOLS, *SHELL_TOOLS),
@@ -51,7 +52,7 @@ def check_policy_enforcement(
 ) -> None:
     """Raise UnsupportedPermissionModeError for the first rule that the vendor would break.
 
-    With `late_denials`, a call that breaks a rule may be stopped when it is seen, in the mode
+    With `late_denials`, the shim may stop a forbidden call after it has been reported, in the mode
     bypassPermissions (`[vendors.X] late_denials`). A hook of the settings is never run late.
     """
     if _needs_no_enforcement(adapter):
@@ -70,7 +71,7 @@ def check_policy_enforcement(
 
 
 def _needs_no_enforcement(adapter: Adapter) -> bool:
-    """Return whether the vendor follows Claude's rules by itself, or runs no tools."""
+    """Return whether the vendor applies Claude's rules itself, or runs no tools."""
     if adapter.policy_support.has_native_rules:
         return True
     return bool(adapter.cli.replayed_vendor)
@@ -78,7 +79,7 @@ def _needs_no_enforcement(adapter: Adapter) -> bool:
 
 def _check_hooks(adapter: Adapter, policy: Policy, request: LaunchRequest) -> None:
     """Raise UnsupportedPermissionModeError for the first hook of the settings that cannot run
-    before each call that it is about.
+    before each call of its tools.
     """
     if not policy.hooks:
         return
@@ -107,8 +108,8 @@ def _check_hooks(adapter: Adapter, policy: Policy, request: LaunchRequest) -> No
 def list_tools_that_bypass_hook(
     adapter: Adapter, hook: "SettingsHook", request: LaunchRequest
 ) -> frozenset[str]:
-    """Return the tools that a hook is about and that run without it. "mcp__" stands for the tools
-    of all servers.
+    """Return the tools of a hook that the vendor runs without it. "mcp__" represents the tools of
+    all MCP servers.
     """
     if adapter.policy_support.has_hook:
         return frozenset()
@@ -129,7 +130,7 @@ def _list_vendor_tools(adapter: Adapter) -> frozenset[str]:
 def _list_unprompted_tools(
     adapter: Adapter, tools: Iterable[str], request: LaunchRequest
 ) -> frozenset[str]:
-    """Return those of the tools that the vendor has, and runs without asking the shim first."""
+    """Return the tools that the vendor has and runs without asking the shim first."""
     unprompted_tools = frozenset(tools) - adapter.list_prompted_tools(request)
     if not adapter.abilities.can_limit_tools:
         return unprompted_tools
@@ -138,14 +139,14 @@ def _list_unprompted_tools(
 
 
 def is_rule_enforced(adapter: Adapter, rule: PermissionRule, request: LaunchRequest) -> bool:
-    """Return whether no call that a rule is about runs before the shim has decided on it."""
+    """Return whether no call that the rule affects can run before the shim has decided on it."""
     if adapter.can_enforce_rule(rule, request) or adapter.accepts_rule(rule):
         return True
     return not _list_unprompted_tools(adapter, list_tools_affected_by_rule(adapter, rule), request)
 
 
 def list_tools_affected_by_rule(adapter: Adapter, rule: PermissionRule) -> frozenset[str]:
-    """Return Claude's names of the vendor's tools whose calls a rule may be about."""
+    """Return Claude's names of the vendor's tools whose calls a rule may affect."""
     vendor_tools = _list_vendor_tools(adapter)
     if rule.tool == ANY_TOOL:
         return vendor_tools
@@ -158,10 +159,10 @@ def list_tools_affected_by_rule(adapter: Adapter, rule: PermissionRule) -> froze
 
 
 def list_removed_tools(adapter: Adapter, policy: Policy) -> tuple[str, ...]:
-    """Return Claude's names of the tools that a vendor must not have.
+    """Return Claude's names of the tools that the vendor must not have.
 
-    A vendor that never asks loses the tools of the ask rules. Any restriction removes subagents
-    whose calls the shim does not see.
+    For a vendor that never asks, the tools of the ask rules are removed. Under any restriction,
+    subagents are removed if the shim does not see their calls.
     """
     removed_tools = set(policy.removed_tools)
     if not (adapter.child_input_ref or adapter.policy_support.has_native_rules):
@@ -169,13 +170,15 @@ def list_removed_tools(adapter: Adapter, policy: Policy) -> tuple[str, ...]:
     if policy.has_restrictions and not (
         adapter.policy_support.covers_subagents or adapter.policy_support.has_native_rules
     ):
-        # The vendor asks about no call of a second shell.
+        # The vendor does not ask about the calls of a second shell.
         removed_tools |= {SUBAGENT_TOOL, *SHELL_TOOLS} - {BASH_TOOL}
     return tuple(sorted(removed_tools))
 
 
 def explain_unenforceable_policy(adapter: Adapter, policy: Policy, request: LaunchRequest) -> str:
-    """Return why a vendor would break a policy that changes during a conversation, or ""."""
+    """Return why a vendor would break a policy that changes during a conversation, "" if it would
+    not.
+    """
     try:
         check_policy_enforcement(
             adapter,
@@ -194,10 +197,10 @@ def needs_restart_for_rules(
     new_rules: tuple[PermissionRule, ...],
     prompted_tools: frozenset[str],
 ) -> bool:
-    """Return whether a child that was started with `old_rules` has to restart with `new_rules`.
+    """Return whether a child that was started with `old_rules` must restart with `new_rules`.
 
-    It need not restart if it asks before each call that a new rule is about. `prompted_tools` are
-    the tools that it asks about.
+    No restart is needed for a new rule if the child asks before each call that the rule may affect.
+    `prompted_tools` are the tools that it asks about.
     """
     is_rule_lifted = any(rule not in new_rules for rule in old_rules)
     if is_rule_lifted:
@@ -219,7 +222,8 @@ def _build_refusal(adapter: Adapter, rule: str, source: str) -> UnsupportedPermi
 def list_unsupported_rules(
     adapter: Adapter, policy: Policy, request: LaunchRequest, ignored_keys: Iterable[str]
 ) -> tuple[UnsupportedRule, ...]:
-    """Return the allow rules, keys of settings and hooks without an effect on a vendor's turn.
+    """Return the allow rules, the keys of settings and the hooks that have no effect on a vendor's
+    turn.
 
     `ignored_keys` are `ClaudeSettings.unsupported_keys`.
     """
@@ -232,7 +236,8 @@ def list_unsupported_rules(
         UnsupportedRule(key, source, "only the real claude can honour it")
         for key, _, source in (entry.partition(" in ") for entry in ignored_keys)
     ]
-    # Hooks that may block a call are refused before; the others only write messages.
+    # A turn with a hook that may block a call has been refused earlier. These hooks only write
+    # messages.
     hooks = () if _needs_no_enforcement(adapter) else policy.hooks
     unsupported_hooks = [
         UnsupportedRule(
@@ -249,9 +254,9 @@ def list_unsupported_rules(
 def _explain_unsupported_rule(
     adapter: Adapter, rule: PermissionRule, request: LaunchRequest
 ) -> str:
-    """Return why a vendor would not run without a prompt what a rule allows, or "" if it would."""
+    """Return why the vendor would not run the allowed calls without a prompt, "" if it would."""
     mode = request.permission_mode
-    # No rule allows a change in the mode plan, not even with the real claude.
+    # In the mode plan no rule allows a change. The real claude does the same.
     if _needs_no_enforcement(adapter) or mode in (BYPASS_MODE, PLAN_MODE):
         return ""
     if "(" in rule.tool:

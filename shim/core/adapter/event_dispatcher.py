@@ -1,4 +1,4 @@
-"""Parses the lines of a child, repairs broken ones, and gives each event to the translator."""
+"""Parses the lines of a child, repairs broken lines, and passes each event to the translator."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -10,15 +10,16 @@ from shim.core.reading.diagnostics import MAX_SAMPLE_CHARS, Diagnostics
 from shim.core.reading.json_repair import JsonRepairer
 from shim.core.reading.values import as_dict, as_list
 
-# Events that make a person or a program act. They are never accepted from a repaired line, because
-# the vendor may not have written them (threats: forged lines).
+# Events that require an action of a person or a program. They are never accepted from a repaired
+# line, because another program may have written it (threats: forged lines).
 _CONTROL_TYPES = ("control_request", "control_response", "control_cancel_request")
 
 
 class EventDispatcher:
     """Calls the handlers of one child's translator.
 
-    `translator` is replaced when the child turns out to speak another dialect, and for a retry.
+    `translator` is replaced for a retry, and when the child's output is found to be of another
+    dialect.
     """
 
     def __init__(self, translator: Translator, diagnostics: Diagnostics) -> None:
@@ -27,21 +28,21 @@ class EventDispatcher:
         self.set_translator(translator)
 
     def set_translator(self, translator: Translator) -> None:
-        """Give the next events to this translator."""
+        """Pass the following events to this translator."""
         self.translator = translator
         self._overrides_feed = type(translator).feed is not Translator.feed
 
     def reset(self) -> None:
-        """Forget an unfinished value, so that it is not joined to the first line of another child."""
+        """Drop an unfinished value, so that it is not joined to the first line of another child."""
         self._repairer = JsonRepairer(self._diagnostics)
 
     @property
     def non_json_output(self) -> str:
-        """The lines that were not JSON; a vendor may print the reason of a failure there."""
+        """The lines that were not JSON. A vendor may print the reason of a failure there."""
         return "\n".join(self._repairer.noise_lines)
 
     def dispatch_last_lines(self, lines: Iterable[bytes]) -> None:
-        """Dispatch the last lines. A value that is unfinished after them is counted."""
+        """Dispatch the last lines. A value that is still unfinished is counted."""
         self.dispatch_lines(lines)
         self._repairer.close()
 
@@ -91,10 +92,10 @@ class EventDispatcher:
         diagnostics.line = b""
 
     def _repair_line(self, raw: bytes) -> bool:
-        """Read a line that is not one JSON value. Return whether an unfinished value waits for the
-        next line.
+        """Repair a line that is not exactly one JSON value. Return whether an unfinished value
+        waits for the next line.
 
-        A repaired value is used only if the vendor may have written it.
+        A repaired value is only used if it may be an event of this session.
         """
         for value, is_torn in self._repairer.parse_malformed_line_with_torn_flags(raw):
             if not isinstance(value, dict) and not is_torn:
@@ -117,8 +118,8 @@ class EventDispatcher:
             self._record_malformed(error)
 
     def _translate_untyped(self, event: object) -> None:
-        """Translate a value without a known type. A list of events is read event by event, because
-        some vendors print one in their `json` format.
+        """Translate a value without a known type. The events of a list are translated one by one,
+        because some vendors print a list in their `json` format.
         """
         is_untyped = self.translator.untyped
         candidates = as_list(event)
@@ -137,7 +138,7 @@ class EventDispatcher:
             self._diagnostics.record("not_an_event")
 
     def _translate_unknown(self, event: dict[str, Any]) -> None:
-        """Translate an object without a handler. Another translator may continue from it."""
+        """Translate an object without a handler. Another translator may take over at this object."""
         try:
             successor = self.translator.choose_translator_for_unknown_event(event)
         except Exception as error:
@@ -153,7 +154,7 @@ class EventDispatcher:
         self._diagnostics.record("malformed_event", f"{error!r}: {line}")
 
     def _can_translate(self, event: object) -> bool:
-        """Return whether the translator knows the type of an event, or the event is a control
+        """Return whether the translator handles the type of an event, or the event is a control
         message.
         """
         kind = as_dict(event).get("type")
@@ -167,7 +168,7 @@ class EventDispatcher:
 
     def _is_trustworthy(self, event: object) -> bool:
         """Return whether an object from a broken line may be an event of this session. A control
-        message never is.
+        message is never trusted.
         """
         if (
             not isinstance(event, dict)

@@ -1,5 +1,5 @@
-"""Our hook: what a vendor runs before each call, so that the policy judges the call
-(`conversation.tool_hook`).
+"""Builds the command of the shim's hook. A vendor runs it before each call, so that the policy is
+applied (`conversation.tool_hook`).
 """
 
 from collections.abc import Sequence
@@ -9,9 +9,10 @@ from shim.core.errors import UnsupportedPermissionModeError
 from shim.core.policy.policy import BYPASS_MODE
 from shim.core.policy.serialize import PolicyContext, serialize_policy
 
-# that a vendor waits for it: one may run a call whose hook is late, so ours ends itself long before
+# The time that a vendor waits for the hook. A vendor may run a call whose hook is late, so the
+# shim's hook ends itself long before.
 HOOK_TIMEOUT_S = 900
-# Any failure of the hook is a refusal, and a refusal needs a reason.
+# Any failure of the hook denies the call, and a denial needs a reason.
 RULES_UNAVAILABLE = "the permission rules could not be asked about this call"
 FAIL_CLOSED_SCRIPT = (
     f'"$@"; s=$?; [ $s = 0 ] && exit 0; [ $s = 2 ] || echo "{RULES_UNAVAILABLE}" >&2; exit 2'
@@ -19,7 +20,7 @@ FAIL_CLOSED_SCRIPT = (
 
 
 def needs_policy_hook(request: LaunchRequest) -> bool:
-    """Whether any call may have to be kept from running."""
+    """Return whether a call of the turn may have to be denied."""
     if request.permission_mode != BYPASS_MODE:
         return True
     return request.policy is not None and request.policy.has_restrictions
@@ -32,11 +33,11 @@ def build_hook_command(
     prompted_tools: tuple[str, ...] = (),
     module_args: Sequence[str] = (),
 ) -> str:
-    """The line of a shell that judges the call on its stdin, for the vendor called `vendor_name`.
+    """Return the shell command that evaluates the call on its stdin, for the vendor `vendor_name`.
 
-    `module` reads the vendor's events, `prompted_tools` are the tools about which the vendor asks
-    all the same, in Claude's words. `module_args` are for the module alone. PermissionModeError
-    where the vendor may not run the line as it is.
+    `module` parses the vendor's events. `prompted_tools` are Claude's names of the tools that the
+    vendor asks about in any case. `module_args` are passed to the module only. Raise
+    UnsupportedPermissionModeError if the vendor might not run the command, or if it is too long.
     """
     assert request.policy is not None, "a turn has a policy"
     if request.policy_bypass:
@@ -76,5 +77,5 @@ def build_hook_command(
 
 
 def _quote_arg(arg: str) -> str:
-    """A word of a shell's line."""
+    """Return an argument quoted for a shell."""
     return "'" + arg.replace("'", "'\"'\"'") + "'"

@@ -1,10 +1,10 @@
-"""Checks whether the promises of a vendor's profile hold for the installed version, and which turns
-depend on them.
+"""Checks whether the guarantees of a vendor's profile hold for the installed version, and which
+turns depend on them.
 
-A profile was measured with some versions of a program. Its promises are what these versions did:
-the program asks before a tool runs, and keeps permission modes and rules. Another program of the
-same name, or another major version, may not do this. Then the session is reported as unattended,
-and a turn that needs a promise is refused.
+A profile was tested with certain versions of a program. Its guarantees are what these versions did:
+the program asks before a tool runs, and obeys permission modes and rules. Another program of the
+same name, or another major version, may behave differently. Then the session is reported as
+unattended, and a turn that needs a guarantee is refused.
 """
 
 from shim.core.adapter.adapter import Adapter
@@ -13,11 +13,11 @@ from shim.core.errors import UntrustedVendorVersionError
 from shim.core.policy.policy import BYPASS_MODE, Policy
 
 DEFAULT_MODE = "default"
-MAX_LINE_CHARS = 80  # so much of a program's output is quoted in an error
+MAX_LINE_CHARS = 80  # of a program's output in an error
 
 
 def has_tested_versions(adapter: Adapter) -> bool:
-    """Return whether a vendor's promises depend on the version. They do not if its profile names no
+    """Return whether a vendor's guarantees depend on the version. They do not if its profile has no
     tested versions.
     """
     if not adapter.version_probe.tested_range:
@@ -28,8 +28,8 @@ def has_tested_versions(adapter: Adapter) -> bool:
 def check_vendor_version(
     adapter: Adapter, version: str | None, version_problem: str
 ) -> VersionCheck:
-    """Return what a version means for the promises. `problem` is what was found instead of a
-    version.
+    """Return whether the guarantees hold for a version. `version_problem` describes the output if
+    no version was found in it.
     """
     probe = adapter.version_probe
     if version is None:
@@ -52,14 +52,14 @@ def check_vendor_version(
 
 
 def describe_unexpected_version_output(command: str, line: str) -> str:
-    """Describe what a program printed instead of its version."""
+    """Return a sentence about the output of a program that did not print a version."""
     if len(line) > MAX_LINE_CHARS:
         line = line[: MAX_LINE_CHARS - 1] + "…"
     return f"`{command}` printed {line!r}"
 
 
 def describe_executed_denied_call(adapter: Adapter, version: str | None, tool: str) -> str:
-    """Describe why a version is not trusted any more: it ran a call that was denied."""
+    """Return the reason why a version is no longer trusted, after it has run a denied call."""
     if version:
         subject = f"version {version} of {adapter.name}"
     else:
@@ -68,18 +68,18 @@ def describe_executed_denied_call(adapter: Adapter, version: str | None, tool: s
 
 
 def mark_version_distrusted(check: VersionCheck, reason: str) -> VersionCheck:
-    """Return the check of a version that ran a denied call."""
+    """Return the check of a version that has run a denied call."""
     return check._replace(distrust=reason, withdrawn=True)
 
 
 def describe_required_vendor_guarantee(
     adapter: Adapter, policy: Policy, mode: str, *, prompts: bool, hooks: bool, late_denials: bool
 ) -> str:
-    """Return what a turn requires that depends on a promise of the vendor, or "".
+    """Return the guarantee of the vendor that a turn needs, or "".
 
-    `prompts`: the frontend expects permission prompts. `hooks`: it expects that its hooks run
-    before calls. `late_denials`: the user accepts that in bypassPermissions the turn is stopped
-    only after a forbidden call was seen.
+    `prompts` is set if the frontend expects permission prompts. `hooks` is set if it expects its
+    hooks to run before calls. `late_denials` is set if the user accepts that in bypassPermissions
+    the turn is only stopped after a forbidden call has been reported.
     """
     if mode not in (DEFAULT_MODE, BYPASS_MODE) and not _is_as_wide_as_bypass(adapter, mode):
         return f"the permission mode {mode}"
@@ -101,7 +101,7 @@ def describe_required_vendor_guarantee(
 
 def _is_as_wide_as_bypass(adapter: Adapter, mode: str) -> bool:
     """Return whether a mode starts the program with the same arguments as bypassPermissions, and
-    without a judge.
+    the shim answers no permission requests.
     """
     has_same_arguments = False
     if adapter.modes.get(mode) is not None:
@@ -118,7 +118,7 @@ def _is_as_wide_as_bypass(adapter: Adapter, mode: str) -> bool:
 def build_untrusted_version_error(
     adapter: Adapter, guarantee: str, check: VersionCheck
 ) -> UntrustedVendorVersionError:
-    """Return the error for a turn that needs a promise that does not hold."""
+    """Return the error for a turn that needs a guarantee that does not hold."""
     tested = f"Install a tested version ({adapter.version_probe.tested_range or 'any other'}), or"
     if check.withdrawn:
         remedy = f"{tested} run `shim doctor {adapter.name}` and check what it ran"
@@ -144,7 +144,7 @@ def build_untrusted_version_error(
 def list_modes_for_untrusted_version(
     permission_modes: tuple[str, ...], *, can_ask_permission: bool
 ) -> tuple[str, ...]:
-    """Return the modes that a vendor can run in although its promises do not hold."""
+    """Return the modes in which a vendor can run although its guarantees do not hold."""
     return tuple(
         mode
         for mode in permission_modes

@@ -1,5 +1,5 @@
-"""What is asked of a vendor: how it is started for a turn, and what a child that stays for the
-conversation is told.
+"""The request for a turn, the description of the child to start, and the encoder of messages for a
+persistent child.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,18 +14,18 @@ if TYPE_CHECKING:
     from shim.core.claude.permissions import PermissionDecision, PermissionRequest
     from shim.core.policy.policy import Policy
 
-# Linux refuses a single argument of 128 KiB; the rest of the command line needs room too.
+# Linux refuses a single argument of 128 KiB, and the rest of the command line needs space too.
 MAX_ARGUMENT_BYTES = 100_000
 
 
 class LaunchSpec(NamedTuple):
-    """How to start a child: its arguments (without the program) and the bytes of its stdin, closed
-    behind them.
+    """How to start a child: its arguments without the program, and the bytes of its stdin, which is
+    closed after them.
 
-    `environment` are variables that are added, `unset_variables` those that it must not see,
-    `enforced_environment` those that carry rules, so that no setting goes before them.
-    `needs_stdin_pipe`: a stdin with nothing in it is a pipe all the same. `temporary_files` are
-    paths of ours that its arguments name, removed when it has ended.
+    `environment` has variables to add, and `unset_variables` has variables to remove.
+    `enforced_environment` has variables that carry rules, so no setting overrides them.
+    `needs_stdin_pipe` makes an empty stdin a pipe. `temporary_files` are paths of the shim that the
+    arguments name. They are removed after the child has ended.
     """
 
     arguments: tuple[str, ...]
@@ -38,8 +38,8 @@ class LaunchSpec(NamedTuple):
 
 
 class VendorRunReportFileSpec(NamedTuple):
-    """A file, one JSON object, that a vendor writes into `TurnFiles.report_folder` about its run,
-    and its keys of use.
+    """A file with one JSON object that a vendor writes about its run into
+    `TurnReportAndAttachmentFiles.report_folder`. `usage_keys` are the keys that the shim reads.
     """
 
     file_name: str
@@ -47,10 +47,10 @@ class VendorRunReportFileSpec(NamedTuple):
 
 
 class McpServers(NamedTuple):
-    """MCP servers: name → configuration as Claude has it.
+    """MCP servers, with Claude's configuration of each server by its name.
 
-    `flag_servers` are those of `--mcp-config`, `private_servers` those that no command line may
-    have.
+    `flag_servers` are the servers of `--mcp-config`. `private_servers` are servers that must not
+    appear on a command line.
     """
 
     flag_servers: Mapping[str, Mapping[str, Any]] = {}
@@ -62,12 +62,14 @@ class McpServers(NamedTuple):
 
 
 class TurnReportAndAttachmentFiles(NamedTuple):
-    """Files of ours that one turn has.
+    """The shim's files for one turn.
 
-    `report_folder` is the folder where the vendor may write its `Environment.run_report`, None if
-    it would not be read. `store_attachment` puts a file of the message, base64 and the end of its
-    name, where the vendor reads it, and gives back its path, None when that cannot be; it is None
-    itself where the vendor reads none.
+    `report_folder` is the folder for the vendor's `VendorEnvironment.run_report`, None if the
+    report would not be read.
+
+    `store_attachment` is None if the vendor reads no files. It takes a file of the message in
+    base64 and the suffix of its name, and stores the file where the vendor reads it. It returns the
+    path, or None if the file cannot be stored.
     """
 
     report_folder: str | None = None
@@ -75,21 +77,27 @@ class TurnReportAndAttachmentFiles(NamedTuple):
 
 
 class LaunchRequest(NamedTuple):
-    """One turn that is asked of a vendor.
+    """A request for one turn of a vendor.
 
-    `mode_arguments` are the arguments that honour the permission mode `permission_mode`,
-    `resume_id` is the vendor's own id of the session that goes on, `variant` the vendor's dialect
-    if it has several, `opens_trust_prompt` whether its trust gate may be opened, `has_flag` tells
-    whether the installed program has a flag, `removed_tools` are Claude's names of the tools that
-    are denied as a whole. `persistent`: the child stays for the conversation and is told everything
-    through its stdin (`Adapter.child_input_ref`). `policy_bypass`: why the program may not obey
-    what keeps it narrow, a file of ours or our hook; "" where it does. `policy` has the rules that
-    it is kept to; `hook_argv` are the words that start our hook, which judges one call by them.
-    `environment` is what its child would see. `session` is the session's id where the vendor's own
-    is another one, and `transcript_path` a path in the folder of its history. `mode_file` has the
-    mode while it may change; "" where it may not. `store_text` writes a text to a file of ours,
-    whose name has the given end; its path, None when that cannot be. `files` says where other files
-    are. `mcp_servers` are the MCP servers that it is told of.
+    mode_arguments      the vendor's arguments for `permission_mode`
+    resume_id           the vendor's id of the session to resume
+    variant             the vendor's dialect, if it has several
+    opens_trust_prompt  whether the vendor may trust the folder
+    has_flag            returns whether the installed program has a flag
+    removed_tools       Claude's names of the tools that are denied completely
+    persistent          the child runs for the whole conversation, and receives everything on its
+                        stdin (`Adapter.child_input_ref`)
+    environment         the variables of the child
+    store_text          writes a text to a file of the shim whose name has the given suffix, and
+                        returns its path, or None on failure
+    files               the shim's other files of the turn
+    policy_bypass       why the program may ignore the file or the hook that restricts it, or ""
+    policy              the rules of the turn
+    hook_argv           the arguments that start the shim's hook, which evaluates one call
+    session_id          the id of the session, if the vendor's own is different
+    transcript_path     a path in the folder of the session's transcript
+    mode_file           the file with the mode if the mode can change during the turn, or ""
+    mcp_servers         the MCP servers of the turn
     """
 
     invocation: Invocation
@@ -114,7 +122,7 @@ class LaunchRequest(NamedTuple):
     mcp_servers: McpServers = McpServers()
 
     def can_ask_user(self) -> bool:
-        """Whether the frontend can be asked a question to the person."""
+        """Return whether the frontend can ask the person a question."""
         from shim.core.claude.permissions import QUESTION_TOOL
 
         has_prompt_tool = self.invocation.permission_prompt_tool == "stdio"
@@ -123,7 +131,7 @@ class LaunchRequest(NamedTuple):
         )
 
     def build_full_prompt(self) -> str:
-        """The prompt behind the system prompts, for vendors that have no flag for them."""
+        """Return the prompt after the system prompts, for vendors without flags for system prompts."""
         system_prompts = (
             self.invocation.system_prompt,
             self.invocation.append_system_prompt,
@@ -131,27 +139,29 @@ class LaunchRequest(NamedTuple):
         return "\n\n".join([text for text in system_prompts if text] + [self.prompt])
 
     def format_flag(self, name: str, value: str | None) -> list[str]:
-        """`[name, value]`, or nothing when there is no value.
+        """Return `[name, value]`, or [] if there is no value.
 
         A value that begins with a dash is joined with `=`, so that it cannot become a flag
-        (threats: frontend); pi, which knows no `=`, takes the next word whatever it is.
+        (threats: frontend). pi does not support `=`, and always takes the next argument as the
+        value.
         """
         if not value:
             return []
         return [f"{name}={value}"] if value.startswith("-") else [name, value]
 
     def store_oversized_argument(self, text: str | None) -> str | None:
-        """The path of a file that holds a text which is too long for an argument; None for one that
-        is not.
+        """Return the path of a file with a text that is too long for an argument. Return None for a
+        shorter text, or if the file cannot be written.
         """
         if text and len(text.encode("utf-8", "replace")) > MAX_ARGUMENT_BYTES:
             return self.store_text(text)
         return None
 
     def list_mcp_configs_without_sdk_servers(self) -> list[str]:
-        """`--mcp-config`, without the servers of type `sdk`, which live in the frontend itself.
+        """Return the values of `--mcp-config` without servers of type `sdk`, which run in the
+        frontend itself.
 
-        A vendor reaches those through relays of ours, which are among the private servers.
+        A vendor reaches those servers by relays of the shim, which are among the private servers.
         """
         return [
             reachable
@@ -160,7 +170,9 @@ class LaunchRequest(NamedTuple):
         ]
 
     def write_private_mcp_config_files(self) -> list[str]:
-        """The path of a file of ours with the private servers, for a vendor that reads such files."""
+        """Write the private servers to a file for a vendor that reads such files. Return its path
+        in a list, [] without servers or on failure.
+        """
         import orjson
 
         servers = self.mcp_servers.private_servers
@@ -173,9 +185,9 @@ class LaunchRequest(NamedTuple):
 
 
 class ChildInput(Protocol):
-    """Encodes what a child that stays is told. Each method returns the bytes of whole lines.
+    """Encodes the messages for a persistent child. Each method returns the bytes of complete lines.
 
-    The driver ends the child if it cannot accept prompts any more.
+    The driver ends the child when it can no longer accept prompts.
     """
 
     @property
@@ -184,78 +196,83 @@ class ChildInput(Protocol):
 
     @property
     def accepted_block_kinds(self) -> "BlockKinds":
-        """The kinds of blocks beside text that a message may have, as far as they are known after
-        the handshake.
+        """The kinds of blocks besides text that a message may have, as far as the handshake has
+        reported them.
         """
         return frozenset()
 
     def create_translator_factory(
         self, translator: "type[Translator]"
     ) -> "Callable[..., Translator]":
-        """Return what creates the translator of the child's lines.
+        """Return a function that creates the translator of the child's lines.
 
-        A translator that has to know what the child was asked is created with the session.
+        A translator that needs the requests to the child is created with the session.
         """
         return translator
 
     def encode_handshake(self, request: LaunchRequest) -> bytes: ...
 
     def set_vendor_session_id(self, session: str) -> None:
-        """Store the vendor's id of a resumed session. It is set before any line that may contain
-        it.
+        """Store the vendor's id of a resumed session. It is called before any line that may contain
+        the id.
         """
         return
 
     def encode_prompt(self, message: "UserMessage") -> bytes:
-        """Encode a message, or keep it and return no line until the child has answered the
-        handshake.
+        """Return the line with a message. Store the message and return no line until the child has
+        answered the handshake.
         """
 
     def encode_steering_message(self, message: "UserMessage") -> bytes | None:
-        """Encode a message for the running turn, or return None if the child cannot take it now.
+        """Return the line with a message for the running turn, or None if the child cannot accept
+        it now.
 
-        It is tried again while the turn runs, and otherwise gets a turn of its own.
+        The driver tries again while the turn runs. Otherwise the message gets its own turn.
         """
         return None
 
     def pop_undelivered_message_count(self) -> int:
-        """Return how many of the last steering messages the vendor did not take before its turn
-        ended, and reset the count. Each of them gets a turn of its own.
+        """Return how many of the last steering messages the vendor did not accept before its turn
+        ended, and reset the count. Each of these messages gets its own turn.
         """
         return 0
 
     def encode_interrupt(self) -> bytes:
-        """Stop the turn. The child stays for the next turn."""
+        """Return the line that stops the turn. The child keeps running for the next turn."""
 
     def encode_model_change(self, name: str | None) -> bytes | None:
-        """Change the model (None: the vendor's default), or return None if that needs another
-        child.
+        """Return the line that changes the model (None: the vendor's default). Return None if the
+        change needs another child.
         """
 
     def encode_effort_change(self, level: str | None) -> bytes | None:
-        """Change the effort, by Claude's name (None: the vendor's default), or return None if that
-        needs another child.
+        """Return the line that changes the effort, by Claude's name (None: the vendor's default).
+        Return None if the change needs another child.
         """
 
     def encode_permission_mode_change(self, name: str) -> bytes | None:
-        """Change the permission mode, by Claude's name, or return None if that needs another
-        child.
+        """Return the line that changes the permission mode, by Claude's name. Return None if the
+        change needs another child.
         """
 
     def encode_heartbeat(self) -> bytes:
-        """Ask for a sign of life. Return no line for a vendor that does not answer it."""
+        """Return a line that the child must answer, or no line for a vendor that does not support
+        it.
+        """
         return b""
 
     def encode_permission_response(
         self, permission: "PermissionRequest", decision: "PermissionDecision"
     ) -> bytes:
-        """Encode the answer to a permission request. Raise ValueError, with a text for the model, if
-        the vendor would ignore a changed input.
+        """Return the line with the answer to a permission request. Raise ValueError with a text for
+        the model if the vendor would ignore a changed input.
         """
 
 
 def remove_sdk_servers(config: str) -> str:
-    """A configuration as it came, unless it names such a server; "" when nothing else is in it."""
+    """Return a configuration without servers of type `sdk`. Return "" if no other server is in it,
+    and the configuration unchanged if it has no such server.
+    """
     import orjson
 
     try:
@@ -279,8 +296,8 @@ def remove_sdk_servers(config: str) -> str:
 
 
 def can_pass_as_argument(prompt: str) -> bool:
-    """Whether a prompt may be one argument: short, and not to be taken for a flag, a file or a
-    subcommand.
+    """Return whether a prompt can be one argument: it is short enough, and the program cannot parse
+    it as a flag, a file or a subcommand.
     """
     if " " not in prompt:
         return False

@@ -1,8 +1,8 @@
-"""A vendor's tools in Claude's words: names and arguments, as tables.
+"""Maps a vendor's tools and their arguments to Claude's.
 
-A vendor module holds one table, its tool's name → `Tool`. Tools that are not in the table pass
-through with their own name and arguments. Most entries are a rename; the few that need two fields
-at once name a function below.
+A vendor has one table with a `ToolMapping` for each of its tools. Tools that are missing in the
+table keep their name and arguments. Most entries are renamings. The few entries that need two
+arguments at once use a function below.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,16 +15,16 @@ ArgumentReshaper = Callable[[Arguments], tuple[str, Arguments]]
 
 
 class ToolMapping:
-    """One tool: Claude's `name`, and how its arguments become Claude's.
+    """One tool: Claude's `name`, and the conversion of its arguments to Claude's.
 
-    rename        their key → Claude's key; keys that are not named keep their name. What is said
-                  under two keys: a list
-    only_renamed  drop every key that `rename` does not name (vendors that print their internals)
+    rename        Claude's key by the vendor's key; other keys stay unchanged. If two keys of a call
+                  get the same name, the value is a list of both values
+    only_renamed  drop every key that is not in `rename` (for vendors that print internal data)
     drop          keys that Claude's tool does not have
-    convert       Claude's key → function of the value
+    convert       by Claude's key: a function of the value
     extra         arguments that are always added
-    reshape       function of the renamed arguments, for what one key cannot say; may choose another
-                  name
+    reshape       a function of the renamed arguments, for conversions of several keys; it may
+                  choose another name
     """
 
     __slots__ = (
@@ -56,15 +56,15 @@ class ToolMapping:
         self.convert = convert or {}
         self.extra = extra or {}
         self.reshape = reshape
-        # Without these an argument needs no second look: most calls go through as they are, not
-        # even copied.
+        # A call without any of these keys is passed on unchanged and is not copied. This is the
+        # case for most calls.
         if only_renamed or extra or reshape:
             self.affected_keys = None
         else:
             self.affected_keys = frozenset((*self.rename, *drop, *self.convert))
 
     def translate_arguments(self, arguments: Arguments) -> tuple[str, Arguments]:
-        """Claude's name and arguments for a call; `arguments` is not changed."""
+        """Return Claude's name and arguments of a call. `arguments` is not changed."""
         rename = self.rename
         drop = self.drop
         if self.only_renamed:
@@ -87,12 +87,12 @@ class ToolMapping:
         return (self.name, claude_arguments)
 
     def _collect_repeated_keys(self, arguments: Arguments) -> Arguments:
-        """Claude's arguments that a call says under several keys, with different values: a list of
-        all of them.
+        """Return Claude's arguments for which a call has several keys with different values. Each
+        value is a list of all of them.
 
-        Which one the vendor's tool reads depends on its version. A list is no path and no command,
-        so that no rule and no mode takes one value for what the call does, and whoever is asked
-        sees them all.
+        The version of the vendor decides which key its tool reads. A list is neither a path nor a
+        command, so no rule and no mode is applied to only one of the values, and the person who is
+        asked sees all values.
         """
         values_by_key: dict[str, list[Any]] = {}
         for key, value in arguments.items():
@@ -107,8 +107,8 @@ Tools = Mapping[str, ToolMapping]
 
 
 def translate_tool_call(tools: Tools, name: str, arguments: object) -> tuple[str, Arguments]:
-    """A vendor's call in Claude's words; arguments that are no object become `{"raw": …}`, whatever
-    the tool.
+    """Return Claude's name and arguments of a vendor's call. Arguments that are not an object
+    become `{"raw": …}` for every tool.
     """
     tool = tools.get(name)
     if not isinstance(arguments, dict):
@@ -123,7 +123,7 @@ def translate_tool_call(tools: Tools, name: str, arguments: object) -> tuple[str
 
 
 def list_claude_names(tools: Tools, names: object) -> list[str]:
-    """The Claude names of a vendor's list of tool names, each once, in their order."""
+    """Return Claude's names of a vendor's list of tool names, in order and without duplicates."""
     if not isinstance(names, list | tuple):
         return []
     claude_names: dict[str, None] = {}
@@ -135,8 +135,8 @@ def list_claude_names(tools: Tools, names: object) -> list[str]:
 
 
 def list_vendor_tool_names(tools: Tools, names: tuple[str, ...]) -> list[str]:
-    """The vendor's tools behind Claude's `names` (for its own filter flags); unknown names are left
-    out.
+    """Return the vendor's tools for Claude's `names`, for the vendor's own filter flags. Unknown
+    names are omitted.
     """
     return [vendor_name for vendor_name, tool in tools.items() if tool.name in names]
 
@@ -147,11 +147,11 @@ def build_vendor_arguments(
     vendor_arguments: Mapping[str, Any],
     claude_arguments: Mapping[str, Any],
 ) -> Arguments | None:
-    """Changed arguments of a call in the vendor's words; None when its table cannot say them.
+    """Return the vendor's arguments for changed arguments of a call, or None if the table cannot
+    express them.
 
-    `vendor_arguments` is the call as the vendor made it, `claude_arguments` are Claude's arguments
-    as the frontend wants them. What comes out is translated again and must say exactly what was
-    wanted.
+    `vendor_arguments` are the original arguments of the vendor's call. `claude_arguments` are the
+    arguments that the frontend wants. The result is translated again, and must be equal to them.
     """
     tool = tools.get(name)
     if tool is None:
@@ -188,7 +188,9 @@ _MISSING = object()
 
 
 def resolve_argument_paths(arguments: Arguments, cwd: str) -> Arguments:
-    """The arguments with relative paths resolved on `cwd`: Claude's file tools take absolute ones."""
+    """Return the arguments with relative paths resolved against `cwd`, because Claude's file tools
+    take absolute paths.
+    """
     if not cwd.startswith("/"):
         return arguments
     for key in ("file_path", "path"):
@@ -198,18 +200,18 @@ def resolve_argument_paths(arguments: Arguments, cwd: str) -> Arguments:
     return arguments
 
 
-# -- the functions that tables name ----------------------------------------------------------------
+# -- functions for tables --------------------------------------------------------------------------
 
 
 def convert_seconds_to_ms(seconds: Any) -> Any:
-    """Claude's Bash timeout is in milliseconds, most vendors' in seconds."""
+    """Return a timeout in milliseconds, as Claude's Bash has it. Most vendors use seconds."""
     if isinstance(seconds, int | float):
         return int(seconds * 1000)
     return seconds
 
 
 def convert_zero_based_read_offset(offset: Any) -> Any:
-    """Claude's Read offset counts lines from 1 (qwen's from 0)."""
+    """Return an offset that counts lines from 1, as Claude's Read has it. qwen counts from 0."""
     if isinstance(offset, int):
         return offset + 1
     return offset
@@ -218,8 +220,10 @@ def convert_zero_based_read_offset(offset: Any) -> Any:
 def build_edit_list_converter(
     old_key: str, new_key: str, replace_all_key: str = ""
 ) -> ArgumentReshaper:
-    """A list of edits as Edit (one) or MultiEdit (several); `old_key`, `new_key`, `replace_all_key`
-    are the vendor's keys in an item.
+    """Return a function that converts a list of edits to Edit (for one edit) or MultiEdit (for
+    several).
+
+    `old_key`, `new_key` and `replace_all_key` are the vendor's keys of an edit.
     """
 
     def reshape(arguments: Arguments) -> tuple[str, Arguments]:
@@ -249,7 +253,7 @@ def _convert_edit(item: Arguments, old_key: str, new_key: str, every_key: str) -
 
 
 def convert_to_claude_todos(items: Any) -> Any:
-    """A list of todos in Claude's form: content, status and activeForm."""
+    """Return a list of todos in Claude's format: content, status and activeForm."""
     if not isinstance(items, list):
         return items
     claude_todos = []
@@ -264,7 +268,7 @@ def convert_to_claude_todos(items: Any) -> Any:
     return claude_todos
 
 
-# How a converted value is said in the vendor's words again.
+# The function that converts a value back to the vendor's, by the function of the table.
 _INVERSE_CONVERSIONS: Mapping[Callable[[Any], Any], Callable[[Any], Any]] = {
     convert_seconds_to_ms: lambda value: value / 1000 if isinstance(value, int | float) else value,
     convert_zero_based_read_offset: lambda line: line - 1 if isinstance(line, int) else line,

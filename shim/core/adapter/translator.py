@@ -1,4 +1,4 @@
-"""What every vendor's translator is: handlers for its events, found by one dictionary look-up."""
+"""The base class of the translators. An event's handler is found by one dictionary lookup."""
 
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -11,18 +11,18 @@ Event = dict[str, Any]
 
 
 class Translator:
-    """Turns a vendor's events into verbs of the Turn. One per child; `turn` is the turn that is
-    running.
+    """Translates a vendor's events to method calls on the Turn. There is one translator per child.
+    `turn` is the running turn.
 
-    A subclass has one method `on_<type>` per event type. It may define `line(raw) -> raw | None`, a
-    byte test before parsing (None: skip, or remembered by itself), and override `feed` where `type`
-    is not the key or the next event matters. It never builds Claude's lines and never ends the
-    stream.
+    A subclass has one method `on_<type>` per event type. It may define `filter_line(raw) -> raw |
+    None`, a test of the bytes before they are parsed; None skips the line. It may override `feed`
+    if `type` is not the key, or if an event depends on the next one. It never builds Claude's lines
+    and never ends the stream.
     """
 
-    # how stderr lines begin that never are the reason of a failure
+    # prefixes of stderr lines that are never the reason of a failure
     ignored_stderr_prefixes: ClassVar[tuple[str, ...]] = ()
-    # whether its events have no type that tells them from other objects
+    # whether events have no type that distinguishes them from other objects
     untyped: ClassVar[bool] = False
     filter_line: ClassVar[Callable[[Any, bytes], bytes | None] | None] = None
     _handler_names: ClassVar[tuple[str, ...]] = ()
@@ -36,18 +36,20 @@ class Translator:
         self.turn = turn
         self.diagnostics = turn.diagnostics
         self.partial = partial
-        # lines for a child that listens, where the vendor asks more than permissions
+        # lines for a persistent child, if the vendor sends requests besides permission requests
         self.outbox: list[bytes] = []
-        # what the child wrote into a file for us, once it has ended
+        # the content of the child's report file, after the child has ended
         self.report: Event | None = None
-        # False until the frontend has said something, where it talks to the child itself
+        # False until the frontend has sent a message, if its lines are passed to the child
         self.has_message = True
         self.handlers: dict[object, Callable[[Event], None]] = {
             name.removeprefix("on_"): getattr(self, name) for name in self._handler_names
         }
 
     def feed(self, event: Event) -> None:
-        """Handle one event; the pump calls the handler itself where this is not overridden."""
+        """Handle one event. If a subclass does not override this method, the dispatcher calls the
+        handlers directly.
+        """
         handler = self.handlers.get(event.get("type"))
         if handler is None:
             self.turn.record_unknown_event(event.get("type"), event)
@@ -55,10 +57,10 @@ class Translator:
             handler(event)
 
     def choose_translator_for_unknown_event(self, event: Event) -> "Translator":
-        """An event without a handler. Gives back who reads on: itself, or the translator of another
-        dialect.
+        """Return the translator for an event without a handler and for the following events. It is
+        this translator, or that of another dialect.
 
-        That one is to read the event, and what follows it.
+        This translator has handled the event. Another translator still has to handle it.
         """
         self.turn.record_unknown_event(event.get("type", "untyped"), event)
         return self
@@ -68,29 +70,35 @@ class Translator:
 
     @classmethod
     def accepts_line_between_turns(cls, line: bytes) -> bool:
-        """Whether a line that comes between two turns is read: a question, which has to be refused."""
+        """Return whether a line that arrives between two turns is handled. A permission request is,
+        because it must be refused.
+        """
         return b'"control_request"' in line
 
     def create_retry_translator(self, turn: Turn) -> "Translator":
-        """The translator of another child, which is to answer the same message."""
+        """Return the translator of another child that answers the same message."""
         return type(self)(turn, partial=self.partial)
 
     def take_withdrawn_permission_requests(self) -> list[str]:
-        """Questions whose answers the child does not want any more, since the last call."""
+        """Return the ids of the permission requests that the child has withdrawn since the last
+        call.
+        """
         return []
 
     def ignore_event(self, event: Event) -> None:
-        """An event that a frontend of Claude has no use for."""
+        """Ignore an event that Claude's frontends do not use."""
 
     def feed_eof(self, child_exit: ChildExit | None, stderr: str) -> None:
-        """The child's output is at its end: turn the last state into an outcome, if it was one."""
+        """Handle the end of the child's output. A subclass derives the outcome of the turn if no
+        event has reported it.
+        """
 
     def start_next_turn(self) -> None:
-        """The vendor begins a turn: another one of the same stream, if it has ended the last or its
-        result is said.
+        """Start another turn of the same stream, because the vendor has started one. Do nothing if
+        the current turn is still running.
 
-        That we are stopping the last one is no end yet: a vendor may begin what it was told to
-        stop.
+        A turn that the shim is stopping is still running, because the vendor may print the start of
+        a message after the interrupt.
         """
         if self.turn.outcome_tracker.is_finalized or self.turn.machine.state is CLOSED:
             self.turn.finish()
@@ -98,5 +106,5 @@ class Translator:
             self.start_turn(self.turn.create_next())
 
     def start_turn(self, turn: Turn) -> None:
-        """Another turn; what was remembered of the last one is forgotten."""
+        """Set the next turn. A subclass clears the state of the previous turn."""
         self.turn = turn

@@ -1,9 +1,9 @@
-"""What a vendor's program is asked: its version and whether that was tried, its models, and whether
-it has a login.
+"""The questions to a vendor's program: its version and whether that was tested, its models, and
+whether the user is logged in.
 
-A version is its numbers, in order: `1.0.102`, `0.0.1790142911`, `2026.09.10` and `2026-07-07`
-compare alike, and what stands behind them (`0.25.0-nightly.3`, `2026.09.10-7ae6800`) does not
-count: a preview is nearer to what it is a preview of than to what came before.
+A version is compared by its numbers, in order. `1.0.102`, `0.0.1790142911`, `2026.09.10` and
+`2026-07-07` are compared in the same way. A suffix (`0.25.0-nightly.3`, `2026.09.10-7ae6800`) is
+ignored, because a preview is closer to its release than to the previous version.
 """
 
 from collections.abc import Mapping
@@ -12,30 +12,30 @@ from itertools import islice
 from shim.core.claude.argv.models import can_pass_model_name_as_argument
 from shim.core.reading.typed import NamedTuple
 
-MAX_ANSWER_CHARS = 4000  # characters that a pattern sees
-MAX_VERSION_CHARS = 64  # of one; a program that prints a page has no version
-MAX_VERSION_PARTS = 8  # of one
+MAX_ANSWER_CHARS = 4000  # at the start of an answer; only this part is searched
+MAX_VERSION_CHARS = 64
+MAX_VERSION_PARTS = 8
 MAX_PART_DIGITS = 18  # of one number
-# What most programs print, alone or behind their name; a text, because a pattern is compiled only
-# where one is asked.
+# The version that most programs print, alone or after their name. This is a string, because a
+# pattern is only compiled when a program is asked.
 DEFAULT_VERSION_REGEX = r"(?<![\w.])v?(\d+(?:\.\d+)+[\w.+-]*)"
-# Colours and other escape sequences: some programs also print them to a pipe.
+# Colors and other escape sequences. Some programs also print them to a pipe.
 ESCAPE_REGEX = r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)"
 OPERATORS = (">=", "<=", "==", ">", "<")
 MAX_CONDITIONS = 4  # of one range
-MAX_MODELS = 500  # of one program: a frontend shows them all
+MAX_MODELS = 500  # of one program; a frontend shows all of them
 
 
 class VersionCheck(NamedTuple):
-    """What the version of the installed program means for the promises of its profile.
+    """Whether the guarantees of a profile hold for the version of the installed program.
 
-    A promise is that the vendor asks before a tool runs, that it keeps a permission mode, or that
-    it keeps a rule.
+    The guarantees are that the vendor asks before a tool runs, that it obeys a permission mode, and
+    that it obeys a rule.
 
-    version   the version, or None if it was not recognised
-    note      a remark about a version whose promises hold, such as "newer than tested", or ""
-    distrust  why the promises do not hold, or ""
-    withdrawn the version ran a call that was denied, so that nobody can vouch for it
+    version    the version, or None if it was not recognized
+    note       a remark about a version whose guarantees hold, such as "newer than tested", or ""
+    distrust   why the guarantees do not hold, or ""
+    withdrawn  whether the version has run a denied call, so that it is no longer trusted
     """
 
     version: str | None = None
@@ -45,11 +45,11 @@ class VersionCheck(NamedTuple):
 
 
 class VersionProbe(NamedTuple):
-    """How a vendor's program is asked for its version, and which versions were tried.
+    """The command that prints a program's version, and the tested versions.
 
-    `args` are the arguments of the question. `regex` finds the version in what it answers: its
-    first group, or all that it matches; `^` and `$` are the ends of a line. `tested_range` is a
-    range, conditions with commas between them (`>=0.169,<0.170`); "" where none was.
+    `args` are the arguments of the command. `regex` finds the version in its output: the first
+    group, or the complete match; `^` and `$` match at the ends of a line. `tested_range` has
+    conditions separated by commas (`>=0.169,<0.170`), "" if no version was tested.
     """
 
     args: tuple[str, ...] = ("--version",)
@@ -57,7 +57,7 @@ class VersionProbe(NamedTuple):
     tested_range: str = ""
 
     def parse_version(self, answer: str) -> str | None:
-        """The version in an answer; None without any."""
+        """Return the version in the output of a program, or None."""
         import re
 
         plain = re.sub(ESCAPE_REGEX, "", answer[:MAX_ANSWER_CHARS])
@@ -71,7 +71,9 @@ class VersionProbe(NamedTuple):
         return version.strip().rstrip(".,;:)")[:MAX_VERSION_CHARS] or None
 
     def classify_version(self, version: str | None) -> str:
-        """Where a version stands in the range: `tested`, `newer`, `older`, or `unknown`."""
+        """Return the position of a version relative to the tested range: `tested`, `newer`,
+        `older`, or `unknown`.
+        """
         numbers = parse_version_numbers(version or "")
         bounds = parse_version_conditions(self.tested_range)
         if not numbers or not bounds:
@@ -96,18 +98,18 @@ class VersionProbe(NamedTuple):
 
 
 class ModelProbe(NamedTuple):
-    """How a vendor's program is asked for the models that it can be told; () where it has no such
-    list.
+    """The command that lists the models of a program. `args` is () if the program has no such
+    command.
 
-    `regex` finds one in each line of the answer: its groups with slashes between them, or all that
-    it matches.
+    `regex` finds a model in each line of the output: its groups joined with slashes, or the
+    complete match.
     """
 
     args: tuple[str, ...] = ()
     regex: str = r"^\S+$"
 
     def parse_models(self, answer: str) -> list[str]:
-        """The names in an answer, in its order."""
+        """Return the names of models in the output of a program, in order."""
         import re
 
         matches = re.finditer(self.regex, answer, re.MULTILINE)
@@ -116,11 +118,11 @@ class ModelProbe(NamedTuple):
 
 
 class LoginProbe(NamedTuple):
-    """How a vendor's program is asked, free of charge, whether it has a login; its stdin is empty.
+    """The command that checks, free of charge, whether the user is logged in. Its stdin is empty.
 
-    `args` are its arguments, and `refusal_regex` matches its words for a missing login in a line
-    that it prints; "" where there is no such question. `environment` are variables for it.
-    `login_exception` says when it runs without a login all the same; "" where it never does.
+    `args` are its arguments. `refusal_regex` matches the message about a missing login in a line of
+    its output, "" without such a command. `environment` has variables for it. `login_exception`
+    describes when the program runs without a login, "" if it never does.
     """
 
     args: tuple[str, ...] = ()
@@ -129,7 +131,7 @@ class LoginProbe(NamedTuple):
     login_exception: str = ""
 
     def find_missing_login_message(self, answer: str) -> str:
-        """Its words for a missing login; "" where it says none."""
+        """Return the message about a missing login in the output of the program, or ""."""
         import re
 
         matches = (
@@ -142,7 +144,7 @@ VersionNumbers = tuple[int, ...]
 
 
 def parse_version_numbers(version: str) -> VersionNumbers:
-    """The numbers of a version; () without any."""
+    """Return the numbers of a version, () without any."""
     text = version.removeprefix("v")
     if text[4:5] == text[7:8] == "-":  # a date
         text = text[:10].replace("-", ".")
@@ -160,8 +162,8 @@ _DIGITS = "0123456789"
 
 
 def parse_version_conditions(text: str) -> list[tuple[str, VersionNumbers]]:
-    """The conditions of a range, as (sign, numbers). ValueError names a part that is not a
-    condition.
+    """Return the conditions of a range, each with its operator and its numbers. Raise ValueError
+    with the text of a part that is not a condition.
     """
     parts = []
     if text.strip():
@@ -182,7 +184,9 @@ def parse_version_conditions(text: str) -> list[tuple[str, VersionNumbers]]:
 
 
 def format_newest_tested_version(version_range: str) -> str:
-    """The end of a range, for a person: `0.24.4` for `>=0.15,<=0.24.4`; "" without an end."""
+    """Return the upper bound of a range for a person: `0.24.4` for `>=0.15,<=0.24.4`, "" without an
+    upper bound.
+    """
     upper_bounds = [
         part.strip().lstrip("<>= ")
         for part in version_range.split(",")
@@ -194,8 +198,8 @@ def format_newest_tested_version(version_range: str) -> str:
 
 
 def _allows_major(major: int, operator: str, bound: VersionNumbers) -> bool:
-    """Return whether a version with this first number can meet a condition. `<2.0` excludes every
-    2.
+    """Return whether a version with this first number can satisfy a condition. `<2.0` excludes
+    every version 2.
     """
     if operator == "==":
         return major == bound[0]
@@ -219,5 +223,5 @@ def _matches_condition(numbers: VersionNumbers, operator: str, bound: VersionNum
 
 
 def _pad_numbers(numbers: VersionNumbers, other: VersionNumbers) -> VersionNumbers:
-    """The numbers, filled up with zeros: 0.24 is 0.24.0."""
+    """Return the numbers padded with zeros, because 0.24 is equal to 0.24.0."""
     return numbers + (0,) * (len(other) - len(numbers))
