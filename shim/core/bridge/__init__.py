@@ -1,1 +1,3 @@
-"""The bridge, pure: what a host and its clients say to each other."""
+"""The bridge without I/O: the protocol between a host and its clients, and the state of a
+background session.
+"""

@@ -1,4 +1,4 @@
-"""One client of a hub, and which client may do what."""
+"""The state of one client of a hub, and the roles of the clients."""
 
 from collections import deque
 from dataclasses import dataclass, field
@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 from shim.core.bridge.frames import NO_HELLO, ClientHello, FrameRefusedError, encode_frame
 
-# Lines and bytes in a client's queue. A slower client continues from the log.
+# Lines and bytes in a client's queue. A client that reads too slowly continues from the log.
 MAX_QUEUED_LINES = 256
 MAX_QUEUED_BYTES = 2 * 1024 * 1024
-# Replies to a client's own frames, which are not in the log. A client that does not read that many
+# Unread replies to a client's own frames. Replies are not in the log, so a client with more of them
 # is dropped.
 MAX_QUEUED_REPLIES = 1024
 MAX_REPLY_BYTES = 4 * 1024 * 1024
@@ -19,7 +19,7 @@ class QueuedFrames(NamedTuple):
     """Frames that are written together."""
 
     data: bytes
-    line_count: int = 0  # 0 for other frames than lines
+    line_count: int = 0  # 0 for frames that are not lines
     first_number: int = 0  # the number of the first complete line; 0 if there is none
     prompt_id: str = ""  # the prompt that the frame opens (`is_prompt`) or resolves
     is_prompt: bool = False
@@ -29,23 +29,23 @@ class QueuedFrames(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class ConnectedClient:
-    """A connected client: its place in the log, its queue, and what it was sent."""
+    """A connected client: its position in the log, its queue, and the state that it has received."""
 
     number: int
     connected_at: float  # seconds of the hub's clock
     hello: ClientHello = NO_HELLO
-    name: str = ""  # no other client has it; `hello.client_name` is the requested name
-    declines_prompts: bool = False  # it answers no prompts
+    name: str = ""  # unique; `hello.client_name` is the requested name
+    declines_prompts: bool = False  # the client does not answer prompts
     bad_frame_count: int = 0
     is_dropped: bool = False
-    is_live: bool = False  # it receives lines as they come; otherwise it reads the log
-    cursor: int = 0  # the number of the last line that was queued
-    read_position: int | None = None  # the log is read for it after this number
-    sync_position: int | None = None  # the last line before it connected, until `synced` is queued
-    skips_open_block: bool = False  # it cannot be sent the start of the open block
-    has_stale_state: bool = False  # the state or the controller changed since it was sent
-    open_prompt_ids: set[str] = field(default_factory=set)  # prompts that it was sent as open
-    has_all_prompts: bool = False  # `open_prompt_ids` are the open prompts
+    is_live: bool = False  # receives lines at once; otherwise it receives lines from the log
+    cursor: int = 0  # the number of the last queued line
+    read_position: int | None = None  # the log is being read for the client, after this number
+    sync_position: int | None = None  # the last line at the hello, until `synced` is queued
+    skips_open_block: bool = False  # the start of the open block cannot be sent
+    has_stale_state: bool = False  # the state or the controller has changed and was not sent yet
+    open_prompt_ids: set[str] = field(default_factory=set)  # prompts that were sent as open
+    has_all_prompts: bool = False  # whether `open_prompt_ids` has all open prompts
     queue: deque[QueuedFrames] = field(default_factory=deque)
     _queued_line_count: int = 0
     _queued_bytes: int = 0
@@ -59,18 +59,19 @@ class ConnectedClient:
 
     @property
     def has_full_queue(self) -> bool:
-        """Return whether nothing more may be queued. Lines that come together are not split."""
+        """Return whether no more lines or prompts may be queued. Frames that are sent together are
+        not split.
+        """
         return self._queued_line_count >= MAX_QUEUED_LINES or self._queued_bytes >= MAX_QUEUED_BYTES
 
     @property
     def has_too_many_replies(self) -> bool:
-        """Return whether the client sends frames and does not read the replies."""
+        """Return whether the client sends frames without reading the replies."""
         if self._queued_reply_count > MAX_QUEUED_REPLIES:
             return True
         return self._queued_reply_bytes > MAX_REPLY_BYTES
 
     def queue_frames(self, item: QueuedFrames) -> None:
-        """Queue frames."""
         self.queue.append(item)
         self._count_item(item, 1)
 
@@ -88,13 +89,13 @@ class ConnectedClient:
         self.queue_frames(QueuedFrames(data, prompt_id=prompt_id, is_prompt=True))
 
     def queue_prompt_outcome_frame(self, prompt_id: str, data: bytes) -> None:
-        """Queue the outcome of a prompt that the client was sent as open."""
+        """Queue the outcome of a prompt that the client has received as open."""
         self.open_prompt_ids.discard(prompt_id)
         self.queue_frames(QueuedFrames(data, prompt_id=prompt_id))
 
     def drop_queued_frames(self, last_line_number: int) -> None:
-        """Drop all queued frames but replies, and queue a gap. The client continues from the log,
-        which ends with `last_line_number`.
+        """Drop all queued frames except replies, and queue a gap. The client continues from the
+        log, which ends with `last_line_number`.
         """
         dropped_items = [item for item in self.queue if not item.is_reply]
         for item in reversed(dropped_items):
@@ -117,7 +118,7 @@ class ConnectedClient:
         )
 
     def take_queued_bytes(self, max_bytes: int) -> bytes:
-        """Return the next queued frames, about `max_bytes` bytes and at least one frame."""
+        """Return the next queued frames: at least one frame, and about `max_bytes` bytes."""
         parts = list[bytes]()
         size_bytes = 0
         while self.queue and size_bytes < max_bytes:
@@ -129,15 +130,14 @@ class ConnectedClient:
 
 
 def encode_log_gap_frame(first_line_number: int, last_line_number: int, reason: str) -> bytes:
-    """Return a `gap` frame."""
     return encode_frame(
         "gap", **{"from": first_line_number, "to": last_line_number, "reason": reason}
     )
 
 
 class ClientRoles:
-    """Which client is the controller. With `owner_answers` only the controller, or the last one,
-    may answer prompts.
+    """The controller of a session. If `owner_answers` is set, only the controller or the last
+    controller may answer prompts.
     """
 
     def __init__(self, *, owner_answers: bool) -> None:
@@ -147,20 +147,22 @@ class ClientRoles:
 
     @property
     def controller_name(self) -> str | None:
-        """Return the name of the controller, or None."""
+        """The name of the controller, or None."""
         if self.controller is None:
             return None
         return self.controller.name
 
     def check_control_role(self, client: ConnectedClient) -> None:
-        """Raise FrameRefusedError for a client that only watches."""
+        """Raise FrameRefusedError for a client with the role "watch"."""
         if not client.hello.can_control:
             raise FrameRefusedError(
                 "watch-only", 'this client said hello with the role "watch"; connect with "drive"'
             )
 
     def check_can_control(self, client: ConnectedClient) -> None:
-        """Raise FrameRefusedError for a client that only watches, or if another one controls."""
+        """Raise FrameRefusedError for a client with the role "watch", or if another client has
+        control.
+        """
         self.check_control_role(client)
         if self.controller is not None and self.controller is not client:
             raise FrameRefusedError(
@@ -186,7 +188,7 @@ class ClientRoles:
         return not client.declines_prompts
 
     def set_controller(self, client: ConnectedClient | None) -> bool:
-        """Change the controller. Return whether it is another one than before."""
+        """Change the controller. Return whether it has changed."""
         if client is self.controller:
             return False
         self._last_controller = client or self.controller

@@ -1,4 +1,4 @@
-"""The commands of the hub to its host, which carries them out in their order."""
+"""The commands of the hub to its host. The host executes them in order."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -7,19 +7,19 @@ from shim.core.bridge.log import SessionLogRecord
 
 
 class AppendLogRecordsCommand(NamedTuple):
-    """Append records to the log, before any client receives them."""
+    """Append records to the log. No client receives them before that."""
 
     records: Sequence[SessionLogRecord]
 
 
 class WriteStdinCommand(NamedTuple):
-    """Write a line to the conversation's stdin; it ends with a newline."""
+    """Write a line, which ends with a newline, to the conversation's stdin."""
 
     line: bytes
 
 
 class ReadLogCommand(NamedTuple):
-    """Read the lines after a number for a client, as `SessionLog.read` does, and pass them to
+    """Read the lines after a number for a client, like `SessionLog.read`. Pass them to
     `SessionSubscribers.deliver_log_entries`.
     """
 
@@ -45,8 +45,8 @@ class UpdateSessionMetadataCommand(NamedTuple):
 
 
 class EndSessionCommand(NamedTuple):
-    """End the session for a client. The host calls `SessionHub.close` at the end of the
-    conversation.
+    """End the session at the request of a client. The host calls `SessionHub.close` at the end of
+    the conversation.
     """
 
     client_name: str

@@ -1,4 +1,4 @@
-"""The lines of the conversation's stdout: what the hub does with each."""
+"""Handles the lines of the conversation's stdout."""
 
 import math
 from collections.abc import Mapping
@@ -22,9 +22,9 @@ CONTROL_TYPES = ("control_request", "control_response", "control_cancel_request"
 
 
 def feed_conversation_stdout(hub: SessionHub, data: bytes) -> None:
-    """Handle bytes of the conversation's stdout, which are lines of Claude's stream-json.
+    """Handle bytes of the conversation's stdout, which has lines of Claude's stream-json.
 
-    Lines in a row are logged and sent together.
+    Adjacent lines are logged and sent together.
     """
     at_ms = hub.now_ms()
     frames = list[ConversationLineFrame]()
@@ -54,7 +54,7 @@ def feed_conversation_stdout(hub: SessionHub, data: bytes) -> None:
 
 
 def _parse_line(raw: bytes) -> tuple[Mapping[str, Any], bytes]:
-    """Return a line as an object, and its JSON. A line that is not JSON is sent as a JSON text."""
+    """Return a line as an object, and its JSON. A line that is not JSON is sent as a JSON string."""
     try:
         line = orjson.loads(raw)
     except orjson.JSONDecodeError:
@@ -65,7 +65,7 @@ def _parse_line(raw: bytes) -> tuple[Mapping[str, Any], bytes]:
 def _publish_lines(
     hub: SessionHub, frames: list[ConversationLineFrame], records: list[SessionLogRecord]
 ) -> None:
-    """Log the collected lines and send them to the clients. Empty both lists."""
+    """Log the collected lines, send them to the clients, and clear both lists."""
     if records:
         hub.commands.append(AppendLogRecordsCommand(tuple(records)))
     hub.subscribers.send_lines(frames)
@@ -89,8 +89,8 @@ def _record_line(hub: SessionHub, line: Mapping[str, Any]) -> None:
 
 
 def _record_accepted_message(hub: SessionHub, uuid: object) -> None:
-    """Record that the conversation answers a message. Later messages of the same turn do not
-    change whose turn it is.
+    """Record that the conversation has accepted a message. The first accepted message of a turn
+    determines the client of the turn.
     """
     client_number = hub.remove_waiting_message(uuid)
     if hub.turn_client_number is None:
@@ -131,7 +131,7 @@ def _handle_control_line(
 
 
 def _find_deadline(hub: SessionHub, at_ms: int) -> int | None:
-    """Return when a prompt that was asked at `at_ms` is denied, or None if it never is.
+    """Return the time at which a prompt from `at_ms` is denied, or None if it never is.
 
     Both times are milliseconds since 1970.
     """
@@ -155,7 +155,7 @@ def _open_prompt(hub: SessionHub, prompt: PendingPrompt, raw: bytes) -> None:
 
 
 def _handle_response(hub: SessionHub, response: object) -> None:
-    """Handle the answer to a control request of the hub or of a client."""
+    """Handle the answer to a control request that the hub or a client has sent."""
     if not isinstance(response, dict):
         return
     request = hub.control_requests.pop_answered_request(response)
@@ -190,7 +190,7 @@ def _answer_client(
     request: ControlRequest,
     response: Mapping[str, Any],
 ) -> None:
-    """Answer the frame of a client that led to a control request."""
+    """Answer the client's frame that caused a control request."""
     if request.wants_body:
         body = {**response, "request_id": request.request_id}
         hub.send_frame_answer(client, request.request_id, "response", response=body)

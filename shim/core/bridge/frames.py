@@ -1,60 +1,61 @@
-"""The frames between a host and its clients: one JSON object a line, both ways (design page "bridge",
-Frames).
+"""The frames between a host and its clients: one JSON object a line in both directions (design page
+"bridge", Frames).
 
-A frame has its `kind`; unknown keys are ignored, and so is an unknown kind of the host's. Times are
-milliseconds since 1970. What a frame of each kind has:
+A frame has its `kind`. Unknown keys are ignored. A client ignores an unknown kind of the host. Times
+are milliseconds since 1970.
 
-From a client (every one may have an `id`; the same id twice is one frame):
+These kinds are sent by a client. Every frame may have an `id`. A frame with a repeated id is not
+handled again.
 
     hello      protocol, client (its name), role ("drive" or "watch"), after (a cursor or null),
                replay (false: no history), partial (false: no partial lines), knows (the optional
-               kinds that it understands)
-    message    id, message ({"role": "user", "content": …}); an id that is a UUID becomes that of
-               the line
+               kinds that the client understands)
+    message    id, message ({"role": "user", "content": …}); an id that is a UUID becomes the uuid
+               of the line
     answer     question, decision (the body of an answer to can_use_tool)
-    interrupt  nothing
-    model      model (a name, or null for the first one)
+    interrupt  no fields
+    model      model (a name, or null for the initial model)
     mode       mode (a permission mode)
     take       if_idle (true: the frame is refused if a turn runs and another client has control; a
-               frontend that joins sends this); this client has control from now on
-    release    nothing: nobody drives
-    end        nothing: the session ends; the answer is `bye`
-    request    id, request (any other control request of Claude's)
+               frontend that joins sends this). This client becomes the controller
+    release    no fields: no client has control
+    end        no fields: the session ends; the answer is `bye`
+    request    id, request (any other of Claude's control requests)
                optional
     reply      id (of an `ask`), response (the body of Claude's control_response)
                optional
-    deaf       nothing: this client answers no question (any more); one that only it could answer,
-               because it drives and nobody else may, is denied
+    deaf       no fields: this client no longer answers prompts. A prompt that only the controller
+               can answer is denied if the controller has sent this
                optional
 
-From the host:
+These kinds are sent by the host.
 
-    welcome    protocol, client (this client's name here), session, id, name, vendor, cwd, model,
-               mode, bypass (whether bypassPermissions may be chosen), pid, version, generation,
-               number (of the last line), state (an object as in `state`), driver, questions (the
-               ids of those that are open; each follows as a frame when the client is in sync),
-               settled (question, by, how of the last question that was settled, or null),
-               initialize, init, knows, differs (only where the client's protocol is another one: a
-               sentence)
-    line       number, generation, at, line; without `number` it is a partial line. `line` is always
+    welcome    protocol, client (the name of the client in this session), session, id, name, vendor,
+               cwd, model, mode, bypass (whether bypassPermissions may be chosen), pid, version,
+               generation, number (of the last line), state (an object with the fields of `state`),
+               driver, questions (the ids of the open prompts; each prompt follows as a frame when
+               the client is in sync), settled (question, by and how of the last resolved prompt, or
+               null), initialize, init, knows, differs (a sentence, if the protocol of the client is
+               another one)
+    line       number, generation, at, line. A line without `number` is partial. `line` is always
                the last key
-    synced     number: what was said before the client came is told. Once
-    gap        from, to (numbers, both told), reason ("generation", "unknown", "slow" or "lost")
-    question   question (its id), at, until (when it is denied if nobody answers; left out if it
-               never is), request (the body of Claude's request)
-    settled    question, by (a client's name, or null), how (allow, deny, timeout, interrupt,
+    synced     number: all lines before the client's hello have been sent. Sent once
+    gap        from, to (both included), reason ("generation", "unknown", "slow" or "lost")
+    question   question (the id of the prompt), at, until (the time at which an unanswered prompt is
+               denied; missing if it never is), request (the body of Claude's request)
+    settled    question, by (the name of a client, or null), how (allow, deny, timeout, interrupt,
                cancelled, ended)
     state      state, status, waitingFor, needs, detail (background page, section 3), model, mode
-    driver     client (its name, or null)
-    refused    id (or null), reason (a word of Reason), text (a sentence), driver (where another one
-               drives). A message that was accepted and still waits when the session ends is refused
-               so, with the reason "ended"
+    driver     client (the name of the controller, or null)
+    refused    id (or null), reason (see FrameRefusedError), text (a sentence), driver (if another
+               client has control). An accepted message that still waits when the session ends is
+               refused with the reason "ended"
     bye        reason
-    accepted   id: what the frame asked for was done (said to all kinds but end, request, reply)
+    accepted   id: the frame was executed (sent for all kinds except end, request and reply)
                optional
     response   id, response (the body of Claude's control_response)
                optional
-    ask        id, request (a hook's or a server's, which this client brought)
+    ask        id, request (of a hook or an MCP server that this client has registered)
                optional
 """
 
@@ -70,22 +71,22 @@ from shim.core.reading.values import as_dict, as_list
 PROTOCOL_VERSION = 1
 # The optional kinds that this version understands.
 OPTIONAL_KINDS = ("accepted", "request", "response", "ask", "reply", "deaf")
-# The subtype of a `request` of a frontend that joins: the conversation, or the host of a real claude,
-# reads Claude's settings files again, and answers with what the session applies.
+# The subtype of a `request` of a frontend that joins. The conversation, or the host of a real
+# claude, reads Claude's settings files again and answers with the settings of the session.
 RELOAD_SETTINGS = "reload_settings"
 BYPASS_REFUSED_TEXT = "bypassPermissions can be chosen only if the session began with it"
 DRIVE = "drive"
 WATCH = "watch"
-MAX_ID_CHARS = 200  # of an id; a longer one is refused, because the last ids are kept
+MAX_ID_CHARS = 200  # of an id; the limit bounds the memory for stored ids
 MAX_NAME_CHARS = 64  # of a client's name
 LINE_KEY = b',"line":'
-# how the reason of a `bye` ends that lets nobody else in, behind how many
+# the end of a `bye` reason if there are too many clients; the number of clients precedes it
 FULL_REASON = " clients are connected already"
 
 
 class LogCursor(NamedTuple):
-    """A place in a session's log: a life of its host, and the number of the last line that was
-    seen.
+    """A position in a session's log: the generation of its host, and the number of the last line
+    that the client has received.
     """
 
     generation: int
@@ -93,7 +94,7 @@ class LogCursor(NamedTuple):
 
 
 class ClientHello(NamedTuple):
-    """What a client says of itself."""
+    """The first frame of a client."""
 
     protocol: int
     client_name: str
@@ -109,25 +110,25 @@ NO_HELLO = ClientHello(0, "", can_control=False, cursor=None)
 
 
 class FrameError(ValueError):
-    """A frame that cannot be read. `str(error)` says what was found and what is allowed."""
+    """A frame that cannot be parsed. `str(error)` is a sentence with what is allowed."""
 
 
 class FrameRefusedError(Exception):
-    """A frame that is not obeyed. `reason` is a word for programs, `str(error)` a sentence for
-    persons.
+    """A frame that is refused. `reason` is a keyword for programs, and `str(error)` a sentence for a
+    person.
 
-    bad-frame     it cannot be read, or stands where it has no place
-    bad-decision  an answer that cannot be given
-    watch-only    the client said that it watches
-    not-driver    another client drives; the frame has its name as `driver`
-    not-owner     only who drives, or drove last, answers here (`bridge_answers`)
-    unknown-question  no question of this session
-    bypass        the session did not begin with bypassPermissions
-    wider         settings that could let more run than the session lets
-    too-many      so many wait already
-    failed        the conversation refused it, in its own words
-    ended         the session is over
-    unknown-kind  a kind that this host does not know
+    bad-frame     the frame cannot be parsed, or is not allowed at this point
+    bad-decision  the answer is invalid
+    watch-only    the client has the role "watch"
+    not-driver    another client has control; the frame has its name as `driver`
+    not-owner     only the controller, or the last controller, may answer prompts (`bridge_answers`)
+    unknown-question  the session has no prompt with this id
+    bypass        the session was not started with bypassPermissions
+    wider         the settings could allow more than the session does
+    too-many      too many messages or requests are waiting
+    failed        the conversation refused the request; the text is the conversation's
+    ended         the session has ended
+    unknown-kind  the host does not support this kind
     """
 
     def __init__(self, reason: str, text: str) -> None:
@@ -136,12 +137,12 @@ class FrameRefusedError(Exception):
 
 
 def encode_frame(kind: str, **fields: object) -> bytes:
-    """One frame, with its newline."""
+    """Return one frame with its newline."""
     return dump_json({"kind": kind, **fields}) + b"\n"
 
 
 def encode_line_frame(number: int, generation: int, at_ms: int, line: bytes) -> bytes:
-    """The frame of a whole line, which is copied as it is."""
+    """Return the frame of a complete line. The line is copied unchanged."""
     return b'{"kind":"line","number":%d,"generation":%d,"at":%d,"line":%b}\n' % (
         number,
         generation,
@@ -151,12 +152,12 @@ def encode_line_frame(number: int, generation: int, at_ms: int, line: bytes) -> 
 
 
 def encode_partial_line_frame(at_ms: int, line: bytes) -> bytes:
-    """The frame of a partial line."""
+    """Return the frame of a partial line."""
     return b'{"kind":"line","at":%d,"line":%b}\n' % (at_ms, line)
 
 
 def extract_stream_json_line(raw: bytes) -> bytes:
-    """Claude's own line out of a `line` frame, byte for byte; b"" if there is none."""
+    """Return Claude's line from a `line` frame byte for byte, b"" if there is none."""
     start = raw.find(LINE_KEY)
     end = raw.rfind(b"}")
     if 0 <= start < end:
@@ -165,7 +166,7 @@ def extract_stream_json_line(raw: bytes) -> bytes:
 
 
 def parse_frame(raw: bytes) -> dict[str, Any]:
-    """A frame as an object with a `kind`. FrameError says what is wrong with it."""
+    """Return a frame as an object with a `kind`. Raise FrameError if the frame is invalid."""
     try:
         frame = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
@@ -178,7 +179,7 @@ def parse_frame(raw: bytes) -> dict[str, Any]:
 
 
 def parse_request_id(frame: Mapping[str, Any]) -> str:
-    """The id of a frame, "" for none."""
+    """Return the id of a frame, "" without one. Raise FrameError if the id is invalid."""
     request_id = frame.get("id")
     if request_id is None:
         return ""
@@ -188,8 +189,9 @@ def parse_request_id(frame: Mapping[str, Any]) -> str:
 
 
 def parse_hello(frame: Mapping[str, Any]) -> ClientHello:
-    """A client's first frame. A cursor that cannot be read is one that is not there: the whole log
-    is said again.
+    """Return the fields of a client's first frame. Raise FrameError if they are invalid.
+
+    An invalid cursor does not raise an error. The complete log is sent after a gap.
     """
     protocol = frame.get("protocol")
     role = frame.get("role")

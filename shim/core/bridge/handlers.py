@@ -1,4 +1,4 @@
-"""The frames of the clients: one function a kind."""
+"""The handlers of the clients' frames, one function for each kind."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -33,17 +33,17 @@ from shim.core.reading.values import as_dict, canonicalize_uuid
 
 FrameFields = Mapping[str, Any]
 FrameHandler = Callable[[SessionHub, ConnectedClient, FrameFields, str], bool]
-MAX_BAD_FRAMES = 100  # unreadable frames of one client; then it is dropped
+MAX_BAD_FRAMES = 100  # of one client; a client with so many invalid frames is dropped
 NO_FIELDS: FrameFields = {}
 SETTINGS_SUBTYPE = "apply_flag_settings"
-# The settings that a client may change in a session with other clients.
+# The settings that one client may change for all clients of a session.
 CHANGEABLE_SETTINGS = ("effortLevel", "permissions")
 NO_RESTRICTIONS_TEXT = (
     "a running session takes no restrictions from one frontend; join it with the version of "
     "claude-shim that it runs with, or add --fork-session to continue in a copy"
 )
-# Requests by which a frontend of a real claude runs a tool without a check, chooses the folder of
-# the rules and of trust, writes settings files, or lets others in.
+# Requests with which a frontend of a real claude runs a tool without a check, changes the folder of
+# the rules and of trust, writes settings files, or gives other programs access.
 REFUSED_SUBTYPES = (
     *("mcp_call", "set_cwd", "add_directory", "register_repo_root"),
     *("update_settings", "remote_control", "channel_enable"),
@@ -55,7 +55,7 @@ PROTOCOL_DIFFERENCE = (
 
 
 def on_client_frame(hub: SessionHub, client_number: int, raw: bytes) -> None:
-    """Handle a line of a client, without its newline. A refused frame changes nothing."""
+    """Handle a line of a client without its newline. A refused frame has no effect."""
     client = hub.subscribers.clients.get(client_number)
     if client is None or client.is_dropped or not raw.strip():
         return
@@ -81,7 +81,7 @@ def on_client_frame(hub: SessionHub, client_number: int, raw: bytes) -> None:
 
 
 def _find_request_id(frame: FrameFields) -> str | None:
-    """Return the id of a frame, or None if it has no readable one."""
+    """Return the id of a frame, or None if the id is missing or invalid."""
     try:
         return parse_request_id(frame) or None
     except FrameError:
@@ -89,7 +89,7 @@ def _find_request_id(frame: FrameFields) -> str | None:
 
 
 def remove_client(hub: SessionHub, client_number: int) -> None:
-    """Remove a client whose connection was closed, by either side."""
+    """Remove a client whose connection was closed by either side."""
     client = hub.subscribers.remove_client(client_number)
     if client is None:
         return
@@ -131,8 +131,8 @@ def _welcome_client(hub: SessionHub, client: ConnectedClient, frame: FrameFields
 
 
 def _dispatch_frame(hub: SessionHub, client: ConnectedClient, frame: FrameFields) -> None:
-    """Handle a frame after the hello. Ignore an unknown kind, but refuse it if its id shows that
-    the client waits for an answer.
+    """Handle a frame after the hello. An unknown kind is ignored, or refused if the frame has an
+    id, because the client then waits for an answer.
     """
     request_id = parse_request_id(frame)
     handler = HANDLERS.get(frame["kind"])
@@ -153,7 +153,7 @@ def _dispatch_frame(hub: SessionHub, client: ConnectedClient, frame: FrameFields
         hub.send_accepted_frame(client, request_id)
 
 
-# -- one function a kind: each returns whether the frame is done -----------------------------------
+# -- one handler for each kind; a handler returns whether to send `accepted` -----------------------
 
 
 def _accept_message(
@@ -203,7 +203,7 @@ def _answer_prompt(
         prompt, frame.get("decision"), can_bypass=hub.session.can_bypass
     )
     if outcome_kind == "allow" and has_permission_mode_change(body):
-        # As for a frame `mode`: a wider mode must not surprise the controller.
+        # Only the controller may change the mode, as in a `mode` frame.
         hub.roles.check_can_control(client)
     hub.resolve_prompt(prompt_id, client.name, outcome_kind, body)
     return True
@@ -242,7 +242,9 @@ def _change_mode(
 def _choose_mode(
     hub: SessionHub, frame: FrameFields, request: ControlRequest, body: FrameFields = NO_FIELDS
 ) -> None:
-    """Send a mode to the conversation, which may refuse it."""
+    """Send a permission mode to the conversation, which may refuse it. Raise FrameRefusedError for
+    bypassPermissions if the session does not allow it.
+    """
     mode = frame.get("mode")
     if not isinstance(mode, str) or not mode:
         raise FrameError("mode has `mode`, the name of a permission mode")
@@ -256,13 +258,13 @@ def _choose_mode(
 def _refuse_restrictions(
     hub: SessionHub, client: ConnectedClient, frame: FrameFields, request_id: str
 ) -> bool:
-    """Refuse a frame of a client of an older version, which would wait for an answer."""
+    """Refuse a frame that clients of an older version send. Such a client waits for an answer."""
     raise FrameRefusedError("unknown-kind", NO_RESTRICTIONS_TEXT)
 
 
 def _check_settings(settings: object) -> None:
-    """Raise FrameRefusedError for settings that could let more run than the session does: for all
-    but rules that deny or ask, and the effort.
+    """Raise FrameRefusedError for settings that could allow more than the session does. Only deny
+    rules, ask rules and the effort are accepted.
     """
     if not isinstance(settings, dict):
         raise FrameError("apply_flag_settings has `settings`, an object")
@@ -377,8 +379,8 @@ def _accept_reply(
 def _limit_hook_answer(
     hub: SessionHub, client: ConnectedClient, response: FrameFields
 ) -> FrameFields:
-    """Return a hook's answer. Without what it allows if its client may not allow that: then the
-    conversation asks about the call.
+    """Return a hook's answer. If the client may not allow the call, the approval is removed, and
+    the conversation asks about the call.
     """
     answer = response.get("response")
     body = convert_hook_approval_to_response(answer)

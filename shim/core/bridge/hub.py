@@ -1,12 +1,12 @@
-"""The hub of a session: the conversation on one side, any number of clients on the other.
+"""The hub of a session. It connects one conversation with any number of clients.
 
-The hub is sans-IO. `SessionHub` is its state, with the steps that several handlers need. The
-handlers are functions over it: `handlers.py` has those of the clients' frames,
-`conversation_lines.py` those of the conversation's stdout.
+The hub does no I/O. `SessionHub` has its state, and the steps that several handlers need. The
+handlers are functions: `handlers.py` has those for the clients' frames, and `conversation_lines.py`
+those for the conversation's stdout.
 
-The host reports events, runs the commands of `take_commands` in their order, and only then writes
-the frames of `take_outgoing_frames` for each client of `list_ready_clients`. So no client is sent a
-line that is not in the log. `take_outgoing_frames` may leave commands too.
+The host reports events to the hub and executes the commands of `take_commands` in order. Only then
+it writes the frames of `take_outgoing_frames` to each client of `list_ready_clients`. So a client
+never receives a line that is not in the log. `take_outgoing_frames` may also add commands.
 
     hub = SessionHub(session, LogHistory(generation=2, last_number=log.last_number),
         create_id=create_uuid, now_ms=milliseconds, clock=time.monotonic)
@@ -50,7 +50,7 @@ from shim.core.reading.json_text import dump_json
 from shim.core.reading.lines import LineSplitter
 
 MAX_OUTGOING_BYTES = 256 * 1024  # for one write to a client
-MAX_WAITING_MESSAGES = 1000  # messages that wait for their turn
+MAX_WAITING_MESSAGES = 1000  # messages that wait for their turns
 # Message ids and answers of frames that are stored. A frame with a stored id is not handled again.
 MAX_STORED_IDS = 1000
 MAX_STORED_ANSWER_BYTES = 4096  # a longer answer is not repeated if its frame is sent again
@@ -59,7 +59,7 @@ UNANSWERED_TEXT = "the session ended before this message had its turn: it was no
 
 
 class QueuedUserMessage(NamedTuple):
-    """A message that was sent to the conversation, and whose turn has not begun."""
+    """A message that was sent to the conversation and whose turn has not started."""
 
     size_bytes: int
     client_number: int = 0  # 0 if no connected client sent the message with an id
@@ -67,10 +67,10 @@ class QueuedUserMessage(NamedTuple):
 
 
 class SessionHub:
-    """What the hub of a session knows.
+    """The state of a session.
 
-    `create_id` returns a new UUID, `now_ms` the milliseconds since 1970, and `clock` seconds of a
-    clock that never goes back.
+    `create_id` returns a new UUID. `now_ms` returns the milliseconds since 1970. `clock` returns
+    seconds of a monotonic clock.
     """
 
     def __init__(
@@ -97,10 +97,10 @@ class SessionHub:
         self.initialize_response: Any = None
         self.init_line: Any = None
         self.connect_notice = ""  # a sentence about the host, for clients that connect
-        self.end_reason = ""  # why the session is over; "" while it runs
+        self.end_reason = ""  # why the session has ended; "" while it is running
         self.waiting_messages: dict[str, QueuedUserMessage] = {}  # by the uuid of the message
-        # The client whose message the current turn answers: 0 if no client here sent it, None if
-        # the turn answers no message that is known here.
+        # The client whose message the current turn answers. 0 if no connected client has sent the
+        # message with an id, None if the message of the turn is unknown.
         self.turn_client_number: int | None = None
         # The ids of accepted messages: ("", UUID), or the name of the client and its own id.
         self.message_ids = BoundedDict[tuple[str, str], bool](MAX_STORED_IDS)
@@ -113,21 +113,22 @@ class SessionHub:
     # -- events of the host ------------------------------------------------------------------------
 
     def send_initialize(self) -> None:
-        """Ask the conversation for its `initialize`, once it reads its stdin."""
+        """Send `initialize` to the conversation, after it has started to read its stdin."""
         self.send_control_request({"subtype": "initialize"}, ControlRequest(None, "", "initialize"))
         self.report_metadata_changes()
 
     def send_first_message(self, message: Mapping[str, Any], uuid: str) -> None:
-        """Send the message that the session was started with, unless a former life sent it.
+        """Send the message with which the session was started, unless an earlier generation has
+        sent it.
 
-        Raise FrameRefusedError if it is too large.
+        Raise FrameRefusedError if the message is too large.
         """
         if ("", uuid) not in self.message_ids:
             self.send_message(message, uuid)
             self.message_ids["", uuid] = True
 
     def set_notice_for_new_clients(self, text: str) -> None:
-        """Send a sentence about the host to all clients that connect from now on."""
+        """Set a sentence about the host that all new clients receive in their welcome."""
         self.connect_notice = text
 
     def add_client(self, client_number: int) -> None:
@@ -137,7 +138,9 @@ class SessionHub:
             self.subscribers.drop_client(client, self.end_reason)
 
     def apply_timeouts_and_report_changes(self) -> None:
-        """Act on the time. The host calls this at least once a second."""
+        """Deny overdue prompts, drop clients without a hello, and report changes. The host calls
+        this at least once a second.
+        """
         now_s = self.clock()
         self.report_metadata_changes(with_detail=True)
         self.subscribers.drop_clients_without_hello(now_s)
@@ -147,9 +150,9 @@ class SessionHub:
             self.resolve_prompt(prompt_id, None, "timeout", build_timeout_denial(prompt))
 
     def close(self, reason: str, failure: str = "") -> None:
-        """End the session: deny the open prompts and send `bye` to the clients.
+        """End the session. Deny the open prompts and send `bye` to the clients.
 
-        `failure` is why the session ended by itself, or "".
+        `failure` is the reason if the session has ended by itself, or "".
         """
         if self.end_reason:
             return
@@ -168,21 +171,23 @@ class SessionHub:
         return commands
 
     def list_ready_clients(self) -> list[int]:
-        """Return the clients that have frames to write; none before the commands were taken."""
+        """Return the clients that have frames to write. The list is empty until the commands have
+        been taken.
+        """
         return [] if self.commands else self.subscribers.list_ready_clients()
 
     def take_outgoing_frames(
         self, client_number: int, max_bytes: int = MAX_OUTGOING_BYTES
     ) -> bytes:
-        """Return the next frames for a client: at least one, only complete ones, and about
-        `max_bytes` bytes.
+        """Return the next frames for a client. The result has complete frames only, at least one,
+        and about `max_bytes` bytes.
         """
         data = self.subscribers.take_outgoing_frames(client_number, max_bytes)
         if self.subscribers.take_stale_state_flag(client_number):
             data += self._encode_state()
         return data
 
-    # -- what is true now --------------------------------------------------------------------------
+    # -- the current state -------------------------------------------------------------------------
 
     @property
     def is_busy(self) -> bool:
@@ -192,13 +197,13 @@ class SessionHub:
         return bool(self.waiting_messages)
 
     def count_unanswered_messages(self) -> int:
-        """Return the number of messages without a result: waiting messages, and the message of the
-        current turn.
+        """Return the number of messages without a result: the waiting messages, and the message of
+        the current turn.
         """
         return len(self.waiting_messages) + self.status.is_turn_active
 
     def build_status_fields(self) -> dict[str, Any]:
-        """Return the keys of a `state` frame."""
+        """Return the fields of a `state` frame."""
         requests = [prompt.request for prompt in self.prompts.open.values()]
         return self.status.build_status_fields(requests, bool(self.waiting_messages))
 
@@ -212,9 +217,10 @@ class SessionHub:
         return state + encode_frame("driver", client=self.roles.controller_name)
 
     def report_metadata_changes(self, *, with_detail: bool = False) -> None:
-        """Update `host.json` and the clients if the state, the controller or the name changed.
+        """Update `host.json` and the clients if the state, the controller or the name has changed.
 
-        The detail changes with every call, so only a tick reports a change of the detail alone.
+        The detail changes often, so a change of only the detail is reported with `with_detail`, at
+        most once per tick.
         """
         metadata = {
             **self.build_status_fields(),
@@ -264,7 +270,7 @@ class SessionHub:
         )
 
     def forward_callback(self, callback: CallbackRequest) -> None:
-        """Send a callback request to its client. Answer it here if it has no client."""
+        """Send a callback request to its client. Answer the request directly if it has no client."""
         if callback.client is None:
             response = self.callbacks.build_fallback_response(callback)
             self.send_control_response(callback.request_id, response)
@@ -306,7 +312,7 @@ class SessionHub:
         self.report_metadata_changes()
 
     def _check_message_limits(self, size_bytes: int) -> None:
-        """Raise FrameRefusedError if no further message may wait. A single one may be large."""
+        """Raise FrameRefusedError if no more messages may wait. A single message may have any size."""
         count = len(self.waiting_messages)
         waiting_bytes = sum(message.size_bytes for message in self.waiting_messages.values())
         is_too_large = count > 0 and waiting_bytes + size_bytes > self.session.max_frame_bytes
@@ -316,9 +322,9 @@ class SessionHub:
             )
 
     def remove_waiting_message(self, uuid: object) -> int | None:
-        """Remove a message that the conversation has taken or cancelled.
+        """Remove a message that the conversation has accepted or cancelled.
 
-        Return the number of the client that sent it, 0 for another sender, and None if no such
+        Return the number of the client that sent it, 0 for another sender, or None if no such
         message waits.
         """
         message = self.waiting_messages.pop(str(uuid), None)
@@ -327,7 +333,7 @@ class SessionHub:
         return message.client_number
 
     def _refuse_waiting_messages(self) -> None:
-        """Report the messages that are not answered because the session ends: in the log, in
+        """Report the messages that stay unanswered because the session ends: in the log, in
         `host.json`, and to the clients that sent them.
         """
         if not self.waiting_messages:
@@ -349,9 +355,10 @@ class SessionHub:
         outcome_kind: str,
         answer_body: Mapping[str, Any] | None = None,
     ) -> None:
-        """Resolve an open prompt: log the outcome and send it to the clients.
+        """Resolve an open prompt. Log the outcome and send it to the clients.
 
-        `answer_body` is the answer to the conversation, or None if it expects none.
+        `answer_body` is the answer to the conversation, or None if the conversation does not expect
+        one.
         """
         outcome = self.prompts.resolve(prompt_id, client_name, outcome_kind)
         if outcome is None:
@@ -370,7 +377,7 @@ class SessionHub:
     def resolve_all_prompts(
         self, client_name: str | None, outcome_kind: str, message: str = ""
     ) -> None:
-        """Resolve every open prompt. With a `message`, each of them is denied."""
+        """Resolve every open prompt. If `message` is set, each prompt is denied with it."""
         for prompt in list(self.prompts.open.values()):
             body = None
             if message:
@@ -378,10 +385,11 @@ class SessionHub:
             self.resolve_prompt(prompt.prompt_id, client_name, outcome_kind, body)
 
     def deny_unanswerable_prompts(self) -> None:
-        """Deny the open prompts if the controller declines prompts and no other client may answer.
+        """Deny the open prompts if the controller declines prompts and no other client may answer
+        them.
 
-        A conversation without the bridge denies them too. Prompts of a turn that answers another
-        client wait: they are not the controller's.
+        A conversation without the bridge also denies them. If the turn answers another client, its
+        prompts wait for that client.
         """
         controller = self.roles.controller
         if controller is None or not controller.declines_prompts:
@@ -396,7 +404,7 @@ class SessionHub:
             self.resolve_prompt(prompt.prompt_id, None, "deny", body)
 
     def set_controller(self, client: ConnectedClient | None) -> None:
-        """Make a client the controller, or leave the session without one."""
+        """Make a client the controller. None leaves the session without a controller."""
         if self.roles.set_controller(client):
             self.append_note_to_session_log("driver", client=self.roles.controller_name)
             self.report_metadata_changes()
@@ -405,15 +413,15 @@ class SessionHub:
     # -- answers to a client's frames --------------------------------------------------------------
 
     def send_accepted_frame(self, client: ConnectedClient, request_id: str) -> None:
-        """Answer a frame whose request was carried out."""
+        """Answer a frame that was executed, if it has an id."""
         if request_id:
             self.send_frame_answer(client, request_id, "accepted")
 
     def send_frame_answer(
         self, client: ConnectedClient, request_id: str, kind: str, **fields: object
     ) -> None:
-        """Answer a frame, if the client understands the kind of the answer, and store the answer
-        in case the frame is sent again.
+        """Send the answer to a frame if the client understands its kind. The answer is stored and
+        sent again for a repeated frame.
         """
         answer = b""
         if kind in client.hello.optional_kinds:
@@ -428,7 +436,7 @@ class SessionHub:
     def refuse_frame(
         self, client: ConnectedClient, request_id: str | None, reason: str, text: str
     ) -> None:
-        """Refuse a frame of a client, for one of the reasons of FrameRefusedError."""
+        """Refuse a client's frame with one of the reasons of FrameRefusedError."""
         fields: dict[str, Any] = {"id": request_id, "reason": reason, "text": text}
         if reason in ("not-driver", "not-owner"):
             fields["driver"] = self.roles.controller_name

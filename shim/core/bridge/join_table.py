@@ -1,9 +1,9 @@
-"""What the flags of a frontend do when it joins a running background session.
+"""The effects of a frontend's flags when the frontend joins a running background session.
 
-`JOIN_TABLE` has one row for each flag with a rule of its own. The session has its flags already, so
-a frontend cannot change most of them. A frontend that forbids more than the session is refused: no
-tool call runs that the frontend's own `claude` would not have run. A flag that is left out is never
-compared. `shim help bridge` has the same table.
+`JOIN_TABLE` has a row for each flag with its own rule. The session was started with its own flags,
+so a frontend cannot change most of them. A frontend that forbids more than the session is refused,
+because otherwise a tool call could run that the frontend's own `claude` would not have run. Flags
+that the frontend does not pass are not compared. `shim help bridge` has the same table.
 """
 
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ from shim.core.reading.values import as_dict
 
 
 class JoinRule(Enum):
-    """What happens to a flag of a frontend that joins, in the words of the manual."""
+    """The effect of a flag of a frontend that joins, as described in the manual."""
 
     APPLY = "changes the session, as `/mode` and `/model` of the controller do"
     EQUAL = "must be equal to the flag of the session, or the join is refused"
@@ -59,16 +59,16 @@ JOIN_TABLE: Mapping[str, JoinRule] = {
     "--resume-session-at": JoinRule.EQUAL,
     "--resume-drops-turn": JoinRule.EQUAL,
 }
-# Flags of the process that joins. They have their effect there, and the session needs none of them.
-# Another prompt tool than `stdio` has no effect there either.
+# Flags that take effect in the joining process itself, so the session does not need them. The flag
+# for the prompt tool is not one of them: a tool other than `stdio` has no effect in that process.
 LOCAL_FIELDS = FRONTEND_FIELDS - {"permission_prompt_tool"}
 LOCAL_PREFIX = "shim_"
 RECORD_FIELD = "shim_record"
 STDIO_PROMPT_TOOL = "stdio"
-DEFAULT_SOURCES = ("local", "project", "user")  # of settings, if no flag names any
+DEFAULT_SOURCES = ("local", "project", "user")  # of settings, without a flag
 SETTINGS_FLAGS = ("--settings", "--managed-settings")
 RULE_FLAGS = ("--disallowedTools", "--allowedTools")
-# Flags whose values are JSON. An error names their keys only, because the values may be secret.
+# Flags whose values are JSON. An error only names their keys, because the values may be secret.
 JSON_FLAGS = ("--agents", "--json-schema", "--mcp-config")
 JSON_STARTS = ("{", "[", '"')
 NO_SERVERS = frozenset(('{"mcpServers":{}}',))  # the value of `--mcp-config` without a server
@@ -77,9 +77,9 @@ RuleKey = tuple[str, str | None, str]
 
 
 def list_flag_differences(frontend: Invocation, session: Invocation) -> list[str]:
-    """Return a sentence part for each flag that must be equal and is not.
+    """Return a clause for each flag that must be equal and is not.
 
-    Paths in both command lines must already mean the same folder.
+    The paths in both command lines must already be resolved against the same folder.
     """
     differences = []
     for flag, rule in JOIN_TABLE.items():
@@ -93,7 +93,7 @@ def list_flag_differences(frontend: Invocation, session: Invocation) -> list[str
 
 
 def list_ignored_flags(frontend: Invocation, session: Invocation) -> list[str]:
-    """Return the flags of a frontend that have no effect on a session it joins, each once."""
+    """Return the flags of a frontend that have no effect on the session, without duplicates."""
     flags = [
         flag
         for flag, field in _FIELD_BY_FLAG.items()
@@ -116,9 +116,10 @@ def list_stricter_settings(
     session: Invocation,
     session_settings: ClaudeSettings,
 ) -> list[str]:
-    """Return a sentence part for everything that a frontend's settings forbid and a session allows.
+    """Return a clause for each restriction in a frontend's settings that the session does not have.
 
-    `session_settings` are what the session applies now, after its host has read the files again.
+    `session_settings` are the current settings of the session, after its host has read the files
+    again.
     """
     session_denials = (
         *parse_permission_rules(session.disallowed_tools),
@@ -159,10 +160,10 @@ def list_stricter_settings(
 
 
 def has_comparable_settings(frontend: Invocation, session: Invocation) -> bool:
-    """Return whether the directories and the mode of both settings are compared.
+    """Return whether the directories and the mode of both settings can be compared.
 
-    It is not known which file or flag they come from. So they are not compared if the frontend
-    leaves out a flag with settings of the session, unless it selects other files.
+    The file or flag that they come from is not known. So they are not compared if the session has a
+    flag with settings that the frontend does not pass, unless the frontend selects other files.
     """
     sources = get_flag_value(frontend, "--setting-sources")
     if sources is not None and sources != get_flag_value(session, "--setting-sources"):
@@ -174,17 +175,16 @@ def has_comparable_settings(frontend: Invocation, session: Invocation) -> bool:
 
 
 def get_flag_value(invocation: Invocation, flag: str) -> Any:
-    """Return the value of a flag in a form that can be compared; None or False if it is left out.
+    """Return the value of a flag in a comparable form, None or False if the flag is missing.
 
-    A denial of AskUserQuestion is left out, because the process that joins applies it: it denies
-    these prompts itself.
+    A denial of AskUserQuestion is removed, because the joining process denies these prompts itself.
     """
     field = _FIELD_BY_FLAG.get(flag)
     if field is None:
         pairs = (*invocation.other_flags, *invocation.unknown_flags)
         values = [_normalize_json(value or "") for name, value in pairs if name == flag]
         if flag in JOIN_TABLE:
-            values = values[-1:]  # only the last one has an effect
+            values = values[-1:]  # only the last value has an effect
         if values:
             return frozenset(values)
         return None
@@ -209,7 +209,7 @@ def get_flag_value(invocation: Invocation, flag: str) -> Any:
 
 
 def _normalize_json(text: str) -> str:
-    """Return the same JSON with sorted keys, or another text as it is."""
+    """Return a JSON text with sorted keys. Return any other text unchanged."""
     try:
         value = orjson.loads(text)
     except orjson.JSONDecodeError:
@@ -218,7 +218,7 @@ def _normalize_json(text: str) -> str:
 
 
 def _normalize_sources(sources: str | None) -> tuple[str, ...] | None:
-    """Return the sorted names of settings sources; None for all of them, which is the default."""
+    """Return the sorted names of settings sources, None for the default, which is all sources."""
     names = DEFAULT_SOURCES if sources is None else sources.split(",")
     sorted_names = tuple(sorted({name.strip() for name in names} - {""}))
     if sorted_names == DEFAULT_SOURCES:
@@ -243,7 +243,7 @@ def _adds_value(value: object, session_value: object) -> bool:
 
 
 def _describe_difference(flag: str, value: object, session_value: object) -> str:
-    """Return what a frontend passes, and what the session was started with."""
+    """Return a clause with the value of a frontend's flag and the value of the session."""
     passed_text = _format_flag(flag, value)
     if not _is_given(session_value) or session_value == NO_SERVERS:
         return f"the frontend passes {passed_text}, and the session was started without {flag}"
@@ -254,7 +254,7 @@ def _describe_difference(flag: str, value: object, session_value: object) -> str
 
 
 def _format_flag(flag: str, value: object) -> str:
-    """Return a flag with its value, or with the keys of its JSON."""
+    """Return a flag with its value. For a JSON value, only its keys are included."""
     if isinstance(value, frozenset):
         values = sorted(value)
     else:
@@ -269,7 +269,9 @@ def _format_flag(flag: str, value: object) -> str:
 
 
 def _list_json_keys(text: str) -> str:
-    """Return the names of the MCP servers in a JSON text, its keys, or the path of a file."""
+    """Return the names of the MCP servers in a JSON text, or its keys. Return a text that is not
+    JSON unchanged, because it is the path of a file.
+    """
     if text.lstrip()[:1] not in JSON_STARTS:
         return text
     content = as_dict(parse_json_object(text.encode()))
@@ -279,7 +281,9 @@ def _list_json_keys(text: str) -> str:
 def _subtract_rules(
     rules: tuple[PermissionRule, ...], session_rules: tuple[PermissionRule, ...]
 ) -> list[PermissionRule]:
-    """Return the rules that no rule of the session has or covers."""
+    """Return the rules that are not in `session_rules` and not covered by a rule for the complete
+    tool.
+    """
     keys = {_get_rule_key(rule) for rule in session_rules}
     return [rule for rule in rules if keys.isdisjoint((_get_rule_key(rule), (rule.tool, None, "")))]
 

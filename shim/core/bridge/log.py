@@ -1,4 +1,4 @@
-"""The protocol of a session's durable log, for the hub and the host.
+"""The interface of a session's durable log, for the hub and the host.
 
 The backend is a recording (`shim/bridge/log.py`). One suite of tests checks every backend
 (`tests/support/log_suite.py`).
@@ -20,7 +20,7 @@ class SessionLogRecord(NamedTuple):
     letter: str  # STDOUT_LETTER, STDIN_LETTER or NOTE_LETTER
     at_ms: int  # milliseconds since 1970
     data: bytes  # one line without its newline
-    number: int = 0  # only complete lines of the conversation have one
+    number: int = 0  # 0 for all records except complete lines of the conversation
 
 
 class SessionLogEntry(NamedTuple):
@@ -33,16 +33,16 @@ class SessionLogEntry(NamedTuple):
 
 
 class LogHistory(NamedTuple):
-    """What the log of a session tells a new life of its host."""
+    """The data from a session's log that a new generation of its host needs."""
 
-    generation: int  # the new life; the first one is 1
+    generation: int  # the new generation; the first generation is 1
     last_number: int = 0  # the number of the last line
-    first_numbers: Mapping[int, int] = {}  # a former life -> the number of its first line
-    message_ids: Iterable[str] = ()  # the ids of the last messages that former lives accepted
+    first_numbers: Mapping[int, int] = {}  # by earlier generation: the number of its first line
+    message_ids: Iterable[str] = ()  # of the last messages that earlier generations have accepted
 
     def find_last_line_number(self, host_generation: int) -> int | None:
-        """Return the number of the last line that the log has of a former life and the lives
-        before it, or None if there was no such life.
+        """Return the number of the last line of an earlier generation. Return None if there was no
+        such generation.
         """
         if not 0 < host_generation < self.generation:
             return None
@@ -53,33 +53,33 @@ class LogHistory(NamedTuple):
 
 
 class SessionLog(Protocol):
-    """A log. Its line numbers continue over all lives; numbers are only missing at the start, after old
-    files were deleted.
+    """A session's log. Line numbers continue over all generations. Lines are only missing at the
+    start, after old files were deleted.
     """
 
     @property
     def first_line_number(self) -> int:
-        """Return the number of the oldest line, or `last_number` + 1 if there is none."""
+        """The number of the oldest line, or `last_line_number` + 1 without any line."""
 
     @property
     def last_line_number(self) -> int:
-        """Return the number of the last line, or 0."""
+        """The number of the last line, or 0."""
 
     def append(self, records: Sequence[SessionLogRecord]) -> None:
-        """Write records so that they survive the death of this process.
+        """Write records so that they are kept if this process is killed.
 
-        Raise OSError if that fails. Then none of them may be sent to a client.
+        Raise OSError on failure. Then no record may be sent to a client.
         """
 
     def read(self, after_number: int, max_lines: int, max_bytes: int) -> Sequence[SessionLogEntry]:
         """Return the lines after a number: at most `max_lines`, and about `max_bytes` bytes.
 
-        The first one has a higher number than `after_number` + 1 if older lines were deleted.
+        The first line has a number above `after_number` + 1 if older lines were deleted.
         """
 
 
 def list_accepted_message_ids(entries: Iterable[SessionLogEntry]) -> Iterator[str]:
-    """Yield the ids of the messages that the conversation has accepted, by these lines."""
+    """Yield the ids of the messages that the conversation has accepted according to these lines."""
     for entry in entries:
         if b'"isReplay":true' not in entry.line:
             continue

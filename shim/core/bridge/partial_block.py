@@ -1,11 +1,11 @@
-"""The partial lines of the open content block, for clients that connect in the middle of it."""
+"""The partial lines of the open content block, for clients that connect while it is streamed."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from shim.core.claude.grammar import get_parent_call_id, get_stream_event
 
-# A client that connects during a longer block only receives the complete line.
+# A client that connects during a larger block only receives the complete line.
 MAX_BLOCK_BYTES = 1024 * 1024
 
 
@@ -20,12 +20,12 @@ class PartialContentBlock:
 
     @property
     def frames_for_new_client(self) -> bytes:
-        """Return the frames that a new client needs before the next partial line."""
+        """The frames that a new client needs before the next partial line."""
         return self._message_start + b"".join(self._frames)
 
     @property
     def has_open_block_without_start(self) -> bool:
-        """Return whether a block is open whose start is not stored."""
+        """Return whether a block is open and its start is not stored."""
         if not self._is_open:
             return False
         return not self._frames
@@ -56,9 +56,7 @@ class PartialContentBlock:
         return False
 
     def clear_completed_block(self, complete_line: Mapping[str, Any]) -> None:
-        """Clear what a complete line makes superfluous: the block that it contains, or all at the end
-        of a turn.
-        """
+        """Clear the block that a complete line contains. Clear everything at the end of a turn."""
         if complete_line.get("type") == "result":
             self.clear()
         elif complete_line.get("type") == "assistant" and not get_parent_call_id(complete_line):

@@ -1,4 +1,4 @@
-"""The questions of a session as state: each is open until it is settled, once."""
+"""The permission prompts and elicitations of a session. Each is open until it is resolved, once."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -16,21 +16,21 @@ from shim.core.reading.values import as_dict
 
 # the control requests that a person answers
 PROMPT_SUBTYPES = ("can_use_tool", ELICITATION_SUBTYPE)
-MAX_STORED_OUTCOMES = 1000  # that are remembered, for whoever answers too late
+MAX_STORED_OUTCOMES = 1000  # for clients that answer too late
 SESSION_ENDED = "The session has ended."
-ANSWER_KEYS = {  # the keys of an answer that are passed on; all others are left out
+ANSWER_KEYS = {  # the keys of an answer that are passed on; all others are dropped
     "allow": ("behavior", "updatedInput", "updatedPermissions"),
     "deny": ("behavior", "message", "interrupt"),
 }
-# what may not be another's in an answer
+# the keys of an answer that must refer to the prompt itself
 REFERENCE_KEYS = ("toolUseID", "tool_use_id", "tool_name", "request_id", "question")
 
 
 class PendingPrompt(NamedTuple):
-    """`request` is the body of Claude's request; `at_ms` is in milliseconds since 1970, `since_s`
-    on the steady clock.
+    """An open prompt. `request` is the body of Claude's request.
 
-    `until_ms` is when the question is denied if it is not answered, in milliseconds since 1970, or
+    `at_ms` is its time in milliseconds since 1970, and `since_s` in seconds of the monotonic clock.
+    `until_ms` is the time at which an unanswered prompt is denied, in milliseconds since 1970, or
     None.
     """
 
@@ -51,7 +51,9 @@ class PendingPrompt(NamedTuple):
 
 
 class PermissionPromptOutcome(NamedTuple):
-    """Who settled a question, and how (None: nobody of the clients)."""
+    """The id of a resolved prompt, the name of the client that resolved it (None: no client), and
+    the outcome.
+    """
 
     question: str
     by: str | None
@@ -63,17 +65,15 @@ class PermissionPromptOutcome(NamedTuple):
 
 
 class PendingPrompts:
-    """`open` are those that wait, in their order."""
+    """The prompts of a session. `open` has the open prompts in their order."""
 
     def __init__(self) -> None:
         self.open: dict[str, PendingPrompt] = {}
         self._outcomes = BoundedDict[str, PermissionPromptOutcome](MAX_STORED_OUTCOMES)
-        self.last_outcome: PermissionPromptOutcome | None = (
-            None  # how the last question was settled
-        )
+        self.last_outcome: PermissionPromptOutcome | None = None  # of the last resolved prompt
 
     def add(self, prompt: PendingPrompt) -> bool:
-        """Whether it is new and there is room."""
+        """Add a prompt. Return False if its id is known or too many prompts are open."""
         if prompt.prompt_id in self._outcomes or len(self.open) >= MAX_OPEN_PROMPTS:
             return False
         self.open[prompt.prompt_id] = prompt
@@ -82,7 +82,7 @@ class PendingPrompts:
     def resolve(
         self, prompt_id: str, client_name: str | None, outcome_kind: str
     ) -> PermissionPromptOutcome | None:
-        """Settle one that is open; None if it is not."""
+        """Resolve an open prompt and return its outcome. Return None if the prompt is not open."""
         if self.open.pop(prompt_id, None) is None:
             return None
         outcome = self._outcomes[prompt_id] = self.last_outcome = PermissionPromptOutcome(
@@ -91,16 +91,16 @@ class PendingPrompts:
         return outcome
 
     def find_outcome(self, prompt_id: str) -> PermissionPromptOutcome | None:
-        """How one was settled, as far as that is remembered."""
+        """Return the outcome of a prompt, or None if it is not stored."""
         return self._outcomes.get(prompt_id)
 
     @property
     def answering_client_names(self) -> set[str]:
-        """The names of the clients that have settled questions, as far as that is remembered."""
+        """The names of the clients in the stored outcomes."""
         return {outcome.by for outcome in self._outcomes.values() if outcome.by is not None}
 
     def list_overdue_prompt_ids(self, now_s: float, timeout_s: float) -> list[str]:
-        """Those that wait for longer than they may."""
+        """Return the ids of the prompts that have been open for at least `timeout_s`."""
         return [
             prompt.prompt_id for prompt in self.open.values() if now_s - prompt.since_s >= timeout_s
         ]
@@ -109,11 +109,11 @@ class PendingPrompts:
 def parse_prompt_answer(
     prompt: PendingPrompt, decision: object, *, can_bypass: bool
 ) -> tuple[str, dict[str, Any]]:
-    """How a decision settles a question, and the body of Claude's answer. FrameRefusedError for one
-    that cannot be read.
+    """Return the outcome of a decision, and the body of Claude's answer. Raise FrameRefusedError
+    for an invalid decision.
 
-    The call that it allows is the question's own; `can_bypass`: it may choose the mode
-    bypassPermissions.
+    The allowed call is always that of the prompt. `can_bypass` is true if the decision may choose
+    the mode bypassPermissions.
     """
     if not isinstance(decision, dict):
         raise FrameRefusedError("bad-decision", "a decision is an object")
@@ -167,7 +167,7 @@ def _parse_elicitation(decision: Mapping[str, Any]) -> tuple[str, dict[str, Any]
 
 
 def build_prompt_denial(prompt: PendingPrompt, message: str) -> dict[str, Any]:
-    """The body of our own answer to a question that nobody answered."""
+    """Return the body of the shim's own answer to an unanswered prompt."""
     if prompt.request.get("subtype") == ELICITATION_SUBTYPE:
         return {"action": "cancel"}
     return {
@@ -178,12 +178,12 @@ def build_prompt_denial(prompt: PendingPrompt, message: str) -> dict[str, Any]:
 
 
 def build_timeout_denial(prompt: PendingPrompt) -> dict[str, Any]:
-    """The denial of a question that waited for too long."""
+    """Return the denial of a prompt that was open for too long."""
     return build_prompt_denial(prompt, PROMPT_TIMEOUT_TEXT)
 
 
 def has_permission_mode_change(body: Mapping[str, Any]) -> bool:
-    """Whether an answer that was read chooses another permission mode."""
+    """Return whether a parsed answer changes the permission mode."""
     updates = body.get("updatedPermissions")
     if updates is None:
         return False
@@ -194,7 +194,9 @@ def has_permission_mode_change(body: Mapping[str, Any]) -> bool:
 
 
 def check_permission_updates(body: Mapping[str, Any], *, can_bypass: bool) -> None:
-    """FrameRefusedError for an answer that lets a session do more than it may since its begin."""
+    """Raise FrameRefusedError for an answer that gives a session more permissions than it was
+    started with.
+    """
     updates = body.get("updatedPermissions")
     if not can_bypass and _allows_bypass(updates):
         raise FrameRefusedError(
@@ -210,8 +212,8 @@ def check_permission_updates(body: Mapping[str, Any], *, can_bypass: bool) -> No
 
 
 def convert_hook_approval_to_response(hook_answer: object) -> Mapping[str, Any] | None:
-    """What a hook allows, as the body of an answer to a question about its call; None where it
-    allows nothing.
+    """Return a hook's approval as the body of an answer to a prompt for its call. Return None if
+    the hook does not allow the call.
     """
     fields = as_dict(hook_answer)
     hook_output = as_dict(fields.get("hookSpecificOutput"))
@@ -224,7 +226,7 @@ def convert_hook_approval_to_response(hook_answer: object) -> Mapping[str, Any] 
 
 
 def remove_approval_from_hook_answer(hook_answer: Mapping[str, Any]) -> dict[str, Any]:
-    """The same answer of a hook, that allows nothing."""
+    """Return a hook's answer without its approval."""
     fields = {
         key: value for key, value in hook_answer.items() if key != "decision" or value != "approve"
     }
@@ -245,7 +247,7 @@ def _is_allowed(decision: object) -> bool:
 
 
 def _allows_bypass(updates: object) -> bool:
-    """Whether changes of the permissions choose the widest mode, or cannot be read."""
+    """Return whether permission updates choose the mode bypassPermissions, or cannot be parsed."""
     if updates is None:
         return False
     if not isinstance(updates, list):
@@ -256,8 +258,8 @@ def _allows_bypass(updates: object) -> bool:
 
 
 def _has_rule_removal(update: Mapping[str, Any]) -> bool:
-    """Whether a change of the permissions may remove a rule that narrows, which a flag or a
-    settings file has said.
+    """Return whether a permission update may remove a deny or ask rule of a flag or a settings
+    file.
     """
     removes_rules = update.get("type") in ("removeRules", "replaceRules")
     if not removes_rules:

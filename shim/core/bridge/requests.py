@@ -1,9 +1,9 @@
-"""Control requests between the conversation and the clients, in both directions.
+"""The control requests between the conversation and the clients, in both directions.
 
-`PendingControlRequests` are the requests to the conversation. `ClientCallbackRouter` has the
+`PendingControlRequests` has the requests to the conversation. `ClientCallbackRouter` has the
 conversation's requests to the programs of clients: to their hooks, and to the MCP servers in their
-processes. A call whose hook belongs to a client that has left is denied, so that no call runs
-without its check.
+processes. If the client of a hook has disconnected, the calls of that hook are denied, so that no
+call runs without its check.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,7 +17,7 @@ from shim.core.reading.values import as_dict, as_list
 MODE_SUBTYPE = "set_permission_mode"
 MAX_PENDING_REQUESTS = 100  # of one client
 MAX_OPEN_CALLBACKS = 1000
-MAX_SERVERS = 1000  # names that are remembered
+MAX_SERVERS = 1000  # names of MCP servers
 HOOK_CLIENT_LEFT = "the frontend whose hook judges this call has gone"
 BLOCKING_EVENT = "PreToolUse"
 ID_SEPARATOR = "/"  # between the number of a client and its own name of a callback
@@ -26,7 +26,7 @@ SERVER_CLIENT_LEFT = "the frontend with this MCP server has gone"
 
 
 class HookRegistrationChange(NamedTuple):
-    """The registration of a client's hooks, which is rolled back if the conversation refuses it."""
+    """The registration of a client's hooks. It is undone if the conversation refuses it."""
 
     client_number: int
     previous_hooks: Mapping[int, HookGroups]  # the hooks of all clients before
@@ -38,12 +38,12 @@ class ControlRequest(NamedTuple):
     client: ConnectedClient | None  # None for a request of the hub itself
     request_id: str  # the id of the client's frame
     subtype: str
-    wants_body: bool = False  # the client wants the complete answer
-    change: HookRegistrationChange | None = None  # rolled back if the request is refused
+    wants_body: bool = False  # whether the client expects the complete answer
+    change: HookRegistrationChange | None = None  # undone if the request is refused
 
 
 class PendingControlRequests:
-    """The control requests without an answer, by the ids that the conversation has for them."""
+    """The control requests without an answer, by the id in the conversation."""
 
     def __init__(self) -> None:
         self._pending: dict[str, ControlRequest] = {}
@@ -60,11 +60,11 @@ class PendingControlRequests:
             )
 
     def add(self, request_id: str, request: ControlRequest) -> None:
-        """Add a request that was sent."""
+        """Add a request that has been sent."""
         self._pending[request_id] = request
 
     def is_request_pending(self, client: ConnectedClient, request_id: str) -> bool:
-        """Return whether a frame of a client waits for its answer."""
+        """Return whether the answer to a client's frame is pending."""
         return any(
             request.client is client and request.request_id == request_id
             for request in self._pending.values()
@@ -75,14 +75,14 @@ class PendingControlRequests:
         return self._pending.pop(str(response.get("request_id")), None)
 
     def detach_client(self, client: ConnectedClient) -> None:
-        """Let the requests of a client that has left wait without a client."""
+        """Keep the requests of a client that has disconnected, but without the client."""
         for request_id, request in self._pending.items():
             if request.client is client:
                 self._pending[request_id] = request._replace(client=None, request_id="")
 
 
 class CallbackRequest(NamedTuple):
-    """A hook's or a server's request, and the client that it is for (None if there is none)."""
+    """A request to a hook or an MCP server, with its client or None."""
 
     request_id: str
     request: Mapping[str, Any]
@@ -90,24 +90,24 @@ class CallbackRequest(NamedTuple):
 
 
 class ClientCallbackRouter:
-    """The hooks and the MCP servers of the clients, and the requests that they have not answered."""
+    """The hooks and the MCP servers of the clients, and the requests to them without an answer."""
 
     def __init__(self) -> None:
         self._hooks_by_client: dict[int, HookGroups] = {}  # by the number of the client
-        self._hook_clients: dict[int, ConnectedClient] = {}  # those of them that are connected
+        self._hook_clients: dict[int, ConnectedClient] = {}  # the connected clients with hooks
         self._server_clients: dict[str, ConnectedClient] = {}
         self._open: dict[str, CallbackRequest] = {}
 
     def register_client_callbacks(
         self, client: ConnectedClient, request: Mapping[str, Any]
     ) -> tuple[HookRegistrationChange, HookGroups]:
-        """Register the hooks and the servers of a client's `initialize`.
+        """Register the hooks and the MCP servers of a client's `initialize`.
 
         Return the change, and the hooks of all clients for the conversation. Raise
         FrameRefusedError if there are too many hooks.
 
-        The hooks of a client that has left deny the calls that they judge until another client
-        brings hooks that judge these. A client without hooks changes nothing.
+        The hooks of a disconnected client deny their calls until another client registers hooks for
+        the same tools or for all tools. A client without hooks changes nothing.
         """
         client_hooks = _prefix_callbacks(client, request.get("hooks"))
         hooks_by_client = dict(self._hooks_by_client)
@@ -137,8 +137,8 @@ class ClientCallbackRouter:
                 self._server_clients[name] = client
 
     def restore_hooks(self, change: HookRegistrationChange) -> None:
-        """Undo a registration that the conversation refused. Hooks that other connected clients
-        have registered meanwhile stay.
+        """Undo a registration that the conversation has refused. Hooks that other connected clients
+        have registered since then are kept.
         """
         previous_hooks = change.previous_hooks
         client_number = change.client_number
@@ -155,8 +155,8 @@ class ClientCallbackRouter:
         self._hooks_by_client = hooks_by_client
 
     def route_callback(self, request_id: str, request: Mapping[str, Any]) -> CallbackRequest:
-        """Return a request with its client. It stays open until `pop_answered_callback`, unless it
-        has no client.
+        """Return a request with its client. A request with a client stays open until
+        `pop_answered_callback`.
         """
         kind = request.get("subtype")
         client: ConnectedClient | None = None
@@ -178,18 +178,20 @@ class ClientCallbackRouter:
     def pop_answered_callback(
         self, request_id: str, client: ConnectedClient
     ) -> CallbackRequest | None:
-        """Return the request that a client answers, or None if the client was not sent it."""
+        """Return the request that a client answers, or None if the request was not sent to this
+        client.
+        """
         callback = self._open.get(request_id)
         if callback is None or callback.client is not client:
             return None
         return self._open.pop(request_id)
 
     def cancel_callback(self, request_id: str) -> None:
-        """Drop a request that needs no answer any more."""
+        """Drop a request that no longer needs an answer."""
         self._open.pop(request_id, None)
 
     def remove_client(self, client: ConnectedClient) -> list[CallbackRequest]:
-        """Remove a client that has left. Return the requests that it has not answered."""
+        """Remove a client that has disconnected. Return the requests that it has not answered."""
         if self._hook_clients.pop(client.number, None) is not None:
             blocking_hooks = self._hooks_by_client.pop(client.number, {}).get(BLOCKING_EVENT)
             if blocking_hooks:
@@ -205,7 +207,7 @@ class ClientCallbackRouter:
         return orphans
 
     def build_fallback_response(self, callback: CallbackRequest) -> dict[str, Any]:
-        """Return the body of the control_response to a request that has no client."""
+        """Return the body of the control_response to a request without a client."""
         kind = callback.request.get("subtype")
         if kind != "hook_callback":
             text = SERVER_CLIENT_LEFT
@@ -225,7 +227,7 @@ class ClientCallbackRouter:
 
 
 def _join_hooks(client_hooks: Iterable[HookGroups]) -> HookGroups:
-    """Return the hooks of several clients together."""
+    """Return the joined hooks of several clients."""
     all_hooks: HookGroups = {}
     for hooks in client_hooks:
         for event, groups in hooks.items():
@@ -246,8 +248,8 @@ def _check_hook_limit(hooks: HookGroups) -> None:
 def _select_unreplaced_hooks(
     hooks: HookGroups, new_groups: Sequence[Mapping[str, Any]]
 ) -> HookGroups:
-    """Return the hooks of a client that has left, without those that new hooks replace: hooks of
-    the same tools, or of all tools.
+    """Return the hooks of a disconnected client that new hooks do not replace. A new hook replaces
+    hooks of the same tools, or all hooks if it is for all tools.
     """
     matchers = {_get_matcher(group) for group in new_groups}
     remaining_groups = [
@@ -261,7 +263,7 @@ def _select_unreplaced_hooks(
 
 
 def _get_matcher(group: Mapping[str, Any]) -> str:
-    """Return the matcher of a hook group, or "" if it matches all tools."""
+    """Return the matcher of a hook group, "" if it matches all tools."""
     matcher = group.get("matcher")
     if isinstance(matcher, str) and matcher not in MATCH_ALL:
         return matcher
@@ -269,7 +271,7 @@ def _get_matcher(group: Mapping[str, Any]) -> str:
 
 
 def _prefix_callbacks(client: ConnectedClient, raw_hooks: object) -> HookGroups:
-    """Return a client's hooks with the client's number in the ids of their callbacks."""
+    """Return a client's hooks. Each callback id gets the client's number as a prefix."""
     hooks: HookGroups = {}
     for event, groups in as_dict(raw_hooks).items():
         for group in as_list(groups):

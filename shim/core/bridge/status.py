@@ -1,6 +1,6 @@
-"""What a hub tells its clients of a session: its name and settings, and its status.
+"""The data about a session that a hub sends to its clients: its name and settings, and its status.
 
-The names and values of the status are those of `claude agents --json`.
+The keys and values of the status are those of `claude agents --json`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +19,7 @@ from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.values import as_dict, as_list, as_str, shorten_session_id
 
 MAX_DETAIL_CHARS = 200
-MAX_NAME_CHARS = 80  # of a session that was given no name: the beginning of its first message
+MAX_NAME_CHARS = 80  # of a session without a name; the start of its first message is used
 STARTING_TEXT = "starting…"
 START_HINT = "send a prompt to start"
 CONTINUE_HINT = "send a prompt to go on"
@@ -29,27 +29,27 @@ STOPPED_STATE = "stopped"
 
 
 class BackgroundSessionInfo(NamedTuple):
-    """A background session, as its clients are told of it, and its limits."""
+    """The properties of a background session that its clients receive, and its limits."""
 
     session_id: str  # a UUID
     vendor: str = ""
     name: str = ""
     cwd: str = ""
-    model: str | None = None  # changes when the conversation reports another one, as `mode` does
+    model: str | None = None  # like `mode`, it changes when the conversation reports a new value
     mode: str = "default"
     pid: int = 0
     version: str = ""
-    # Returns the text of what the settings files contain now, if the vendor reads these itself.
-    # Otherwise the conversation reads them.
+    # Returns the current content of the settings files as text. None if the conversation reads the
+    # files, which it does unless the vendor reads them itself.
     reload_settings: Callable[[], str] | None = None
-    can_bypass: bool = False  # it began with bypassPermissions, so that mode can be chosen
-    answer_policy: str = "any"  # or "owner": only the controller, or the last one, answers prompts
-    # The conversation waits a little longer for an answer, so that only the hub denies a prompt.
+    can_bypass: bool = False  # started with bypassPermissions, so that mode can be chosen
+    answer_policy: str = "any"  # with "owner", only the controller or the last one answers prompts
+    # The conversation waits longer than this for an answer, so that only the hub denies a prompt.
     prompt_timeout_s: float = float("inf")
     max_frame_bytes: int = MAX_LINE_BYTES  # of a client's frame
 
     def build_welcome_frame_fields(self) -> dict[str, Any]:
-        """Return the keys of a `welcome` frame."""
+        """Return the fields of a `welcome` frame."""
         return {
             "session": self.session_id,
             "id": shorten_session_id(self.session_id),
@@ -70,7 +70,9 @@ def derive_session_name(message: Mapping[str, Any]) -> str:
 
 
 def shorten_first_line(text: object) -> str:
-    """Return the first line of a text that is not blank, shortened and without control characters."""
+    """Return the first line of a text that is not blank. The line is shortened, and its control
+    characters are escaped.
+    """
     lines = str(text or "").splitlines()
     line = next((line for line in lines if line.strip()), "")
     line = escape_control_chars(line[: 4 * MAX_DETAIL_CHARS]).strip()
@@ -80,7 +82,7 @@ def shorten_first_line(text: object) -> str:
 
 
 def describe_tool_call(tool: object, tool_input: object) -> str:
-    """Describe a tool call in a line: the tool, and the main value of its input."""
+    """Return a line about a tool call: the tool, and the main value of its input."""
     for key in ("command", *DESCRIPTION_KEYS):
         if text := as_str(as_dict(tool_input).get(key)):
             return shorten_first_line(f"{tool}: {text}")
@@ -88,7 +90,7 @@ def describe_tool_call(tool: object, tool_input: object) -> str:
 
 
 def describe_prompt(request: Mapping[str, Any]) -> str:
-    """Describe in a line what a prompt asks a person to do."""
+    """Return a line about the action that a prompt requires of a person."""
     if request.get("subtype") == ELICITATION_SUBTYPE:
         return shorten_first_line(f"answer: {request.get('message')}")
     tool = request.get("tool_name")
@@ -99,7 +101,7 @@ def describe_prompt(request: Mapping[str, Any]) -> str:
 
 
 def _describe_first_question(tool_input: object) -> str:
-    """Return the first question of a QUESTION_TOOL call, with the labels of its options."""
+    """Return the first question of a QUESTION_TOOL call with the labels of its options."""
     questions = as_list(as_dict(tool_input).get("questions"))
     question = as_dict(next(iter(questions), None))
     options = as_list(question.get("options"))
@@ -113,7 +115,7 @@ def _describe_first_question(tool_input: object) -> str:
 def _is_stopped_result(result: Mapping[str, Any]) -> bool:
     """Return whether the turn was stopped because the session was ended.
 
-    The result of a child that was killed by a signal has the name of the signal. That is a failure.
+    If the child was killed by a signal, the result has the name of the signal. This is a failure.
     """
     shim_fields = as_dict(result.get("shim"))
     if shim_fields.get("cause") != "signal":
@@ -122,7 +124,7 @@ def _is_stopped_result(result: Mapping[str, Any]) -> bool:
 
 
 class SessionStatus:
-    """The status of a session, by the lines of its conversation."""
+    """The status of a session, derived from the lines of its conversation."""
 
     def __init__(self) -> None:
         self.is_turn_active = False
@@ -135,10 +137,10 @@ class SessionStatus:
     def build_status_fields(
         self, prompt_requests: Sequence[Mapping[str, Any]] = (), has_messages: bool = False
     ) -> dict[str, Any]:
-        """Return the keys of `host.json` and of a `state` frame.
+        """Return the fields of `host.json` and of a `state` frame.
 
-        `prompt_requests` are the requests of the open prompts, in their order, and `has_messages`
-        tells whether messages wait for their turn.
+        `prompt_requests` are the requests of the open prompts in their order. `has_messages` is
+        true if messages wait for their turns.
         """
         if self._end_state:
             return self._build_status(None, None, self._end_state, "")
@@ -220,7 +222,8 @@ class SessionStatus:
     def record_session_end(self, failure: str = "", *, has_messages: bool = False) -> None:
         """Record the end of the session.
 
-        `failure` is why it ended by itself, or "". `has_messages` tells whether messages waited.
+        `failure` is the reason if the session has ended by itself, or "". `has_messages` is true if
+        messages were waiting.
         """
         self._needs = ""
         self._end_state = self._state

@@ -1,7 +1,7 @@
-"""The clients of a hub, and what is sent to each of them at its own pace.
+"""The clients of a hub, and the frames to each of them.
 
-A client reads the log until its end. After that it is live: it receives lines as they come. A live
-client that reads too slowly is sent a gap and reads the log again.
+A client first receives the lines of the log. At the end of the log it becomes live and receives new
+lines at once. A live client that reads too slowly receives a gap and continues from the log.
 """
 
 from collections import deque
@@ -22,9 +22,10 @@ from shim.core.bridge.log import LogHistory, SessionLogEntry
 from shim.core.bridge.partial_block import PartialContentBlock
 from shim.core.bridge.prompts import PendingPrompt, PendingPrompts, PermissionPromptOutcome
 
-MAX_BATCH_LINES = 256  # read from the log at once for a client
+MAX_BATCH_LINES = 256  # of one read of the log for a client
 MAX_BATCH_BYTES = 512 * 1024
-# The last lines, for clients that are a little behind: many such clients read no log.
+# Size of the last lines in memory. Clients that are slightly behind receive them without a read of
+# the log.
 MAX_RECENT_BYTES = 1024 * 1024
 MAX_CLIENTS = 256
 HELLO_TIMEOUT_S = 10.0  # from the connection to the first frame
@@ -59,12 +60,12 @@ class SessionSubscribers:
         self._recent_bytes = 0
 
     def __iter__(self) -> Iterator[ConnectedClient]:
-        """Return the clients that have sent their hello."""
+        """Iterate over the clients that have sent their hello and are not dropped."""
         return (
             client for client in self.clients.values() if client.has_hello and not client.is_dropped
         )
 
-    # -- clients connect and leave -----------------------------------------------------------------
+    # -- clients -----------------------------------------------------------------------------------
 
     def add_client(self, client_number: int, now_s: float) -> ConnectedClient:
         """Add a client, or drop it at once if there are too many."""
@@ -74,13 +75,13 @@ class SessionSubscribers:
         return client
 
     def accept_hello(self, client: ConnectedClient, hello: ClientHello) -> None:
-        """Record a client's hello, and choose its name."""
+        """Store a client's hello, and choose the name of the client."""
         client.name = self._choose_name(hello.client_name)
         client.hello = hello
 
     def _choose_name(self, requested_name: str) -> str:
-        """Return a name that no client has, and no client had that answered a prompt: a client
-        recognizes its own answers by its name.
+        """Return a name that no other client has. The name of a client that has answered a prompt
+        is not used again, because clients recognize their own answers by their name.
         """
         used_names = {client.name for client in self.clients.values()}
         used_names |= self._prompts.answering_client_names
@@ -92,7 +93,7 @@ class SessionSubscribers:
         return name
 
     def start_log_replay(self, client: ConnectedClient) -> None:
-        """Start to send a welcomed client what it has not received."""
+        """Start to send a new client the lines that it has not received."""
         client.sync_position = self.last_number
         cursor = client.hello.cursor
         if not client.hello.wants_history:
@@ -109,8 +110,8 @@ class SessionSubscribers:
     def _is_in_log(self, cursor: LogCursor) -> bool:
         """Return whether the log contains the line of a cursor.
 
-        The log may have lost the last lines of a former generation in a crash of the machine. The
-        next generation has used the numbers of these lines again.
+        A crash of the machine may have removed the last lines of an earlier generation from the
+        log. The next generation then used the same numbers for other lines.
         """
         if cursor.generation == self.generation:
             return 0 <= cursor.number <= self.last_number
@@ -118,7 +119,7 @@ class SessionSubscribers:
         return last_number is not None and 0 <= cursor.number <= last_number
 
     def drop_client(self, client: ConnectedClient, reason: str) -> None:
-        """Send a client `bye`, ignore its further frames, and close its connection."""
+        """Send `bye` to a client, ignore its further frames, and close its connection."""
         if not client.is_dropped:
             client.is_dropped = True
             client.is_live = False
@@ -137,7 +138,7 @@ class SessionSubscribers:
         self._ready_clients.pop(client_number, None)
         return self.clients.pop(client_number, None)
 
-    # -- what is sent ------------------------------------------------------------------------------
+    # -- frames to send ----------------------------------------------------------------------------
 
     def send_reply_frame(self, client: ConnectedClient, data: bytes) -> None:
         """Send the reply to a client's own frame."""
@@ -149,13 +150,15 @@ class SessionSubscribers:
             self.drop_client(client, "it does not read what it is answered")
 
     def create_line_frame(self, at_ms: int, line: bytes) -> ConversationLineFrame:
-        """Return the frame of a complete line, which gets the next number."""
+        """Return the frame of a complete line with the next number."""
         self.last_number += 1
         data = encode_line_frame(self.last_number, self.generation, at_ms, line)
         return ConversationLineFrame(data, self.last_number)
 
     def send_lines(self, frames: Sequence[ConversationLineFrame]) -> None:
-        """Send lines of the conversation. The numbered ones are in the log already."""
+        """Send lines of the conversation to the live clients. The numbered lines are already in the
+        log.
+        """
         if not frames:
             return
         numbered_frames = [frame for frame in frames if frame.number]
@@ -176,7 +179,9 @@ class SessionSubscribers:
                     client.cursor = numbered_frames[-1].number
 
     def _prepare_push(self, client: ConnectedClient) -> bool:
-        """Return whether a live client has room in its queue. Else it continues from the log."""
+        """Return whether the queue of a live client has space. Without space, the client continues
+        from the log.
+        """
         self._ready_clients[client.number] = None
         if not client.has_full_queue:
             return True
@@ -184,7 +189,7 @@ class SessionSubscribers:
         return False
 
     def _store_recent(self, frames: Sequence[ConversationLineFrame]) -> None:
-        """Store the last lines."""
+        """Store the last lines in memory."""
         self._recent_frames.extend(frames)
         self._recent_bytes += sum(len(frame.data) for frame in frames)
         while self._recent_bytes > MAX_RECENT_BYTES:
@@ -193,7 +198,7 @@ class SessionSubscribers:
     def _skip_open_block(
         self, client: ConnectedClient, frames: Sequence[ConversationLineFrame]
     ) -> QueuedFrames:
-        """Return lines without the rest of a block whose start the client cannot be sent."""
+        """Return the lines without the rest of a block whose start cannot be sent to the client."""
         visible_frames = list[ConversationLineFrame]()
         for frame in frames:
             if frame.number or not client.skips_open_block:
@@ -210,7 +215,7 @@ class SessionSubscribers:
                 client.queue_prompt_frame(prompt.prompt_id, data)
 
     def send_permission_prompt_outcome(self, outcome: PermissionPromptOutcome) -> None:
-        """Send the outcome of a prompt to the live clients that were sent the prompt."""
+        """Send the outcome of a prompt to the live clients that have received the prompt."""
         data = outcome.encoded_outcome_frame
         for client in self.clients.values():
             is_open = outcome.question in client.open_prompt_ids
@@ -218,12 +223,12 @@ class SessionSubscribers:
                 client.queue_prompt_outcome_frame(outcome.question, data)
 
     def queue_state_update(self) -> None:
-        """Send the state and the controller to all clients, once their queues are empty."""
+        """Send the state and the controller to all clients when their queues are empty."""
         for client in self:
             client.has_stale_state = True
             self._ready_clients[client.number] = None
 
-    # -- what is written ---------------------------------------------------------------------------
+    # -- frames to write ---------------------------------------------------------------------------
 
     def list_ready_clients(self) -> list[int]:
         """Return the numbers of the clients that have frames to write."""
@@ -245,7 +250,9 @@ class SessionSubscribers:
         return data
 
     def take_stale_state_flag(self, client_number: int) -> bool:
-        """Return whether a client with an empty queue is to be sent the state now."""
+        """Return whether the state must be sent to a client with an empty queue, and clear the
+        flag.
+        """
         client = self.clients.get(client_number)
         if client is None or client.is_dropped or client.queue or not client.has_stale_state:
             return False
@@ -267,7 +274,7 @@ class SessionSubscribers:
             )
 
     def _select_recent_frames(self, first_number: int) -> list[ConversationLineFrame]:
-        """Return a batch of the stored lines, from a number on."""
+        """Return a batch of the stored lines that starts with `first_number`."""
         start = first_number - self._recent_frames[0].number
         batch = list[ConversationLineFrame]()
         size_bytes = 0
@@ -281,8 +288,8 @@ class SessionSubscribers:
     def deliver_log_entries(
         self, client_number: int, after_number: int, entries: Sequence[SessionLogEntry]
     ) -> None:
-        """Send a client the result of a `ReadLog`: the lines after `after_number`, or none if the
-        log does not have them any more.
+        """Send a client the result of a `ReadLogCommand`: the lines after `after_number`. No
+        entries mean that the log no longer has these lines.
         """
         client = self.clients.get(client_number)
         if client is None or client.read_position != after_number or client.is_dropped:
@@ -296,7 +303,7 @@ class SessionSubscribers:
     def _send_log_lines(
         self, client: ConnectedClient, frames: Sequence[ConversationLineFrame]
     ) -> None:
-        """Send a client lines of the log. Without any, all further lines are lost."""
+        """Send a client lines of the log. Without any lines, send a gap up to the last line."""
         chunks = list[bytes]()
         first_number = client.cursor + 1
         for frame in frames:
@@ -342,9 +349,7 @@ class SessionSubscribers:
             client.sync_position = None
 
     def _send_missed_prompts(self, client: ConnectedClient) -> None:
-        """Send a client the prompts and outcomes that it has not received, as far as its queue has
-        room.
-        """
+        """Send a client the prompts and outcomes that it has not received, until its queue is full."""
         open_prompts = self._prompts.open
         self._ready_clients[client.number] = None
         for prompt_id in client.open_prompt_ids - open_prompts.keys():
