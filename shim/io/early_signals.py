@@ -1,9 +1,10 @@
-"""Signals before the loop: resets the inherited handlers, then collects signals while modules load.
+"""Handles signals before the loop runs: resets the inherited handlers, then collects signals while
+modules load.
 
 Launch daemons and thread pools block signals, some supervisors ignore SIGCHLD, and a shell without
 job control ignores SIGINT in background jobs. The kernel keeps both states across `execve`. The
 real claude resets them, too. A collected signal is handled when a result can be written. Python's
-own handler of SIGINT would raise in the middle of an import, which may crash a C extension.
+own handler of SIGINT would raise an exception during an import, which may crash a C extension.
 """
 
 import signal
@@ -16,15 +17,15 @@ RESET_TO_DEFAULT = (signal.SIGCHLD, signal.SIGTERM, signal.SIGALRM)
 
 
 def reset_inherited_signals() -> None:
-    """Restore the default handlers of the signals that we need, and unblock all signals."""
+    """Restore the default handlers of the signals that the shim needs, and unblock all signals."""
     stop_ignoring_signals()
     unblock_signals()
 
 
 def stop_ignoring_signals() -> None:
-    """Restore the default handlers of the signals that we need.
+    """Restore the default handlers of the signals that the shim needs.
 
-    An ignored SIGHUP stays ignored: this is how `nohup` works.
+    An ignored SIGHUP stays ignored, because `nohup` works in this way.
     """
     for signal_number in RESET_TO_DEFAULT:
         if signal.getsignal(signal_number) is signal.SIG_IGN:
@@ -52,15 +53,15 @@ def install_signal_handler(handler: Callable[[int, FrameType | None], None]) -> 
 
 
 def start_collecting_signals() -> None:
-    """Record signals from now on, also those that our parent has ignored or blocked."""
+    """Record signals from now on, including those that the shim's parent has ignored or blocked."""
     stop_ignoring_signals()
     install_signal_handler(_record_signal)
     unblock_signals()
 
 
 def restore_default_signal_handlers() -> None:
-    """Let signals end the process as usual, a recorded one at once. Used by commands that are short
-    and write no result.
+    """Let signals end the process as usual. A recorded signal ends it at once. This is for short
+    commands that write no result.
     """
     for name in SIGNAL_NAMES:
         signal_number = getattr(signal, name)

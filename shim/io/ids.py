@@ -1,5 +1,5 @@
-"""Fresh ids and the time of day, as our lines have them. `uuid` is not imported: that costs 2 ms
-before every child.
+"""Creates ids, and formats the current time. `uuid` is not imported, because its import would delay
+every child by 2 ms.
 """
 
 import os
@@ -7,7 +7,7 @@ import time
 
 
 def create_uuid() -> str:
-    """A random UUID (RFC 9562, version 4)."""
+    """Create a random UUID (RFC 9562, version 4)."""
     random_bytes = bytearray(os.urandom(16))
     random_bytes[6] = random_bytes[6] & 0x0F | 0x40
     random_bytes[8] = random_bytes[8] & 0x3F | 0x80
@@ -16,12 +16,12 @@ def create_uuid() -> str:
 
 
 def create_session_ids() -> tuple[str, str]:
-    """A session id, and the first 24 characters of the uuids of its lines."""
+    """Create a session id, and the first 24 characters of the uuids of its lines."""
     return create_uuid(), create_uuid()[:24]
 
 
 def format_now() -> str:
-    """The time, as Claude writes it."""
+    """Return the current time in Claude's format."""
     time_s = time.time()
     return (
         time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(time_s))

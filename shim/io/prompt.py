@@ -1,5 +1,5 @@
-"""The prompt of a turn: the first positional argument, then the text on stdin (contract P7, P20,
-F4).
+"""Reads the prompt of a turn: the first positional argument, then the text on stdin (contract P7,
+P20, F4).
 """
 
 import os
@@ -14,9 +14,9 @@ from shim.io.stderr import warn
 if TYPE_CHECKING:
     from shim.io.record_sinks import RunRecordSink
 
-# of silence on an open stdin, if there is a prompt already (contract P20)
+# The wait for an open stdin without data, if the command line has a prompt (contract P20).
 OPTIONAL_STDIN_TIMEOUT_S = 3.0
-REQUIRED_STDIN_TIMEOUT_S = 600.0  # of silence on an open stdin, if the prompt must come from it
+REQUIRED_STDIN_TIMEOUT_S = 600.0  # the same, if the prompt must come from stdin
 CHUNK_BYTES = 256 * 1024
 LIMIT_HINT = "raise max_inbound_bytes in config.toml"
 MAX_SYSTEM_PROMPT_BYTES = 1024 * 1024

@@ -1,4 +1,6 @@
-"""The recorder as our channels see it: the protocol of `recording.recorder`."""
+"""The recorder's interface for the code that reads and writes: the protocol of
+`recording.recorder`.
+"""
 
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
@@ -7,15 +9,15 @@ if TYPE_CHECKING:
 
 
 class RunRecordSink(Protocol):
-    """The recorder of one run. No call waits."""
+    """The recorder of one run. No call blocks."""
 
     def record_stream(self, stream_code: str, data: bytes) -> None:
-        """Bytes of one of `core.cast.format.STREAMS`, as they came. No bytes: the stream ends, or
-        pauses in a line.
+        """Record bytes of one of `core.cast.format.STREAMS`, unchanged. Empty bytes mean that the
+        stream has ended, or pauses within a line.
         """
 
     def record_run_event(self, kind: str, **fields: Any) -> None:
-        """An event that is in no stream."""
+        """Record an event that is not part of a stream."""
 
 
 class PipedProcess(Protocol):
@@ -32,17 +34,21 @@ class ChildRecordSink(Protocol):
     """The recorder of one child."""
 
     def record_stdin(self, data: bytes) -> None:
-        """Bytes that its stdin took. No bytes: its stdin was closed."""
+        """Record bytes that were written to the child's stdin. Empty bytes mean that stdin was
+        closed.
+        """
 
     def record_output(self, stream_code: str, chunk: bytes) -> None:
-        """Bytes of its stdout (`o`) or stderr (`e`). No bytes: the end of it."""
+        """Record bytes of the child's stdout (`o`) or stderr (`e`). Empty bytes mean the end of the
+        stream.
+        """
 
     def record_signal(self, signal_name: str) -> None: ...
 
     def record_exit(self, child_exit: "ChildExit") -> None: ...
 
     def record_remaining_output(self, process: PipedProcess) -> None:
-        """Nothing more is read from the child. What is in its pipes by now was its last."""
+        """Record what the pipes still contain, because nothing more is read from the child."""
 
     def finish(self) -> None:
-        """Record the end of the child as unknown, unless it is known by now."""
+        """Record the end of the child as unknown, unless it is known."""

@@ -1,5 +1,5 @@
-"""Signals between the first moment and the loop. Before there is a child they end the start; after
-that they wait for the loop.
+"""Records signals from the start to the loop. Before a child exists, a signal ends the start;
+afterwards it waits for the loop.
 """
 
 import signal
@@ -12,7 +12,7 @@ IMPORT_FRAME_FILE = "<frozen importlib._bootstrap>"  # the file of the frames th
 
 
 class StartInterruptedError(ShimError):
-    """A signal came before there was a child."""
+    """A signal arrived before a child existed."""
 
     def __init__(self, signal_number: int) -> None:
         super().__init__(f"stopped by {signal.Signals(signal_number).name} before the turn began")
@@ -20,11 +20,11 @@ class StartInterruptedError(ShimError):
 
 
 class SignalRecorder:
-    """Records signals. `pending_signals` wait for the loop; `is_started` is set when a signal must
-    not end the start any more.
+    """Records signals. `pending_signals` wait for the loop. `is_started` is set when a signal must
+    no longer end the start.
 
-    A signal in the middle of an import waits for `raise_if_stopped`, because an interrupted C
-    extension may crash.
+    A signal during an import waits for `raise_if_stopped`, because an interrupted C extension may
+    crash.
     """
 
     def __init__(self) -> None:
@@ -44,12 +44,12 @@ class SignalRecorder:
         self.start_recording_signals()
 
     def is_terminating(self) -> bool:
-        """Return whether a signal has told us to exit. Later signals are only recorded."""
+        """Return whether a signal has told the process to exit. Later signals are only recorded."""
         self.is_started = True
         return bool(self.pending_signals)
 
     def raise_if_stopped(self) -> None:
-        """Raise StartInterruptedError for a signal that came while a module was imported."""
+        """Raise StartInterruptedError for a signal that arrived while a module was imported."""
         if self.pending_signals and not self.is_started:
             self.is_started = True  # one error is enough
             raise StartInterruptedError(self.pending_signals[0])

@@ -1,8 +1,9 @@
-"""Writes without an event loop, warnings on stderr, and the log.
+"""Writes to descriptors without an event loop, prints warnings on stderr, and opens the log.
 
-No write waits forever. A descriptor that `select` calls writable takes SAFE_BYTES without blocking.
-Its blocking mode is not changed, because other processes may hold the same descriptor. The log is
-written to stderr or to a file, never to stdout. structlog is imported only if a log is asked for.
+No write waits forever. A descriptor that `select` reports as writable takes SAFE_BYTES without
+blocking. Its blocking mode is not changed, because other processes may hold the same descriptor.
+The log is written to stderr or to a file, never to stdout. structlog is imported only if a log is
+requested.
 """
 
 import errno
@@ -18,7 +19,7 @@ from shim.core.reading.typed import Any
 # stdout that was never open. Any other error is about the target of the bytes, such as a full disk.
 DISCONNECT_ERRNOS = (errno.EPIPE, errno.ECONNRESET, errno.EIO, errno.EBADF, errno.ENXIO)
 SAFE_BYTES = 4096  # PIPE_BUF of Linux
-POLL_INTERVAL_S = 0.2  # between two checks whether we were told to exit
+POLL_INTERVAL_S = 0.2  # between two calls of `is_terminating`
 STDERR_TIMEOUT_S = 0.2  # for stderr, which may be a pipe without a reader
 
 
@@ -32,7 +33,7 @@ def write_available(descriptor: int, data: bytes, timeout_s: float = 0.0) -> byt
 
 
 def write_all(descriptor: int, data: bytes, is_terminating: Callable[[], bool]) -> None:
-    """Write all bytes, however slow the reader is. Give up if `is_terminating()` is true and the
+    """Write all bytes, even if the reader is slow. Give up if `is_terminating()` is true and the
     reader does not read.
     """
     while data := write_available(descriptor, data, POLL_INTERVAL_S):
@@ -44,7 +45,7 @@ _is_stderr_unread = False
 
 
 def warn(text: str) -> None:
-    """Write lines to stderr. A reader that was too slow once is not waited for again until it
+    """Write lines to stderr. If the reader was too slow once, it is not waited for again until it
     reads.
     """
     global _is_stderr_unread
@@ -67,8 +68,8 @@ def open_log(log_setting: str | None, *, redact: bool = True) -> LogFunction:
     """Open the log that `SHIM_LOG` names as LEVEL or LEVEL:FILE. Return a function of an event's
     name and its fields.
 
-    The field `level` is the level of the event ("info" without it). Without a log SILENT_LOG is
-    returned. Secrets are redacted, unless `redact` is False. Raise FrontendError for an unknown
+    The field `level` is the level of the event ("info" if it is missing). Without a log, return
+    SILENT_LOG. Secrets are redacted unless `redact` is False. Raise FrontendError for an unknown
     level or a file that cannot be opened.
     """
     if not log_setting:
@@ -103,7 +104,7 @@ def open_log(log_setting: str | None, *, redact: bool = True) -> LogFunction:
         try:
             getattr(logger, level)(event, **fields)
         except OSError:
-            pass  # no turn fails because the disk of its log is full
+            pass  # a turn must not fail because of a full disk
 
     if not redact:
         return write
@@ -123,9 +124,9 @@ def _open_log_file(path: str) -> int:
 
 
 class _RunLogFile:
-    """Appends lines to an open log file, and closes it when the log is not used any more.
+    """Appends lines to an open log file, and closes it when the log is no longer used.
 
-    A line that does not fit a full pipe is lost, because a turn must not wait for its log.
+    A line that does not fit into a full pipe is lost, because a turn must not wait for its log.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -151,7 +152,7 @@ class _LineLogger:
 
 
 def _ignore_event(event: str, **fields: Any) -> None:
-    """Do nothing: no log was asked for."""
+    """Do nothing, because no log was requested."""
 
 
 SILENT_LOG: LogFunction = _ignore_event

@@ -1,7 +1,7 @@
-"""Our stdin while a conversation runs: lines are read as they come, without blocking the loop.
+"""Reads stdin while a conversation runs: lines are read as they come, without blocking the loop.
 
-The first read of the loop imports anyio. Lines that arrive before that are read and answered
-without it.
+The first read of the loop imports anyio. Lines that arrive earlier are read and answered without
+it.
 """
 
 import os
@@ -19,10 +19,10 @@ CHUNK_BYTES = 256 * 1024
 
 
 class FrontendLineSource(Protocol):
-    """The source of the frontend's lines: our stdin, or the hub of a background session.
+    """The source of the frontend's lines: stdin, or the hub of a background session.
 
     max_bytes       the maximum size of a line, and of the lines that wait for a turn line_splitter
-    splits the bytes that `read` returns received_lines  lines that came before the first `read`
+    splits the bytes that `read` returns received_lines  lines that arrived before the first `read`
     """
 
     max_bytes: int
@@ -34,8 +34,8 @@ class FrontendLineSource(Protocol):
 
 
 def can_block_on_read(descriptor: int) -> bool:
-    """Return whether a read may have to wait. A file and /dev/null never wait, and no selector
-    accepts them.
+    """Return whether a read may have to wait. Files and /dev/null never wait, and a selector does
+    not accept them.
     """
     mode = os.fstat(descriptor).st_mode
     is_device = stat.S_ISCHR(mode) and not os.isatty(descriptor)
@@ -52,9 +52,9 @@ class Stdin:
         recorder: "RunRecordSink | None" = None,
         received: bytes = b"",
     ) -> None:
-        """`received` was read from the descriptor already.
+        """`received` are bytes that have been read from the descriptor already.
 
-        A line of more than `max_bytes` is skipped. Lines of at most `max_bytes` together may wait
+        A line of more than `max_bytes` is skipped. Lines of at most `max_bytes` in total may wait
         for a turn.
         """
         self.max_bytes = max_bytes

@@ -1,4 +1,4 @@
-"""Our stdout: complete lines in the requested format, written without blocking the loop."""
+"""Writes complete lines to stdout in the requested format, without blocking the loop."""
 
 import os
 import select
@@ -22,11 +22,11 @@ MAX_WRITE_BYTES = 1024 * 1024
 
 
 class FrontendDisconnectedError(Exception):
-    """The frontend does not read our stdout any more."""
+    """The frontend has closed the reading end of stdout."""
 
 
 class FrontendLineSink(Protocol):
-    """The target of the lines for a frontend: our stdout, or the hub of a background session."""
+    """The target of the lines for a frontend: stdout, or the hub of a background session."""
 
     @property
     def has_failed(self) -> bool:
@@ -40,12 +40,12 @@ class FrontendLineSink(Protocol):
 
 
 class Stdout:
-    """File descriptor 1. A slow reader slows the writes down and nothing else.
+    """File descriptor 1. A slow reader only delays the writes.
 
-    A socket (Node's pipes are sockets) gets a flag with each call. A pipe is opened a second time,
+    For a socket (Node's pipes are sockets) each call gets a flag. A pipe is opened a second time,
     so that its other holders keep their blocking mode. A regular file never blocks for long.
     Anything else is written in pieces that fit. `has_failed` is set if a write failed although the
-    reader is connected: the disk is full.
+    reader is connected, which means that the disk is full.
     """
 
     def __init__(self, descriptor: int = 1, recorder: "RunRecordSink | None" = None) -> None:
@@ -140,8 +140,8 @@ VENDOR_ERROR_HINT = (
 
 
 class FrontendOutput:
-    """Writes the stream in the requested form: all lines, the result as one object, an array of all
-    lines, or only the answer (contract F1).
+    """Writes the stream in the requested format: all lines, the result as one object, an array of
+    all lines, or only the answer (contract F1).
     """
 
     def __init__(
@@ -153,7 +153,7 @@ class FrontendOutput:
         transcript: Transcript | None = None,
         history_writer: "OutputWriter | None" = None,
     ) -> None:
-        """`history_writer` has Claude's lines for the transcript, if the frontend reads another
+        """`history_writer` provides Claude's lines for the transcript if the frontend reads another
         dialect.
         """
         self._transcript = transcript
@@ -194,7 +194,7 @@ class FrontendOutput:
             await self.stdout.write(data)
         elif self._is_array and not self._has_ended:  # nothing may follow the end of an array
             items = data.rstrip(b"\n").replace(b"\n", b",")
-            # a write that is cancelled goes on with the next
+            # The next write continues a cancelled one.
             separator = b"," if self._has_started else b"["
             self._has_started = True
             await self.stdout.write(separator + items)

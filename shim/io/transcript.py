@@ -1,14 +1,14 @@
-"""The transcript of a session: the file that history views and the SDKs' `list_sessions` read
-(contract F12).
+"""Writes the transcript of a session: the file that history views and the SDKs' `list_sessions`
+read (contract F12).
 
-A line of the transcript is a line of the stream with more members before it. So nothing is parsed:
-complete lines are recognized by their beginning and copied (`transcript_lines`). The additional
-members of the stream disturb no reader. Each message names the message before it. A resumed session
+A line of the transcript is a line of the stream with additional members at its start. So nothing is
+parsed: complete lines are recognized by their start and copied (`transcript_lines`). Readers ignore
+the members that only the stream has. Each message names the previous message. A resumed session
 reads that name from the end of its file.
 
 Folders above a project's folder may be links, because people keep `~/.claude` elsewhere. Below it
-no link is followed, and files that the shim did not create are not changed. A failure ends the
-transcript with a sentence on stderr, never the turn.
+no link is followed, and files that the shim did not create are not changed. A failure stops the
+transcript with a sentence on stderr, but never the turn.
 """
 
 import os
@@ -129,7 +129,7 @@ class Transcript:
             self.write_prompt(*pending_prompt)
 
     def write_prompt(self, content: object, uuid: str | None = None) -> None:
-        """Write a message of the user, text or blocks, when its turn begins. `uuid` is the
+        """Write a message of the user, as text or blocks, when its turn starts. `uuid` is the
         frontend's own id of the message.
         """
         if self._file_name is None:
@@ -206,9 +206,7 @@ class Transcript:
             self.open(data[id_start : id_start + UUID_CHARS].decode("ascii", "replace"))
 
     def close(self) -> None:
-        """Write the last prompt at the end, where history lists look for a title, and close the
-        file.
-        """
+        """Write the last prompt at the end, where history lists look for a title. Close the file."""
         if self._descriptor is not None and self._last_prompt:
             values = (
                 dump_json(self._last_prompt),
@@ -293,7 +291,7 @@ class Transcript:
             raise OSError("it exists and was not made by the shim")
         self._size_bytes = status.st_size
         tail = os.pread(descriptor, TAIL_BYTES, max(0, status.st_size - TAIL_BYTES))
-        # Its last line may be cut: we were killed, or the disk was full.
+        # The last line may be incomplete, because the shim was killed or the disk was full.
         if tail.endswith(b"\n"):
             self._missing_newline = b""
         else:
@@ -359,8 +357,8 @@ def get_projects_dir(environment: Mapping[str, str], cwd: str) -> str:
 
 
 def _open_folder(path: str, parent: int | None) -> int:
-    """Open a folder of our user that not every user may write to. Below `parent` it must not be a
-    link.
+    """Open a folder that belongs to the current user and is not writable for every user. Below
+    `parent` it must not be a link.
     """
     nofollow_flag = 0
     if parent is not None:

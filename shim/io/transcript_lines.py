@@ -1,11 +1,10 @@
-"""The lines of a transcript: the name of the file's folder, and how a line of the stream is
-written.
+"""Formats the lines of a transcript and the name of its folder.
 
 The real claude writes the final usage of a message on each of its lines. ccusage, claude-monitor
 and claude-code-log use the first line of a message and request that has a usage; sniffly adds up
-all lines. So the first line of a message has its usage here, and the others have zeros. A vendor
-may report the usage later, or for the whole turn. Therefore the numbers of the first line have
-space to grow and are overwritten.
+all lines. So here the first line of a message has its usage, and the others have zeros. A vendor
+may report the usage later, or for the complete turn. Therefore the numbers of the first line are
+padded and can be overwritten.
 """
 
 import os
@@ -39,9 +38,7 @@ _NUMBER_DIGITS = len(str(MAX_COUNT))
 
 
 class TranscriptLineSpan(NamedTuple):
-    """A line of the stream that is written: its beginning and end, and the id of the model's
-    message.
-    """
+    """A line of the stream that is written: its start and end, and the id of the model's message."""
 
     start: int
     end: int

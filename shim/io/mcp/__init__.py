@@ -1,3 +1,3 @@
-"""MCP servers that a frontend names: their files, and the way to those that live in its own
-process.
+"""MCP servers of a frontend: their configuration files, and the connection to servers in the
+frontend's own process.
 """

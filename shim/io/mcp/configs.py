@@ -1,5 +1,5 @@
-"""What `--mcp-config` names, read before a vendor is started. Faults are told in the real claude's
-words (2.1.330).
+"""Loads the MCP servers of `--mcp-config` before a vendor is started. Errors have the real claude's
+texts (2.1.330).
 """
 
 import os
@@ -10,7 +10,7 @@ import orjson
 from shim.core.errors import CliArgumentError
 from shim.core.reading.typed import Any
 
-MAX_FILE_BYTES = 1024 * 1024  # of a list of servers
+MAX_FILE_BYTES = 1024 * 1024  # for a configuration file
 _JSON_TYPE_NAMES = {
     list: "array",
     str: "string",
@@ -22,10 +22,11 @@ _JSON_TYPE_NAMES = {
 
 
 def load_mcp_configs(configs: Iterable[str], cwd: str) -> dict[str, Any]:
-    """The servers that all values name: name → configuration; of the same name the last one counts.
+    """Return name → configuration of the servers in all values. If two have the same name, the last
+    one wins.
 
-    CliArgumentError for a value that is neither JSON with servers nor the path of a file with such
-    JSON.
+    Raise CliArgumentError for a value that is neither JSON with servers nor the path of such a
+    file.
     """
     servers: dict[str, Any] = {}
     errors = []
@@ -43,7 +44,7 @@ def load_mcp_configs(configs: Iterable[str], cwd: str) -> dict[str, Any]:
 
 
 def _load_servers(config: str, cwd: str) -> dict[str, Any]:
-    """The servers of one value. ValueError says what is wrong with it."""
+    """Load the servers of one value. Raise ValueError with the error in the value."""
     try:
         return _parse_servers(orjson.loads(config))
     except orjson.JSONDecodeError:
@@ -51,7 +52,7 @@ def _load_servers(config: str, cwd: str) -> dict[str, Any]:
     try:
         with open(path, "rb") as file:
             data = file.read(MAX_FILE_BYTES)
-    except (FileNotFoundError, ValueError):  # no path has a NUL character
+    except (FileNotFoundError, ValueError):  # a path with a NUL character raises ValueError
         raise ValueError(f"MCP config file not found: {path}") from None
     except OSError as error:
         raise ValueError(f"Failed to read file: {path}: {error.strerror}") from None
@@ -62,7 +63,7 @@ def _load_servers(config: str, cwd: str) -> dict[str, Any]:
 
 
 def _parse_servers(value: object) -> dict[str, Any]:
-    """The servers in parsed JSON."""
+    """Return the servers in parsed JSON. Raise ValueError for another form."""
     if not isinstance(value, dict):
         raise ValueError(
             f"Invalid input: expected object, received {_JSON_TYPE_NAMES[type(value)]}"

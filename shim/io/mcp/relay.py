@@ -1,9 +1,9 @@
-"""The program that a vendor starts as an MCP server for one that lives in the frontend: `python -I
+"""The program that a vendor starts in place of an MCP server in the frontend's process: `python -I
 -m …`.
 
-It carries bytes between its stdin and stdout and the socket of the drop-in, and reads none of them.
-It ends when either side ends. SOCKET and TICKET, in its environment only, say where the socket is
-and which server is meant.
+It copies bytes between its stdin and stdout and the socket of the drop-in, without parsing them. It
+exits when either side ends. SOCKET and TICKET exist only in its environment: they name the socket
+and the server.
 """
 
 import os
@@ -30,13 +30,13 @@ def main() -> int:
         while chunk := connection.recv(CHUNK_BYTES):
             _write_stdout(chunk)
     except OSError:
-        pass  # the drop-in has gone, or nobody reads our stdout
+        pass  # the drop-in has exited, or stdout is closed
     return 0
 
 
 def _forward_stdin(connection: socket.socket) -> None:
-    """Carry what the vendor says. At its end there is nothing left to do, whatever is still to
-    come.
+    """Copy the vendor's input to the socket. At its end the process exits, even if more output
+    might come.
     """
     try:
         while chunk := os.read(0, CHUNK_BYTES):

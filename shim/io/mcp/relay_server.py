@@ -1,7 +1,7 @@
 """The socket through which relays reach the MCP servers of the frontend's process.
 
-The socket is in a private folder. A client must belong to our own user, and sends a ticket first,
-which names the server. Only the environment of a relay has the ticket.
+The socket is in a private folder. A client must belong to the current user, and it first sends a
+ticket that names the server. Only the environment of a relay contains the ticket.
 """
 
 import secrets
@@ -29,13 +29,13 @@ from shim.io.unix.connections import accept_connections, read_chunk
 from shim.io.unix.socket_folder import SOCKET_NAME, create_socket_folder
 
 RELAY_ARGS = ("-I", "-m", "shim.io.mcp.relay")
-MAX_CONNECTIONS = 64  # at once: a vendor starts one relay per server, and sometimes another one
+MAX_CONNECTIONS = 64  # a vendor starts one relay per server, and sometimes a second one
 TICKET_TIMEOUT_S = 10.0  # for a relay's ticket
-# for requests other than calls: the real claude waits as long for a server that starts
+# The timeout of requests other than calls. The real claude waits as long for a starting server.
 ANSWER_TIMEOUT_S = 60.0
-# of one message of a vendor
+# The size of one message from a vendor.
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
-# of answers that a relay has not read; beyond them the relay is disconnected
+# The size of the answers that a relay has not read. Beyond it the relay is disconnected.
 MAX_UNREAD_BYTES = 64 * 1024 * 1024
 
 
