@@ -1,1 +1,1 @@
-"""Recording runs as casts, finding and replaying them."""
+"""Records runs, finds recordings, and replays them."""

@@ -10,9 +10,9 @@ from shim.core.cast.format import STREAMS
 MAX_QUEUED_BYTES = 64 * 1024 * 1024  # no child prints more in a second
 MAX_QUEUED_EVENTS = 200_000  # for events of a few bytes
 
-# seconds since the start of the recording; a code; the bytes of a stream or the fields of an event
+# (seconds since the start of the recording, code, bytes of a stream or fields of an event)
 RecordEvent = tuple[float, str, Any]
-# codes that are not in the format: the last note, and the end of the recording
+# Codes that are not part of the format: the last note, and the end of the recording.
 LAST_NOTE_CODE = "last"
 END_CODE = "end"
 
@@ -66,7 +66,7 @@ class RecordingEventQueue:
         return self._queue.get()
 
     def take_queued_event(self) -> RecordEvent | None:
-        """Return an event that waits already, or None."""
+        """Return an event that is already in the queue, or None."""
         try:
             return self._queue.get_nowait()
         except Empty:

@@ -1,4 +1,4 @@
-"""Casts in files: finding them, checking one, and blanking more secrets in one."""
+"""Finds recordings in files and folders, verifies a recording, and redacts further secrets in it."""
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,10 +22,10 @@ class NoRecordingsError(RecordingError):
 
 
 def list_cast_paths(paths: Iterable[str]) -> Iterator[str]:
-    """The files that a person named; a folder stands for its casts, sorted by name.
+    """Return the files that a person named. A folder is replaced by its recordings, sorted by name.
 
-    RecordingError if a folder has none, or is not there. A cast that is not there is for the
-    caller, who tells of each file.
+    Raise RecordingError if a folder is missing or has no recordings. A file that is missing is
+    returned too, so that the caller reports it.
     """
     for path in paths:
         if not os.path.isdir(path):
@@ -91,19 +91,21 @@ def get_recording_folder(environment: Mapping[str, str]) -> str:
 
 
 def find_newest_recording(path: str) -> str:
-    """The newest recording of a folder; of a file, the file. RecordingError if there is none."""
+    """Return the newest recording of a folder. A path of a file is returned unchanged. Raise
+    RecordingError if there is none.
+    """
     if os.path.isdir(path):
         return max(list_cast_paths([path]), key=_get_modified_time)
     return path
 
 
 def list_newest_recordings(folder: str) -> list[str]:
-    """Return the recordings of a folder, the newest first. RecordingError if there is none."""
+    """Return the recordings of a folder, newest first. Raise RecordingError if there are none."""
     return sorted(list_cast_paths([folder]), key=_get_modified_time, reverse=True)
 
 
 def _get_modified_time(path: str) -> float:
-    """When a file was written last, in seconds since 1970."""
+    """Return when a file was last written, in seconds since 1970."""
     try:
         return os.stat(path).st_mtime
     except OSError:  # another process has removed it
@@ -111,7 +113,7 @@ def _get_modified_time(path: str) -> float:
 
 
 class CastVerificationReport(NamedTuple):
-    """What `verify` found in a file, JSON-ready.
+    """The result of verifying a file, ready for JSON.
 
     `state` is intact, damaged, cut off or unreadable. `chained`: every checkpoint in the file
     matches. `cut`: the last checkpoint is missing. `proved` is the last line that a checkpoint
@@ -158,11 +160,11 @@ def redact_cast(
     *,
     force: bool = False,
 ) -> CastRewriteResult:
-    """Write a cast anew, without known secrets and without what these expressions and texts match.
+    """Rewrite a recording without known secrets and without matches of these expressions and texts.
 
     Without a `target` the new file replaces the old one, which must not be a link. Two cases need
-    `force`: a new chain would hide damage, and a recorder that still runs would go on writing into
-    the old file.
+    `force`: the new checkpoints would hide damage, and a recorder that is still running would
+    continue to write to the old file.
     """
     custom_search = CustomRedactionSearch(patterns, texts)
     if target is None and os.path.islink(path):

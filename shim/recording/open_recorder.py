@@ -1,5 +1,5 @@
-"""Where a run is recorded, and what the first line of its cast says. Imported only when recording
-is on.
+"""Opens the recorder of a run: its file, and the first line of the recording. Imported only if
+recording is on.
 """
 
 import contextlib
@@ -21,10 +21,10 @@ from shim.recording.writer import RecordingLimits
 from shim.state.config import ShimSettings
 from shim.state.files import open_new_file
 
-# for a unique name; its random part has 65,536 values in each millisecond of a process
+# Attempts to find a unique name, whose random part has 65,536 values per process and millisecond.
 MAX_NAME_ATTEMPTS = 5
 
-# The variables whose values a cast may hold; of SHIM_* it holds the names (threats: environment).
+# The variables whose values are recorded. Of SHIM_* only the names are recorded (threats: environment).
 RECORDED_VARIABLES = ("LANG", "LC_ALL", "TERM", "CLAUDE_CODE_ENTRYPOINT")
 
 
@@ -38,11 +38,11 @@ def open_recorder(
     cwd: str,
     vendor_version: str | None = None,
 ) -> RunRecorder | None:
-    """The recorder of a run. If it cannot be recorded: None and one line on stderr;
-    RecordingRequiredError if that is strict.
+    """Return the recorder of a run. If the run cannot be recorded, print one line on stderr and
+    return None, or raise RecordingRequiredError if `record_strict` is set.
 
-    `path` is a file, or a directory that gets a new file. `vendor_version` is the vendor's, if it
-    is known without asking the program: no turn waits for that.
+    `path` is a file, or a directory in which a new file is created. `vendor_version` is the version
+    of the vendor if it is known without asking the program, because a turn must not wait for that.
     """
     start_time = format_now()
     try:
@@ -66,7 +66,7 @@ def open_recorder(
     limits = RecordingLimits(settings.record_max_bytes, settings.record_strict)
     try:
         return RunRecorder(file_descriptor, path, header, limits=limits, redact=redacts)
-    except Exception as error:  # also when no thread can be started
+    except Exception as error:  # for example, no thread can be started
         with contextlib.suppress(OSError):
             os.close(file_descriptor)
             os.unlink(path)
@@ -75,7 +75,7 @@ def open_recorder(
 
 
 def explain_unrecordable_path(path: str) -> str:
-    """Why no run can be recorded there; "" where one can. The file is made as for a run, and
+    """Return why no run can be recorded at this path, or "". The file is created as for a run, and
     removed again.
     """
     try:
@@ -94,7 +94,7 @@ def _describe_error(error: Exception) -> str:
 
 
 def _report_unrecorded(path: str, error: Exception, settings: ShimSettings) -> None:
-    """Say why a run is not recorded, or raise RecordingRequiredError."""
+    """Report why a run is not recorded, or raise RecordingRequiredError."""
     reason = escape_control_chars(f"the run cannot be recorded in {path}: {_describe_error(error)}")
     if settings.record_strict:
         raise RecordingRequiredError(
@@ -112,7 +112,7 @@ def _select_variables(environment: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _create_file(path: str, vendor: str, start_time: str) -> tuple[int, str]:
-    """A new file, and its path. OSError when it cannot be made."""
+    """Create a new file. Return its descriptor and its path. Raise OSError if that fails."""
     if not path.endswith(os.sep) and not os.path.isdir(path):
         _create_folders(os.path.dirname(path))
         return open_new_file(path), path
@@ -126,10 +126,10 @@ def _create_file(path: str, vendor: str, start_time: str) -> tuple[int, str]:
 
 
 def _create_folders(path: str) -> None:
-    """Make a directory and its parents; the new ones are 0700."""
+    """Create a directory and its parents. New ones have mode 0700."""
     path = path.rstrip(os.sep)
     if not path or os.path.isdir(path):
         return
     _create_folders(os.path.dirname(path))
-    with contextlib.suppress(FileExistsError):  # another process made it
+    with contextlib.suppress(FileExistsError):  # another process has created it
         os.mkdir(path, 0o700)

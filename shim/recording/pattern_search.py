@@ -18,7 +18,7 @@ from shim.core.reading.diagnostics import escape_control_chars
 MAX_PATTERNS = 100  # expressions and texts in one search
 MAX_PATTERN_CHARS = 1000
 MIN_TEXT_CHARS = 4  # a shorter text is part of too many words
-# for one text of at most a few MB; a good expression searches 10 MB in a second
+# The time for one text of at most a few MB. An efficient expression searches 10 MB per second.
 SEARCH_TIMEOUT_S = 5.0
 PATTERN_PLACEHOLDER = "[REDACTED:pattern]"
 TEXT_PLACEHOLDER = "[REDACTED:text]"

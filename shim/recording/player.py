@@ -1,9 +1,9 @@
-"""A recording played as a program: `python -m shim.recording.player CAST …` stands for the vendor,
-or for `claude`.
+"""The program that replays a recording: `python -m shim.recording.player CAST …` replaces the
+vendor, or `claude`.
 
-The drop-in starts it as its child, so that imports are few. It writes the recorded bytes with the
-recorded pauses, waits where the recorded program was sent something, and ends as that program
-ended.
+The drop-in starts it as its child, so it imports little. It writes the recorded bytes with the
+recorded pauses, waits for input where the recorded program received input, and exits as that
+program exited.
 """
 
 import os
@@ -34,28 +34,28 @@ from shim.recording.replay_request import (
     read_recording_records,
 )
 
-# How long a recorded line is waited for: a person may come back tomorrow and press "allow".
+# The wait for a recorded line. A person may return a day later and press "allow".
 LINE_TIMEOUT_S = 24 * 60 * 60.0
-# How long a recorded interrupt is waited for: a person who only watches presses no button.
+# The wait for a recorded interrupt. A person who only watches does not interrupt.
 SIGNAL_TIMEOUT_S = 60.0
-MAX_PAUSE_S = 24 * 60 * 60.0  # no pause is longer, whatever the file says
-MAX_QUEUED_CHUNKS = 64  # of stdin that are queued; then the writer waits
+MAX_PAUSE_S = 24 * 60 * 60.0  # longer recorded pauses are shortened
+MAX_QUEUED_CHUNKS = 64  # queued chunks of stdin; then the sender has to wait
 
 InputEvent = tuple[str, bytes]  # ("line", its bytes), ("end", b"") of stdin, ("signal", its name)
 
 
 class ReplayInputReader:
-    """Our stdin and our signals, as events in the order in which they came."""
+    """Reads stdin and signals, as events in the order of their arrival."""
 
     def __init__(self, descriptor: int = 0) -> None:
         self._descriptor = descriptor
-        # a signal's handler may put into this kind
+        # A signal handler may put events into this kind of queue.
         self._events: queue.SimpleQueue[InputEvent] = queue.SimpleQueue()
         self._free_slots = threading.BoundedSemaphore(MAX_QUEUED_CHUNKS)
         self._lines = LineSplitter()
 
     def start(self) -> None:
-        """Begin. A terminal counts as closed: a person types no protocol."""
+        """Start reading. A terminal counts as closed, because a person does not type a protocol."""
         install_signal_handler(
             lambda signal_number, frame: self._events.put(
                 ("signal", signal.Signals(signal_number).name.encode())
@@ -67,7 +67,7 @@ class ReplayInputReader:
             threading.Thread(target=self._read_stdin, daemon=True).start()
 
     def _read_stdin(self) -> None:
-        """Runs in a thread: nothing else waits for a pipe on every system."""
+        """Read stdin in a thread, because no other way to wait for a pipe works on every system."""
         chunk = b"."
         while chunk:
             try:
@@ -78,7 +78,7 @@ class ReplayInputReader:
             self._events.put(("chunk", chunk))
 
     def wait_for_events(self, timeout_s: float) -> list[InputEvent] | None:
-        """The next events; None if nothing happens within so many seconds."""
+        """Return the next events, or None if nothing arrives within `timeout_s` seconds."""
         try:
             kind, data = (
                 self._events.get(timeout=timeout_s) if timeout_s > 0 else self._events.get_nowait()
@@ -96,8 +96,10 @@ class ReplayInputReader:
 
 
 class ReplayPlayer:
-    """Plays a script with its pauses. `wait_for_events` gives the events of so many seconds,
-    `write` takes a stream's bytes.
+    """Plays the steps of a replayer with their pauses.
+
+    `wait_for_events` waits for this number of seconds and returns the events. `write` writes the
+    bytes of a stream.
     """
 
     def __init__(
@@ -122,7 +124,7 @@ class ReplayPlayer:
         self._due_time_s = clock()
 
     def play(self) -> ReplayStep:
-        """Play to the end. Returns the last step."""
+        """Play to the end. Return the last step."""
         replayer = self._replayer
         while True:
             step = replayer.take_next_step()
@@ -134,7 +136,7 @@ class ReplayPlayer:
                 continue
             self._pause_output(step.pause_s)
             if replayer.jump_count != jump_count and step.kind != "fail":
-                continue  # the script went on elsewhere: this step is obsolete
+                continue  # the replay continues at another record
             if step.kind != "say":
                 return step
             self._write(step.stream_code, step.data)
@@ -174,7 +176,7 @@ class ReplayPlayer:
 
 
 def create_recording_replayer(request: ReplayRequest) -> RecordingReplayer:
-    """The script of one side of a recording. RecordingError when it has no such child."""
+    """Return the replayer of one side of a recording. Raise RecordingError if it has no such child."""
     records = read_recording_records(request.path)
     if request.side == "claude":
         return RecordingReplayer(
@@ -204,7 +206,9 @@ def create_recording_replayer(request: ReplayRequest) -> RecordingReplayer:
 def _find_records_by_message(
     line: bytes, request: ReplayRequest
 ) -> Iterator[RecordingRecord] | None:
-    """The records of the recording that begins with this message, from the message on."""
+    """Return the records of the recording that starts with this message, beginning with the
+    message.
+    """
     from shim.recording.selection import find_recorded_child_by_message
 
     child = find_recorded_child_by_message(line, request.path, request.folder)
@@ -219,8 +223,8 @@ def _find_records_by_message(
 
 
 def play_recording(request: ReplayRequest) -> int:
-    """Play on our own stdin, stdout and stderr; the exit status. Does not return if the program
-    died of a signal.
+    """Play on stdin, stdout and stderr. Return the exit status, unless a signal ended the recorded
+    program: then a signal ends this process.
     """
     try:
         replayer = create_recording_replayer(request)
@@ -252,7 +256,7 @@ def play_recording(request: ReplayRequest) -> int:
 
 
 def exit_by_signal(signal_name: str) -> None:
-    """End by a signal; exit with 1 if this system has no signal of that name."""
+    """End this process by a signal. Exit with status 1 if the system has no signal with this name."""
     signal_number = None
     if signal_name.startswith("SIG") and not signal_name.startswith("SIG_"):
         signal_number = getattr(signal, signal_name, None)
@@ -280,7 +284,7 @@ def _write_stream(stream_code: str, data: bytes, report_path: str = "") -> None:
     descriptor = 1
     if stream_code == "e":
         descriptor = 2
-    if os.isatty(descriptor):  # for a terminal, which must not obey them
+    if os.isatty(descriptor):  # control characters must not reach a terminal
         data = escape_control_chars(data.decode("utf-8", "replace")).encode()
     view = memoryview(data)
     while view:

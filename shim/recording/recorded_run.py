@@ -1,6 +1,7 @@
-"""A recording that can be played: its command line, and what each of its children was asked.
+"""A recording that can be replayed: its command line, and the prompt of each of its children.
 
-A cast is read only as far as needed. Its content is trusted no more than the vendor's own output.
+A recording is read only as far as needed. Its content is trusted no more than the vendor's own
+output.
 """
 
 import hashlib
@@ -36,14 +37,14 @@ MAX_PROMPT_CHARS = 1_000_000  # characters of a prompt that are compared
 
 
 class RecordedChild(NamedTuple):
-    """One child of a recording, and what it was asked.
+    """One child of a recording, with its prompt.
 
-    number           its place among the children of the recording, from 1
-    id               names it in a session
+    number           its position among the children of the recording, from 1
+    id               its session id in a replay
     reads_lines      it read lines from its stdin
-    was_stopped      its turn was ended by a signal, and playing it waits for that signal
+    was_stopped      a signal ended its turn, and its replay waits for that signal
     failed_attempts  the vendors of a fallback list that did not answer before this one; their
-                     output is not played
+                     output is not replayed
     """
 
     path: str
@@ -57,12 +58,12 @@ class RecordedChild(NamedTuple):
 
     @property
     def recording_id(self) -> str:
-        """The part of the identity that all children of the recording share."""
+        """The part of the id that all children of the recording share."""
         return self.id.rpartition(":")[0]
 
 
 class RecordedRun(NamedTuple):
-    """A recording, and what each of its children was asked."""
+    """A recording, with the prompt of each of its children."""
 
     header: RecordingHeader
     invocation: Invocation
@@ -70,15 +71,15 @@ class RecordedRun(NamedTuple):
 
     @property
     def vendor(self) -> str:
-        """The vendor that answered first; where none answered, the vendor that was asked."""
+        """The first vendor that answered. If none answered, the requested vendor."""
         if self.children:
             return self.children[0].vendor
         return self.header.vendor
 
 
 def load_recorded_run(path: str) -> RecordedRun:
-    """A recording's header, and what each of its children was asked. RecordingError if it cannot be
-    read.
+    """Load the header of a recording, and the prompt of each of its children. Raise RecordingError
+    if it cannot be read.
     """
     reader = RecordingReader()
     stdin_chunks = list[bytes]()
@@ -118,7 +119,7 @@ def load_recorded_run(path: str) -> RecordedRun:
             ):
                 children[-1] = children[-1]._replace(was_stopped=True)
             elif fields.get("kind") == NOTE_RESULT and children and _is_success(fields):
-                # it had said all, and did not go
+                # The turn was complete, but the child did not exit by itself.
                 children[-1] = children[-1]._replace(was_stopped=False)
         elif children and not children[-1].reads_lines:
             children[-1] = children[-1]._replace(
@@ -141,7 +142,7 @@ def load_recorded_run(path: str) -> RecordedRun:
 
 
 def _is_success(fields: Mapping[str, Any]) -> bool:
-    """Whether the note of a result says that the turn succeeded."""
+    """Return whether the note of a result belongs to a successful turn."""
     result = fields.get("result")
     if not isinstance(result, Mapping):
         return False
@@ -151,8 +152,8 @@ def _is_success(fields: Mapping[str, Any]) -> bool:
 def _collect_prompts(
     invocation: Invocation, header: RecordingHeader, stdin_bytes: bytes
 ) -> list[str]:
-    """The prompts in order: the messages from stdin, or the one of the command line with what was
-    piped in.
+    """Return the prompts in order: the messages from stdin, or the prompt of the command line with
+    the piped text.
     """
     if invocation.input_format == "stream-json" or (
         resolve_dialect(header.dialect).accepts_frames and not invocation.prompt
@@ -165,18 +166,18 @@ def _collect_prompts(
         if messages or invocation.input_format == "stream-json":
             return messages
     uses_stdio = invocation.permission_prompt_tool == "stdio"
-    stdin_has_answers = uses_stdio and invocation.prompt  # then stdin has answers, not text
+    stdin_has_answers = uses_stdio and invocation.prompt  # stdin contains answers and no text
     piped_text = ""
     if not stdin_has_answers:
         piped_text = stdin_bytes.decode("utf-8", "replace")
     return ["\n".join(part for part in (invocation.prompt or "", piped_text) if part.strip())]
 
 
-_PROMPT_RECORD_CODES = (b"i", b"I", b"s", b"n")  # letters
+_PROMPT_RECORD_CODES = (b"i", b"I", b"s", b"n")  # record codes
 
 
 def _read_prompt_records(path: str, reader: RecordingReader) -> Iterator[RecordingRecord]:
-    """The records that say what was asked. The others are many, and are not parsed."""
+    """Yield the records that contain prompts. The other records are many and are not parsed."""
     descriptor = open_recording_file(path)
     try:
         lines = LineSplitter()
@@ -195,12 +196,14 @@ def _read_prompt_records(path: str, reader: RecordingReader) -> Iterator[Recordi
 
 
 def get_recorded_program_name(header: RecordingHeader) -> str:
-    """The program of ours that was called."""
+    """Return the name of the recorded program: claude or yume-cli."""
     return resolve_dialect(header.dialect).resolve_program_name(header.argv)
 
 
 def parse_recorded_invocation(header: RecordingHeader) -> Invocation:
-    """The recorded command line, of the drop-in or of yume-cli; an empty one if it was refused."""
+    """Return the recorded command line of the drop-in or of yume-cli. It is empty if the command
+    line was refused.
+    """
     if get_recorded_program_name(header) != "claude":
         call = parse_yume(header.argv)
         session_ids = canonicalize_uuid(call.session), canonicalize_uuid(call.resume)
@@ -214,7 +217,7 @@ def parse_recorded_invocation(header: RecordingHeader) -> Invocation:
 
 
 def parse_user_message_text(line: bytes) -> str | None:
-    """The text of a user's message; None for any other line."""
+    """Return the text of a user message, or None for any other line."""
     if b'"user"' not in line:
         return None
     try:
@@ -230,9 +233,7 @@ def parse_user_message_text(line: bytes) -> str | None:
 
 
 def _create_child_id(path: str, child_number: int) -> str:
-    """A child's name in a session, made of the file's name without its folder, and of the child's
-    number.
-    """
+    """Build the session id of a child from the name of the file and the child's number."""
     name = os.path.basename(path).removesuffix(CAST_SUFFIX)
     if len(name) > 100 or validate_vendor_session_id(name) is None:
         name = hashlib.sha256(name.encode("utf-8", "surrogateescape")).hexdigest()[:16]

@@ -1,8 +1,8 @@
-"""Records a run into its cast; the turn never waits for the recording, and does not fail with it.
+"""Records a run into its file. The turn never waits for the recording, and does not fail with it.
 
-A caller hands over bytes with the time at which they came. A thread encodes, cleans and writes
-them. If the disk is full or hangs, the recording ends with one line on stderr; the turn goes on,
-unless the settings are strict.
+A caller passes bytes with the time of their arrival. A thread encodes, redacts and writes them. If
+the disk is full or does not respond, the recording ends with one line on stderr. The turn
+continues, unless the settings are strict.
 """
 
 import contextlib
@@ -21,12 +21,17 @@ from shim.recording.writer import RecordingLimits, RecordingWriter, WriteFunctio
 if TYPE_CHECKING:
     from shim.io.record_sinks import PipedProcess
 
-FINAL_READ_BYTES = 1024 * 1024  # a pipe holds no more
-ANSWER_FIELDS = ("result", "structured_output")  # of a result: the streams have them
+FINAL_READ_BYTES = 1024 * 1024  # the capacity of a pipe
+ANSWER_FIELDS = (
+    "result",
+    "structured_output",
+)  # not recorded in a note, because the streams have them
 
 
 class RunRecorder:
-    """Records one run into a new file; `redact`: secrets are blanked. Called by one thread."""
+    """Records one run into a new file. With `redact`, secrets are redacted. One thread calls the
+    methods.
+    """
 
     def __init__(
         self,
@@ -55,11 +60,11 @@ class RunRecorder:
         )
         self._stop_notice = self._writer.stop_notice
 
-    # -- what happens ------------------------------------------------------------------------------
+    # -- events ------------------------------------------------------------------------------------
 
     def record_stream(self, stream_code: str, data: bytes) -> None:
-        """Bytes of one of STREAMS, as they came; no bytes where the stream ends or pauses within a
-        line.
+        """Record bytes of one of STREAMS, unchanged. Empty bytes mean that the stream has ended, or
+        pauses within a line.
         """
         if not self._queue.closed and not self._queue.put_bytes(stream_code, data):
             self._queue.close_with_last_note({"kind": "limit", "queued": MAX_QUEUED_BYTES})
@@ -72,11 +77,13 @@ class RunRecorder:
         self.record_event("n", {"kind": kind, **fields})
 
     def record_child_start(self, argv: list[str], cwd: str, vendor: str = "") -> "ChildRecorder":
-        """A child was started; `vendor` is recorded if it is not the header's."""
+        """Record the start of a child, and return its recorder. `vendor` is recorded if it differs
+        from the header.
+        """
         if self._child_recorder is not None:
             self._child_recorder.finish()
         self._child_count += 1
-        # the first child may start before the loop begins the turn
+        # The first child may start before the loop starts the turn.
         turn_number = max(self.turn_number, 1)
         fields = {
             "child": self._child_count,
@@ -91,15 +98,15 @@ class RunRecorder:
         return self._child_recorder
 
     def record_diagnostics(self, diagnostics: Diagnostics) -> None:
-        """Notes of what a turn's account counted, when the turn is over."""
+        """Record notes with the diagnostics of a turn that has ended."""
         for kind, count in diagnostics.repairs.items():
             self.record_run_event("repair", repair=kind, count=count, turn=self.turn_number)
         for kind, count in diagnostics.unknown_events.items():
             self.record_run_event("unknown_event", event=kind, count=count, turn=self.turn_number)
 
     def record_turn_result(self, result_line: Mapping[str, Any]) -> None:
-        """What was decided at the end of a turn, whatever the frontend was told of it; not the
-        answer itself.
+        """Record the result of a turn without its answer, even if the frontend reads another
+        format.
         """
         self.record_run_event(
             NOTE_RESULT,
@@ -107,13 +114,14 @@ class RunRecorder:
             result={name: result_line[name] for name in result_line if name not in ANSWER_FIELDS},
         )
 
-    # -- ends --------------------------------------------------------------------------------------
+    # -- end ---------------------------------------------------------------------------------------
 
     def close(self, is_terminating: Callable[[], bool] = lambda: False) -> bool:
-        """Write the rest, as far as the disk takes it in time; `is_terminating` says whether we
-        were told to end.
+        """Write the rest, as far as the disk allows in time. `is_terminating` returns whether the
+        process has been told to exit.
 
-        False if a strict recording failed after the last result, so that only stderr could say it.
+        Return False if a strict recording failed after the last result, so that only stderr reports
+        it.
         """
         if self._writer.abandoned:
             return True
@@ -127,7 +135,7 @@ class RunRecorder:
         return False
 
     async def wait_for_recording_failure(self) -> str:
-        """Wait until a strict recording fails. Returns the reason."""
+        """Wait until a strict recording fails. Return the reason."""
         return await self._stop_notice.wait_for_stop_reason()
 
 
@@ -142,12 +150,16 @@ class ChildRecorder:
         self._exit_recorded = False
 
     def record_stdin(self, data: bytes) -> None:
-        """Bytes that its stdin took; no bytes when its stdin was closed."""
+        """Record bytes that were written to the child's stdin. Empty bytes mean that stdin was
+        closed.
+        """
         if not self._exit_recorded:
             self._run_recorder.record_stream("I", data)
 
     def record_output(self, stream_code: str, chunk: bytes) -> None:
-        """Bytes of its stdout (`o`) or stderr (`e`); no bytes when that stream ended."""
+        """Record bytes of the child's stdout (`o`) or stderr (`e`). Empty bytes mean the end of the
+        stream.
+        """
         if chunk and not self._exit_recorded:
             self._run_recorder.record_stream(stream_code, chunk)
         elif not chunk:
@@ -164,7 +176,7 @@ class ChildRecorder:
         self._record_exit_if_complete()
 
     def record_remaining_output(self, process: "PipedProcess") -> None:
-        """Nobody reads the child any more: record what its pipes still hold."""
+        """Record what the pipes still contain, because nothing more is read from the child."""
         for stream_code, pipe in (("o", process.stdout), ("e", process.stderr)):
             if stream_code in self._open_streams and pipe is not None and not pipe.closed:
                 with contextlib.suppress(OSError):
@@ -173,7 +185,7 @@ class ChildRecorder:
         self._record_exit_if_complete()
 
     def finish(self) -> None:
-        """Record the end now, as unknown if it is not known yet."""
+        """Record the end of the child now, as unknown if it is not known."""
         self._open_streams.clear()
         self._exit = self._exit or ChildExit()
         self._record_exit_if_complete()

@@ -1,6 +1,4 @@
-"""What is to be played of which recording: as data, and as arguments of the stand-in; opening the
-recording.
-"""
+"""A request to replay a recording: as data, and as arguments of the player. Also opens recordings."""
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,12 +11,12 @@ CHUNK_BYTES = 256 * 1024
 
 
 class ReplayRequest(NamedTuple):
-    """What is to be played, and how. `child` is the n-th of the recording; `side` is vendor or
-    claude.
+    """What is replayed, and how. `child` is the number of the child in the recording; `side` is
+    vendor or claude.
 
-    `report` is the path for the child's file about its run, "" if it is not read.
-    `folder` holds recordings of which the one that begins with the first message is played instead.
-    `speed` 2 is twice as fast, 0 without pauses; `max_gap` limits a pause, in seconds.
+    `report` is the path for the child's report about its run, or "" if it is not read. If `folder`
+    is set, the recording in it that starts with the first message is replayed instead. `speed` 2 is
+    twice as fast, 0 is without pauses; `max_gap` limits a pause, in seconds.
     """
 
     path: str
@@ -33,7 +31,9 @@ class ReplayRequest(NamedTuple):
 
 
 def open_recording_file(path: str) -> int:
-    """A descriptor of a recording. RecordingError if it is not a regular file or cannot be read."""
+    """Return a descriptor of a recording. Raise RecordingError if it is not a regular file or
+    cannot be read.
+    """
     try:
         return open_regular_file(path)
     except (OSError, ValueError) as error:
@@ -45,8 +45,8 @@ def open_recording_file(path: str) -> int:
 
 
 def read_recording_records(path: str) -> Iterator[RecordingRecord]:
-    """The records of a cast, read as they are asked for. RecordingError when it cannot be read or
-    is none.
+    """Yield the records of a recording. Raise RecordingError if it cannot be read or is not a
+    recording.
     """
     descriptor = open_recording_file(path)
     try:
@@ -60,7 +60,7 @@ def read_recording_records(path: str) -> Iterator[RecordingRecord]:
         os.close(descriptor)
 
 
-# The arguments of the stand-in: field of Wanted → option, and how its value is read.
+# The arguments of the player: field of ReplayRequest → option, and the function that parses its value.
 _OPTIONS: Mapping[str, tuple[str, Callable[[str], object]]] = {
     "path": ("--cast", str),
     "side": ("--as", str),
@@ -75,7 +75,7 @@ _OPTIONS: Mapping[str, tuple[str, Callable[[str], object]]] = {
 
 
 def format_replay_args(request: ReplayRequest) -> list[str]:
-    """The arguments of the stand-in; arguments behind them are ignored."""
+    """Return the arguments of the player. It ignores arguments after them."""
     values = ((option, getattr(request, name)) for name, (option, _) in _OPTIONS.items())
     return [
         *(

@@ -29,7 +29,7 @@ from shim.core.secrets.redactor import redact_argv
 from shim.state.files import open_regular_file, replace_file, write_all, write_new_file
 
 CHUNK_BYTES = 256 * 1024
-# written at once
+# The size of one write.
 MAX_BATCH_LINES = 1000
 MAX_BATCH_BYTES = 1024 * 1024
 
@@ -58,7 +58,7 @@ def rewrite_cast_without_secrets(
     recording, or cannot be read or written.
     """
     source = os.path.realpath(source)
-    # only after the last line, all secrets that are split over lines are known
+    # All secrets that are split over lines are known only after the last line.
     first_redactor = RecordingRedactor(custom_search)
     with _open_source(source) as file_descriptor:
         for line, _ in _read_lines(file_descriptor, LineSplitter(MAX_LINE_BYTES)):

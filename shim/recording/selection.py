@@ -1,5 +1,5 @@
-"""Selects the recorded child that answers a message: in a single recording the next one, in a
-folder the one with the same prompt.
+"""Selects the recorded child that answers a message: the next child of a single recording, or the
+child with the same prompt in a folder.
 """
 
 import os
@@ -22,7 +22,7 @@ from shim.recording.recorded_run import (
 )
 from shim.recording.replay_request import ReplayRequest, format_replay_args
 
-MAX_CASTS = 10_000  # in a folder
+MAX_CASTS = 10_000  # recordings in a folder
 # of the recorded prompts, in an error
 MAX_LISTED_PROMPTS = 5
 MAX_EXCERPT_CHARS = 60
@@ -43,7 +43,7 @@ class RecordingSet:
         self._loaded_runs: list[RecordedRun] = []
         self._used_ids: set[str] = set()
         self._pace = _parse_pace(environment)
-        self.child_id = ""  # of the child that was selected last
+        self.child_id = ""  # the id of the last selected child
         self._failed_attempts: tuple[FailedVendorAttempt, ...] = ()
         self._vendor_name = vendor_name
         self.requested_vendor = ""  # the first vendor of the recording

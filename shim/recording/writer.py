@@ -21,7 +21,7 @@ from shim.io.stderr import warn
 from shim.recording.event_queue import END_CODE, LAST_NOTE_CODE, RecordEvent, RecordingEventQueue
 from shim.recording.rewrite import CastRewriteStoppedError, redact_split_secrets
 
-MAX_BATCH_BYTES = 1024 * 1024  # the most that is encoded before it is written
+MAX_BATCH_BYTES = 1024 * 1024  # encoded before it is written
 # When the shim ends, the queue is written and the file is rewritten if necessary. The shim waits
 # while that makes progress and no signal asks it to end. The SDKs send SIGTERM 2 to 5 s after they
 # close stdin.
@@ -84,10 +84,11 @@ class RecordingFailureReporter:
 
 
 class RecordingWriter:
-    """Writes the events of a queue to a new file within `limits`. `redact`: without secrets.
+    """Writes the events of a queue to a new file within `limits`. With `redact`, secrets are
+    redacted.
 
-    `done` is set when nothing more is written. `abandoned`: the shim does not wait for that any
-    more.
+    `done` is set when nothing more is written. `abandoned` is set when the shim no longer waits for
+    that.
     """
 
     def __init__(
@@ -125,7 +126,7 @@ class RecordingWriter:
 
     def finish(self, is_terminating: Callable[[], bool]) -> None:
         """Wait until the rest is written or the time is over. `is_terminating` returns whether a
-        signal asked the shim to end.
+        signal has told the shim to exit.
         """
         deadline = time.monotonic() + CLOSE_TIMEOUT_S
         last_steps = -1
