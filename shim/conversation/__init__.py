@@ -1,1 +1,1 @@
-"""From an invocation to its last result: what is decided, then the loop that runs."""
+"""Runs a conversation: plans it from an invocation, and then runs its loop until the last result."""

@@ -26,7 +26,7 @@ class RunMode(Enum):
 
 
 class PromptSource(Enum):
-    """Where the prompt comes from."""
+    """The source of the prompt."""
 
     MESSAGES = auto()  # each message on stdin is a prompt
     ARGUMENT = auto()  # the command line; or stdin, if it was read already

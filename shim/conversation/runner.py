@@ -41,11 +41,11 @@ class ConversationTransport(Protocol):
 
     @property
     def source(self) -> "FrontendLineSource":
-        """What they say."""
+        """The source of the clients' lines."""
 
     @property
     def stdout(self) -> "FrontendLineSink":
-        """Who hears the conversation."""
+        """The target of the lines for the clients."""
 
     def serve_clients(self, stop: "Callable[[], None]") -> "AbstractAsyncContextManager[object]":
         """Serve the clients while the conversation runs. `stop` ends the conversation."""

@@ -126,7 +126,7 @@ def _add_mcp_servers(
 
 
 def resolve_session_state_event_visibility(environment: Mapping[str, str]) -> str:
-    """Return who receives the session's state: "visible", "host" or "" (contract 5.13)."""
+    """Return the recipient of the session's state events: "visible", "host" or "" (contract 5.13)."""
     if environment.get("CLAUDE_CODE_EMIT_SESSION_STATE_EVENTS") == "1":
         return "visible"
     if environment.get("CLAUDE_CODE_SDK_READS_SESSION_STATE") == "1":

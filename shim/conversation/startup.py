@@ -1,4 +1,4 @@
-"""From an invocation to a running conversation: everything that is decided before the loop runs.
+"""Prepares a conversation: everything that is decided between the invocation and the loop.
 
 `prepare_conversation` reads the settings and chooses the vendor. `plan_conversation` then decides
 how the conversation is run. The child of a one-shot run is started before anyio is imported. In a

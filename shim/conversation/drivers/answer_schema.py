@@ -74,7 +74,7 @@ def build_answer_parser(schema: str) -> Callable[[str], JsonSchemaAnswer]:
                 f"{problem.json_path}: {problem.message[:MAX_ERROR_CHARS]}"
                 for problem in islice(validator.iter_errors(value), MAX_NAMED_ERRORS)
             ]
-        except Exception as error:  # a $ref to nowhere, a pattern that is none: known only now
+        except Exception as error:  # for example an unresolvable $ref or an invalid pattern
             return JsonSchemaAnswer(problem=f"it cannot be checked: {str(error)[:MAX_ERROR_CHARS]}")
         if problems:
             return JsonSchemaAnswer(problem="; ".join(problems))

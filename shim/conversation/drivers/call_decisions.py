@@ -1,5 +1,5 @@
-"""Calls that were allowed before they are made, and calls in the frontend's process that wait for a
-decision.
+"""Decisions about calls: calls that were allowed before they are made, and calls in the frontend's
+process that wait for a decision.
 """
 
 from collections.abc import Mapping
@@ -9,11 +9,11 @@ import anyio
 
 from shim.core.claude.permissions import TURN_OVER_TEXT, PermissionDecision
 
-MAX_ALLOWED_CALLS = 1000  # of a turn; the oldest is forgotten, and its call is asked about
+MAX_ALLOWED_CALLS = 1000  # per turn; beyond this limit the oldest is removed and asked about again
 
 
 class PendingPermissionDecision:
-    """A decision that is waited for."""
+    """A decision that a call waits for."""
 
     def __init__(self) -> None:
         self._decided = anyio.Event()
@@ -29,7 +29,7 @@ class PendingPermissionDecision:
 
 
 class ToolCallDecisions:
-    """The calls of one turn."""
+    """The decisions about the calls of one turn."""
 
     def __init__(self) -> None:
         self._allowed_calls: list[tuple[str, Mapping[str, Any], PermissionDecision]] = []
@@ -39,7 +39,7 @@ class ToolCallDecisions:
     def allow_call_once(
         self, tool: str, tool_input: Mapping[str, Any], decision: PermissionDecision
     ) -> None:
-        """This call is allowed, once: it was asked about already, or is to be made again in this
+        """Allow this call once, because it was asked about already, or will be repeated in this
         form.
         """
         self._allowed_calls = [
@@ -48,7 +48,7 @@ class ToolCallDecisions:
         ]
 
     def take_decision(self, tool: str, tool_input: Mapping[str, Any]) -> PermissionDecision | None:
-        """The decision about exactly this call, once; None where there was none."""
+        """Remove and return the decision about exactly this call, or None."""
         for index, (allowed_tool, allowed_input, decision) in enumerate(self._allowed_calls):
             if (allowed_tool, allowed_input) == (tool, tool_input):
                 del self._allowed_calls[index]
@@ -56,7 +56,9 @@ class ToolCallDecisions:
         return None
 
     def add_pending_request(self) -> tuple[str, PendingPermissionDecision]:
-        """A call that waits: the name of its question, and what brings the decision."""
+        """Add a call that waits: the id of its permission request, and the object that receives the
+        decision.
+        """
         self._request_count += 1
         request_id = f"inside-{self._request_count}"
         pending_decision = PendingPermissionDecision()
@@ -67,20 +69,18 @@ class ToolCallDecisions:
         return request_id in self._pending
 
     def resolve_pending_request(self, request_id: str, decision: PermissionDecision) -> bool:
-        """Whether a question is one of these, which has its answer now."""
+        """Set the decision about a waiting call. Return False if no call waits for this request."""
         pending_decision = self._pending.pop(request_id, None)
         if pending_decision is not None:
             pending_decision.set_decision(decision)
         return pending_decision is not None
 
     def discard_pending_request(self, request_id: str) -> None:
-        """Nobody waits for the decision any more."""
+        """Remove a request whose decision is no longer needed."""
         self._pending.pop(request_id, None)
 
     def finish_turn(self) -> None:
-        """The turn is over: what was allowed in it is not allowed in the next, and what waits is
-        denied.
-        """
+        """End the turn: forget the calls that were allowed in it, and deny the waiting calls."""
         self._allowed_calls = []
         pending = self._pending
         self._pending = {}

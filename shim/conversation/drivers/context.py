@@ -188,9 +188,9 @@ class VendorSessionResumeState:
         reporting it.
         """
         invocation = invocation._replace(fork_session=self.forks_next)
-        # the session that it goes on with
+        # With --continue, a real claude chooses the session itself.
         vendor_chooses = adapter.passthrough and invocation.continue_last
-        # its id is ours then: one less to tell apart
+        # If the vendor uses the id that the shim assigns, there is no second id.
         uses_our_id = (
             self.persistent or adapter.session_traits.uses_shim_id
         ) and not vendor_chooses

@@ -154,7 +154,7 @@ class ChildDriver:
             self.launcher.attachments.clear()
 
     def _close_child(self, child: Child) -> None:
-        """Close our ends of the pipes of a child that has exited or was told to exit."""
+        """Close the parent's ends of the pipes of a child that has exited or was signalled to exit."""
         child.close()
         log_child_exit(self.launcher.context.log, child)
 

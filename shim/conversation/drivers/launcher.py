@@ -79,7 +79,7 @@ class VendorProgram:
     ) -> None:
         self._context = context
         self._environment = environment
-        # the words in front of the program, which may run it on another machine
+        # the command prefix, which may run the program on another machine
         self.command_prefix: list[str] = []
         self._program_argv: list[str] = []
         self._variant: str | None = None
@@ -418,7 +418,7 @@ class ChildLauncher:
         resume_state = self.resume_state
         invocation = self.context.invocation
         policy = self.policy
-        # A session that goes on keeps the last model that it was told, with most vendors.
+        # With most vendors, a resumed session keeps the last model that was set.
         resumed_model = None
         if resume_state.vendor_model and resume_state.vendor_session_id:
             resumed_model = state.reported_model

@@ -459,8 +459,8 @@ class PersistentDriver(ChildDriver):
     ) -> PermissionDecision:
         """Decide about a call of a tool in the frontend's process, before it runs.
 
-        If the vendor has asked about the call already, the decision made then is returned. If the
-        vendor asked without arguments, it was told to go ahead, and the real decision is made here.
+        If the vendor has asked about the call already, that decision is returned. If the vendor
+        asked without arguments, its request was accepted, and the real decision is made here.
         """
         if self.stream is not None and self._phase is TurnPhase.READING:
             try:

@@ -231,7 +231,7 @@ class TurnLifecycle:
             is_ours = resume_state.forks_next
         if not is_ours:
             is_ours = resume_state.stored_session is not None
-        # whose first line is said before the vendor's first event
+        # With state events, the first line is written before the vendor's first event.
         is_ours = is_ours or bool(self._state.options.state_events)
         if is_ours and not self._context.adapter.passthrough:
             return self._state.options.session_id

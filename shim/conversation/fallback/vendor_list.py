@@ -1,4 +1,6 @@
-"""The vendors of a conversation: where they are named, and which one of a list can start."""
+"""The vendors of a conversation: the sources that name them, and the selection of one that can
+start.
+"""
 
 from collections.abc import Mapping, Sequence
 
