@@ -1,3 +1,5 @@
-"""A stand-in for the `claude` binary: any agent CLI, said again as Claude's stream-json."""
+"""A replacement for the `claude` binary: it runs any agent CLI and translates its output to
+Claude's stream-json.
+"""
 
 __version__ = "0.1.0"

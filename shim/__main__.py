@@ -1,14 +1,14 @@
-"""The front doors. Nothing is imported before it is known which of them was called."""
+"""The entry point of the package. It imports nothing before it knows which program was called."""
 
 import os
 import sys
 
-# in front of a variable of ours: some frontends pass on CLAUDE_* and drop all others
+# A variable of the shim may have this prefix, because some frontends pass on only CLAUDE_*.
 FORWARDED_PREFIX = "CLAUDE_"
 
 
 def main() -> None:
-    """`shim …`, `shim claude …`, and `claude …` by way of the installed file."""
+    """Run `shim …`, `shim claude …`, or the arguments of an installed file."""
     for name in [name for name in os.environ if name.startswith(FORWARDED_PREFIX + "SHIM_")]:
         os.environ.setdefault(name.removeprefix(FORWARDED_PREFIX), os.environ[name])
     argv = sys.argv[1:]
@@ -30,12 +30,12 @@ def main() -> None:
 
 def _run_claude(argv: list[str], installed_options: dict[str, str]) -> int:
     if argv and argv[0] in ("--version", "-v"):
-        # The text of `writer.CLAUDE_VERSION`, without its imports: frontends ask for it before
-        # every session.
+        # The text of `writer.CLAUDE_VERSION`, without the imports of that module, because frontends ask
+        # for the version before every session.
         return _print_text("2.1.332 (Claude Code)\n")
     if argv and (argv[0][:1] != "-" or argv[0].startswith("--shim-")):
-        # This may be a subcommand. Frontends call those often, and they need nothing that a turn
-        # needs.
+        # This may be a subcommand. Frontends call subcommands often, so nothing that only a turn needs is
+        # imported.
         from shim.commands.claude.subcommands import dispatch_subcommand
         from shim.io.early_signals import reset_inherited_signals
 
@@ -48,7 +48,7 @@ def _run_claude(argv: list[str], installed_options: dict[str, str]) -> int:
     early_signals.start_collecting_signals()
     import gc
 
-    # imports make no garbage worth a tenth of a turn's start; the session turns it on again
+    # Garbage collection during imports takes a tenth of a turn's start. The session enables it again.
     gc.disable()
     from shim.commands.claude.dropin import main as dropin
 
@@ -68,13 +68,13 @@ def _run_yume_cli(argv: list[str], installed_options: dict[str, str]) -> int:
 
 
 def _print_text(text: str) -> int:
-    """Print a text; the exit status. A closed stdout is not a failure; a full disk is."""
+    """Print a text, and return the exit status. A closed stdout is not a failure; a full disk is."""
     try:
         if sys.stdout is not None:
             sys.stdout.write(text)
             sys.stdout.flush()
     except OSError as error:
-        sys.stdout = None  # else the interpreter tries again at its end, and complains
+        sys.stdout = None  # otherwise the interpreter flushes it at exit
         return int(not isinstance(error, BrokenPipeError))
     return 0
 
