@@ -413,6 +413,14 @@ def test_picture_is_small_and_loads_no_resources():
     )
 
 
+def test_picture_shows_its_rows_one_after_another():
+    svg = text_of(PICTURE)
+    starts = [float(start) for start in re.findall(r"hidden \} ([0-9.]+)% \{", svg)]
+    assert len(starts) == len(re.findall(r'<clipPath id="demo-line-', svg)) + 1
+    assert starts == sorted(starts) and len(set(starts)) > 5
+    assert "prefers-reduced-motion" in svg
+
+
 def test_picture_matches_the_demo_output():
     assert words_of(text_of(PICTURE)) == words_of(render_svg()), "`make picture` draws it again"
 
