@@ -70,7 +70,7 @@ def build_driver_fallback_chain(
     def prepare_candidate(driver_name: str) -> FallbackCandidate:
         candidate = candidates[driver_name]
         adapter = candidate.launcher.adapter
-        # the mode may have changed since the start
+        # The mode may have changed since the start.
         runs_more = adapter.unattended and state.mode != BYPASS_MODE
         if driver_name == ONE_WAY and (runs_more or state.hooks or state.mode not in adapter.modes):
             error = FrontendError(

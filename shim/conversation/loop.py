@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from shim.recording.recorder import RunRecorder
 
 PRELOAD_DELAY_S = 5.0  # most runs end earlier, and do not need the modules that are imported then
-FINAL_WRITE_TIMEOUT_S = 0.2  # for writing the result of a turn that a SIGTERM ended (surface page)
+FINAL_WRITE_TIMEOUT_S = 0.2  # to write the result of a turn that a SIGTERM ended
 
 HANDLED_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 EXIT_STATUS_BY_SIGNAL = {"SIGTERM": 143, "SIGHUP": 129}

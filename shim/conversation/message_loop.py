@@ -76,11 +76,11 @@ class MessageLoop(ConversationLoop):
         self._is_one_shot = first_message is not None
         self._reads_stdin = source is not None
         self._turn_running = False
-        self._turn_number = 0  # of the running or the last turn
+        self._turn_number = 0  # the number of the running or the last turn
         self._message_taken = (
             False  # a message was taken from the queue, and its turn has not begun
         )
-        # messages that are sent together with the next message
+        # Messages that are sent together with the next message.
         self._context_messages = deque[UserMessage]()
         self._waits_for_hooks = False  # UserPromptSubmit hooks have not answered yet
         self._interrupted_early = False  # an interrupt came before the hooks answered

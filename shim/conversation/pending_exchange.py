@@ -7,7 +7,7 @@ import re
 # The beginnings of the lines that are tracked. Nothing else of a line is read.
 USER_MESSAGE = re.compile(rb'"type"\s*:\s*"user"')
 CONTROL_RESPONSE = re.compile(rb'"type"\s*:\s*"control_response"')
-CONTROL_REQUEST_START = b'{"type":"control_request"'  # as the real one writes it
+CONTROL_REQUEST_START = b'{"type":"control_request"'  # as the real claude writes it
 CONTROL_CANCEL_START = b'{"type":"control_cancel_request"'
 REQUEST_ID = re.compile(rb'"request_id"\s*:\s*"([^"]{1,100})"')
 MAX_OPEN_REQUESTS = 1000  # open requests that are tracked one by one

@@ -44,7 +44,8 @@ class StdinInput(NamedTuple):
 class ConversationPlanInput(NamedTuple):
     """Everything that a plan depends on."""
 
-    # the first one as `select_driver` returned it, then those that may answer in its place
+    # The first adapter as `select_driver` returned it, then those of the vendors that may answer in
+    # its place.
     adapters: tuple[Adapter, ...]
     reason: str  # why the first one is driven in this way; "" if it can be driven in one way only
     invocation: Invocation
@@ -60,7 +61,7 @@ class ConversationPlan(NamedTuple):
 
     run_mode: RunMode
     prompt_source: PromptSource
-    adapter: Adapter  # of the first vendor
+    adapter: Adapter  # the adapter of the first vendor
     persistent: bool  # one child of the first vendor serves the whole conversation
     starts_child_first: bool  # before the loop is imported
     asks_frontend: bool  # permission requests that no rule answers go to the frontend

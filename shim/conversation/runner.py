@@ -35,9 +35,7 @@ if TYPE_CHECKING:
 
 
 class ConversationTransport(Protocol):
-    """What stands in the place of file descriptors 0 and 1: the frontends of a session that lives
-    on its own.
-    """
+    """Replaces file descriptors 0 and 1 with the clients of a background session."""
 
     @property
     def source(self) -> "FrontendLineSource":

@@ -91,16 +91,16 @@ class ConversationStartup(NamedTuple):
     recorder: "RunRecorder | None"  # None if nothing is recorded
     vendor_choice: VendorChoice
     vendor_list: FallbackVendorList
-    adapter: "Adapter"  # of the first vendor; the plan says how it is driven
+    adapter: "Adapter"  # the adapter of the first vendor; the plan selects its driver
     mode: str  # the permission mode
     claude_settings: ClaudeSettings
-    mcp_servers: Mapping[str, Any]  # of the command line
+    mcp_servers: Mapping[str, Any]  # the servers on the command line
     resumed_id: str | None
     resumed_session: "StoredSession | None"
-    recordings: "RecordingSet | None"  # that are replayed instead of a vendor
+    recordings: "RecordingSet | None"  # replayed instead of a vendor
     launcher_class: type[ChildLauncher]
     display_name: str  # the frontend's own name for the session, if it is not a UUID
-    # reads the beginning of stdin, for a frontend that does not send messages as Claude's do
+    # Reads the start of stdin, for a frontend whose messages do not have Claude's format.
     read_input: "Callable[[ConversationStartup], ConversationStartup] | None"
     stdin_input: StdinInput | None = None  # what `read_input` has read
 
@@ -431,7 +431,7 @@ def prepare_conversation(
         cache_only=launcher_class.uses_remembered_help,
     )
     mcp_servers: Mapping[str, Any] = {}
-    # a real claude reads its files itself
+    # A real claude reads its files itself.
     if vendor_list.is_translated or not adapter.passthrough:
         invocation = load_system_prompt_files(invocation)
         mcp_servers = load_mcp_servers(invocation, cwd)

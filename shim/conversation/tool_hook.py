@@ -26,7 +26,7 @@ from shim.io.early_signals import reset_inherited_signals
 MAX_EVENT_BYTES = 64 * 1024 * 1024  # a patch may hold whole files
 MAX_MODE_CHARS = 40
 DENY_EXIT_STATUS = 2
-# for one call, without its hooks; a vendor may run the call if its hook takes much longer
+# The time for one call without its hooks. A vendor may run the call if its hook takes much longer.
 JUDGE_TIMEOUT_S = 30
 CHANGED_INPUT_TEXT = (
     "{tool} was not run: a hook of the settings allows it with another input only, which is {input}"
@@ -56,7 +56,7 @@ def main() -> int:
             event, calls, policy, context, policy_context.prompted_tools, vendor_asks=vendor_asks
         )
     if reason or not policy_context.prompted_tools:
-        # a vendor that asks too asks about what is not refused here
+        # A vendor that asks for permission itself asks about the calls that are not refused here.
         sys.stdout.write(module.format_hook_output(reason, event))
     if not reason:
         return 0

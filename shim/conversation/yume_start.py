@@ -41,7 +41,7 @@ def create_yume_startup(
     """Create the startup of one yume-cli process. Raise FrontendError for arguments that cannot be
     run; the caller turns it into a result.
     """
-    # a recording answers in the place of every provider
+    # A recording answers in place of every provider.
     if find_replay_path(Invocation(), os.environ) is not None:
         yume_invocation, invocation = (
             yume_invocation._replace(provider=""),
@@ -124,7 +124,7 @@ def _read_input(startup: ConversationStartup, call: YumeInvocation) -> Conversat
         text = data.decode("utf-8", "replace").strip()
         if not text:
             raise CliArgumentError(NO_PROMPT_ERROR.replace("using --print", "starting"))
-        # stdin was the prompt: it brings no answers
+        # Stdin contained the prompt, so it contains no answers.
         invocation = startup.invocation._replace(prompt=text)
         return startup._replace(invocation=invocation, stdin_input=StdinInput())
     from shim.io.stdin import Stdin

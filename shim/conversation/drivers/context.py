@@ -77,9 +77,10 @@ class McpRelayProvider(Protocol):
 class ConversationContext(NamedTuple):
     """The configuration of one vendor for a whole conversation.
 
-    environment      the environment of the drop-in recorder         None if nothing is recorded
-    is_translated    no line of a real claude passes unchanged claude_settings  the settings of
-    Claude's settings files
+    environment      the environment of the drop-in
+    recorder         None if nothing is recorded
+    is_translated    no line of a real claude passes unchanged
+    claude_settings  the settings of Claude's settings files
     """
 
     adapter: Adapter
@@ -200,13 +201,14 @@ class VendorSessionResumeState:
             self.vendor_session_id or invocation.session_id or self.forks_next
         ):
             invocation = invocation._replace(session_id=new_session_id)
-        # vendors compare ids case-sensitively
+        # Vendors compare ids case-sensitively.
         if not adapter.passthrough and invocation.session_id:
             session_id: str | None = canonicalize_uuid(invocation.session_id)
             if not session_id:
                 session_id = invocation.session_id
             if self.forks_next and session_id == canonicalize_uuid(invocation.resume or ""):
-                # the vendor already has a session with this id, and creates another id for the copy
+                # The vendor already has a session with this id, and creates another id for the
+                # copy.
                 session_id = None
             invocation = invocation._replace(session_id=session_id)
         if adapter.session_traits.uses_shim_id:

@@ -37,11 +37,11 @@ if TYPE_CHECKING:
     from shim.core.claude.control import ControlSession
     from shim.core.claude.control.actions import SettingChanged
 
-SILENT_EXIT_TIMEOUT_S = 0.2  # for the last bytes of a child that ended before it printed anything
+SILENT_EXIT_TIMEOUT_S = 0.2  # for the last bytes of a child that exited without any output
 # The capacity of a pipe, so that everything that a child wrote before it exited is read.
 MAX_LATE_BYTES = 1024 * 1024
-MAX_LOGGED_STDERR_CHARS = 2000  # of the end of stderr, in the log
-STDERR_TIMEOUT_S = 0.2  # for the rest of stderr when stdout is at its end
+MAX_LOGGED_STDERR_CHARS = 2000  # the end of stderr in the log
+STDERR_TIMEOUT_S = 0.2  # for the rest of stderr after the end of stdout
 
 
 class ConversationDriver(Protocol):
@@ -175,7 +175,7 @@ class ChildDriver:
         if lines:
             await self._output.write_lines(lines)
         else:
-            # output without lines for the frontend must not block the loop
+            # Output without lines for the frontend must not block the loop.
             await anyio.lowlevel.checkpoint()
         for command in commands:
             await self._execute_after_write(command)
@@ -246,7 +246,7 @@ class ChildDriver:
             if read_scope.cancelled_caught:
                 if self._deadlines.has_expired:
                     return await self._finish_on_deadline(stream)
-                # the loop may have been stopped itself, while the child was not
+                # The loop itself may have been suspended, but not the child.
                 chunk = child.read_available_stdout()
                 if not chunk:
                     self._end_stalled_turn(child, stream)
@@ -345,7 +345,7 @@ class ChildDriver:
         self, message: UserMessage, text: str = "", notice: Mapping[str, Any] | None = None
     ) -> None:
         """End the turn of a message that is not sent to the vendor, successfully and with `text`."""
-        # the child is kept for the next message
+        # The child is kept for the next message.
         if self._child is not None and self.stream is not None:
             stream = self.stream
             stream.start_turn(self.launcher.turn_lifecycle.build_turn_config())

@@ -25,9 +25,10 @@ from shim.core.policy.settings_hooks import SettingsHook
 from shim.process.child import Child
 from shim.process.spawn import ChildSpawnResult, kill_child, spawn_child
 
-# bytes of a hook's stdout; a hook that prints more blocks the call, because it cannot be parsed
+# The bytes of a hook's stdout. A hook that prints more blocks the call, because its output cannot
+# be parsed.
 MAX_OUTPUT_BYTES = 1024 * 1024
-STDERR_TIMEOUT_S = 0.2  # for the rest of a hook's stderr, which another process may hold
+STDERR_TIMEOUT_S = 0.2  # for the rest of stderr, which another process may hold open
 # Vendors do not wait longer for our hook. A hook command that is not done by then blocks the call.
 MAX_HOOK_TIMEOUT_S = 660.0
 TIMED_OUT = "timed out"
@@ -50,7 +51,7 @@ async def run_hooks(
     hooks = select_hooks(policy.hooks, tool, tool_input, policy.workspace)
     cwd = policy.workspace.cwd
     hook_input = encode_hook_input(call_id, tool, tool_input, context, cwd)
-    decisions: list[HookDecision] = []  # as they come: what the last one changes counts
+    decisions: list[HookDecision] = []  # in the order of their arrival; the last change wins
 
     async def run_hook(hook: SettingsHook) -> None:
         hook_exit = await _run_hook_command(

@@ -186,7 +186,7 @@ class ChildLauncher:
     """
 
     is_dry = False
-    # no program is asked for its version or its help: what it answered before counts
+    # No program is asked for its version or its help. Only stored answers are used.
     uses_remembered_help = False
 
     def __init__(
@@ -203,9 +203,9 @@ class ChildLauncher:
         adapter = context.adapter
         settings = context.settings
         self.context = context
-        self.adapter = adapter  # whose children are started
+        self.adapter = adapter  # the adapter whose children are started
         self.recorder = context.recorder
-        self.exit_timeout_s = settings.end_grace  # for a child whose turn is done
+        self.exit_timeout_s = settings.end_grace  # for a child whose turn has ended
         self.session_state = state
         self.timeouts = {
             name: settings.resolve_timeout_s(name, adapter.name, adapter.timeouts_s)
@@ -214,12 +214,11 @@ class ChildLauncher:
         self.resume_state = VendorSessionResumeState(context, stored_session, failed_attempts)
         self._list_replayed_attempts = list_replayed_attempts
         self._mode_can_change = mode_can_change
-        # that the last child was started for
+        # the request of the last started child
         self.last_request = LaunchRequest(context.invocation, "")
-        self.report_file: RunReportFile | None = None  # of the child that was started last
-        self.relays: McpRelayProvider | None = (
-            None  # what gives relays to the frontend's own MCP servers
-        )
+        self.report_file: RunReportFile | None = None  # the report of the last started child
+        # Connects the vendor to the frontend's own MCP servers.
+        self.relays: McpRelayProvider | None = None
         self._open_writer = open_writer
         state.enforcement_checks.append(self.explain_unenforceable_rules)
         self.child_environment = build_child_environment(
@@ -331,7 +330,7 @@ class ChildLauncher:
                 f"{self.adapter.name} keeps no session, so it can answer only one message",
                 hint="start a new conversation, or choose a vendor that can resume (`shim vendors`)",
             )
-        # before a program is started for its version
+        # This must come before a program is started for its version.
         self.adapter.resolve_permission_mode_args(self.session_state.mode)
         self.check_version()
         request = self._build_request(prompt)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from shim.state.spill import LargeTextFolder
 
 CHUNK_BYTES = 256 * 1024
-# bytes of `--stderr FILE`; an error text quotes its head and tail
+# The bytes of `--stderr FILE`. An error text quotes its head and tail.
 MAX_STDERR_BYTES = 1024 * 1024
 
 # With `--stable-ids`, ids are numbered and the version of claude is fixed, so that two runs over the

@@ -43,15 +43,15 @@ from shim.process.spawn import ChildSpawnResult
 if TYPE_CHECKING:
     from shim.conversation.drivers.turn_lifecycle import TranslatorFactory
 
-INTERRUPT_TIMEOUT_S = 1.5  # for a child to interrupt its turn; then the child is ended
-# for a child to read a line; a child that does not read it is ended
+INTERRUPT_TIMEOUT_S = 1.5  # for a child to interrupt its turn; then the child is stopped
+# The time for a child to read a line. A child that does not read it is stopped.
 WRITE_TIMEOUT_S = 60.0
-# for a child to read a line of the frontend, before the frontend's next line is handled
+# The time for a child to read a line of the frontend before the frontend's next line is handled.
 FRONTEND_LINE_WAIT_S = 0.5
 HOOK_TIMEOUT_S = 60.0  # the real claude waits as long for a frontend's hooks about a call
 # Heartbeats sent within one heartbeat timeout, so that two answers may be lost.
 HEARTBEATS_PER_TIMEOUT = 3
-# what a permission request may wait for
+# What a permission request may wait for.
 WAIT_FOR_HOOKS = "hooks"
 WAIT_FOR_ANSWER = "answer"
 # Chunks skipped between two turns. Later output is read as a part of the next answer.
@@ -90,9 +90,7 @@ class PersistentDriver(ChildDriver):
         self._needs_restart = False  # the child cannot apply a setting that has changed
         self._first_child = first_child
         self._decided_calls = ToolCallDecisions()
-        self._service_scope = (
-            anyio.CancelScope()
-        )  # of the tasks that run for the child all the time
+        self._service_scope = anyio.CancelScope()  # the tasks that run as long as the child
         # The wait for hooks or for the frontend's answer, by the vendor's id of the request.
         self._wait_scopes: dict[tuple[str, str], anyio.CancelScope] = {}
 
@@ -147,7 +145,7 @@ class PersistentDriver(ChildDriver):
             return
         had_system_prompt = self.launcher.resume_state.has_system_prompt
         await self._answer_message(child, stream, message)
-        # the model may not have received the message and the system prompt in it
+        # The model may not have received the message, which contains the system prompt.
         if stream.turn.is_error:
             self.launcher.resume_state.has_system_prompt = had_system_prompt
         self._requeue_messages(self._list_unread_messages(stream))
@@ -622,7 +620,7 @@ class PersistentDriver(ChildDriver):
             stream = self.stream
             is_stopped = self._interrupted or self._stalled
             if not message.needs_reply:
-                # this message and all later messages wait for the next turn
+                # This message and all later ones wait for the next turn.
                 return
             if (
                 is_stopped

@@ -66,9 +66,9 @@ class TurnLifecycle:
         self._writer = writer
         self._store_text = store_text
         self._environment = environment
-        # whether the frontend's messages are written back (contract C15)
+        # whether the frontend's messages are echoed (contract C15)
         self.replays_user_messages = context.invocation.replay_user_messages
-        # whether a message is sent again if the stream of its answer was cut (Yume's R11)
+        # whether a message is sent again if its answer was cut off (Yume's R11)
         self.retries_interrupted_streams = context.dialect.retries_broken_answers
         self._warned_turn: Turn | None = None  # the last turn whose secrets were counted on stderr
         self._recorded_turn: Turn | None = None  # the last turn whose diagnostics were recorded
@@ -296,7 +296,8 @@ class TurnLifecycle:
             and not resume_state.vendor_session_id
             and not turn.assistant_message.usage_by_model
         ):
-            # the first reply was cut: there is nothing to resume, but the id is the frontend's
+            # The first reply was cut off, so there is nothing to resume. But the id is the
+            # frontend's.
             vendor_session = ""
         resume_state.vendor_session_id, resume_state.forks_next = vendor_session or None, False
         if context.invocation.no_session_persistence:

@@ -43,7 +43,8 @@ class FallbackDriver:
         self._chain = chain
         self._create_driver = create_driver
         self._buffer = buffer
-        self._last_stream: ChildStream | None = None  # of the last turn that the frontend has seen
+        # The stream of the last turn that the frontend has seen.
+        self._last_stream: ChildStream | None = None
         self._has_answered = self._interrupted = False
 
     async def run_turn(self, message: UserMessage) -> None:
@@ -102,7 +103,7 @@ class FallbackDriver:
             raise failure
         if buffer.failed_attempt is not None:
             self._record_failed_attempt(driver, buffer.failed_attempt)
-            # a signal that comes now finds a turn that has not begun
+            # A signal that arrives now finds a turn that has not started.
             driver.open_stream(last_stream)
         return buffer.failed_attempt
 
