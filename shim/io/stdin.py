@@ -21,8 +21,9 @@ CHUNK_BYTES = 256 * 1024
 class FrontendLineSource(Protocol):
     """The source of the frontend's lines: stdin, or the hub of a background session.
 
-    max_bytes       the maximum size of a line, and of the lines that wait for a turn line_splitter
-    splits the bytes that `read` returns received_lines  lines that arrived before the first `read`
+    max_bytes       the maximum size of a line, and of the lines that wait for a turn
+    line_splitter   splits the bytes that `read` returns
+    received_lines  lines that arrived before the first `read`
     """
 
     max_bytes: int

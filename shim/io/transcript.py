@@ -31,8 +31,8 @@ from shim.io.transcript_lines import (
     list_user_message_uuids,
 )
 
-MAX_FILE_BYTES = 256 * 1024 * 1024  # readers load a whole transcript, and show no larger one
-TAIL_BYTES = 64 * 1024  # of an older file, searched for the id of its last message
+MAX_FILE_BYTES = 256 * 1024 * 1024  # readers load complete transcripts, but no larger ones
+TAIL_BYTES = 64 * 1024  # the end of an older file, which contains the id of its last message
 MAX_ENTRYPOINT_CHARS = 64  # every line repeats it
 
 # The beginning of each file of the shim. Other programs' files begin differently and are not changed.
@@ -42,7 +42,7 @@ _INIT_PREFIX = b'{"type":"system","subtype":"init",'
 _SESSION_ID_KEY = b'"session_id":"'
 
 
-# only so much of a transcript's end is searched for repeated messages
+# The end of a transcript that is searched for repeated messages.
 MAX_RESUMED_BYTES = 16 * 1024 * 1024
 
 

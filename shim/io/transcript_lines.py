@@ -27,13 +27,13 @@ _ASSISTANT_PREFIX = b'{"type":"assistant",'
 _USER_PREFIX = b'{"type":"user",'
 _KIND_OFFSET = len(b'{"type":"')  # the byte where both differ
 _MAIN_CONVERSATION = b',"parent_tool_use_id":null,'  # not a subagent
-# a prompt that the stream repeats; it was written as the turn began
+# A prompt that the stream repeats. It was written when the turn started.
 _REPLAY_MEMBER = b',"isReplay":true'
-_UUID_KEY = b',"uuid":"'  # stands last in every line of ours
+_UUID_KEY = b',"uuid":"'  # the last member of every line of the shim
 _END_BYTES = len(_UUID_KEY) + UUID_CHARS + len(b'"}\n')
-# how the id of a message of the model's begins; other messages were no request
+# The prefix of the id of a model's message. Other messages did not come from a request.
 _MODEL_ID_PREFIX = b"msg_"
-_USAGE_KEY = b'"usage":'  # unescaped, so it stands in no text
+_USAGE_KEY = b'"usage":'  # the quotes are not escaped, so it is not part of a text
 _NUMBER_DIGITS = len(str(MAX_COUNT))
 
 
@@ -102,7 +102,7 @@ class TranscriptUsageUpdater:
         if not ready_ids:
             return
         flags = fcntl(descriptor, F_GETFL)
-        fcntl(descriptor, F_SETFL, flags & ~os.O_APPEND)  # else Linux appends, whatever the place
+        fcntl(descriptor, F_SETFL, flags & ~os.O_APPEND)  # otherwise Linux would append
         try:
             for message_id in ready_ids:
                 del self._changed_ids[message_id]

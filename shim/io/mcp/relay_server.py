@@ -59,7 +59,7 @@ class McpRelayServer:
         self._pending_decisions = 0  # calls that wait for a decision
         self._call_timeout_s = call_timeout_s
         self._tickets: dict[str, str] = {}  # ticket → server
-        # by request: its deadline, and its timeout
+        # request → (deadline, timeout)
         self._deadlines: dict[str, tuple[float, float]] = {}
         self._deadlines_changed = anyio.Event()
         self._folder = ""
