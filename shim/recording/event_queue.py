@@ -8,7 +8,7 @@ from typing import Any
 from shim.core.cast.format import STREAMS
 
 MAX_QUEUED_BYTES = 64 * 1024 * 1024  # no child prints more in a second
-MAX_QUEUED_EVENTS = 200_000  # for events of a few bytes
+MAX_QUEUED_EVENTS = 200_000  # a limit for events of a few bytes
 
 # (seconds since the start of the recording, code, bytes of a stream or fields of an event)
 RecordEvent = tuple[float, str, Any]

@@ -23,7 +23,7 @@ from shim.recording.recorded_run import (
 from shim.recording.replay_request import ReplayRequest, format_replay_args
 
 MAX_CASTS = 10_000  # recordings in a folder
-# of the recorded prompts, in an error
+# The length of recorded prompts in an error.
 MAX_LISTED_PROMPTS = 5
 MAX_EXCERPT_CHARS = 60
 MAX_PACE_VALUE = 1e6  # the largest speed, and the longest gap in seconds
