@@ -82,10 +82,12 @@ if TYPE_CHECKING:
 class ChildSpawnResult(NamedTuple):
     """A started child, with everything that `Child` needs.
 
-    process              the process, with the parent's ends of its pipes stdin_bytes          the
-    bytes for its stdin stderr_tail          keeps its stderr; None: the head and the tail unchanged
-    recorder             records the child temporary_paths      files that are removed when it has
-    exited interrupt_timeout_s  seconds that its interrupt may take, 0 for the default
+    process              the process, with the parent's ends of its pipes
+    stdin_bytes          the bytes for its stdin
+    stderr_tail          keeps its stderr; None: the head and the tail unchanged
+    recorder             records the child
+    temporary_paths      files that are removed when it has exited
+    interrupt_timeout_s  seconds that its interrupt may take, 0 for the default
     """
 
     process: "AnyProcess"
