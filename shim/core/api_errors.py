@@ -6,9 +6,9 @@ text that matches a pattern is about the model's API, so the result is an API fa
 S10). Any other text is an error of the vendor itself.
 
 The second part formats each class in Claude's words (contract 5.8), followed by the vendor's own
-words. Clients check the beginning of these texts. ACP asks for a login if it reads `Please run
-/login`, and others show the text after `API Error:`. Numbers are never made up: if a vendor reports
-no status, the text has none.
+words. Clients check the beginning of these texts: ACP asks for a login after `Please run /login`,
+and others show the text after `API Error:`. Numbers are never made up: if a vendor reports no
+status, the text has none.
 """
 
 import re

@@ -30,11 +30,11 @@ most the last 200 after a reconnection.
                      the first one}
             step     a new or changed step. It replaces the step with the same `number`, or is
                      inserted by its `number`. The keys are those of the exported page's steps:
-                     {number, kind, at, until?, waited?: ms until its prompt was answered, turn, depth,
-                     above, name, outcome, main, text | trees, diff, output, fields: [[name, text]],
-                     facts: [[name, text]]}, without
-                     empty ones. kind: start prompt thinking text call note error result. A call
-                     without `outcome` is running.
+                     {number, kind, at, until?, waited?: ms until its prompt was answered, turn,
+                     depth, above, name, outcome, main, text | trees, diff, output,
+                     fields: [[name, text]], facts: [[name, text]]}, without empty ones.
+                     kind: start prompt thinking text call note error result. A call without
+                     `outcome` is running.
             live     {above, kind: text|thinking|call, text, name?, begin?}: appended to the open
                      text of the agent that serves the call `above` (0: the main agent); `begin`
                      starts a new text. The next step of that agent, a result or a `gap` removes it

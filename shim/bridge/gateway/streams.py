@@ -77,7 +77,7 @@ class HostFrame(NamedTuple):
 
     @property
     def cursor(self) -> LogCursor | None:
-        """Return the position of a numbered line, or None for other frames."""
+        """The position of a numbered line, or None for other frames."""
         number = self.fields.get("number")
         if self.kind == "line" and number:
             return LogCursor(int(self.fields["generation"]), number)
@@ -85,12 +85,12 @@ class HostFrame(NamedTuple):
 
     @property
     def line(self) -> bytes:
-        """Return Claude's line."""
+        """Claude's line."""
         return bytes(self.fields.get("raw") or b"")
 
     @property
     def payload(self) -> dict[str, Any]:
-        """Return the fields without the kind."""
+        """The fields without the kind."""
         return {key: value for key, value in self.fields.items() if key != "kind"}
 
 

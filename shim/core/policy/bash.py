@@ -1,6 +1,6 @@
 """Parses a shell line into its commands with a grammar of bash.
 
-The grammar is that of tree-sitter, like in the real claude.
+The grammar is that of tree-sitter, as in the real claude.
 """
 
 from collections.abc import Iterator

@@ -18,7 +18,7 @@ from shim.core.policy.policy import Workspace
 from shim.core.reading.typed import Any, NamedTuple
 
 BASH_TOOL = "Bash"
-# A rule that denies Bash denies all of these tools, like in the real claude.
+# A rule that denies Bash denies all of these tools, as in the real claude.
 SHELL_TOOLS = frozenset((BASH_TOOL, "Monitor"))
 # Claude's tools that read or change files, each with the argument that names the file.
 READ_TOOLS = {

@@ -74,13 +74,16 @@ class CommandRow(NamedTuple):
 
 
 # The columns of a row are names, effects, read-only arguments, and edit arguments. Effects are
-# fields of CommandRow. Arguments are `-` for none, or any of   =PATTERN    for the next of the
-# first arguments   :PATTERN    for every other argument   +           at least one other argument
-# is required   NAME        an option; letters can be combined and followed by a number   no-options
-# no option is allowed With the read-only arguments, the real claude was measured to run the command
-# without a prompt. They do not include options that write, run something or read a list of files.
-# Keywords such as `then` have rows, because the grammar of `bash.py` parses them as command names
-# after `time` or `!`.
+# fields of CommandRow. Arguments are `-` for none, or any of
+#   =PATTERN    for the next of the first arguments
+#   :PATTERN    for every other argument
+#   +           at least one other argument is required
+#   NAME        an option; letters can be combined and followed by a number
+#   no-options  no option is allowed
+# With the read-only arguments, the real claude was measured to run the command without a prompt.
+# They do not include options that write, run something or read a list of files. Keywords such as
+# `then` have rows, because the grammar of `bash.py` parses them as command names after `time` or
+# `!`.
 _TABLE = r"""
 cat                                 ; reads_files ; n b E T A s
 diff                                ; reads_files ; u r q N i w b B y

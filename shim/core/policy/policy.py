@@ -44,7 +44,7 @@ def normalize_tool_name(name: str) -> str:
     """Return Claude's name of a tool. In the name of an MCP tool, characters that Claude does not
     allow are replaced with `_`.
 
-    `mcp__my server.x__do it` becomes `mcp__my_server_x__do_it`, like in the real claude's calls,
+    `mcp__my server.x__do it` becomes `mcp__my_server_x__do_it`, as in the real claude's calls,
     rules and hooks.
     """
     return normalize_mcp_name(name) if name.startswith(MCP_PREFIX) else name

@@ -24,9 +24,8 @@ VendorSessionUsage = tuple[str | None, Usage]
 NO_VENDOR_SESSION_USAGE: VendorSessionUsage = (None, NO_USAGE)
 # The maximum length of a vendor's ids and names. They are part of each line, and they are stored.
 MAX_NAME_CHARS = 200
-MAX_USED_IDS = (
-    10_000  # stored call ids of a conversation; a later call with such an id gets a new id
-)
+# Stored call ids of a conversation. A later call with a stored id gets a new id.
+MAX_USED_IDS = 10_000
 
 
 class UsageTotals(NamedTuple):

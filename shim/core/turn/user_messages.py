@@ -46,7 +46,7 @@ class UserMessages:
         """Add a message that was sent to the vendor during the turn. The turn's result also answers
         it.
 
-        It is written before the next reply, like in the real claude, because the vendor has then
+        It is written before the next reply, as in the real claude, because the vendor has then
         read it.
         """
         self.steering_messages.append(message)

@@ -171,8 +171,9 @@ def check_resume_flags(invocation: Invocation) -> None:
 
 
 def split_tool_rules(text: str) -> list[str]:
-    """Split tool rules at commas and spaces outside of parentheses. `Bash(git log:*, git
-    diff:*),Read` has two rules, and "" has none.
+    """Split tool rules at commas and spaces outside of parentheses.
+
+    `Bash(git log:*, git diff:*),Read` has two rules, and "" has none.
     """
     # Parentheses may be nested if they are balanced. Otherwise the first `)` ends a rule, so that
     # an unmatched `(` breaks only one rule, and not every denied tool after it.

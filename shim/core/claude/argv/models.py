@@ -122,7 +122,8 @@ def parse_model_route(model: str | None, vendors: Collection[str]) -> ModelRoute
     """Split a model's name into vendor and model. `vendors` are the names that count as a prefix.
 
     `qwen:m1` is the model m1 of qwen, and `qwen:` is qwen's default model. `:qwen:32b` is the model
-    `qwen:32b` of the current vendor. So is `x:32b` the model `x:32b`, because there is no vendor x.
+    `qwen:32b` of the current vendor. `x:32b` is the model `x:32b` of the current vendor, because
+    there is no vendor x.
     """
     prefix, colon, model_name = (model or "").partition(":")
     if colon and not prefix:
