@@ -1,7 +1,7 @@
-"""An editor that speaks the Agent Client Protocol with the adapter for claude: JSON-RPC, one object
+"""An editor that drives the adapter for claude with the Agent Client Protocol: JSON-RPC, one object
 per line.
 
-The adapter is told by CLAUDE_CODE_EXECUTABLE which claude it starts.
+CLAUDE_CODE_EXECUTABLE selects the claude that the adapter starts.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PROTOCOL = 1
 
 @dataclass
 class Prompt:
-    """What an editor saw of one prompt."""
+    """What an editor received during one prompt."""
 
     updates: list[Line] = field(default_factory=list)
     permission_requests: list[Line] = field(default_factory=list)  # the permission requests
@@ -43,7 +43,7 @@ class Prompt:
 
     @property
     def calls(self) -> dict[str, Line]:
-        """Every tool call by its id, with all that was said of it since."""
+        """Every tool call by its id, with all its updates."""
         calls: dict[str, Line] = {}
         for update in self.updates:
             if update["sessionUpdate"] in ("tool_call", "tool_call_update"):
@@ -52,12 +52,12 @@ class Prompt:
 
 
 class Editor(LineProcess):
-    """An adapter that runs, seen from the editor that started it."""
+    """A running adapter, used by the editor that started it."""
 
     def __init__(self, argv: Sequence[str], folder: Path, environment: Mapping[str, str]) -> None:
         super().__init__(argv, folder, environment)
         self.session = ""
-        self.opened: Line = {}  # what the adapter answered when the session was opened
+        self.opened: Line = {}  # the adapter's response when the session was opened
         self.outlives_stdin = False
         self._number = 0
 
@@ -69,12 +69,12 @@ class Editor(LineProcess):
         auto: bool = False,
         servers: Sequence[Line] = (),
     ) -> Line:
-        """Introduces itself and opens a session in the working directory; what the adapter said of
-        itself.
+        """Initialize the adapter and open a session in the working directory. Return the adapter's
+        own description.
 
-        `resume` is a session that goes on. `forms`: it can show a form, in which a person answers
-        questions. The newest adapter begins in the mode auto if the model has it; without `auto`
-        the mode is changed to the default one. `servers` are the MCP servers of the session.
+        `resume` is the id of a session to continue. With `forms`, the editor can show a form for
+        questions. The newest adapter starts in the mode auto if the model supports it; without
+        `auto` the mode is changed to the default one. `servers` are the MCP servers of the session.
         """
         capabilities: Line = {
             "fs": {"readTextFile": False, "writeTextFile": False},
@@ -96,7 +96,7 @@ class Editor(LineProcess):
         return agent_info
 
     def call_method(self, method: str, **parameters: Any) -> Line:
-        """Asks the adapter and waits for its answer."""
+        """Send a request to the adapter, and return its response."""
         number = self.send_request(method, **parameters)
         answer = self.read_until(lambda line: line.get("id") == number and "method" not in line)
         assert "error" not in answer, self.describe_failure(f"refused {method}: {answer['error']}")
@@ -104,23 +104,25 @@ class Editor(LineProcess):
         return result
 
     def send_request(self, method: str, **parameters: Any) -> int:
-        """Asks the adapter; the number that its answer will have."""
+        """Send a request to the adapter. Return the number of its response."""
         self._number += 1
         self.send({"jsonrpc": "2.0", "id": self._number, "method": method, "params": parameters})
         return self._number
 
     def start_prompt(self, text: str, image: str | None = None) -> int:
-        """Says something; an image is a PNG in base64."""
+        """Send a prompt. An image is a PNG in base64."""
         blocks: list[Line] = [{"type": "text", "text": text}]
         blocks += [{"type": "image", "mimeType": "image/png", "data": image}] if image else []
         return self.send_request("session/prompt", sessionId=self.session, prompt=blocks)
 
     def run_prompt(self, text: str, choice: str = "") -> Prompt:
-        """A whole prompt; each question gets the first option of the chosen kind."""
+        """Run a prompt to its end. Each permission request gets the first option of the selected
+        kind.
+        """
         return self.read_prompt(self.start_prompt(text), len(self.lines), choice)
 
     def read_prompt(self, number: int, start_index: int, choice: str = "") -> Prompt:
-        """The prompt with this number, from a line on to its answer."""
+        """Read the prompt with this number, from a line to its response."""
         prompt = Prompt()
         while True:
             line = self.read_until(lambda line: "id" in line)
@@ -139,11 +141,11 @@ class Editor(LineProcess):
         return prompt
 
     def await_request(self, method: str) -> Line:
-        """The next request of the adapter's with this method."""
+        """Return the next request of the adapter with this method."""
         return self.read_until(lambda line: line.get("method") == method and "id" in line)
 
     def choose_option(self, question: Line, choice: str) -> None:
-        """Answers a permission request with its first option of a kind."""
+        """Answer a permission request with its first option of a kind."""
         options = question["params"]["options"]
         chosen = next(option["optionId"] for option in options if option["kind"] == choice)
         outcome = {"outcome": "selected", "optionId": chosen}
@@ -158,15 +160,13 @@ class Editor(LineProcess):
         )
 
     def await_update(self, kind: str) -> Line:
-        """The next update of a kind."""
+        """Return the next update of a kind."""
         line = self.read_until(lambda line: read_update_kind(line) == kind)
         update: Line = line["params"]["update"]
         return update
 
     def shut_down(self) -> None:
-        """An editor that is closed: the adapter's stdin ends, and an adapter that stays gets a
-        signal.
-        """
+        """Close the editor: close the adapter's stdin, and signal an adapter that keeps running."""
         self.close_stdin()
         if self.outlives_stdin:
             self.terminate()
@@ -187,14 +187,14 @@ class AcpClient:
 
     package: str
     major: int
-    outlives_stdin: bool = False  # when its stdin ends
-    denial_fails: bool = False  # a command that is rejected ends the prompt
+    outlives_stdin: bool = False  # it keeps running after the end of its stdin
+    denial_fails: bool = False  # a rejected command ends the prompt
 
     def __str__(self) -> str:
         return f"acp-{find_pinned_version(self.package)}-node{self.major}"
 
     def connect(self, sandbox: Sandbox) -> Editor:
-        """Starts the adapter; nothing has been said yet."""
+        """Start the adapter without sending anything."""
         script = (
             install_npm_package(self.package) / "node_modules" / self.package / "dist" / "index.js"
         )

@@ -1,4 +1,4 @@
-"""The scripted model behind Anthropic's Messages interface, for the real claude."""
+"""The scripted model with Anthropic's Messages API, for the real claude."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _ERROR_TYPES = {401: "authentication_error", 429: "rate_limit_error", 500: "api_
 
 class _Handler(ScriptedHandler):
     def end_headers(self) -> None:
-        """Every answer of Anthropic's has a name of its own; the real claude keeps it in its
+        """Add a request id, which each response of Anthropic has. The real claude stores it in its
         transcript.
         """
         self.send_header("request-id", f"req_{uuid4().hex}")
@@ -132,7 +132,7 @@ class _Handler(ScriptedHandler):
 
 
 class AnthropicServer(ScriptedServer):
-    """Serves Anthropic's interface on a free loopback port."""
+    """Serves Anthropic's API on a free loopback port."""
 
     handler = _Handler
 

@@ -1,6 +1,4 @@
-"""Sessions that live on their own, begun as a person would, and looked at as a terminal beside the
-client does.
-"""
+"""Background sessions that are started as a person would, and observed by a second client."""
 
 from __future__ import annotations
 
@@ -23,7 +21,7 @@ BEGUN = re.compile(r"backgrounded · ([0-9a-f]{8})")
 
 @dataclass
 class Living:
-    """One session in a place."""
+    """One background session in a sandbox."""
 
     sandbox: Sandbox
     uuid: str
@@ -38,35 +36,35 @@ class Living:
         return self.read_record().is_running
 
     def list_children(self) -> list[int]:
-        """The vendor's processes: what its host has started."""
+        """Return the vendor's processes, which are the children of the host."""
         pid = self.read_record().metadata["pid"]
         return sorted(
             int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
         )
 
     def wait_until_idle(self) -> None:
-        """Waits for the end of its turn."""
+        """Wait for the end of the turn."""
         assert wait_until(lambda: self.read_record().metadata["status"] == "idle", TURN_SECONDS), (
             self.read_record()
         )
 
     @contextmanager
     def watch_frames(self) -> Iterator[Iterator[Line]]:
-        """The frames that a client hears which only watches."""
+        """Return the frames for a client that only watches."""
         with connect_to_session_blocking(
             self.uuid, self.sandbox.environment, role=WATCH, replay=False
         ) as connection:
             yield connection.read_frames(TURN_SECONDS)
 
     def stop(self) -> None:
-        """Ends it, as a person would."""
+        """Stop the session, as a person would."""
         _run_claude(self.sandbox, "stop", self.uuid[:8])
         assert wait_until(lambda: not self.alive, TURN_SECONDS)
 
 
 @contextmanager
 def start_session(sandbox: Sandbox, prompt: str, *flags: str) -> Iterator[Living]:
-    """A session that `claude --bg` has begun, once it has answered; it is ended at last."""
+    """Start a session with `claude --bg`, and wait for its first answer. It is stopped at the end."""
     (session_id,) = BEGUN.findall(_run_claude(sandbox, "--bg", prompt, *flags))
     (record,) = registry.list_sessions_by_id_prefix(session_id, sandbox.environment)
     session = Living(sandbox, record.session_id)
@@ -78,7 +76,7 @@ def start_session(sandbox: Sandbox, prompt: str, *flags: str) -> Iterator[Living
 
 
 def list_running_sessions(sandbox: Sandbox) -> list[Living]:
-    """The sessions of a place that live now."""
+    """Return the running sessions of a sandbox."""
     return [
         Living(sandbox, record.session_id)
         for record in registry.list_sessions(sandbox.environment)

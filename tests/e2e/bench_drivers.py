@@ -1,10 +1,11 @@
-"""When the model's first text arrives over a two-way driver, and when over the one-way one: `make
-bench`.
+"""Measures when the model's first text arrives with a two-way driver and with a one-way driver:
+`make bench`.
 
-Real vendors that have both ways, against a model server on loopback, by turns: a conversation of
-two messages, each timed from its line on stdin. The first has the start of the drop-in and of the
-vendor in it. Medians, and medians of the differences; CPU is that of the drop-in and all its
-children, for both messages. It judges nothing.
+Real vendors that support both drivers run alternately with a model server on loopback, each in a
+conversation of two messages. The time is measured from the line of each message on stdin. The first
+message includes the start of the drop-in and of the vendor. The output has medians, and medians of
+the differences. CPU time is that of the drop-in and all its children for both messages. No limit is
+checked.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ MESSAGE = (
 
 
 class Times(NamedTuple):
-    """Milliseconds: to the first text of each message, and of CPU for both."""
+    """Times in milliseconds: to the first text of each message, and CPU time for both."""
 
     first: float
     second: float
@@ -75,7 +76,7 @@ def time_conversation(command: list[str], environment: Mapping[str, str], folder
 
 
 def measure_vendor(vendor: Vendor, pairs: int) -> None:
-    """Print what each way takes with one vendor."""
+    """Print the measurements of both drivers for one vendor."""
     program = install_program(vendor.package)
     with vendor.server() as model, tempfile.TemporaryDirectory() as root_path:
         root = Path(root_path)

@@ -1,9 +1,9 @@
-"""How fast Chromium opens and scrolls the page of a session of 2,000 events: `make bench`.
+"""Measures how fast Chromium opens and scrolls the page of a session of 2,000 events: `make bench`.
 
-Medians of several loads, each of a new document. The scrolling is a quarter of a screen a frame,
-faster than a finger flicks; what the page costs is the CPU time of its own thread for each frame,
-which other programs on the machine do not change, and a smooth page has 16 ms for it. It judges
-nothing but says the goals.
+The output has medians of several loads, each of a new document. Each frame scrolls a quarter of a
+screen, faster than a finger. The cost of the page is the CPU time of its own thread per frame,
+which other programs on the machine do not change; a smooth page has 16 ms. The goals are printed
+but not checked.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ TIMED = "const begin = performance.now(); {0}; document.body.offsetHeight; retur
 
 
 def export_page(folder: Path, calls: int) -> Path:
-    """The page of a session with so many calls, of four events each."""
+    """Export the page of a session with this number of calls, of four events each."""
     cast, file = folder / "long.cast", folder / "long.html"
     cast.write_bytes(build_long_session(calls).build_recording())
     start_time = time.monotonic()
@@ -100,7 +100,7 @@ def measure_scrolling(browser: Browser, what: str) -> None:
 
 
 def read_metrics(browser: Browser) -> dict[str, float]:
-    """What the page's thread has used."""
+    """Return the CPU time that the page's thread has used."""
     return {
         entry["name"]: entry["value"]
         for entry in browser.call_devtools("Performance.getMetrics")["metrics"]
@@ -108,13 +108,13 @@ def read_metrics(browser: Browser) -> dict[str, float]:
 
 
 def print_line(line: str) -> None:
-    """A line for a person."""
+    """Print one line for a person."""
     sys.stdout.write(f"  {line}\n")
     sys.stdout.flush()
 
 
 def main() -> int:
-    """Measure."""
+    """Run all measurements."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--calls", type=int, default=500, help="four events each")
     parser.add_argument("--times", type=int, default=7, help="loads")

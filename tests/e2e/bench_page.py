@@ -1,15 +1,13 @@
-"""How soon a line is on the page of living sessions in a real Chromium, and how soon a long session
-is: `make bench`.
+"""Measures how soon a line is on the page of background sessions in a real Chromium, and how long a
+long session takes to load: `make bench`.
 
-line   milliseconds from the child's write until its step stands in the page, and until a client of
-       the host's socket
-       has it, which no page can be quicker than
-open   seconds from an address until the end of a session of 10,000 lines is drawn, and until a bare
-       reader has all that
-       the server says of it
+line   milliseconds from the child's write until its step is on the page, and until a client of the
+       host's socket has it, which is the lower limit for any page
+open   seconds from the address until the end of a session of 10,000 lines is drawn, and until a plain
+       reader has the complete stream of the server
 
-Both clocks are the machine's monotonic one: Chromium says at which of its ticks a page began. It
-exits with 1 when a number is short of its goal (design page "bridge", Numbers).
+Both clocks are the machine's monotonic one: Chromium reports the tick at which a page started. The
+exit status is 1 if a number misses its goal.
 """
 
 from __future__ import annotations
@@ -38,8 +36,7 @@ from shim.bridge.registry import SessionRecord  # noqa: E402
 CALLS, RATE = 100, 50  # lines, and how many of them a second
 GOAL_MS = 10.0
 LINES = 10_000
-# A call's argument is the time of its write in nanoseconds; it stands behind the name of the call's
-# step.
+# The argument of a call is the time of its write in nanoseconds. It follows the name of the call's step.
 WATCH = """
 window.seen = {};
 new MutationObserver((changes) => {
@@ -61,7 +58,7 @@ look();
 
 
 def measure_lines(page: Page, here: BenchHosting, table: Table) -> None:
-    """Part `measure_lines`."""
+    """Measure the part `line`."""
     table.print_heading(f"line  milliseconds from the child's write, median and 95th of {CALLS}")
     session = here.start_session()
     page.browser.run_script("location.hash = arguments[0]", f"s/{session.short_id}")
@@ -91,7 +88,7 @@ def measure_lines(page: Page, here: BenchHosting, table: Table) -> None:
 
 
 def read_page_start_ms(browser: Browser) -> float:
-    """The machine's monotonic time, in milliseconds, at which the page's own clock began."""
+    """Return the machine's monotonic time, in milliseconds, at which the page's own clock started."""
     browser.call_devtools("Performance.enable")
     metrics = {
         metric["name"]: metric["value"]
@@ -101,7 +98,7 @@ def read_page_start_ms(browser: Browser) -> float:
 
 
 def add_measurement(table: Table, name: str, samples_ms: list[float], goal: float | None) -> None:
-    """A row of one measurement."""
+    """Add a row with one measurement."""
     late = sorted(samples_ms)[len(samples_ms) * 95 // 100]
     met = None if goal is None else statistics.median(samples_ms) <= goal
     measured = f"{statistics.median(samples_ms):.2f} ms, {late:.2f} ms"
@@ -109,7 +106,7 @@ def add_measurement(table: Table, name: str, samples_ms: list[float], goal: floa
 
 
 def measure_opening(page: Page, here: BenchHosting, table: Table, rounds: int) -> None:
-    """Part `open`."""
+    """Measure the part `open`."""
     table.print_heading(
         f"open  seconds until a session of {LINES:,} lines is there, medians of {rounds}"
     )
@@ -127,7 +124,7 @@ def measure_opening(page: Page, here: BenchHosting, table: Table, rounds: int) -
 
 
 def time_stream_read(page: Page, session: SessionRecord) -> float:
-    """Seconds until a client has read the stream to where it is in sync."""
+    """Return the seconds until a client has read the stream up to `synced`."""
     start_time = time.perf_counter()
     connection = http.client.HTTPConnection("127.0.0.1", page.web.port, timeout=60)
     token = page.web.tokens.load_tokens().watch

@@ -1,9 +1,10 @@
-"""How much later the model's first text arrives under the shim than from the vendor alone: `make
-bench`.
+"""Measures how much later the model's first text arrives through the shim than from the vendor
+alone: `make bench`.
 
-Real pi and real qwen against a model server on loopback, by turns alone, under the installed
-drop-in, and under one that remembers nothing of the vendor; medians of the differences. Also the
-CPU that the drop-in has used when `initialize` is answered. It judges nothing.
+Real pi and real qwen run with a model server on loopback, alternately alone, with the installed
+drop-in, and with a drop-in that has stored nothing about the vendor. The output has medians of the
+differences, and the CPU time that the drop-in has used when `initialize` is answered. No limit is
+checked.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from programs import install_program
 from vendor_setups import PI, QWEN, Vendor
 
 PROMPT = "[[text]] hi"
-# the first word of the reply: in the first fragment of every vendor
+# The first word of the reply, which is in the first fragment of every vendor.
 FIRST = REPLY.split()[0].encode()
 ALONE = {
     "pi": ["--mode", "json"],
@@ -39,7 +40,7 @@ ALONE = {
     ],
 }
 SHIM = ["-p", PROMPT, "--output-format", "stream-json", "--verbose", "--include-partial-messages"]
-GOAL_MS, UNKNOWN_GOAL_MS = 30, 60  # later than alone; where nothing is remembered of the vendor
+GOAL_MS, UNKNOWN_GOAL_MS = 30, 60  # delays; the second one without stored answers
 INITIALIZE = (
     json.dumps({"type": "control_request", "request_id": "i", "request": {"subtype": "initialize"}})
     + "\n"
@@ -49,7 +50,7 @@ INITIALIZE = (
 def start_with_pipes(
     command: list[str], environment: Mapping[str, str], folder: Path
 ) -> tuple[subprocess.Popen[bytes], IO[bytes], IO[bytes]]:
-    """A command that was started in a session of its own, its stdin and its stdout."""
+    """Start a command in its own session. Yield its stdin and its stdout."""
     process = subprocess.Popen(
         command,
         env=dict(environment),
@@ -66,7 +67,7 @@ def start_with_pipes(
 def time_first_text(
     command: list[str], environment: Mapping[str, str], folder: Path, stdin: bytes
 ) -> float:
-    """Seconds from the start of a command to the line that holds the model's first word."""
+    """Return the seconds from the start of a command to the line with the model's first word."""
     start_time = time.monotonic()
     process, child_stdin, child_stdout = start_with_pipes(command, environment, folder)
     child_stdin.write(stdin)
@@ -82,7 +83,9 @@ def time_first_text(
 
 
 def initialize_cpu(command: list[str], environment: Mapping[str, str]) -> float:
-    """Milliseconds of CPU that a command has used when it has answered `initialize` (Linux)."""
+    """Return the milliseconds of CPU time that a command has used when it has answered `initialize`
+    (Linux).
+    """
     process = subprocess.Popen(
         command, env=dict(environment), stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
@@ -99,13 +102,13 @@ def initialize_cpu(command: list[str], environment: Mapping[str, str]) -> float:
 
 
 def print_line(line: str) -> None:
-    """A line of the report."""
+    """Print one line of the report."""
     sys.stdout.write(line + "\n")
     sys.stdout.flush()
 
 
 def measure_vendor(vendor: Vendor, pairs: int) -> None:
-    """Print what the drop-in adds for one vendor."""
+    """Print the delay that the drop-in adds for one vendor."""
     program = install_program(vendor.package)
     with ModelServer() as model, tempfile.TemporaryDirectory() as temporary_path:
         home_folder = Path(temporary_path)

@@ -1,4 +1,4 @@
-"""A font that draws every character as the same box, so that a page looks the same on every
+"""Builds a font that draws every character as the same box, so that a page looks the same on every
 machine.
 """
 
@@ -10,7 +10,7 @@ from io import BytesIO
 UNITS_PER_EM = 1000
 ADVANCE = 550  # about the mean width of a letter
 ASCENT, DESCENT = 800, -200
-# as wide as a letter without its space, as high as an x
+# The width of a letter without its spacing, and the height of an x.
 BOX = ((60, 0), (490, 0), (490, 500), (60, 500))
 
 USE_FONT = """
@@ -26,7 +26,7 @@ FAMILY = "Boxes"
 
 
 def build_font(characters: str) -> bytes:
-    """Return a TrueType font that has each of the characters as a box, and a space as nothing."""
+    """Return a TrueType font in which each of the characters is a box, and a space is empty."""
     from fontTools.fontBuilder import FontBuilder
     from fontTools.pens.ttGlyphPen import TTGlyphPen
 

@@ -1,8 +1,8 @@
 """A headless Chromium without a network, driven by Selenium.
 
-Both programs are those of the distribution: they fit together, and nothing is downloaded from
-anywhere else. Where they are missing and this is root's machine with apt-get, they are installed
-once; otherwise the tests are skipped and say what is missing.
+Both programs come from the distribution: they match each other, and nothing is downloaded from
+another place. If they are missing and this process is root on a machine with apt-get, they are
+installed once. Otherwise the tests are skipped with a message.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ PROGRAMS = {
     "chromedriver": ("chromedriver",),
 }
 PACKAGES = ("chromium", "chromium-driver")
-INSTALL_SECONDS = 600.0  # some 100 MB over a slow line
-# for anything that a page does; it takes milliseconds, and a turn of a session some seconds
+INSTALL_SECONDS = 600.0  # about 100 MB over a slow connection
+# The wait for anything that a page does. It takes milliseconds, and a turn of a session some seconds.
 WAIT_SECONDS = 60.0
 PHONE = (360, 740)
 DESKTOP = (1100, 900)
 
 
 def require_programs() -> tuple[str, str]:
-    """The browser and its driver; skips the test where they cannot be had."""
+    """Return the browser and its driver. Skip the test if they are not available."""
     if importlib.util.find_spec("selenium") is None:
         pytest.skip("selenium is not installed: `make e2e` does it, or `pip install -e '.[e2e]'`")
     paths = _find_programs()
@@ -74,10 +74,10 @@ def _install_packages() -> None:
 
 
 class Browser:
-    """One browser for many pages. `open_file` says what it logged and asked the network for since.
+    """One browser for many pages.
 
-    `host` is the one address that it may reach, `names` lead to it too. `profile` is the folder
-    that it keeps its history in; else that goes with it.
+    `host` is the only address that it may reach; `names` are resolved to it. `profile` is the
+    folder of its history. Without a `profile` the history is temporary.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class Browser:
             "--disable-dev-shm-usage",
             "--force-device-scale-factor=1",
         ]
-        # The sandbox cannot be had as root or in most containers; the pages are our own, and there
+        # The sandbox is not available for root and in most containers. The pages are trusted, and there
         # is no network.
         hosts = "".join(f"MAP {name} {host}, " for name in names) + "MAP * ~NOTFOUND"
         hosts += f", EXCLUDE {host}" if host else ""
@@ -114,19 +114,19 @@ class Browser:
         self.driver.set_script_timeout(WAIT_SECONDS)
 
     def close(self) -> None:
-        """End the browser and its driver."""
+        """Close the browser and its driver."""
         self.driver.quit()
 
     def open_file(
         self, page: Path, address: str = "", *, size: tuple[int, int] = DESKTOP, dark: bool = False
     ) -> None:
-        """Load a page from its file, and wait until it has drawn itself."""
+        """Load a page from a file, and wait until it has drawn itself."""
         self.open_url(f"{page.as_uri()}{address}", size=size, dark=dark)
 
     def open_url(
         self, address: str, *, size: tuple[int, int] = DESKTOP, dark: bool = False
     ) -> None:
-        """Load a page from its address, and wait until it has drawn itself."""
+        """Load a page from an address, and wait until it has drawn itself."""
         self.set_appearance(size, dark=dark)
         self.driver.get("about:blank")
         self.clear_logs()
@@ -136,7 +136,7 @@ class Browser:
         )
 
     def set_appearance(self, size: tuple[int, int], *, dark: bool = False) -> None:
-        """The window's size and its colours, for the page that is open too."""
+        """Set the window's size and its color scheme, for the open page too."""
         self.call_devtools("Emulation.setEmulatedMedia", features=[
             {"name": "prefers-color-scheme", "value": "dark" if dark else "light"},
             {"name": "prefers-reduced-motion", "value": "reduce"},
@@ -150,21 +150,21 @@ class Browser:
         )
 
     def set_offline(self, is_: bool) -> None:
-        """The browser's own switch for the network."""
+        """Switch the browser's network on or off."""
         self.call_devtools("Network.enable")
         unbounded = {"latency": 0, "downloadThroughput": -1, "uploadThroughput": -1}
         self.call_devtools("Network.emulateNetworkConditions", offline=is_, **unbounded)
 
     def call_devtools(self, name: str, **parameters: Any) -> Any:
-        """A command of the DevTools protocol."""
+        """Send a command of the DevTools protocol."""
         return self.driver.execute_cdp_cmd(name, parameters)
 
     def run_script(self, script: str, *args: Any) -> Any:
-        """A function's body, in the page."""
+        """Run the body of a function in the page."""
         return self.driver.execute_script(script, *args)
 
     def wait_until(self, condition: Callable[[], Any]) -> Any:
-        """What the condition says when it is true; fails when that does not come."""
+        """Wait until a condition is true, and return its value. Fail after the timeout."""
         from selenium.webdriver.support.ui import WebDriverWait
 
         return WebDriverWait(self.driver, self.wait_timeout_s, poll_frequency=0.05).until(
@@ -172,9 +172,7 @@ class Browser:
         )
 
     def retry_when_stale(self, look: Callable[[], Any]) -> Any:
-        """What a look at elements says, or does; again where the page has drawn them anew since
-        they were found.
-        """
+        """Run a function on elements. Repeat it if the page has drawn them again meanwhile."""
         from selenium.common.exceptions import StaleElementReferenceException
 
         deadline = time.monotonic() + self.wait_timeout_s
@@ -186,17 +184,17 @@ class Browser:
                     raise
 
     def find_element(self, selector: str) -> Any:
-        """The one element of a selector."""
+        """Return the only element of a selector."""
         elements = self.find_elements(selector)
         assert len(elements) == 1, f"{selector}: {len(elements)}"
         return elements[0]
 
     def find_elements(self, selector: str) -> list[Any]:
-        """The elements of a selector."""
+        """Return the elements of a selector."""
         return list(self.driver.find_elements("css selector", selector))
 
     def click(self, selector: str) -> None:
-        """A click of the mouse in the middle of an element."""
+        """Click in the middle of an element."""
         self.retry_when_stale(lambda: self.find_element(selector).click())
 
     def set_slider(self, selector: str, value: float) -> None:
@@ -209,34 +207,34 @@ class Browser:
         )
 
     def press_keys(self, *keys: str) -> None:
-        """Keys for whatever has the focus."""
+        """Send keys to the element with the focus."""
         self.retry_when_stale(lambda: self.driver.switch_to.active_element.send_keys(*keys))
 
     def take_picture(self) -> Any:
-        """What is seen, as an image of PIL's."""
+        """Return the visible page as a PIL image."""
         from PIL import Image
 
         return Image.open(io.BytesIO(self.take_screenshot())).convert("RGB")
 
     def take_screenshot(self, **options: Any) -> bytes:
-        """What is seen, as PNG; the options are those of `Page.captureScreenshot`."""
+        """Return the visible page as PNG. The options are those of `Page.captureScreenshot`."""
         return base64.b64decode(
             self.call_devtools("Page.captureScreenshot", format="png", **options)["data"]
         )
 
     def clear_logs(self) -> None:
-        """Whatever was logged before is nobody's business any more."""
+        """Ignore everything that was logged before."""
         for log in ("browser", "performance"):
             self.driver.get_log(log)
 
     def list_console_messages(self) -> list[str]:
-        """What the console says since the page was opened: errors, and what the page's own rules
-        forbade.
+        """Return the console messages since the page was opened: errors, and violations of the
+        page's policy.
         """
         return [entry["message"] for entry in self.driver.get_log("browser")]
 
     def list_requested_urls(self) -> list[str]:
-        """What was asked for since the page was opened, besides the page."""
+        """Return the requests since the page was opened, except that for the page."""
         urls = []
         for entry in self.driver.get_log("performance"):
             message = json.loads(entry["message"])["message"]

@@ -1,5 +1,5 @@
-"""Which client is tried with which claude: the cells of the table of real clients, and which of
-them are for later.
+"""Defines which client is tested with which claude: the cells of the table of real clients, and
+which of them only `make full` tests.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from clis import BARE, CLIS, Cli
 from sdk_clients import BEFORE, CODE_SDK, PYTHON, PYTHON_OLDEST, TYPESCRIPT, SdkClient
 from vendor_setups import CLAUDE_ITSELF, CODEX, GEMINI, PI, QWEN, Vendor
 
-# What has nothing to do with Node is not tried on two of them.
+# Tests that do not depend on Node are not run with two versions of it.
 NEW_NODE = (PYTHON, PYTHON_OLDEST, TYPESCRIPT)
-STANDING = (PYTHON, ACPS[-1])  # each for all clients of its kind
-OTHERS = (*BEFORE, ACPS[0])  # each the last of its name
-# one vendor for each driver; gemini uses the Agent Client Protocol
+STANDING = (PYTHON, ACPS[-1])  # each represents all clients of its kind
+OTHERS = (*BEFORE, ACPS[0])  # each is the last version under its name
+# One vendor for each driver. gemini uses the Agent Client Protocol.
 DRIVEN = (QWEN, PI, CODEX, GEMINI)
-# with whom everything that two-way vendors can do is tried
+# The clients for tests of everything that two-way vendors support.
 TALKERS = (PYTHON, TYPESCRIPT, ACPS[-1])
 
 Test = Callable[..., None]
@@ -38,13 +38,13 @@ def add_scenario(
     passed: bool = False,
     dialog: bool = False,
 ) -> Callable[[Test], Test]:
-    """A row for each client. `asks`: somebody has to be asked before a tool runs; `basic`: every
-    version is tried.
+    """Add a row for each client. `asks`: a tool needs a permission. `basic`: every version is
+    tested.
 
-    `brief`: it is tried with the vendors, too, that only one client of a kind is tried with.
-    `dialog`: it is a part of what a frontend and a vendor can say to each other while a turn runs,
-    and `make full` tries it with every vendor that can. `older`, `everywhere` and `passed` are for
-    `make e2e` (`_is_full_only`).
+    `brief`: the row is also tested with the vendors that are tested with only one client of a kind.
+    `dialog`: the row is part of the messages between a frontend and a vendor during a turn, and
+    `make full` tests it with every vendor that supports it. `older`, `everywhere` and `passed` are
+    for `make e2e` (`_is_full_only`).
     """
 
     def decorate_test(test: Test) -> Test:
@@ -75,11 +75,11 @@ def add_dialog(
     everywhere: bool = False,
     later: bool = False,
 ) -> Callable[[Test], Test]:
-    """A row for each client, with the real claude and each vendor that is `able`: what two-way
-    vendors can do.
+    """Add a row for each client, with the real claude and each vendor that is `able`, about two-way
+    vendors.
 
-    `make e2e` tries it with the Python client and qwen, with the Python client and each way of
-    driving a vendor (`everywhere`), or not at all (`later`).
+    `make e2e` tests it with the Python client and qwen, with the Python client and one vendor per
+    driver (`everywhere`), or not at all (`later`).
     """
 
     def decorate_test(test: Test) -> Test:
@@ -102,14 +102,14 @@ def _build_cell(client: Client, cli: Cli, asks: bool, later: bool) -> ParameterS
 def _is_full_only(
     client: Client, cli: Cli, older: Sequence[Client], everywhere: bool, *, passed: bool
 ) -> bool:
-    """Whether only `make full` tries a cell: `make e2e` tries each difference once.
+    """Return whether only `make full` tests a cell. `make e2e` tests each difference once.
 
-    The newest client of a kind stands for its kind. Vendors that are started for each turn, as pi
-    is, make no difference to a client: one scenario tries them `everywhere`. An older client, and
-    TypeScript, is tried with pi, whose runs are the shortest, an older one only in the scenarios
-    that have it in `older`. The real claude alone shows that the tests are right, and the drop-in
-    passes what comes from it and goes to it. qwen costs twice the time of pi. The scenarios that
-    have `passed` try these, the real claude alone with the Python client.
+    The newest client of a kind represents its kind. For a client, vendors that are started for each
+    turn, such as pi, do not differ: one scenario tests them `everywhere`. An older client, and
+    TypeScript, is tested with pi, whose runs are the shortest; an older one only in scenarios that
+    have it in `older`. The real claude alone shows that the tests are correct, and the drop-in
+    passes its lines through. qwen takes twice the time of pi. Scenarios with `passed` test these,
+    and the real claude alone with the Python client.
     """
     if client not in STANDING:
         return cli.vendor is not PI or (client is not TYPESCRIPT and client not in older)
@@ -121,7 +121,7 @@ def _is_full_only(
 
 
 def _list_skip_marks(client: Client, cli: Cli, asks: bool) -> Sequence[pytest.MarkDecorator]:
-    """Why a question cannot be asked, as a mark."""
+    """Return a mark with the reason if a permission cannot be requested."""
     if not asks:
         return ()
     if client in (PYTHON_OLDEST, CODE_SDK):

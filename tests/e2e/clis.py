@@ -1,4 +1,6 @@
-"""What a client can be given as its `claude`: the real one, and the drop-in for each vendor."""
+"""The programs that a client can use as its `claude`: the real one, and the drop-in for each
+vendor.
+"""
 
 from __future__ import annotations
 
@@ -37,25 +39,25 @@ NOWHERE = "http://127.0.0.1:9"  # no program needs its model to print its versio
 
 @dataclass(frozen=True)
 class Cli:
-    """A `claude`: a vendor's program under the drop-in, or the real one without it."""
+    """A `claude`: the drop-in with a vendor's program, or the real claude without the drop-in."""
 
     vendor: Vendor
     bare: bool = False
-    # one client stands for all of a kind: what they do with the others is known
+    # only one client of a kind is tested with it, because the kinds behave the same
     brief: bool = False
-    # it is tried with what a frontend and a vendor say to each other, and with nothing else
+    # it is only tested in scenarios about messages between a frontend and a vendor
     is_dialog_only: bool = False
 
     @property
     def outdated(self) -> bool:
-        """A newer version of the same program is among them."""
+        """Whether a newer version of the same program is tested too."""
         return self.vendor is PI_CUMULATIVE
 
     def __str__(self) -> str:
         return f"{self.vendor}-itself" if self.bare else str(self.vendor)
 
 
-# It proves the tests: what it does is what the others are measured by.
+# It validates the tests: the others are compared with its behavior.
 BARE = Cli(CLAUDE_ITSELF, bare=True)
 CLIS = (
     BARE,
@@ -75,7 +77,9 @@ CLIS = (
 def build_isolated_environment(
     vendor: Vendor, program: Program, url: str, root: Path
 ) -> dict[str, str]:
-    """An empty home with what the vendor's users set up, and nothing of this machine's settings."""
+    """Build an environment with an empty home and the setup of the vendor's users, without settings
+    of this machine.
+    """
     home_folder, temporary = root / "home", root / "tmp"
     for folder in (home_folder, temporary):
         folder.mkdir()
@@ -91,12 +95,12 @@ def build_isolated_environment(
 
 
 def install_drop_in(vendor: Vendor, environment: dict[str, str], root: Path) -> Path:
-    """The drop-in, installed for the vendor; its program and state are added to the environment."""
+    """Install the drop-in for the vendor. Its program and state are added to the environment."""
     environment["SHIM_BIN"] = str(install_program(vendor.package).executable)
     environment["SHIM_STATE"] = str(root / "state")
     remember_answers(vendor, root / "state")
     binaries = root / "bin"
-    # the command looks at the vendor for seconds
+    # The command checks the vendor, which takes seconds.
     put(str(binaries), "claude", {"vendor": vendor.name}, force=False)
     claude = binaries / "claude"
     assert os.access(claude, os.X_OK)
@@ -104,8 +108,8 @@ def install_drop_in(vendor: Vendor, environment: dict[str, str], root: Path) -> 
 
 
 def remember_answers(vendor: Vendor, state: Path) -> None:
-    """Store the answers of the vendor's program to probes in a new state folder, as a user's first
-    turn does.
+    """Store the answers of the vendor's program to probes in a new state folder, like a user's
+    first turn.
     """
     for name, answers in _probe_answers(vendor).items():
         file = state / name

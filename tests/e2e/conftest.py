@@ -1,4 +1,4 @@
-"""A place for each test in which a real program runs, and the table of what was tried with which."""
+"""A sandbox for each test of a real program, and the table of tested combinations."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from result_table import Table
 from sandbox import Sandbox
 from vendor_setups import VENDORS, Vendor
 
-# those that are printed: pytest's hooks of a report know no configuration
+# The printed tables. They are global because pytest's report hooks get no configuration.
 TABLES: dict[str, Table] = {}
 SHARED = (
     "test_torture_clients.py",
@@ -29,7 +29,7 @@ SHARED = (
 
 @pytest.fixture
 def hello_file(tmp_path: Path) -> Path:
-    """A small file in the working directory."""
+    """Create a small file in the working directory."""
     file = tmp_path / "work" / "hello.txt"
     file.parent.mkdir()
     file.write_text("hello world\nsecond line\n")
@@ -52,7 +52,7 @@ def model(vendor: Vendor) -> Iterator[ScriptedServer]:
 def frontend(
     vendor: Vendor, model: ScriptedServer, hello_file: Path, tmp_path: Path
 ) -> Iterator[DropInFrontend]:
-    """The drop-in, installed for the vendor."""
+    """Install the drop-in for the vendor."""
     environment = build_isolated_environment(
         vendor, install_program(vendor.package), model.url, tmp_path
     )
@@ -66,7 +66,7 @@ def frontend(
 
 @pytest.fixture
 def service(cli: Cli) -> Iterator[ScriptedServer]:
-    """The model of the claude that is tried."""
+    """Start the model server of the tested claude."""
     with cli.vendor.server() as server:
         yield server
 
@@ -75,7 +75,9 @@ def service(cli: Cli) -> Iterator[ScriptedServer]:
 def sandbox(
     cli: Cli, service: ScriptedServer, hello_file: Path, tmp_path: Path
 ) -> Iterator[Sandbox]:
-    """Where a client finds the claude that is tried. Nothing that it starts may outlive it."""
+    """Create a sandbox with the tested claude. All processes that it started must have exited at
+    the end.
+    """
     program = install_program(cli.vendor.package)
     environment = build_isolated_environment(cli.vendor, program, service.url, tmp_path)
     claude = program.executable if cli.bare else install_drop_in(cli.vendor, environment, tmp_path)
@@ -115,7 +117,9 @@ def pytest_runtest_makereport(
 
 @pytest.hookimpl
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """In the process that prints the table, whichever worker ran the test."""
+    """Add the report to the table. This runs in the process that prints the table, for tests of all
+    workers.
+    """
     cell: tuple[str, tuple[str, ...], str] | None = getattr(report, "cell", None)
     if cell is not None:
         table, row, column = cell
@@ -124,7 +128,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that share what is slow to make run in one worker (`--dist loadgroup`)."""
+    """Run tests that share expensive fixtures in one worker (`--dist loadgroup`)."""
     for item in items:
         client = getattr(item, "callspec", None) and item.callspec.params.get("client")
         if item.path.name in SHARED:

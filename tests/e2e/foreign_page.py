@@ -1,4 +1,4 @@
-"""A page of somebody else's, which tries in a browser whatever a page can try against the gateway."""
+"""A foreign page that attacks the gateway from a browser in every way that a page can."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SCRIPT = Path(__file__).with_name("foreign_page.js").read_text(encoding="utf-8")
 
 
 class ForeignPage:
-    """A server on a port of its own; `cookies` are those that browsers brought."""
+    """A server on its own port. `cookies` are the cookies that browsers sent to it."""
 
     def __init__(self, target: str, session: str) -> None:
         constants = f"const target = {json.dumps(target)}, id = {json.dumps(session)};"
@@ -29,7 +29,7 @@ class ForeignPage:
                 self.wfile.write(page.encode())
 
             def log_message(self, *_: Any) -> None:
-                """Nothing."""
+                """Log nothing."""
 
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Answers)
         self.port: int = self.server.server_address[1]
@@ -39,7 +39,7 @@ class ForeignPage:
         self._thread.start()
 
     def close(self) -> None:
-        """End it."""
+        """Stop the server."""
         self.server.shutdown()
         self.server.server_close()
         self._thread.join()

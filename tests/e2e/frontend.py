@@ -1,8 +1,8 @@
-"""The drop-in as a frontend sees it: a process that is started with Claude's flags and read line by
+"""The drop-in as a frontend uses it: a process that is started with Claude's flags and read line by
 line.
 
-Every wait has a bound. What is asserted of every run, whatever it was asked, is in `check_contract`
-(the rules are those of the contract: process P, stream S).
+Every wait has a limit. `check_contract` has the assertions for every run (the rules are those of
+the contract: process P, stream S).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from sandbox import TURN_SECONDS, Line, LineProcess, Sandbox
 
 END_SECONDS = 60.0  # from an interrupt to the end of the process
 
-# S9: what the Python SDK, the TypeScript SDK and ACP together require of a result.
+# S9: the fields of a result that the Python SDK, the TypeScript SDK and ACP require together.
 RESULT_KEYS = {
     "type",
     "subtype",
@@ -42,7 +42,7 @@ TERMINATOR: Line = {"type": "message_stop"}
 
 @dataclass
 class DropInRun:
-    """What one run of the drop-in said, and how it ended."""
+    """The output of one run of the drop-in, and how it exited."""
 
     lines: list[Line]
     exit: int
@@ -61,7 +61,7 @@ class DropInRun:
         return result
 
     def list_blocks(self, line_type: str, block_type: str) -> list[Line]:
-        """The content blocks of a kind, in order of appearance."""
+        """Return the content blocks of a kind, in order of appearance."""
         return [
             block
             for line in self.list_lines(line_type)
@@ -92,12 +92,12 @@ class DropInRun:
 
     @property
     def streamed_text(self) -> str:
-        """The text deltas, joined."""
+        """The joined text deltas."""
         return "".join(delta["text"] for delta in self._iterate_deltas("text_delta"))
 
     @property
     def streamed_input(self) -> str:
-        """The tool-argument deltas, joined."""
+        """The joined deltas of tool arguments."""
         return "".join(delta["partial_json"] for delta in self._iterate_deltas("input_json_delta"))
 
     def _iterate_deltas(self, kind: str) -> Iterator[Line]:
@@ -106,7 +106,7 @@ class DropInRun:
 
 
 def join_result_text(block: Line) -> str:
-    """The text of a tool result, whose content is a string or a list of blocks."""
+    """Return the text of a tool result, whose content is a string or a list of blocks."""
     content = block["content"]
     return (
         content if isinstance(content, str) else "\n".join(part.get("text", "") for part in content)
@@ -115,12 +115,12 @@ def join_result_text(block: Line) -> str:
 
 @dataclass
 class DropInFrontend(Sandbox):
-    """A place whose `claude` is started as a frontend does."""
+    """A sandbox whose `claude` is started like a frontend does."""
 
     extra_args: Sequence[str] = ()  # flags that every run here needs
 
     def start_run(self, prompt: str, *args: str) -> Process:
-        """Starts a run as a frontend does: prompt in argv, an empty pipe as stdin."""
+        """Start a run like a frontend does, with the prompt in argv and an empty pipe as stdin."""
         argv = [str(self.claude), "-p", prompt, "--output-format", "stream-json", "--verbose"]
         argv += [*self.extra_args, *args]
         process = Process(argv, self.folder, self.environment)
@@ -128,7 +128,9 @@ class DropInFrontend(Sandbox):
         return process
 
     def run_messages(self, *prompts: str) -> DropInRun:
-        """A whole conversation, whose messages come on stdin as the SDKs send theirs, all at once."""
+        """Run a conversation to its end. All messages are sent to stdin at once, in the format of
+        the SDKs.
+        """
         flags = ["--input-format", "stream-json", "--output-format", "stream-json", "--verbose"]
         process = LineProcess(
             [str(self.claude), "-p", *flags, *self.extra_args], self.folder, self.environment
@@ -140,30 +142,30 @@ class DropInFrontend(Sandbox):
         return DropInRun(process.lines, process.read_to_end(), process.stderr)
 
     def run_prompt(self, prompt: str, *args: str) -> DropInRun:
-        """A whole run, from the start to the end of the process."""
+        """Run one prompt to the end of the process."""
         return self.start_run(prompt, *args).finish()
 
 
 class Process(LineProcess):
-    """A running drop-in that is asked one thing."""
+    """A running drop-in with one prompt."""
 
     def __init__(self, argv: Sequence[str], folder: Path, environment: Mapping[str, str]) -> None:
         super().__init__(argv, folder, environment)
         self.close_stdin()
 
     def finish(self, seconds: float = TURN_SECONDS) -> DropInRun:
-        """Reads to the end of stdout, and waits for the process."""
+        """Read to the end of stdout, and wait for the process."""
         code = self.read_to_end(seconds)
         return DropInRun(self.lines, code, self.stderr)
 
     def check_line(self, raw: bytes, line: object) -> None:
-        """P8-P11: UTF-8 JSON, one object per line, each with a type."""
+        """Assert P8-P11: UTF-8 JSON, one object per line, each with a type."""
         super().check_line(raw, line)
         assert isinstance(line, dict) and isinstance(line.get("type"), str), raw
 
 
 def check_contract(run: DropInRun, *, partial: bool = False) -> None:
-    """What holds for every run of one turn, whatever was asked and however it ended."""
+    """Assert the rules that hold for every run of one turn, for any prompt and any end."""
     kinds = [line["type"] for line in run.lines]
     inits = [line for line in run.list_lines("system") if line["subtype"] == "init"]
     assert inits == [run.init]
@@ -192,7 +194,7 @@ def _check_result(run: DropInRun) -> None:
 
 
 def _check_tools(run: DropInRun) -> None:
-    """S16c: every call has exactly one result, and the result comes after it."""
+    """Assert S16c: every call has exactly one result, and the result comes after it."""
     open_calls: set[str] = set()
     for line in run.list_lines("assistant") + run.list_lines("user"):
         assert line["parent_tool_use_id"] is None
@@ -209,7 +211,9 @@ def _check_tools(run: DropInRun) -> None:
 
 
 def _check_events(run: DropInRun) -> None:
-    """S11: blocks are numbered from 0, closed in order, and said whole before they are closed."""
+    """Assert S11: blocks are numbered from 0, closed in order, and written completely before they
+    are closed.
+    """
     message_blocks: list[Line] | None = None  # the blocks of the open reply
     block_open = said_whole = False
     for line in run.lines:

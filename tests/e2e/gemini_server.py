@@ -1,4 +1,4 @@
-"""The scripted model behind Google's Gemini interface, for gemini."""
+"""The scripted model with Google's Gemini API, for gemini."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from model_scripts import (
     split_text,
 )
 
-# As Gemini counts: what was cached is part of the prompt, what was thought is not part of the
-# reply.
+# Gemini's counts: the prompt includes cached tokens, and the reply does not include thoughts.
 USAGE: Json = {
     "promptTokenCount": 120,
     "cachedContentTokenCount": 20,
@@ -72,7 +71,7 @@ class _Handler(ScriptedHandler):
         self.send_json(status, {"error": error})
 
     def _build_events(self, answer: ScriptedAnswer, request: ModelRequest) -> Iterator[Json]:
-        if answer.reasoning:  # whole, as its models say a thought: gemini trims each piece
+        if answer.reasoning:  # complete, because gemini trims each fragment of a thought
             yield _build_candidate([{"text": answer.reasoning, "thought": True}], request)
         for piece in self.model.stream_slow_text() if answer.slow else split_text(answer.text):
             yield _build_candidate([{"text": piece}], request)
@@ -84,8 +83,8 @@ class _Handler(ScriptedHandler):
 
 
 def _fill_schema(schema: Json) -> Json:
-    """An answer of the shape that is asked for: how difficult a prompt is, before a model is chosen
-    for it.
+    """Return an answer with the requested schema. gemini asks for the difficulty of a prompt before
+    it selects a model.
     """
     values = {"INTEGER": 10, "STRING": "It is short."}
     return {name: values[value["type"].upper()] for name, value in schema["properties"].items()}
@@ -100,8 +99,8 @@ def _build_candidate(parts: list[Json], request: ModelRequest, reason: str | Non
 
 
 def _convert_messages(body: Json) -> list[Json]:
-    """The conversation as the scripts read it: Gemini says `contents`, and has a tool's results in
-    the user's role.
+    """Convert the conversation to the form that the scripts read. Gemini has `contents`, and a
+    tool's results have the role of the user.
     """
     return [
         {
@@ -118,7 +117,7 @@ def _convert_messages(body: Json) -> list[Json]:
 
 
 class GeminiServer(ScriptedServer):
-    """Serves Google's interface on a free loopback port."""
+    """Serves Google's API on a free loopback port."""
 
     handler = _Handler
 

@@ -1,9 +1,9 @@
-"""A server of MCP with two tools that make the file that they are told: `make`, and `get_it`, said
-to only read.
+"""An MCP server with two tools that create a given file: `make`, and `get_it`, which is declared
+read-only.
 
-A third, `look`, returns the picture in a file.
+A third tool, `look`, returns the picture in a file.
 
-Run as a program: JSON-RPC on stdin and stdout, a line a message.
+As a program it uses JSON-RPC on stdin and stdout, one message per line.
 """
 
 from __future__ import annotations

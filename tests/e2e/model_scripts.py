@@ -1,33 +1,32 @@
-"""What a scripted model says, whichever interface it is asked through.
+"""The replies of a scripted model, which are the same for every API.
 
-A run needs no key, no network and no luck: the last message of the user's that carries a tag
-chooses the script; what follows the tag on its line is the script's argument.
+A run needs no key, no network and no luck. The last user message with a tag selects the script. The
+rest of the line after the tag is the script's argument.
 
     [[text]]              a fixed reply
     [[think]]             the same after some reasoning
-    [[read]] PATH         a call of the program's file reader, then a closing text once its result
-                          came back
+    [[read]] PATH         a call of the program's file reader, then a closing text after its result
     [[ponder]] PATH       the same after some reasoning
     [[write]] PATH        the same with a new file of one line
     [[edit]] PATH         the same with a word of that file (codex only)
     [[shell]] COMMAND     the same with the program's shell
-    [[task]] SCRIPT       the same with a subagent, which is given a script of its own: `[[task]]
-                          [[shell]] COMMAND`
-    [[call]] NAME JSON    the same with the tool of this name, for tools of MCP
-    [[parallel]] A B      two files read by two calls of one reply
-    [[both]] A ;; B       two commands of the shell by two calls of one reply
-    [[ask]] QUESTION      a question to the person with two answers, red and blue
-    [[unplan]] COMMAND    a plan made and approved by the model itself, step by step, then the shell
-    [[error]] STATUS      an HTTP error that comes every time (401 if none is named)
+    [[task]] SCRIPT       the same with a subagent, which gets its own script: `[[task]] [[shell]]
+                          COMMAND`
+    [[call]] NAME JSON    the same with the tool of this name, for MCP tools
+    [[parallel]] A B      two files, read by two calls of one reply
+    [[both]] A ;; B       two shell commands, by two calls of one reply
+    [[ask]] QUESTION      a question for the person with two answers, red and blue
+    [[unplan]] COMMAND    a plan that the model writes and approves itself, step by step, then the shell
+    [[error]] STATUS      an HTTP error every time (401 without a status)
     [[once]] STATUS       an HTTP error the first time, the fixed reply afterwards
     [[slow]]              a word now and then for half a minute, so that there is something to
                           interrupt
 
-A tool result that asks for the same call "with exactly this input" is obeyed once, as a model
-would. Programs ask for more than the conversation (titles, memory, routing): a request without a
-tag gets a short harmless text. Replies are streamed unless the request says otherwise, and text,
-reasoning and tool arguments are split over several chunks, as real servers do. Every request is
-kept for assertions.
+A tool result that asks for the same call "with exactly this input" is followed once, as a model
+would. Programs send more requests than those of the conversation (titles, memory, routing): a
+request without a tag gets a short harmless text. Replies are streamed unless the request asks
+otherwise. Text, reasoning and tool arguments are split into several chunks, as by real servers.
+Every request is stored for assertions.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ REPLY_BEFORE_TOOL = "Let me look."
 REPLY_AFTER_TOOL = "The tool has answered and I am done."
 REPLY_TO_HIDDEN_REQUEST = "Noted."
 WRITTEN = "one line, written by a tool\n"
-EDITED = ("hello world", "HELLO world")  # a line of the file that is there, and what becomes of it
+EDITED = ("hello world", "HELLO world")  # a line of the existing file, before and after the edit
 ERROR_STATUS = 401
 ERROR_MESSAGES = {
     401: "Incorrect API key provided: dummy.",
@@ -58,7 +57,7 @@ ERROR_MESSAGE = ERROR_MESSAGES[ERROR_STATUS]
 AGAIN = "with exactly this input: "
 SLOW_WORDS = 150
 SLOW_INTERVAL = 0.2
-PIECE = 9  # characters per chunk: small enough that a reply and a tool's arguments are both split
+PIECE = 9  # characters per chunk; replies and tool arguments are longer
 
 SCRIPTS = (
     "text|think|read|ponder|write|edit|shell|task|call|parallel|both|ask|unplan|error|once|slow"
@@ -67,8 +66,8 @@ TAG = re.compile(rf"\[\[({SCRIPTS})\]\] ?([^\n]*)")
 
 Json = dict[str, Any]
 
-# The first name that the request offers is the one called: programs differ, and say so in their
-# request. Behind a dot stands a parameter, where the same name has others elsewhere.
+# The first of these names that the request offers is called, because programs have different names. A
+# parameter follows a dot if another program has a tool of the same name with other parameters.
 _READERS: Sequence[tuple[str, Callable[[str], Json]]] = (
     ("read_file.path", lambda path: {"path": path}),
     ("read_file", lambda path: {"file_path": path}),
@@ -169,7 +168,7 @@ _TOOLS: dict[str, Sequence[tuple[str, Callable[[str], Json]]]] = {
 _TOOLS["both"] = _TOOLS["shell"]
 
 
-PATCHING = ("apply_patch <<'PATCH'\n", "PATCH")  # around a patch, where it is a command
+PATCHING = ("apply_patch <<'PATCH'\n", "PATCH")  # surround a patch that is a command
 
 
 def _build_question(question: str) -> Json:
@@ -180,12 +179,14 @@ def _build_question(question: str) -> Json:
 
 
 def _remove_multi_select(question: Json) -> Json:
-    """The question without what Kimi Code refuses, which has another name for it."""
+    """Return the question without a field that Kimi Code rejects, because it has another name for
+    it.
+    """
     return {key: value for key, value in question.items() if key != "multiSelect"}
 
 
 def _build_patch_command(change: str) -> str:
-    """The command by which codex changes a file."""
+    """Build the command with which codex changes a file."""
     return f"*** Begin Patch\n*** {change}*** End Patch\n".join(PATCHING)
 
 
@@ -200,7 +201,7 @@ class ScriptedCall:
 
 @dataclass(frozen=True)
 class ScriptedAnswer:
-    """What the model says to one request."""
+    """The model's reply to one request."""
 
     text: str
     reasoning: str = ""
@@ -210,7 +211,7 @@ class ScriptedAnswer:
 
 @dataclass(frozen=True)
 class Failure:
-    """What the model's service says instead of a reply."""
+    """An error of the model's service instead of a reply."""
 
     status: int
     message: str
@@ -218,13 +219,13 @@ class Failure:
 
 @dataclass
 class ModelRequest:
-    """One request as it came in, and how its reply ended."""
+    """One received request, and how its reply ended."""
 
     body: Json
     offered: Sequence[str]  # the names of its tools
-    script: str  # "hidden" when the conversation carries no tag
+    script: str  # "hidden" if the conversation has no tag
     argument: str
-    tool_result: str | None  # what its tool returned last
+    tool_result: str | None  # the last tool result
     client_left: threading.Event = field(default_factory=threading.Event)
 
     @property
@@ -233,12 +234,12 @@ class ModelRequest:
 
     @property
     def model(self) -> str:
-        """The model that the program asked for."""
+        """The requested model."""
         return str(self.body.get("model"))
 
     @property
     def effort(self) -> str | None:
-        """How hard the model is to try: a key of its own, or of `reasoning` (Responses)."""
+        """The requested effort, from its own key or from `reasoning` (Responses API)."""
         reasoning = self.body.get("reasoning")
         level = (
             reasoning.get("effort")
@@ -249,7 +250,7 @@ class ModelRequest:
 
 
 def join_message_text(message: Json) -> str:
-    """The text of a message whose content may be a string or a list of parts."""
+    """Return the text of a message whose content is a string or a list of parts."""
     content = message.get("content")
     if isinstance(content, str):
         return content
@@ -261,7 +262,7 @@ def split_text(text: str) -> list[str]:
 
 
 class ScriptedServer:
-    """Serves on a free loopback port for as long as it is entered; one subclass for each interface."""
+    """Serves on a free loopback port within a context. Each API has a subclass."""
 
     handler: ClassVar[type[ScriptedHandler]]
 
@@ -282,18 +283,18 @@ class ScriptedServer:
 
     @property
     def url(self) -> str:
-        """The base address a client is configured with."""
+        """The base address for the configuration of a client."""
         return self.address
 
     def list_requests(self, script: str) -> list[ModelRequest]:
-        """The requests of one script, in order of arrival."""
+        """Return the requests of one script, in order of arrival."""
         with self._lock:
             return [request for request in self.requests if request.script == script]
 
     def answer_request(
         self, body: Json, offered: Sequence[str]
     ) -> tuple[int, ModelRequest, ScriptedAnswer | Failure]:
-        """Keeps the request; its number from 1, what it was, and what is to be said to it."""
+        """Store the request. Return its number from 1, the request, and its answer."""
         request = self._parse_request(body, offered)
         with self._lock:
             earlier = sum(earlier_request.script == "once" for earlier_request in self.requests)
@@ -305,9 +306,10 @@ class ScriptedServer:
         return number, request, self._choose_answer(request, number)
 
     def _parse_request(self, body: Json, offered: Sequence[str]) -> ModelRequest:
-        """Which script the conversation asks for, and what its tool has answered already.
+        """Return the request with the script that it selects and the last tool result.
 
-        Without tools it is not the conversation: a title is asked for with the same words.
+        A request without tools does not belong to the conversation: programs request a title with
+        the same text.
         """
         tool_result: str | None = None
         if not offered:
@@ -323,7 +325,7 @@ class ScriptedServer:
         return ModelRequest(body, offered, "hidden", "", tool_result)
 
     def find_tool_result(self, message: Json) -> str | None:
-        """What a tool returned, if a message of the conversation says so."""
+        """Return the tool result in a message of the conversation, or None."""
         raise NotImplementedError
 
     def _choose_answer(self, request: ModelRequest, number: int) -> ScriptedAnswer:
@@ -347,7 +349,7 @@ class ScriptedServer:
         return ScriptedAnswer(REPLY, REASONING if request.script == "think" else "")
 
     def stream_slow_text(self) -> Iterator[str]:
-        """A slow reply; it ends early when the server stops."""
+        """Yield a slow reply. It ends early when the server stops."""
         for number in range(SLOW_WORDS):
             yield f"word{number} "
             if self.stopping.wait(SLOW_INTERVAL):
@@ -365,8 +367,8 @@ class ScriptedServer:
 
 
 def _build_calls(request: ModelRequest, number: int) -> Iterator[ScriptedCall]:
-    """The calls the script makes, in the words of the tools this request offers; none when they are
-    answered.
+    """Build the calls of the script for the tools that the request offers. There are none after
+    they have results.
     """
     tools = _TOOLS[request.script] or _READERS
     # What was taken away is asked for all the same, by the program's own name: the tables have one
@@ -400,7 +402,9 @@ def _build_calls(request: ModelRequest, number: int) -> Iterator[ScriptedCall]:
 
 
 def _build_plan_exit_calls(request: ModelRequest) -> tuple[ScriptedCall, ...]:
-    """The calls of gemini's tools, one a reply, that end where nobody is asked any more."""
+    """Build the calls of gemini's tools, one per reply, that leave a mode in which no person is
+    asked.
+    """
     calls: Sequence[tuple[str, Json]] = (
         ("enter_plan_mode", {}),
         ("write_file", {"file_path": "plan.md", "content": "# A plan\n"}),
@@ -414,13 +418,13 @@ def _build_plan_exit_calls(request: ModelRequest) -> tuple[ScriptedCall, ...]:
 
 
 class ScriptedHandler(BaseHTTPRequestHandler):
-    """What every interface needs of HTTP: JSON whole, and events in chunks."""
+    """The HTTP methods that every API needs: complete JSON, and events in chunks."""
 
     model: ScriptedServer
     protocol_version = "HTTP/1.1"
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 -- the base class's name
-        """Quiet: a test's output is for its failures."""
+        """Log nothing, because the output of a test is for its failures."""
 
     def do_HEAD(self) -> None:
         self.send_response(200)
@@ -436,11 +440,11 @@ class ScriptedHandler(BaseHTTPRequestHandler):
         self.answer_post(value if isinstance(value, dict) else {})
 
     def answer_get(self) -> None:
-        """Answers a request without a body."""
+        """Answer a request without a body."""
         raise NotImplementedError
 
     def answer_post(self, body: Json) -> None:
-        """Answers a request with one."""
+        """Answer a request with a body."""
         raise NotImplementedError
 
     def send_json(self, status: int, value: object) -> None:
@@ -452,7 +456,9 @@ class ScriptedHandler(BaseHTTPRequestHandler):
         self.wfile.write(payload)
 
     def send_events(self, request: ModelRequest, events: Iterator[tuple[str, str]]) -> None:
-        """Server-sent events, each with its name (or none) and its data, until the client has left."""
+        """Send server-sent events, each with its name (or none) and its data, until the client has
+        disconnected.
+        """
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
         self.send_header("Transfer-Encoding", "chunked")

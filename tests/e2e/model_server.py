@@ -1,4 +1,4 @@
-"""The scripted model behind OpenAI's chat-completions interface, for qwen, pi and copilot."""
+"""The scripted model with OpenAI's chat completions API, for qwen, pi and copilot."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from model_scripts import (
 )
 
 MODEL = "mock-1"
-SECOND_MODEL = "mock-2"  # what a conversation can be switched to
-# 20 of the 120 were cached: OpenAI counts them in, Claude (and pi) count them out.
+SECOND_MODEL = "mock-2"  # a conversation can be switched to this model
+# 20 of the 120 tokens are cached. OpenAI includes them in the input, Claude (and pi) do not.
 USAGE: Json = {
     "prompt_tokens": 120,
     "completion_tokens": 30,
@@ -102,8 +102,8 @@ class _Handler(ScriptedHandler):
 
 
 def _list_names(function: Json) -> Iterator[str]:
-    """What a script may know a tool by: its name, and that with one of its parameters, where two
-    programs share it.
+    """Return the names by which a script may find a tool: its name, and its name with each
+    parameter, because two programs may share a name.
     """
     name = str(function.get("name"))
     yield name
@@ -112,13 +112,13 @@ def _list_names(function: Json) -> Iterator[str]:
 
 
 class ModelServer(ScriptedServer):
-    """Serves OpenAI's interface on a free loopback port."""
+    """Serves OpenAI's API on a free loopback port."""
 
     handler = _Handler
 
     @property
     def url(self) -> str:
-        """The base address a client is configured with."""
+        """The base address for the configuration of a client."""
         return f"{self.address}/v1"
 
     def find_tool_result(self, message: Json) -> str | None:

@@ -1,13 +1,13 @@
-"""`make newest`: try the newest version of each vendor program and client, and print what differs
-from the pins.
+"""`make newest`: tests the newest version of each vendor program and client, and prints the
+differences from the pinned versions.
 
     python tests/e2e/newest_versions.py [NAME ...]
 
-Each program is installed into the cache of the e2e tests and is smoke-tested with the model servers
-on loopback: its version, one turn in each permission mode that the shim passes to it, and a
-conversation if the vendor supports one. Clients hold a conversation with qwen. For a vendor without
-a scripted model only the version and the help are read. The report is for a person, who then raises
-a pin. No file of the repository is changed.
+Each program is installed into the cache of the e2e tests and smoke-tested with the model servers on
+loopback: its version, one turn in each permission mode that the shim passes to it, and a
+conversation if the vendor supports one. Clients run a conversation with qwen. For a vendor without
+a scripted model, only the version and the help are checked. The report is for a person, who then
+raises a pin. No file of the repository is changed.
 """
 
 from __future__ import annotations
@@ -48,11 +48,10 @@ from wrappers import WRAPPERS
 
 from shim.adapters import get_adapter
 
-HELP_SECONDS = 60.0  # a program of megabytes of JavaScript on a busy machine
-REGISTRY_SECONDS = 120.0  # npm and pip try again by themselves
+HELP_SECONDS = 60.0  # for a program of several MB of JavaScript on a busy machine
+REGISTRY_SECONDS = 120.0  # npm and pip retry by themselves
 FLAG = re.compile(r"(?<![\w-])--?[A-Za-z][\w-]*")
-# The help page that lists the flags with which the shim starts a program; `--help` where none is
-# named.
+# The help page with the flags that the shim passes to a program, if it is not `--help`.
 HELP_PAGES: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "codex": (("exec", "--help"), ("app-server", "--help")),
     "opencode": (("run", "--help"), ("acp", "--help")),
@@ -60,10 +59,10 @@ HELP_PAGES: Mapping[str, tuple[tuple[str, ...], ...]] = {
 # Versions that are pinned because they are old, and packages that other pins bring.
 KEPT = {"acp-before", "acp-oldest", "claude-code-1", PI_CUMULATIVE.package, "oldest", "before"}
 
-# Vendors whose programs reach no scripted model, and their packages of npm's.
+# Vendors whose programs cannot use a scripted model, and their npm packages.
 UNSCRIPTED = {"amp": "@ampcode/cli", "kilo": "@kilocode/cli"}
 
-# returns what a person should know, and raises where the program failed
+# Returns a message for a person, and raises an error if the program failed.
 Check = Callable[[], "str | None"]
 
 
@@ -131,7 +130,7 @@ def find_newest(package: str) -> str:
     else:
         pin = programs.PINS[package]
         name = pin.removeprefix("npm:").rpartition("@")[0] if pin.startswith("npm:") else package
-        # a program's version is that of its platform's package
+        # The version of a program is that of its platform package.
         name = programs.resolve_platform_package(name)
         npm = shutil.which("npm") or "npm"
         version = _read_output([npm, "view", name, "version"], REGISTRY_SECONDS).strip()
@@ -141,7 +140,7 @@ def find_newest(package: str) -> str:
 
 
 def use_version(package: str, version: str) -> None:
-    """Make the tests' installer install this version from now on, only in this process."""
+    """Make the tests' installer install this version from now on, in this process only."""
     if package in programs.PYTHON_PINS:
         programs.PYTHON_PINS[package] = (
             f"{programs.PYTHON_PINS[package].partition('==')[0]}=={version}"
@@ -201,7 +200,7 @@ def _take_newest(report: VersionReport, package: str, read: Callable[[], str] = 
 
 
 def read_help(vendor: Vendor) -> str:
-    """Return the help pages of a vendor's program, as it is installed now."""
+    """Return the help pages of the installed vendor program."""
     program = programs.install_program(vendor.package)
     with tempfile.TemporaryDirectory() as root:
         environment = build_isolated_environment(vendor, program, "http://127.0.0.1:9", Path(root))
@@ -270,8 +269,8 @@ def check_unscripted(name: str, package: str) -> VersionReport:
 
 
 def _run_program(name: str, package: str, args: Sequence[str]) -> str:
-    """Return what a vendor program of npm's prints, in an empty home. Its package may bring other
-    programs too.
+    """Return the output of a vendor program from npm, in an empty home. Its package may contain
+    other programs too.
     """
     path = f"{programs.find_node_folder()}{os.pathsep}{os.environ['PATH']}"
     programs_folder = programs.install_npm_package(package) / "node_modules" / ".bin"
@@ -283,7 +282,9 @@ def _run_program(name: str, package: str, args: Sequence[str]) -> str:
 
 
 def _check_version(vendor: Vendor) -> str | None:
-    """Return what `shim doctor` says of the version, unless it was tested."""
+    """Return the message of `shim doctor` about the version, unless the version is in the tested
+    range.
+    """
     with drop_in(vendor) as frontend:
         command = [
             sys.executable,
@@ -303,8 +304,8 @@ def _check_version(vendor: Vendor) -> str | None:
 
 
 def _check_turn(vendor: Vendor, ask: Callable[[DropInFrontend], DropInRun]) -> str | None:
-    """Return the events of a turn that the shim does not know. AssertionError if the turn did not
-    answer.
+    """Return the events of a turn that are unknown to the shim. Raise AssertionError if the turn
+    has no answer.
     """
     with drop_in(vendor) as frontend:
         run = ask(frontend)
@@ -319,7 +320,9 @@ def _check_turn(vendor: Vendor, ask: Callable[[DropInFrontend], DropInRun]) -> s
 
 @contextmanager
 def drop_in(vendor: Vendor) -> Iterator[DropInFrontend]:
-    """A working directory, a home and the drop-in over a vendor's program and a scripted model."""
+    """Yield a working directory, a home and the drop-in with a vendor's program and a scripted
+    model.
+    """
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as root, vendor.server() as model:
         folder = Path(root) / "work"
         folder.mkdir()
@@ -397,7 +400,7 @@ def check_client(package: str) -> VersionReport:
 def _read_output(
     command: Sequence[str], seconds: float, environment: Mapping[str, str] | None = None
 ) -> str:
-    """Return what a command prints. RuntimeError if it fails without printing anything."""
+    """Return the output of a command. Raise RuntimeError if it fails without output."""
     done = subprocess.run(
         command,
         env=dict(os.environ if environment is None else environment),
@@ -415,7 +418,7 @@ def _read_output(
 
 def list_checks() -> dict[str, Callable[[], VersionReport]]:
     """Return each check by the name of its program: the vendors first, then the clients."""
-    # the tests start it as `kimi`, which is kimi-cli's name here
+    # The tests start it as `kimi`, which is also the name of kimi-cli.
     kimi_code = replace(KIMI_CODE, name="kimi-code")
     vendors = [
         vendor

@@ -1,5 +1,5 @@
-"""Scenes of the page of living sessions: hosts that stand in for real ones and play what a picture
-or a test needs.
+"""Scenes of the page of background sessions: stand-ins for hosts that play what a picture or a test
+needs.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ CODEX_MODELS = [
 def iterate_script_lines(
     script: SessionBuilder, *, until: int | None = None
 ) -> Iterator[dict[str, Any]]:
-    """What a host says of a script: whole lines, the prompts replayed."""
+    """Yield the lines of a host for a script: complete lines, with replayed prompts."""
     for _, letter, line in script.moments[:until]:
         event = json.loads(line) if isinstance(line, bytes) else line
         if letter == "i" and event.get("type") == "user":
@@ -62,7 +62,7 @@ def iterate_script_lines(
 
 
 def build_host(session: str, script: SessionBuilder, **metadata: Any) -> StandIn:
-    """A host that has said all of a script."""
+    """Build a host that has played a complete script."""
     host = StandIn(session, **metadata)
     for line in iterate_script_lines(script):
         host.lines.append((NOW - 600_000 + 1000 * len(host.lines), json.dumps(line).encode()))
@@ -70,12 +70,12 @@ def build_host(session: str, script: SessionBuilder, **metadata: Any) -> StandIn
 
 
 def build_session_id(number: int) -> str:
-    """A session's UUID."""
+    """Build the UUID of a session."""
     return f"{number * 0x1F3B57D9 % 2**32:08x}-3fc4-4552-9501-5efd4f447c62"
 
 
 def rename_host(host: StandIn, number: int, **metadata: Any) -> StandIn:
-    """The same as another session."""
+    """Return the same host for another session."""
     host.metadata.update(
         id=build_session_id(number)[:8], session=build_session_id(number), **metadata
     )
@@ -83,7 +83,7 @@ def rename_host(host: StandIn, number: int, **metadata: Any) -> StandIn:
 
 
 def build_working_host() -> StandIn:
-    """A session in mid-turn."""
+    """Build a session with a running turn."""
     metadata = {
         "name": "Make the list of posts faster",
         "vendor": "qwen",
@@ -107,7 +107,7 @@ def build_working_host() -> StandIn:
 
 
 def build_unfinished_script() -> SessionBuilder:
-    """A session that has changed a file, and wants to try it."""
+    """Build the script of a session that has changed a file and is about to test it."""
     script = (
         SessionBuilder()
         .add_prompt("The list of posts takes three seconds. Make it faster.")
@@ -137,7 +137,7 @@ def build_unfinished_script() -> SessionBuilder:
 
 
 def build_asking_host(**request: Any) -> StandIn:
-    """A session that asks whether a command may run."""
+    """Build a session that requests permission for a command."""
     metadata = {
         "name": "Commit the faster list",
         "vendor": "codex",
@@ -156,7 +156,7 @@ def build_asking_host(**request: Any) -> StandIn:
 
 
 def build_choosing_host() -> StandIn:
-    """A session whose model asks for a choice."""
+    """Build a session whose model asks a question with options."""
     host = build_asking_host(
         tool_name="AskUserQuestion", input={"questions": CHOICE}, permission_suggestions=None
     )
@@ -166,7 +166,7 @@ def build_choosing_host() -> StandIn:
 
 
 def build_editing_host() -> StandIn:
-    """A session that asks whether a file may be changed."""
+    """Build a session that requests permission for an edit."""
     change = {"file_path": "/home/you/blog/posts.py", "old_string": OLD, "new_string": NEW}
     host = build_asking_host(tool_name="Edit", input=change)
     metadata = {"name": "One query for a page", "needs": "approve Edit: /home/you/blog/posts.py"}
@@ -174,7 +174,7 @@ def build_editing_host() -> StandIn:
 
 
 def build_other_hosts() -> list[StandIn]:
-    """What else stands in the list."""
+    """Build the other sessions in the list."""
     rows = [
         ("pi", "Update the dependencies", "/home/you/shop", "working", "busy", "Bash npm test"),
         (
@@ -226,7 +226,7 @@ def build_other_hosts() -> list[StandIn]:
 
 
 def build_long_host(calls: int) -> StandIn:
-    """A session of four lines for each call."""
+    """Build a session with four lines for each call."""
     return build_host(
         build_session_id(12),
         build_long_session(calls),

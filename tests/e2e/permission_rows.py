@@ -1,5 +1,5 @@
-"""Rules and calls for the matrix of permissions, each with what the real claude does; and the table
-of the manual.
+"""Rules and calls for the permission matrix, each with the behavior of the real claude. Also reads
+the table of the manual.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-MADE = "made"  # the file that a call makes when it runs
+MADE = "made"  # the file that a call creates if it runs
 SECRET = "what nobody may read"  # in secret/x, and in ../out/x
 BYPASS = ("--dangerously-skip-permissions",)
 TOUCH = "[[shell]] touch made"
@@ -20,17 +20,17 @@ READ_OUT = "[[read]] @../out/x"
 WRITE_OUT = "[[write]] @../out/made"
 HIDDEN = "[[write]] @secret/made"
 RAN, NOT_RUN, REFUSED = "ran", "no", "refused"
-UNASKED = "unasked"  # it ran: a vendor that asks nobody says so in `init`
+UNASKED = "unasked"  # it ran, because the vendor never asks, which `init` reports
 MANUAL = Path(__file__).parents[2] / "shim" / "manual" / "permissions.md"
 
 
 @dataclass(frozen=True)
 class Row:
-    """Rules and a call, which has "@" in front of a path below the folder.
+    """Rules and a call, in which "@" precedes a path below the folder.
 
-    `runs`: the real claude runs it. `files` are settings files below home ("~") or the folder.
-    `plain`: nothing but the mode default keeps it from running, so a vendor that asks nobody runs
-    it too, and says so in `init`.
+    `runs`: the real claude runs the call. `files` are settings files below home ("~") or the
+    folder. `plain`: only the mode default prevents the call, so a vendor that never asks runs it
+    too, and reports that in `init`.
     """
 
     name: str
@@ -45,9 +45,7 @@ class Row:
         return self.name
 
     def list_tool_names(self, reader: str) -> set[str]:
-        """Claude's names of the tool that is called; `reader` is that of the vendor's own for
-        files.
-        """
+        """Return Claude's names of the called tool. `reader` is the vendor's own tool for files."""
         return {"[[shell]]": {"Bash"}, "[[write]]": {"Write", "Edit"}, "[[read]]": {reader}}[
             self.call.partition(" ")[0]
         ]
@@ -83,7 +81,7 @@ def build_hook_command(decision: str) -> str:
 
 
 BLOCKS = build_hook_settings("exit 2")
-FOLDER = "FOLDER"  # in a file: the working directory
+FOLDER = "FOLDER"  # stands for the working directory in a file
 TRUSTED = {"projects": {FOLDER: {"hasTrustDialogAccepted": True}}}
 ROWS = (
     Row("bypass; touch", TOUCH, BYPASS, runs=True),
@@ -153,7 +151,7 @@ ROWS = (
 
 
 def load_expected_outcomes() -> dict[tuple[str, str], str]:
-    """What the manual's table says: row and vendor → outcome."""
+    """Return row and vendor → outcome in the manual's table."""
     lines = [
         line.replace("`", "").strip("| ").split(" | ")
         for line in MANUAL.read_text().splitlines()

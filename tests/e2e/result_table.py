@@ -1,4 +1,4 @@
-"""A table of what was tried, every claude or vendor across, as Markdown."""
+"""A Markdown table of test results, with a column for each claude or vendor."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ NOT_TRIED = "–"
 
 
 class Table:
-    """Fills itself from the reports of the tests. `heads` are the titles of what names a row."""
+    """A table that is filled from test reports. `heads` are the titles of the columns that name a
+    row.
+    """
 
     def __init__(self, heads: tuple[str, ...]) -> None:
         self._heads = heads
@@ -19,9 +21,9 @@ class Table:
         return bool(self._cells)
 
     def record_report(self, row: tuple[str, ...], column: str, report: pytest.TestReport) -> None:
-        """Takes a report in; of a test's several, a failure beats everything, wherever it happened.
+        """Add a report. If a test has several, a failure in any phase takes precedence.
 
-        A test that has recorded its `outcome` is said by it.
+        If a test has recorded an `outcome`, the cell has this outcome.
         """
         cells = self._cells.setdefault(row, {})
         if column not in self._columns:
@@ -37,7 +39,7 @@ class Table:
             cells.setdefault(column, "passed")
 
     def format_markdown(self) -> str:
-        """The rows, those together that begin alike."""
+        """Return the table. Rows with the same start are grouped."""
         header = [*self._heads, *self._columns]
         lines = [_format_row(header), _format_row(["---"] * len(header))]
         firsts = list(dict.fromkeys(row[0] for row in self._cells))

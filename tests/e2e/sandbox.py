@@ -1,7 +1,7 @@
-"""An isolated place to start programs in, and a program there that speaks in lines of JSON.
+"""A sandbox to start programs in, and a program in it that prints lines of JSON.
 
-Every wait has a bound. Everything that is started in a place carries its mark in the environment,
-so that whatever is still alive afterwards can be found, and ended, by its number.
+Every wait has a limit. All processes of a sandbox have its mark in their environment, so that those
+that are still running later can be found, and killed, by their ids.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-# a turn takes one to ten seconds; a loaded machine makes it longer, a hang makes it endless
+# A turn takes one to ten seconds, or longer on a busy machine.
 TURN_SECONDS = 90.0
-GONE_SECONDS = 30.0  # from the end of a program to the end of everything that it started
-# from the result of an interrupted turn to the end of the command that ran in it
+GONE_SECONDS = 30.0  # from the end of a program to the end of all processes that it started
+# From the result of an interrupted turn to the end of the command that ran in it.
 STOP_SECONDS = 3.0
 POLL_SECONDS = 0.05
 
-# In the environment of every process of a place. Not SHIM_*: the drop-in keeps those from its
-# child.
+# In the environment of every process of a sandbox. The prefix is not SHIM_, because the drop-in does not
+# pass such variables to its child.
 MARK = "E2E_MARK"
 
 Line = dict[str, Any]
@@ -37,9 +37,7 @@ Line = dict[str, Any]
 
 @dataclass
 class Sandbox:
-    """A `claude`, a working directory and an environment; nothing of this machine's settings
-    reaches it.
-    """
+    """A `claude`, a working directory and an environment without settings of this machine."""
 
     claude: Path
     folder: Path
@@ -47,8 +45,8 @@ class Sandbox:
     started: list[LineProcess] = field(default_factory=list)
 
     def list_processes(self) -> dict[int, str]:
-        """Every live process that carries this place's mark, by id, with its command line (Linux
-        only).
+        """Return the running processes with this sandbox's mark, by id, with their command lines
+        (Linux only).
         """
         environment_entry = f"{MARK}={self.environment[MARK]}".encode()
         command_by_pid = {}
@@ -58,29 +56,29 @@ class Sandbox:
                     command = (entry / "cmdline").read_bytes().replace(b"\0", b" ")
                     command_by_pid[int(entry.name)] = command.decode(errors="replace")
             except OSError:
-                continue  # it ended meanwhile, or is another user's
+                continue  # it has exited, or belongs to another user
         return command_by_pid
 
     def wait_for_start(self, command: str, seconds: float = GONE_SECONDS) -> bool:
-        """Whether a process with this command line is seen in time; the drop-in's own has the
-        prompt in it.
+        """Return whether a process with this command line starts in time. The command line of the
+        drop-in contains the prompt.
         """
         return wait_until(lambda: self._is_running(command), seconds)
 
     def wait_for_end(self, command: str, seconds: float = GONE_SECONDS) -> bool:
-        """Whether no process with this command line is left in time."""
+        """Return whether all processes with this command line exit in time."""
         return wait_until(lambda: not self._is_running(command), seconds)
 
     def _is_running(self, command: str) -> bool:
         return any(line.startswith(command) for line in self.list_processes().values())
 
     def list_remaining_processes(self) -> dict[int, str]:
-        """What is still alive when everything had its time to go."""
+        """Return the processes that are still running after the time for their exit."""
         wait_until(lambda: not self.list_processes(), GONE_SECONDS)
         return self.list_processes()
 
     def close(self) -> None:
-        """Ends what a failed test left behind: only processes that descend from this place's own."""
+        """Kill the processes that a failed test has left, which are only processes of this sandbox."""
         for process in self.started:
             process.close()
         for number in self.list_processes():
@@ -117,7 +115,7 @@ class LineProcess:
 
     @property
     def number(self) -> int:
-        """Its process id."""
+        """The process id."""
         return self._process.pid
 
     def _read_stdout(self) -> None:
@@ -130,13 +128,13 @@ class LineProcess:
             self._stderr.append(line)
 
     def send(self, value: object) -> None:
-        """Writes one line to its stdin."""
+        """Write one line to stdin."""
         stdin = _require_pipe(self._process.stdin)
         stdin.write(json.dumps(value).encode() + b"\n")
         stdin.flush()
 
     def close_stdin(self) -> None:
-        """Says that nothing more comes; more than once is harmless."""
+        """Close stdin. Calling this more than once is harmless."""
         try:
             _require_pipe(self._process.stdin).close()
         except BrokenPipeError:
@@ -145,7 +143,7 @@ class LineProcess:
     def read_until(
         self, is_expected: Callable[[Line], bool], seconds: float = TURN_SECONDS
     ) -> Line:
-        """Reads up to the first line that is wanted."""
+        """Read up to the first matching line."""
         deadline = time.monotonic() + seconds
         while True:
             line = self._read_line(deadline)
@@ -154,15 +152,15 @@ class LineProcess:
                 return line
 
     def interrupt(self) -> None:
-        """What Ctrl-C or a frontend's stop button does."""
+        """Send SIGINT, as Ctrl-C or a frontend's stop button does."""
         self._process.send_signal(signal.SIGINT)
 
     def terminate(self) -> None:
-        """What a frontend does that wants the process gone."""
+        """Send SIGTERM, as a frontend does to end the process."""
         self._process.terminate()
 
     def read_to_end(self, seconds: float = TURN_SECONDS) -> int:
-        """Reads to the end of stdout, waits for the process, and returns its exit status."""
+        """Read to the end of stdout, and wait for the process. Return its exit status."""
         deadline = time.monotonic() + seconds
         while self._read_line(deadline) is not None:
             pass
@@ -189,7 +187,7 @@ class LineProcess:
         return line
 
     def check_line(self, raw: bytes, line: object) -> None:
-        """What holds for every line, as it came and as it was read."""
+        """Assert the rules for every line, given its bytes and its parsed form."""
         assert isinstance(line, dict), raw
         assert raw.endswith(b"\n") and not raw.endswith(b"\r\n"), raw
 
@@ -199,17 +197,17 @@ class LineProcess:
 
     @property
     def stderr(self) -> str:
-        """What it said on stderr so far."""
+        """The stderr so far."""
         return b"".join(self._stderr).decode(errors="replace")
 
     def describe_failure(self, what: str) -> str:
-        """What went wrong, with the end of what it said."""
+        """Return a description of the failure, with the end of the output."""
         tail = "\n".join(json.dumps(line)[:300] for line in self.lines[-8:])
         return f"{self.name} {what}; its last lines:\n{tail}\nstderr:\n{self.stderr}"
 
     def close(self) -> None:
-        """Ends the process if a failed test left it running: asked first, so that it ends its
-        child.
+        """End the process if a failed test has left it running. It is signalled first, so that it
+        ends its child.
         """
         self.close_stdin()
         if self._process.poll() is None:
@@ -232,15 +230,15 @@ def _require_pipe(pipe: IO[bytes] | None) -> IO[bytes]:
 
 
 def scale_timeout(seconds: float) -> float:
-    """How long something may take that takes `seconds` at most where nothing else runs: a busy
+    """Return the timeout for an action that takes at most `seconds` on an idle machine. A busy
     machine is slower.
     """
     return seconds * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
 def find_free_port() -> int:
-    """A port of this machine for a server that begins later: the system gives such a low one to no
-    connection.
+    """Return a port of this machine for a server that starts later. The system does not assign such
+    a low port to connections.
     """
     while True:
         with (

@@ -1,9 +1,9 @@
-"""`make screens`: pictures of what a person sees, to be looked at: commands in a terminal, exported
-pages, the bridge.
+"""`make screens`: takes pictures of what a person sees: commands in a terminal, exported pages, the
+page of the gateway.
 
-A command runs in a real pseudo-terminal of 60, 80 and 120 columns. What it writes goes through a
-terminal emulator and is drawn by the Chromium of the browser tests, as the pages are: for a phone
-and a desktop, light and dark. Names given on the command line choose among the screens.
+A command runs in a real pseudo-terminal of 60, 80 and 120 columns. Its output goes through a
+terminal emulator and is drawn by the Chromium of the browser tests, like the pages: for a phone and
+a desktop, light and dark. Names on the command line select screens.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ from shim.core.bridge.frames import parse_frame  # noqa: E402
 
 COLUMNS = (60, 80, 120)
 LINES = 40
-HISTORY = 2_000  # lines of one picture
-SECONDS = 180.0  # of one command
+HISTORY = 2_000  # lines per picture
+SECONDS = 180.0  # for one command
 README = ROOT / "shim" / "manual" / "bridge.png"
 README_POINTS, README_COLOURS = (1120, 820), 128
 SIZES = {"390": (390, 844), "1280": (1280, 900)}
-TALLEST = 3_000  # points of a page's picture
+TALLEST = 3_000  # the maximum height of a page's picture in pixels
 SHIM = str(ROOT / ".venv" / "bin" / "shim")
-# where the tests of real vendors keep the vendors' programs
+# The cache of vendor programs of the e2e tests.
 CACHE = Path.home() / ".cache" / "claude-shim" / "e2e"
 COLOURS = {
     "default": "#d7d8d3", "black": "#4a4c50", "red": "#f2777a", "green": "#8fc98f", "brown": "#e6c07b",
@@ -60,7 +60,7 @@ COLOURS = {
 
 
 def build_commands(casts: Path) -> dict[str, list[str]]:
-    """The commands by the name of their picture."""
+    """Return the commands by the name of their picture."""
     return {
         "make-run": ["make", "--no-print-directory", "run"],
         "help": [SHIM, "--help"],
@@ -77,7 +77,9 @@ def build_commands(casts: Path) -> dict[str, list[str]]:
 
 
 def build_environment(home_folder: Path) -> dict[str, str]:
-    """An empty home; the vendors' programs of the tests are on PATH, as far as they were installed."""
+    """Build an environment with an empty home. The installed vendor programs of the tests are on
+    PATH.
+    """
     programs = [str(path) for path in sorted(CACHE.glob("*/node_modules/.bin"))]
     node = [str(path) for path in sorted(CACHE.glob("node-*/bin"))]
     path = os.pathsep.join([*programs, *node, os.environ["PATH"]])
@@ -91,14 +93,14 @@ def build_environment(home_folder: Path) -> dict[str, str]:
 
 
 class Terminal:
-    """A command's screen: all its lines, those that were scrolled away too."""
+    """The screen of a command: all its lines, including those that were scrolled away."""
 
     def __init__(self, columns: int) -> None:
         self.screen = pyte.HistoryScreen(columns, LINES, history=HISTORY, ratio=1.0)
         self._stream = pyte.ByteStream(self.screen)
 
     def feed(self, written: str) -> None:
-        """Take what was written to a terminal."""
+        """Add output to the terminal."""
         self._stream.feed(written.replace("\n", "\r\n").encode())
 
     def run_command(self, command: list[str], around: Mapping[str, str], folder: Path) -> None:
@@ -128,7 +130,7 @@ class Terminal:
             process.wait()
 
     def render_lines(self) -> Iterator[str]:
-        """Each line as HTML."""
+        """Return each line as HTML."""
         rows = [*self.screen.history.top, *(self.screen.buffer[row] for row in range(LINES))]
         drawn = [
             "".join(_render_cell(row[column]) for column in range(self.screen.columns)).rstrip()
@@ -139,7 +141,7 @@ class Terminal:
         yield from drawn
 
     def render_page(self, title: str) -> str:
-        """The lines on a page."""
+        """Return a page with the lines."""
         style = (
             "body { margin: 0; padding: 12px; background: #1b1c1f; color: #d7d8d3; width: max-content }"
             f"pre {{ font: 14px/1.35 'DejaVu Sans Mono', monospace; margin: 0; width: {self.screen.columns}ch;"
@@ -152,7 +154,7 @@ class Terminal:
 def _read_output(file: int) -> bytes:
     try:
         return os.read(file, 65_536)
-    except OSError:  # the command has ended and nobody else has the terminal open
+    except OSError:  # the command has exited and no other process has the terminal open
         return b""
 
 
@@ -169,7 +171,7 @@ def _render_cell(cell: Any) -> str:
 
 
 def capture_terminals(browser: Browser, casts: Path, folder: Path, chosen: list[str]) -> None:
-    """A picture of each command at each width."""
+    """Take a picture of each command at each width."""
     home_folder = casts.parent / "home"
     home_folder.mkdir()
     for name, command in build_commands(casts).items():
@@ -186,7 +188,7 @@ def capture_terminals(browser: Browser, casts: Path, folder: Path, chosen: list[
 def capture_attached_terminals(
     browser: Browser, temporary: Path, folder: Path, chosen: list[str]
 ) -> None:
-    """A picture of `claude attach` at each width, over the same hosts as the page's."""
+    """Take a picture of `claude attach` at each width, with the same hosts as for the page."""
     hosts = {
         "question": scenes.build_asking_host(),
         "choice": scenes.build_choosing_host(),
@@ -213,7 +215,7 @@ def capture_attached_terminals(
 
 
 def _build_sitting(host: StandIn, columns: int) -> Sitting:
-    """A terminal at a host, once its question has stood for a moment."""
+    """Build a terminal at a host, shortly after its permission prompt was opened."""
     sitting, metadata = Sitting(columns, LINES, "truecolor"), host.metadata
     sitting.now = scenes.NOW / 1000
     lines = [
@@ -228,7 +230,7 @@ def _build_sitting(host: StandIn, columns: int) -> Sitting:
 
 
 def capture_pages(browser: Browser, casts: Path, folder: Path, chosen: list[str]) -> None:
-    """A picture of each page for a phone and a desktop, light and dark."""
+    """Take a picture of each page for a phone and a desktop, light and dark."""
     for page in sorted(casts.glob("*.html")):
         for size, points in SIZES.items() if _is_chosen(page.stem, chosen) else ():
             for dark in (False, True):
@@ -241,9 +243,7 @@ def capture_pages(browser: Browser, casts: Path, folder: Path, chosen: list[str]
 def capture_session_views(
     browser: Browser, temporary: Path, folder: Path, chosen: list[str]
 ) -> None:
-    """A picture of each view of the page of living sessions, over hosts that stand in for real
-    ones.
-    """
+    """Take a picture of each view of the page of background sessions, with stand-ins for hosts."""
     hosts = {
         "live": scenes.build_working_host(),
         "question": scenes.build_asking_host(),
@@ -276,7 +276,7 @@ def capture_session_views(
 
 
 def capture_readme(browser: Browser, temporary: Path) -> None:
-    """The README's picture of the page, in few colours: a small file."""
+    """Take the README's picture of the page, with few colors, so that the file is small."""
     from PIL import Image
 
     asking = scenes.build_asking_host()
@@ -296,14 +296,14 @@ def capture_readme(browser: Browser, temporary: Path) -> None:
 
 
 def start_web(state: Path, hosts: list[StandIn]) -> Web:
-    """A gateway with these hosts."""
+    """Start a gateway with these hosts."""
     return Web(
         StandIns(*hosts), GatewayTokenFile({"SHIM_STATE": str(state)}), GatewayEndpoint(port=0)
     )
 
 
 def _save_screenshot(browser: Browser, path: Path) -> None:
-    """All of the page that is open, as far as a picture goes."""
+    """Save a picture of the complete open page, up to the maximum height."""
     box = browser.run_script(
         "const e = document.documentElement; return [e.scrollWidth, Math.max(e.scrollHeight, 200)]"
     )
@@ -317,8 +317,8 @@ def _is_chosen(name: str, chosen: list[str]) -> bool:
 
 
 def write_recordings(folder: Path) -> None:
-    """Casts and their pages: one of everything, sessions of 2,000 and of 20,000 events, and the
-    sums of them all.
+    """Write recordings and their pages: one with every kind of step, sessions of 2,000 and of
+    20,000 events, and the statistics of them all.
     """
     folder.mkdir()
     for name, script in {
@@ -346,7 +346,7 @@ def write_recordings(folder: Path) -> None:
 
 
 def main() -> None:
-    """Make the pictures."""
+    """Take the pictures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
         "--to", type=Path, default=ROOT / "build" / "screens", help="the folder of the pictures"

@@ -1,6 +1,4 @@
-"""The Claude Agent SDKs, each in a process of its own that a test drives (`clients/` has the
-programs).
-"""
+"""The Claude Agent SDKs, each in its own process that a test drives (`clients/` has the programs)."""
 
 from __future__ import annotations
 
@@ -27,13 +25,13 @@ from shim.process.install import read_drop_in_settings
 
 PROGRAMS = Path(__file__).with_name("clients")
 TYPESCRIPT_PACKAGE = "@anthropic-ai/claude-agent-sdk"
-TYPESCRIPT_BEFORE = "claude-code-1"  # Claude Code of npm's, which was the SDK too
-CLOSE_SECONDS = 30.0  # the Python SDK waits for 5 s, asks, waits for 5 s and kills
+TYPESCRIPT_BEFORE = "claude-code-1"  # Claude Code on npm, which was also the SDK
+CLOSE_SECONDS = 30.0  # the Python SDK waits 5 s, sends SIGTERM, waits 5 s and kills
 
 
 @dataclass
 class ClientTurn:
-    """What a client's user saw of one turn."""
+    """What a client's user received during one turn."""
 
     lines: list[Line]
 
@@ -64,31 +62,31 @@ class ClientTurn:
 
 
 class SdkConversation(LineProcess):
-    """A client that is connected to its claude, and told what to do."""
+    """A client that is connected to its claude and receives commands."""
 
     def run_turn(self, text: str) -> ClientTurn:
-        """Says something and waits for the end of the turn."""
+        """Send a message, and wait for the end of the turn."""
         start_index = len(self.lines)
         self.send_message(text)
         return self.read_turn(start_index)
 
     def send_message(self, text: str, image: str | None = None) -> None:
-        """Says something; an image is a PNG in base64."""
+        """Send a message. An image is a PNG in base64."""
         self.send({"do": "say", "text": text, "image": image})
 
     def read_turn(self, start_index: int) -> ClientTurn:
-        """The turn whose first line has this number, to its result."""
+        """Read the turn that starts at the line with this number, up to its result."""
         self.await_saw("result")
         return ClientTurn(self.lines[start_index:])
 
     def await_saw(self, what: str) -> Line:
-        """The next line of a kind; whatever goes wrong meanwhile ends the wait."""
+        """Return the next line of a kind. Any failure ends the wait."""
         line = self.read_until(lambda line: line["saw"] in (what, "exception", "result", "end"))
         assert line["saw"] == what, line
         return line
 
     def run_command(self, do: str, **fields: str) -> None:
-        """Asks for something that is not a turn and waits until it is done."""
+        """Run a command other than a turn, and wait until it is done."""
         self.send({"do": do, **fields})
         line = self.read_until(lambda line: line.get("did") == do or line["saw"] == "end")
         assert line["saw"] == "done", line
@@ -96,8 +94,8 @@ class SdkConversation(LineProcess):
     def allow_call(
         self, changed: Line | None = None, *, number: int | None = None, always: bool = False
     ) -> None:
-        """Allows what was asked, with another input if one is given; `always`: with all that was
-        suggested.
+        """Allow a call, with another input if one is given. With `always`, accept all suggested
+        rules.
         """
         answer = {"behavior": "allow", "always": always, **({"input": changed} if changed else {})}
         self.send({"do": "answer", "number": number, "answer": answer})
@@ -109,14 +107,14 @@ class SdkConversation(LineProcess):
         self.send({"do": "answer", "number": number, "answer": answer})
 
     def disconnect(self) -> float:
-        """Leaves; the seconds that this took the client."""
+        """Disconnect. Return the seconds that this took."""
         self.send({"do": "close"})
         line = self.read_until(lambda line: line.get("did") == "close", CLOSE_SECONDS)
         self.finish()
         return float(line["seconds"])
 
     def finish(self) -> ClientTurn:
-        """Waits for the client's end; everything it saw."""
+        """Wait for the client's exit. Return everything that it received."""
         code = self.read_to_end(TURN_SECONDS)
         assert code == 0 and self.lines[-1] == {"saw": "end"}, self.describe_failure(
             f"ended with {code}"
@@ -126,14 +124,14 @@ class SdkConversation(LineProcess):
 
 @dataclass(frozen=True)
 class SdkClient:
-    """One version of an SDK on one version of what it runs on; installed when it is first
+    """One version of an SDK on one version of its runtime. It is installed when it is first
     connected.
     """
 
     name: str
     command: Callable[[], Sequence[str]]
     environment: Callable[[], Mapping[str, str]] = dict
-    raises_text: bool = True  # its exception carries the text of an error result
+    raises_text: bool = True  # its exception has the text of an error result
     # the file of its package that it starts, in whose place the drop-in is put
     bundled_file: str = ""
 
@@ -153,10 +151,10 @@ class SdkClient:
         allowed: Sequence[str] = (),
         denied: Sequence[str] = (),
     ) -> SdkConversation:
-        """Starts the client with the place's claude: for one prompt, or for a conversation.
+        """Start the client with the sandbox's claude, for one prompt or for a conversation.
 
-        `resume` is a session that goes on. `serves` is the name of an MCP server in its own
-        process. `judges` is a tool whose calls a hook of its own process denies. `allowed` and
+        `resume` is the id of a session to continue. `serves` is the name of an MCP server in the
+        client's process. `judges` is a tool whose calls a hook of the client denies. `allowed` and
         `denied` are rules about tools.
         """
         start = {
@@ -189,14 +187,16 @@ class SdkClient:
 
 
 def _copy_package(module: Path, sandbox: Sandbox) -> Path:
-    """A module in a copy of its package; the files are links, which `shim install --into` replaces."""
+    """Copy a package, and return the path of a module in it. The files are links, which `shim
+    install --into` replaces.
+    """
     copy = sandbox.folder.parent / "package"
     shutil.copytree(module.parent, copy, copy_function=os.link, symlinks=True)
     return copy / module.name
 
 
 def put_into(file: Path, sandbox: Sandbox, vendor: str = "") -> None:
-    """The drop-in where a package has its own claude, for the vendor of the place's drop-in."""
+    """Replace the claude in a package with the drop-in, for the vendor of the sandbox's drop-in."""
     vendor = vendor or read_drop_in_settings(str(sandbox.claude))[1]["vendor"]
     install = [sys.executable, "-m", "shim", "install", "--vendor", vendor, "--into", str(file)]
     subprocess.run(
@@ -209,7 +209,7 @@ def put_into(file: Path, sandbox: Sandbox, vendor: str = "") -> None:
 
 
 def _build_python_client(pin: str, **traits: bool) -> SdkClient:
-    """Without site packages: the SDK and what it needs are all there is."""
+    """Build a client without site packages: only the SDK and its dependencies are available."""
     return SdkClient(
         f"python-{PYTHON_PINS[pin].rpartition('==')[2]}",
         lambda: (sys.executable, "-S", "-P", str(PROGRAMS / "py_client.py")),
@@ -236,7 +236,7 @@ def _build_typescript_client(
 PYTHON = _build_python_client("newest")
 PYTHON_OLDEST = _build_python_client("oldest", raises_text=False)
 TYPESCRIPT = _build_typescript_client(24)
-CODE_SDK = _build_python_client("before", raises_text=False)  # which looks on PATH alone
+CODE_SDK = _build_python_client("before", raises_text=False)  # it only searches PATH
 # which starts this file with node
 CODE_CLI = _build_typescript_client(20, TYPESCRIPT_BEFORE, bundled_file="cli.js")
 SDKS = (PYTHON, PYTHON_OLDEST, _build_typescript_client(20), TYPESCRIPT)

@@ -1,4 +1,6 @@
-"""What the tests of the page of living sessions do in a browser: come in, open a session, look."""
+"""Helpers for browser tests of the page of background sessions: log in, open a session, inspect the
+page.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from sandbox import find_free_port
 
 from shim.bridge.gateway.tokens import GatewayTokenFile
 
-SECONDS = 30.0  # until a server has begun or ended
+SECONDS = 30.0  # for the start or the end of a server
 SMALL = (390, 844)
 ENTER, TAB, ESCAPE, SHIFT_ENTER = "\ue007", "\ue004", "\ue00c", "\ue008\ue007\ue000"
 
@@ -29,7 +31,7 @@ NETWORK_ERRORS = (
 
 
 class Served:
-    """`shim bridge serve` as a process that is killed and started again at the same port."""
+    """`shim bridge serve` as a process that can be killed and started again at the same port."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self.port = find_free_port()
@@ -39,7 +41,7 @@ class Served:
         self.start()
 
     def start(self) -> None:
-        """Begin it, and wait until it listens."""
+        """Start the server, and wait until it listens."""
         argv = [
             sys.executable,
             "-m",
@@ -60,7 +62,7 @@ class Served:
         assert str(self.port) in self._process.stdout.readline()
 
     def kill(self) -> None:
-        """End it at once."""
+        """Kill the server."""
         assert self._process is not None
         self._process.kill()
         self._process.wait(SECONDS)
@@ -69,9 +71,7 @@ class Served:
 
 
 class Page:
-    """The page in a browser, at a gateway: a `Web` with hosts that stand in, or one that is
-    `Served`.
-    """
+    """The page in a browser, at a gateway: a `Web` with stand-ins for hosts, or a `Served`."""
 
     def __init__(self, browser: Browser, web: Any) -> None:
         self.browser = browser
@@ -81,7 +81,7 @@ class Page:
     def open_page(
         self, role: str = "drive", *, size: tuple[int, int] = DESKTOP, dark: bool = False
     ) -> None:
-        """Come with the address that `shim bridge serve` prints."""
+        """Open the address that `shim bridge serve` prints."""
         token = getattr(self.web.tokens.load_tokens(), role)
         self.browser.open_url(f"{self.base}#token={token}", size=size, dark=dark)
         self.browser.wait_until(lambda: self.read_view() == "none")
@@ -90,7 +90,7 @@ class Page:
         return str(self.browser.run_script("return document.body.dataset.view"))
 
     def is_ready(self) -> bool:
-        """Whether the view that was asked for has drawn all that it will."""
+        """Return whether the requested view is completely drawn."""
         script = """
         if (document.body.dataset.view !== 'session') return document.body.dataset.view !== 'wait';
         if (!currentSession.synced || document.querySelector('#asked.moved')) return false;
@@ -99,35 +99,35 @@ class Page:
         return bool(self.browser.run_script(script))
 
     def open_session(self, host: StandIn) -> None:
-        """Open a session, and wait until all of it is there."""
+        """Open a session, and wait until it is complete."""
         self.browser.run_script("location.hash = arguments[0]", f"s/{host.metadata['id']}")
         self.wait_until_synced(host)
 
     def wait_until_synced(self, host: StandIn) -> None:
-        """Wait until the page has all that was said."""
+        """Wait until the page has all lines."""
         ready = "return currentSession.id === arguments[0] && currentSession.synced"
         self.browser.wait_until(lambda: self.browser.run_script(ready, host.metadata["id"]))
 
     def wait_for_questions(self, number: int = 1) -> None:
-        """Wait until so many questions are there, and are heard."""
+        """Wait until this number of permission prompts is shown and can be answered."""
         self.browser.wait_until(
             lambda: len(self.browser.find_elements("#asked:not(.moved) .asking-card")) == number
         )
 
     def send_line(self, host: StandIn, **line: Any) -> None:
-        """The session says a whole line."""
+        """Add a complete line to the session."""
         self.web.call_in_thread(host.add_line, **line)
 
     def send_partial_event(self, host: StandIn, **event: Any) -> None:
-        """The session says a part of what it is saying."""
+        """Send a partial line of the session."""
         self.web.call_in_thread(host.send_partial, **event)
 
     def send_frame(self, host: StandIn, raw: bytes) -> None:
-        """The session says a frame."""
+        """Send a frame of the session."""
         self.web.call_in_thread(host.broadcast_frame, raw)
 
     def list_steps(self) -> list[str]:
-        """The texts of the steps that are drawn."""
+        """Return the texts of the drawn steps."""
         return [
             str(text)
             for text in self.browser.run_script(
@@ -136,20 +136,20 @@ class Page:
         ]
 
     def measure_contrasts(self) -> list[tuple[float, str, str]]:
-        """Each text that is seen: its contrast, its element, its beginning."""
+        """Return each visible text: its contrast, its element, and its start."""
         return [(*row,) for row in self.browser.run_script(f"{LOOKS}; return contrasts()")]
 
     def measure_targets(self) -> list[tuple[int, int, str, str]]:
-        """What a finger has to hit: width, height, its element, its words."""
+        """Return the touch targets: width, height, element, and text."""
         return [(*row,) for row in self.browser.run_script(f"{LOOKS}; return targets()")]
 
     def find_overlaps(self) -> list[tuple[str, str, int, int]]:
-        """Names and controls that lie on each other: which, and how far."""
+        """Return the names and controls that overlap, and by how much."""
         return [(*row,) for row in self.browser.run_script(f"{LOOKS}; return overlaps()")]
 
     def list_errors(self) -> list[str]:
-        """Return what went wrong in the page since it was loaded: errors of its scripts, and what
-        its security policy has blocked.
+        """Return the errors in the page since it was loaded: errors of its scripts, and violations
+        of its security policy.
 
         A server that is not running, or refuses a request, is not an error of the page. Some tests
         stop the server while the browser fetches the page's service worker.
@@ -161,18 +161,18 @@ class Page:
         ]
 
     def read_text(self, selector: str) -> str:
-        """The words of the one element of a selector, "" if it is not there."""
+        """Return the text of the only element of a selector, or ""."""
         texts = self.browser.retry_when_stale(
             lambda: [element.text for element in self.browser.find_elements(selector)[:1]]
         )
         return str(texts[0]) if texts else ""
 
     def wait_for_text(self, expected: str, selector: str = "body") -> None:
-        """Wait until an element shows some words."""
+        """Wait until an element shows a text."""
         self.browser.wait_until(lambda: expected in self.read_text(selector))
 
     def describe_focus(self) -> str:
-        """What has the focus: its id, its class or its tag."""
+        """Return the element with the focus: its id, its class or its tag."""
         return str(
             self.browser.run_script(
                 "const n = document.activeElement; return n.id || n.className || n.tagName"
@@ -180,13 +180,13 @@ class Page:
         )
 
     def type_text(self, text: str) -> None:
-        """Type into the box for the next message."""
+        """Type into the field for the next message."""
         self.browser.click("#text")
         self.browser.press_keys(text)
 
 
 def build_text_message(text: str) -> dict[str, Any]:
-    """A whole reply of the model."""
+    """Build a complete reply of the model."""
     return {
         "type": "assistant",
         "message": {"id": "m", "role": "assistant", "content": [{"type": "text", "text": text}]},

@@ -1,6 +1,4 @@
-"""Third-party programs that count tokens in the transcripts below a home, each asked as its users
-ask it.
-"""
+"""Third-party programs that count tokens in the transcripts below a home, each run as its users do."""
 
 from __future__ import annotations
 
@@ -20,7 +18,7 @@ SECONDS = 90.0
 
 Usage = dict[str, int]
 
-# Sniffly's command is a web server; this is what it serves.
+# Sniffly's command is a web server. This program prints what it serves.
 SNIFFLY = """
 import json, sys
 from sniffly.core.processor import ClaudeLogProcessor
@@ -37,7 +35,7 @@ SUMMARY = {
 
 
 def read_ccusage_totals(home_folder: Path, *report: str) -> Usage:
-    """Return the totals of a report, by default of the one about Claude's transcripts alone."""
+    """Return the totals of a report, by default of the report about Claude's transcripts only."""
     program = install_program("ccusage")
     output = read_output(
         [str(program.executable), *(report or ("claude", "daily")), "--json", "--offline"],
@@ -108,7 +106,7 @@ def _run_python(pin: str, home_folder: Path, args: Sequence[str]) -> str:
 
 
 def read_output(command: Sequence[str], folder: Path, environment: Mapping[str, str]) -> str:
-    """What a program prints that ends well. It sees our PATH and `environment`."""
+    """Return the output of a program that succeeds. It gets the current PATH and `environment`."""
     done = subprocess.run(
         command,
         cwd=folder,

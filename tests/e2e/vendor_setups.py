@@ -1,4 +1,4 @@
-"""What each vendor's users have to set up before it runs, and what is known of it beforehand."""
+"""The setup that each vendor's users need before it runs, and the known traits of each vendor."""
 
 from __future__ import annotations
 
@@ -19,38 +19,38 @@ QWEN_NO_RELAUNCH = "QWEN_CODE_NO_RELAUNCH"  # without this variable qwen starts 
 
 @dataclass(frozen=True)
 class Vendor:
-    """A vendor program and what its users have to set up before it runs."""
+    """A vendor program, and the setup that its users need before it runs."""
 
     name: str  # the drop-in's name for it
     package: str
     prepare: Callable[[Path, str], Mapping[str, str]]  # home and model address → environment
     claude_flags: tuple[str, ...] = ()  # Claude's flags that every run needs
-    unattended: bool = False  # runs its tools without asking anybody, where it is given one message
-    relative_paths: bool = False  # its file tools take them
-    fragments: bool = True  # it prints a reply as it comes
+    unattended: bool = False  # in one-shot mode it runs its tools without asking
+    relative_paths: bool = False  # its file tools take relative paths
+    fragments: bool = True  # it streams a reply
     announces: bool = True  # it prints a call before its result
     reader: str = "Read"  # Claude's name of the tool that it reads files with
-    sandboxed: bool = False  # commands run unasked where they can change nothing
-    quotes_errors: bool = True  # what the API says of its trouble is in what it says
-    attempts: int = 1  # at what the API refuses for good
-    asks_again: bool = True  # after a limit of the API
+    sandboxed: bool = False  # commands run without a prompt in a read-only sandbox
+    quotes_errors: bool = True  # its error contains the message of the API
+    attempts: int = 1  # for a request that the API always refuses
+    asks_again: bool = True  # it repeats a request after a rate limit
     thinks: bool = True  # it prints the model's reasoning
-    shows_files: bool = True  # what was read is in its result
-    says_exit_codes: bool = True  # a command that failed is told from one that did not
-    asks: bool = True  # a frontend is asked before it runs what it may not
-    gives_up: bool = True  # soon, on an API that stays broken
+    shows_files: bool = True  # the result of a read contains the file
+    says_exit_codes: bool = True  # its output shows whether a command failed
+    asks: bool = True  # it asks a frontend before it runs a call that needs permission
+    gives_up: bool = True  # it soon stops retrying if the API stays broken
     server: type[ScriptedServer] = ModelServer
-    names_files: bool = True  # what it says of a file that is missing names the file
-    # in a conversation a frontend is asked, and one child serves all messages
+    names_files: bool = True  # its error about a missing file names the file
+    # in a conversation it asks a frontend, and one child serves all messages
     two_way: bool = False
-    changes: bool = True  # a call runs as the frontend changed it
+    changes: bool = True  # a call runs with the input that the frontend changed
     questions: bool = False  # its model has a tool for questions to the person
-    stops_commands: bool = True  # an interrupt of a turn ends the command that runs in it
-    asks_at_once: bool = False  # it puts the questions about several calls of one reply together
-    resumes: bool = True  # another process takes a session up again
-    steers: bool = False  # its model is told of a message while a turn runs
-    images: bool = True  # its model is given the images of a message, where that is two-way
-    second_model: str = SECOND_MODEL  # how a frontend names another model than the first
+    stops_commands: bool = True  # an interrupt of a turn ends the running command
+    asks_at_once: bool = False  # it requests permission for all calls of a reply at the same time
+    resumes: bool = True  # another process can resume a session
+    steers: bool = False  # its model receives a message during a turn
+    images: bool = True  # its model receives the images of a message in two-way mode
+    second_model: str = SECOND_MODEL  # a frontend's name of the second model
 
     def __str__(self) -> str:
         return (
@@ -61,23 +61,23 @@ class Vendor:
 
     @property
     def silent(self) -> bool:
-        """Whether it asks nobody in a conversation."""
+        """Whether it never asks in a conversation."""
         return self.unattended and not self.two_way
 
     def format_file_argument(self, file: Path) -> str:
-        """How its model names a file of the working directory."""
+        """Return how its model names a file of the working directory."""
         return file.name if self.relative_paths else str(file)
 
     def read_input(self, file: Path) -> Mapping[str, str]:
-        """The arguments, as Claude names them, of the call that reads a file."""
+        """Return the arguments, with Claude's names, of the call that reads a file."""
         return {"command": f"cat {file}"} if self.reader == "Bash" else {"file_path": str(file)}
 
 
 def prepare_qwen(home_folder: Path, url: str) -> Mapping[str, str]:
-    """Without the memory switches it asks its model behind the scenes; the folder would need to be
-    trusted.
+    """Set up qwen without features that call its model in the background, and with a trusted
+    folder.
 
-    It does not start itself a third time: that takes a third of a run.
+    It does not start itself a third time, which would take a third of a run.
     """
     settings = {
         "memory": {"enableManagedAutoMemory": False, "enableManagedAutoDream": False},
@@ -93,7 +93,7 @@ def prepare_qwen(home_folder: Path, url: str) -> Mapping[str, str]:
 
 
 def prepare_pi(home_folder: Path, url: str) -> Mapping[str, str]:
-    """A provider of its own, called `mock`, with prices so that a turn has a cost."""
+    """Set up a custom provider called `mock`, with prices so that a turn has a cost."""
     model = {
         "reasoning": True,
         "input": ["text", "image"],
@@ -111,7 +111,7 @@ def prepare_pi(home_folder: Path, url: str) -> Mapping[str, str]:
 
 
 def prepare_gemini(home_folder: Path, url: str) -> Mapping[str, str]:
-    """A key that means nothing, and a folder that needs no trust."""
+    """Set up a meaningless key, and disable folder trust."""
     security = {"auth": {"selectedType": "gemini-api-key"}, "folderTrust": {"enabled": False}}
     _write_json(home_folder / ".gemini" / "settings.json", {"security": security})
     return {
@@ -122,9 +122,9 @@ def prepare_gemini(home_folder: Path, url: str) -> Mapping[str, str]:
 
 
 def prepare_opencode(home_folder: Path, url: str) -> Mapping[str, str]:
-    """A provider of its own, called `mock`, with prices; nothing is fetched.
+    """Set up a custom provider called `mock`, with prices. Nothing is fetched.
 
-    The package for plugins, which it installs beside its settings at each start, counts as
+    opencode installs a package for plugins beside its settings at each start. Here it counts as
     installed.
     """
     settings_folder = home_folder / ".config" / "opencode"
@@ -162,10 +162,10 @@ def prepare_opencode(home_folder: Path, url: str) -> Mapping[str, str]:
 
 
 def prepare_copilot(home_folder: Path, url: str) -> Mapping[str, str]:
-    """A model of the user's own. It blanks its key wherever it prints it, so the key is no part of
-    any word.
+    """Set up a custom model. copilot redacts its key in all output, so no other text may contain
+    the key.
 
-    Its program is unpacked already, as it is from a user's second run on.
+    Its program is already unpacked, as from a user's second run on.
     """
     (home_folder / ".cache").mkdir()
     (home_folder / ".cache" / "copilot").symlink_to(build_copilot_cache())
@@ -179,9 +179,7 @@ def prepare_copilot(home_folder: Path, url: str) -> Mapping[str, str]:
 
 
 def prepare_claude(home_folder: Path, url: str) -> Mapping[str, str]:
-    """A key that means nothing, and none of the requests that have nothing to do with the
-    conversation.
-    """
+    """Set up a meaningless key, and disable all requests that do not belong to the conversation."""
     return {
         "ANTHROPIC_BASE_URL": url,
         "ANTHROPIC_API_KEY": "sk-dummy",
@@ -195,8 +193,8 @@ def prepare_claude(home_folder: Path, url: str) -> Mapping[str, str]:
 
 
 def prepare_codex(home_folder: Path, url: str) -> Mapping[str, str]:
-    """A provider of its own. The working directory is no repository, so the drop-in's user has to
-    trust it.
+    """Set up a custom provider. The working directory is not a repository, so the drop-in's user
+    must trust it.
     """
     settings = f"""
         model = "{MODEL}"
@@ -217,7 +215,7 @@ def prepare_codex(home_folder: Path, url: str) -> Mapping[str, str]:
 
 
 def prepare_vibe(home_folder: Path, url: str) -> Mapping[str, str]:
-    """A provider and a model with prices."""
+    """Set up a provider and a model with prices."""
     config = f"""
 active_model = "{MODEL}"
 [[providers]]
@@ -240,8 +238,8 @@ output_price = 15.0
 
 
 def prepare_kimi(home_folder: Path, url: str) -> Mapping[str, str]:
-    """A provider and two models, and a login that means nothing: `kimi acp` wants one, whatever
-    model answers.
+    """Set up a provider, two models, and a meaningless login, which `kimi acp` requires for any
+    model.
     """
     login = {
         "access_token": "x",
@@ -268,7 +266,7 @@ def prepare_kimi(home_folder: Path, url: str) -> Mapping[str, str]:
 
 
 def prepare_kimi_code(home_folder: Path, url: str) -> Mapping[str, str]:
-    """A provider and two models; no login is needed."""
+    """Set up a provider and two models. No login is needed."""
     models = "".join(
         f'[models."{name}"]\nprovider = "mock"\nmodel = "{name}"\nmax_context_size = 128000\n'
         'capabilities = ["thinking", "image_in", "tool_use"]\n'
@@ -282,8 +280,8 @@ def prepare_kimi_code(home_folder: Path, url: str) -> Mapping[str, str]:
 
 
 def prepare_kimi_code_asking(home_folder: Path, url: str) -> Mapping[str, str]:
-    """The same with the driver of conversations, in a git work tree, where it asks about fewer
-    calls.
+    """Do the same with the driver of conversations, in a git work tree, in which it asks about
+    fewer calls.
     """
     _write_text(
         home_folder / ".config" / "shim" / "config.toml",
@@ -294,7 +292,7 @@ def prepare_kimi_code_asking(home_folder: Path, url: str) -> Mapping[str, str]:
 
 
 def prepare_droid(home_folder: Path, url: str) -> Mapping[str, str]:
-    """A model of the user's own, and a key that means nothing."""
+    """Set up a custom model and a meaningless key."""
     model = {
         "model": MODEL,
         "displayName": "mock",
@@ -308,7 +306,7 @@ def prepare_droid(home_folder: Path, url: str) -> Mapping[str, str]:
 
 
 def prepare_cline(home_folder: Path, url: str) -> Mapping[str, str]:
-    """What `cline auth openai` writes."""
+    """Write what `cline auth openai` writes."""
     settings = {
         "provider": "openai-compatible",
         "apiKey": "sk-dummy-4711",
@@ -425,7 +423,7 @@ KIMI = Vendor(
     stops_commands=False,
 )
 KIMI_CODE = Vendor(
-    "kimi",  # the shim recognises the program by its version
+    "kimi",  # the shim recognizes the program by its version
     "@moonshot-ai/kimi-code",
     prepare_kimi_code,
     unattended=True,

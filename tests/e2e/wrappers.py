@@ -1,8 +1,7 @@
-"""Programs that other people wrote around claude: each asked one prompt after another, as its users
-do.
+"""Third-party programs that use claude. Each gets one prompt after another, as from its users.
 
-They find claude in three ways: on PATH, by a variable or a setting, or in a package of their own,
-where the drop-in is put with `shim install --into`.
+They find claude in three ways: on PATH, by a variable or a setting, or in their own package, in
+which `shim install --into` puts the drop-in.
 """
 
 from __future__ import annotations
@@ -26,20 +25,20 @@ from vendor_setups import CODEX, Vendor
 
 from shim.process.find_program import is_drop_in_script
 
-MODEL = "sonnet"  # every program has Claude's names for models, most no others
+MODEL = "sonnet"  # every program has Claude's model names, and most have no others
 NATIVE = "@anthropic-ai/claude-agent-sdk-*/claude"  # below node_modules, of the TypeScript SDK
 
 
 @dataclass(frozen=True)
 class Wrapper:
-    """A program and the version that was tried. `send_prompts` gives what came of each prompt:
-    {text} or {error}.
+    """A program and the tested version. `send_prompts` returns the outcome of each prompt: {text}
+    or {error}.
     """
 
     package: str
-    brings_claude: bool = False  # its package brings a claude
-    aborts: bool = False  # a reply can be given up
-    # there is no reply; without it the user of a real claude is not told either
+    brings_claude: bool = False  # its package contains a claude
+    aborts: bool = False  # a reply can be aborted
+    # there is no reply; without this the user of a real claude gets no error either
     says_why: bool = True
 
     def __str__(self) -> str:
@@ -57,7 +56,7 @@ class Wrapper:
         environment: Mapping[str, str],
         **options: object,
     ) -> list[Line]:
-        """The lines of a program that prints one for each prompt."""
+        """Return the lines of a program that prints one for each prompt."""
         start = json.dumps({"model": MODEL, "cwd": str(sandbox.folder), **options})
         process = LineProcess(
             [*argv, start], sandbox.folder, {**sandbox.environment, **environment}
@@ -73,7 +72,7 @@ def build_path_variables(sandbox: Sandbox) -> Mapping[str, str]:
 
 
 class OfNpm(Wrapper):
-    """A library of npm's, driven by `clients/npm_frontend.mjs`."""
+    """An npm library, driven by `clients/npm_frontend.mjs`."""
 
     def send_prompts(
         self, sandbox: Sandbox, prompts: Sequence[str], *, abort: bool = False
@@ -94,7 +93,7 @@ class OfNpm(Wrapper):
 
 
 class OfPyPI(Wrapper):
-    """A library of PyPI's that brings the Python SDK, driven by `clients/pypi_frontend.py`."""
+    """A PyPI library that depends on the Python SDK, driven by `clients/pypi_frontend.py`."""
 
     def send_prompts(
         self, sandbox: Sandbox, prompts: Sequence[str], *, abort: bool = False
@@ -110,8 +109,8 @@ class OfPyPI(Wrapper):
 
 
 class Proxy(Wrapper):
-    """claude-max-api-proxy: OpenAI's interface over `claude --print`. The conversation is in each
-    request.
+    """claude-max-api-proxy: OpenAI's API on top of `claude --print`. Each request has the
+    conversation.
     """
 
     def send_prompts(
@@ -165,7 +164,7 @@ class Proxy(Wrapper):
 
 
 class Quiet(LineProcess):
-    """A server, whose stdout is for people."""
+    """A server whose stdout is for people."""
 
     def _read_stdout(self) -> None:
         for line in self._process.stdout or ():
@@ -174,10 +173,10 @@ class Quiet(LineProcess):
 
 
 class Acpx(Wrapper):
-    """A headless client of ACP's, with the adapter that the drop-in is given to by a variable.
+    """A headless ACP client with the adapter, which gets the drop-in by a variable.
 
-    Without file system and terminal of its own: for those claude-code-acp takes Claude's tools
-    away.
+    It has no file system and no terminal of its own, because claude-code-acp removes Claude's tools
+    for them.
     """
 
     def send_prompts(
@@ -230,9 +229,7 @@ class Acpx(Wrapper):
 
 
 def copy_folder(folder: Path, sandbox: Sandbox) -> Path:
-    """A copy of a folder below the place; its files are links, which `shim install --into`
-    replaces.
-    """
+    """Copy a folder into the sandbox. Its files are links, which `shim install --into` replaces."""
     copy = sandbox.folder.parent / "packages" / folder.name
     shutil.copytree(folder, copy, copy_function=os.link, symlinks=True)
     return copy
@@ -250,8 +247,8 @@ KEPT = ("PATH", "HOME", "TMPDIR", "LANG", "NODE_COMPILE_CACHE", MARK)
 def write_settings(
     vendor: Vendor, program: Path | None, environment: Mapping[str, str]
 ) -> dict[str, str]:
-    """Write the vendor's program and variables into the drop-in's settings; the environment without
-    them.
+    """Write the vendor's program and variables into the drop-in's settings. Return the environment
+    without them.
     """
     variables = {
         name: value

@@ -1,21 +1,21 @@
-"""The Claude Agent SDK for Python under remote control; runs with nothing but that SDK on its path.
+"""The Claude Agent SDK for Python under remote control. It needs only that SDK on its path.
 
-The first argument is a JSON object that says how to start, or @ and a file of it; commands come as
-JSON lines on stdin, and everything that a user of the SDK sees goes to stdout as JSON lines, in
-words that are the same for every client:
+The first argument is a JSON object with the start parameters, or @ and the path of a file with it.
+Commands are JSON lines on stdin. Everything that a user of the SDK receives is written to stdout as
+JSON lines, in the same format for every client:
 
     start      claude PATH (null in TypeScript: its own), cwd PATH, once PROMPT or null, partial
                BOOL, asks BOOL, resume SESSION or null, serves NAME of an MCP server in this
-               process, whose tool `add_numbers` says `ran` and whose tool `read_picture` returns
+               process, whose tool `add_numbers` writes `ran` and whose tool `read_picture` returns
                the PNG of a file; or null judges TOOL whose calls a hook in this process denies,
-               saying `judged`; or null or claude, cwd, partial and runs [name, prompt,
+               writing `judged`; or null or claude, cwd, partial and runs [name, prompt,
                environment], at_once COUNT, seconds LIMIT
     commands   say TEXT, image BASE64 or null · interrupt · set_model MODEL · set_permission_mode
                MODE · servers · close answer {behavior, message, input, interrupt, always}, number:
-               of the question, the oldest without it
+               of the permission request, by default the oldest one
     saw        servers · ran · judged · init · delta · text · thinking · tool_use · tool_result ·
-               user_text · result asked · done · exception · end run (of many: what was seen in it,
-               added up; a long text as its digest)
+               user_text · result asked · done · exception · end run (of many: a summary of what it
+               received; a long text as its digest)
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ except ImportError:  # its name before 0.1
 RUN: contextvars.ContextVar[list[dict[str, Any]]] = contextvars.ContextVar(
     "what was seen in a run of many"
 )
-LONG = 100_000  # characters; a longer text is said by its digest
+LONG = 100_000  # characters; of a longer text only the digest is written
 
 
 def report_event(what: str, **fields: Any) -> None:
@@ -65,8 +65,8 @@ def report_exception(error: BaseException, **fields: Any) -> None:
 
 
 def report_message(message: Any) -> None:
-    """Says a message of the SDK's; by its class's name, because not every version exports every
-    class.
+    """Write a message of the SDK. It is recognized by the name of its class, because not every
+    version exports every class.
     """
     match type(message).__name__:
         case "SystemMessage" if message.subtype == "init":
@@ -127,7 +127,7 @@ def report_block(block: Any, text: str = "text") -> None:
 
 
 class Commands:
-    """The lines of stdin; answers to a question are kept apart from the rest."""
+    """The lines of stdin. Answers to permission requests are kept apart from the rest."""
 
     def __init__(self) -> None:
         self.orders: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
@@ -161,7 +161,7 @@ class Commands:
 
 
 async def with_image(text: str, image: str) -> Any:
-    """One message of two blocks."""
+    """Yield one message of two blocks."""
     source = {"type": "base64", "media_type": "image/png", "data": image}
     content = [{"type": "text", "text": text}, {"type": "image", "source": source}]
     yield {
@@ -172,8 +172,8 @@ async def with_image(text: str, image: str) -> Any:
 
 
 def build_options(start: dict[str, Any], commands: Commands | None, **more: Any) -> Any:
-    """The SDK's options, as far as this version has them; the oldest find their claude on PATH
-    only.
+    """Build the SDK's options, as far as this version has them. The oldest versions only find their
+    claude on PATH.
     """
     field_names = {field.name for field in dataclasses.fields(sdk.ClaudeAgentOptions)}
     options: dict[str, Any] = {"cwd": start["cwd"], **more}
@@ -203,7 +203,7 @@ def build_options(start: dict[str, Any], commands: Commands | None, **more: Any)
 
 
 async def deny_call(hook_input: Any, call: str | None, context: Any) -> Any:
-    """A hook that denies each call it is asked about."""
+    """Deny the call of a hook event."""
     report_event("judged", name=hook_input["tool_name"], input=hook_input["tool_input"])
     hook_output = {
         "hookEventName": "PreToolUse",
@@ -214,7 +214,7 @@ async def deny_call(hook_input: Any, call: str | None, context: Any) -> Any:
 
 
 def _build_add_tool() -> Any:
-    """A tool in this process: it adds two numbers, and fails where they are the same."""
+    """Build a tool in this process that adds two numbers, and fails if they are equal."""
 
     @sdk.tool("add", "Adds two numbers.", {"a": int, "b": int})
     async def add_numbers(tool_input: dict[str, Any]) -> dict[str, Any]:
@@ -231,7 +231,7 @@ def _build_add_tool() -> Any:
 
 
 def _build_look_tool() -> Any:
-    """Make a tool that returns the picture in a file."""
+    """Build a tool that returns the picture in a file."""
 
     @sdk.tool("look", "Shows a picture.", {"path": str})
     async def read_picture(tool_input: dict[str, Any]) -> dict[str, Any]:
@@ -248,9 +248,7 @@ def _build_look_tool() -> Any:
 
 
 def summarize_lines(lines: list[dict[str, Any]]) -> dict[str, Any]:
-    """What was seen in one run: texts joined, calls and results in their order, everything else as
-    it was.
-    """
+    """Summarize one run: joined texts, calls and results in their order, everything else unchanged."""
 
     def select_lines(what: str) -> list[dict[str, Any]]:
         return [line for line in lines if line["saw"] == what]
@@ -289,7 +287,7 @@ def shorten_values(value: dict[str, Any]) -> dict[str, Any]:
 
 
 async def run_queries(start: dict[str, Any]) -> None:
-    """`query()` for each of many prompts, each with an environment of its own."""
+    """Run `query()` for each of many prompts, each with its own environment."""
     places = asyncio.Semaphore(start["at_once"])
 
     async def run_query(query: dict[str, Any]) -> None:
@@ -317,13 +315,13 @@ async def run_queries(start: dict[str, Any]) -> None:
 
 
 async def run_single_query(start: dict[str, Any]) -> None:
-    """`query()` with a string."""
+    """Run `query()` with a string."""
     async for message in sdk.query(prompt=start["once"], options=build_options(start, None)):
         report_message(message)
 
 
 async def run_conversation(start: dict[str, Any]) -> None:
-    """`ClaudeSDKClient`, which reads all the time."""
+    """Run `ClaudeSDKClient`, which reads all the time."""
     commands = Commands()
     client = sdk.ClaudeSDKClient(build_options(start, commands))
     await client.connect()

@@ -1,5 +1,5 @@
-"""Programs of PyPI's that start the claude of their Agent SDK, one prompt after another: a JSON
-line for each.
+"""Runs programs from PyPI that start the claude of their Agent SDK, one prompt after another, and
+writes a JSON line for each.
 
 Arguments: the program's name, and JSON {prompts, model, cwd}. A line is {text} or {error}.
 """
@@ -13,7 +13,7 @@ Ask = Callable[[str], Awaitable[str]]
 
 
 async def open_langchain(model: str, cwd: str) -> Ask:
-    """A chat model of LangChain's: the conversation is given anew each time."""
+    """Open a chat model of LangChain. Each request has the complete conversation."""
     from langchain_claude_cli import ChatClaudeCli
     from langchain_core.messages import BaseMessage, HumanMessage
 
@@ -30,7 +30,7 @@ async def open_langchain(model: str, cwd: str) -> Ask:
 
 
 async def open_agent_framework(model: str, cwd: str) -> Ask:
-    """Microsoft's Agent Framework, with one session."""
+    """Open Microsoft's Agent Framework with one session."""
     from agent_framework_claude import ClaudeAgent
 
     agent = ClaudeAgent(default_options={"model": model, "cwd": cwd})

@@ -1,8 +1,7 @@
-"""OTLP as OpenTelemetry's own protobuf classes read it: JSON or protobuf on stdin, one JSON object
+"""Parses OTLP with OpenTelemetry's own protobuf classes: JSON or protobuf on stdin, one JSON object
 on stdout.
 
-Protobuf's mapping to JSON has bytes in base64, and OTLP's has ids in hexadecimal: that is all that
-is changed before.
+Only ids are converted before: they are base64 in protobuf's JSON mapping and hexadecimal in OTLP.
 """
 
 import base64

@@ -1,4 +1,4 @@
-"""Harbor's own validator over the files that are named; prints what it finds wrong, as JSON."""
+"""Runs Harbor's own validator on the given files, and prints the errors as JSON."""
 
 import json
 import sys

@@ -1,9 +1,10 @@
-"""An agent of the Agent Client Protocol, made with the official Python package and nothing of ours.
+"""An agent of the Agent Client Protocol that uses the official Python package and no code of the
+shim.
 
-The words of a message say what it does, one after the other: `[[think]]`, `[[shell]] COMMAND` asks
-and then runs it, `[[plan]]`, `[[slow]]` waits to be cancelled, `[[mode]]`, `[[ask]]` asks the
-person with a form, `[[file]]` wants a file of the client's. AGENT_LOG is a file for each line that
-it is told.
+Tags in a message select its actions, one after the other: `[[think]]`, `[[shell]] COMMAND` asks and
+then runs the command, `[[plan]]`, `[[slow]]` waits to be cancelled, `[[mode]]`, `[[ask]]` asks the
+person with a form, `[[file]]` reads a file of the client. AGENT_LOG is a file for each line that it
+receives.
 """
 
 from __future__ import annotations
