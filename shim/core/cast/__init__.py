@@ -1,3 +1,3 @@
-"""Casts, the recording format: writing, reading, checking and cleaning records; replaying one side.
-Pure.
+"""The recording format without I/O: encode, parse, verify and redact records, and replay one side
+of a recording.
 """

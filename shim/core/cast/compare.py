@@ -1,6 +1,8 @@
-"""Compares recorded output with today's, line by line, without what differs in every run.
+"""Compares recorded output with current output line by line, and ignores values that differ in
+every run.
 
-An id is compared as the n-th id of its side: what belonged together must belong together again.
+An id is compared as the n-th id of its output. So equal ids in the recording must be equal in the
+current output.
 """
 
 import re
@@ -12,7 +14,7 @@ import orjson
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.json_text import map_json_leaves
 
-# Key → why its value is not compared as it is. Every key that ends in `_ms` is a duration.
+# By key: why its value is not compared directly. A key that ends in `_ms` is a duration.
 ID_KEYS: Mapping[str, str] = {
     "uuid": "each line has a fresh one",
     "session_id": "made up where neither frontend nor vendor chose it",
@@ -33,16 +35,18 @@ IGNORED_KEYS: Mapping[str, str] = {
     "version_note": "a replay asks no program for its version",
     "replay": "said of a replay alone",
 }
-# Keys of other programs' values, in which a key means something else: a tool may have an argument
-# `id`, or `pid`.
+# Keys whose values come from other programs, so the keys inside have other meanings. A tool may have
+# an argument `id` or `pid`.
 FOREIGN_VALUE_KEYS = frozenset(("input", "tool_input", "updatedInput", "structured_output"))
-SPILL_PATH = re.compile(r"/\S*/spill/[0-9a-f-]{36}/\d+-[0-9a-f]{8}\.txt")  # a file of this run
+SPILL_PATH = re.compile(r"/\S*/spill/[0-9a-f-]{36}/\d+-[0-9a-f]{8}\.txt")  # a file of one run
 MAX_EXCERPT_CHARS = 300
-CONTEXT_CHARS = 40  # characters that are shown before the difference
+CONTEXT_CHARS = 40  # printed before the difference
 
 
 class OutputDifference(NamedTuple):
-    """The first line that differs; `where` names the value; `then` and `now` are cut and printable."""
+    """The first line that differs. `where` is the path of the value. `then` and `now` are printable
+    excerpts of the recorded and the current value.
+    """
 
     line: int
     where: str
@@ -51,10 +55,11 @@ class OutputDifference(NamedTuple):
 
 
 class OutputNormalizer:
-    """The lines of one side, made comparable. `working_dirs` are the working directories of then
-    and now.
+    """Normalizes the lines of one output. `working_dirs` are the recorded and the current working
+    directory.
 
-    Both count as one place: the vendor names that of then, the drop-in that of now.
+    Both are replaced by the same text, because the vendor's text names the recorded one and the
+    drop-in's lines name the current one.
     """
 
     def __init__(self, *working_dirs: str) -> None:
@@ -62,18 +67,20 @@ class OutputNormalizer:
         self._shared_names: dict[str, str] = {}
 
     def normalize_line(self, line: bytes) -> Any:
-        """A line as it is compared; a line that is no JSON is compared as text."""
+        """Return a line in the form in which it is compared. A line that is not JSON is compared as
+        text.
+        """
         try:
             return self._normalize_value("", orjson.loads(line))
         except orjson.JSONDecodeError:
             return self._normalize_text(line.decode("utf-8", "replace").rstrip("\r\n"))
 
     def find_normalized_id(self, raw_id: str) -> str:
-        """The name of an id that both sides share, "" for an unknown id."""
+        """Return the name for an id that both outputs share, "" for an unknown id."""
         return self._shared_names.get(raw_id, "")
 
     def find_raw_id(self, normalized_id: str) -> str:
-        """The id that has this shared name, "" if there is none."""
+        """Return the id with this shared name, "" if there is none."""
         if normalized_id:
             return next(
                 (raw_id for raw_id, name in self._shared_names.items() if name == normalized_id), ""
@@ -98,7 +105,7 @@ class OutputNormalizer:
         return 0 if key.endswith("_ms") and value is not None else value
 
     def _normalize_member(self, name: str, value: Any) -> Any:
-        """The value of a key; of another program's value only the places are replaced."""
+        """Return the value of a key. In the value of another program, only paths are replaced."""
         if name in FOREIGN_VALUE_KEYS and not _is_hook_input(value):
             return map_json_leaves(value, str, self._normalize_text)
         return self._normalize_value(name, value)
@@ -113,14 +120,14 @@ class OutputNormalizer:
 
 
 def _is_hook_input(value: Any) -> bool:
-    """Whether it is the input of a hook, whose keys are ours."""
+    """Return whether a value is the input of a hook, whose keys the shim defines."""
     if not isinstance(value, dict):
         return False
     return "hook_event_name" in value
 
 
 def split_output_lines(output: bytes) -> list[bytes]:
-    """The lines of an output; of a JSON array its items."""
+    """Return the lines of an output, or the items if the output is a JSON array."""
     if output.startswith(b"["):
         try:
             items = orjson.loads(output)
@@ -141,7 +148,7 @@ def compare_output_lines(
     current_normalizer: OutputNormalizer,
     current_line: bytes | None,
 ) -> OutputDifference | None:
-    """The difference between two lines; None on one side is a line that is not there."""
+    """Return the difference between two lines, or None if they are equal. A missing line is None."""
     if recorded_line is None or current_line is None:
         missing = "no such line"
         return OutputDifference(
@@ -164,13 +171,15 @@ def compare_output_lines(
 
 
 def _is_equal_json(left: Any, right: Any) -> bool:
-    """Whether two values are equal as JSON, in any order of keys; 1 is not true."""
+    """Return whether two values are equal as JSON. The order of keys does not matter, and 1 is not
+    equal to true.
+    """
     dumped = (orjson.dumps(value, option=orjson.OPT_SORT_KEYS) for value in (left, right))
     return next(dumped) == next(dumped)
 
 
 def _find_first_difference(left: Any, right: Any, path: str) -> tuple[str, Any, Any]:
-    """Where two values differ first."""
+    """Return the path of the first difference, and the two values there."""
     if isinstance(left, dict) and isinstance(right, dict):
         for key in [*left, *(key for key in right if key not in left)]:
             if key not in left or key not in right or not _is_equal_json(left[key], right[key]):
@@ -188,7 +197,7 @@ def _find_first_difference(left: Any, right: Any, path: str) -> tuple[str, Any, 
 
 
 class _Absent:
-    """Stands for a value that is not there."""
+    """Represents a missing value."""
 
 
 def _format_value(value: Any, other_value: Any) -> str:

@@ -1,4 +1,4 @@
-"""Writes the lines of a cast: records, and the checkpoints between them."""
+"""Encodes the lines of a recording: records, and the checkpoints between them."""
 
 import binascii
 import hashlib
@@ -10,27 +10,27 @@ import orjson
 from shim.core.cast.format import FORMAT_VERSION
 from shim.core.reading.json_text import dump_json
 
-MAX_RECORD_BYTES = 1024 * 1024  # of one record; a longer line is several records
-CHECKPOINT_LINES = 64  # from one checkpoint to the next
+MAX_RECORD_BYTES = 1024 * 1024  # of one record; a longer line is split into several records
+CHECKPOINT_LINES = 64  # between two checkpoints
 DELAY_DECIMALS = 4  # of a time in seconds
-# needs no escape in JSON, and is rare; a text with it is encoded line by line
+# A rare character that JSON does not escape. A text that contains it is encoded line by line.
 LINE_SEPARATOR = "\x7f"
 _LINE_SEPARATOR_BYTES = b"\x7f"
-# Hashed at once. For more bytes `hashlib` releases the interpreter, and the recording thread would
-# wait for it again after each block.
+# The size of one hashed block. For larger blocks `hashlib` releases the GIL, and the recording
+# thread would have to wait for the GIL after each block.
 HASH_BLOCK_BYTES = 2047
 
-# Takes a stream's letter, a line without its newline or a piece of one, and whether the newline
-# follows.
+# The arguments are the letter of a stream, a line or a part of a line without its newline, and
+# whether a newline follows. The result is the redacted data.
 RedactFunction = Callable[[str, bytes, bool], bytes]
 
 
 class RecordingEncoder:
-    """Makes the lines of a cast. `time_s` is in seconds since the recording began, and never goes
-    back.
+    """Encodes the lines of a recording. `time_s` is in seconds since the start of the recording,
+    and never decreases.
 
-    Bytes of a stream are held until their line is whole, or MAX_RECORD_BYTES long. `redact` is
-    called once for each record of a stream, in order; what it returns is recorded.
+    Bytes of a stream are buffered until their line is complete or has MAX_RECORD_BYTES. `redact` is
+    called once for each record of a stream, in order, and its result is recorded.
     """
 
     def __init__(self, redact: RedactFunction | None = None) -> None:
@@ -40,15 +40,15 @@ class RecordingEncoder:
         self._unfinished_lines: dict[str, list[bytes]] = {}
 
     def encode_header(self, fields: Mapping[str, Any]) -> bytes:
-        """The first line; `fields` are its keys but `shimcast`."""
+        """Return the first line. `fields` has all its keys except `shimcast`."""
         return self._hash_chain.encode_lines_with_checkpoints(
             [dump_json({"shimcast": FORMAT_VERSION, **fields}) + b"\n"]
         )
 
     def encode_stream_chunk(self, stream_code: str, time_s: float, chunk: bytes) -> bytes:
-        """The records for bytes of a stream: whole lines, and pieces of a long one.
+        """Return the records for bytes of a stream: complete lines, and parts of a long line.
 
-        No bytes: the stream is at its end, and the unfinished line is recorded.
+        An empty chunk is the end of the stream. The unfinished line is then recorded.
         """
         if not chunk:
             return self.flush_stream(stream_code, time_s)
@@ -65,7 +65,7 @@ class RecordingEncoder:
             encoded = self._encode_lines(stream_code, time_s, complete_lines)
         if end < len(chunk):
             parts.append(chunk[end:] if end else chunk)
-            # a child may write byte by byte
+            # Merge small parts, because a child may write single bytes.
             while len(parts) > 1 and len(parts[-1]) >= len(parts[-2]):
                 parts[-2:] = [parts[-2] + parts[-1]]
         if parts and sum(map(len, parts)) >= MAX_RECORD_BYTES:
@@ -90,8 +90,8 @@ class RecordingEncoder:
     def encode_event_record(
         self, event_code: str, time_s: float, fields: Mapping[str, Any]
     ) -> bytes:
-        """The record of a child's start, a note, or a child's end with its unfinished lines before
-        it.
+        """Return the record of a child's start, of a note, or of a child's end. The end comes after
+        the child's unfinished lines.
         """
         flushed = b""
         if event_code == "x":
@@ -104,13 +104,13 @@ class RecordingEncoder:
         )
 
     def flush_all_streams(self, time_s: float) -> bytes:
-        """The records of all unfinished lines."""
+        """Return the records of all unfinished lines."""
         return b"".join(
             [self.flush_stream(stream_code, time_s) for stream_code in list(self._unfinished_lines)]
         )
 
     def encode_recording_end(self, time_s: float) -> bytes:
-        """The records of all unfinished lines, and the last checkpoint."""
+        """Return the records of all unfinished lines, and the last checkpoint."""
         return self.flush_all_streams(time_s) + self._hash_chain.encode_end_checkpoint()
 
     def _encode_lines(self, stream_code: str, time_s: float, data: bytes) -> bytes:
@@ -141,7 +141,9 @@ class RecordingEncoder:
         return self._encode_text(stream_code, time_s, text)
 
     def _encode_text(self, stream_code: str, time_s: float, text: str) -> bytes:
-        """The records of valid text: dumped as one string, with BETWEEN for the ends of lines."""
+        """Return the records of a valid text. For speed, the text is encoded as one JSON string
+        with LINE_SEPARATOR instead of newlines.
+        """
         records = orjson.dumps(text.replace("\n", LINE_SEPARATOR))[1:-2].split(
             _LINE_SEPARATOR_BYTES
         )
@@ -188,7 +190,9 @@ class RecordingEncoder:
         )
 
     def _encode_delay(self, time_s: float) -> bytes:
-        """The seconds since the last record; the rounding is carried to the next one."""
+        """Return the seconds since the last record. The rounding error is carried over to the next
+        record.
+        """
         delay_s = round(time_s - self.encoded_time_s, DELAY_DECIMALS)
         if delay_s <= 0:
             return b"0"
@@ -197,7 +201,7 @@ class RecordingEncoder:
 
 
 def encode_record_data(stream_code: str, data: bytes, code_suffix: str = "") -> bytes:
-    """The code and the data of a record; `code_suffix` is `-` if no newline follows."""
+    """Return the code and the data of a record. `code_suffix` is `-` if no newline follows."""
     try:
         text = orjson.dumps(data.decode())
     except UnicodeDecodeError:
@@ -222,14 +226,14 @@ class RecordingHashChain:
 
     @property
     def lines_until_checkpoint(self) -> int:
-        """How many lines fit in before the next checkpoint."""
+        """The number of lines until the next checkpoint."""
         return CHECKPOINT_LINES - self._line_count
 
     def append_lines_and_checkpoint(
         self, line_block: bytes, line_count: int, output: list[bytes]
     ) -> None:
-        """Add `line_count` lines, at most `lines_until_checkpoint`, to `output`, and a checkpoint
-        if one is due.
+        """Append `line_count` lines to `output`, and a checkpoint if one is due. `line_count` is at
+        most `lines_until_checkpoint`.
         """
         output.append(line_block)
         self._line_count += line_count
@@ -246,13 +250,13 @@ class RecordingHashChain:
             self._line_count = 0
 
     def encode_end_checkpoint(self) -> bytes:
-        """The last line."""
+        """Return the last line of the recording."""
         return b'["h","%s","end"]\n' % self._hash.hexdigest().encode()
 
 
 def _find_character_boundary(data: bytes, size: int) -> int:
-    """Where to cut at most `size` bytes so that no UTF-8 character is split."""
-    if size >= len(data):  # the next bytes are not known yet
+    """Return the largest position, at most `size`, that does not split a UTF-8 character."""
+    if size >= len(data):  # the next byte is not known yet
         return size
     for offset in range(4):
         if data[size - offset] & 0xC0 != 0x80:

@@ -1,9 +1,10 @@
-"""The recording format, and its reader: what happened in one run of the drop-in, as lines of JSON.
+"""The recording format and its reader. A recording has the input and output of one run of the
+drop-in, as lines of JSON.
 
-The first line says who ran what. Then every line is a record: `[seconds since the one before, code,
-data]`. A code is the letter of a stream or of a fact, then `-` if no newline follows the bytes,
-then `b` if they are base64. A checkpoint has the hash of all bytes before it: it proves damage, not
-who wrote the file (surface page, Recording).
+The first line describes the run. Every other line is a record: `[seconds since the previous record,
+code, data]`. A code is the letter of a stream or of an event. For a stream, `-` follows if no
+newline ends the data, and `b` if the data is base64. A checkpoint has the hash of all bytes before
+it. It detects damage, but it does not prove the author of the file (surface page, Recording).
 """
 
 import binascii
@@ -20,19 +21,20 @@ from shim.core.reading.values import as_dict, as_list, as_str
 
 FORMAT_VERSION = 1
 CAST_SUFFIX = ".cast"  # of a file in a folder of recordings
-STREAMS = "iIoOe"  # our stdin, the child's, its stdout, ours, its stderr
-EVENTS = "sxn"  # a child starts, it has ended, a note of ours
+STREAMS = "iIoOe"  # the shim's stdin, the child's stdin, its stdout, the shim's stdout, its stderr
+EVENTS = "sxn"  # the start of a child, the end of a child, a note of the shim
 CHECKPOINT = "h"
-# of a line of a cast: a piece of control characters is six times as long in JSON
+# of a line of the file; JSON escapes make a record of control characters six times as long
 MAX_LINE_BYTES = 8 * 1024 * 1024
 MAX_DELAY_S = 366 * 24 * 60 * 60.0  # between two records; no run pauses for a year
-UNUSUAL_DELAY_S = 7 * 24 * 3600  # longer pauses are noted: a clock was wrong
-MAX_EXCERPT_CHARS = 60  # of a quotation from a cast, in a finding
+UNUSUAL_DELAY_S = 7 * 24 * 3600  # a longer pause is noted, because a clock may have been wrong
+MAX_EXCERPT_CHARS = 60  # of a value from the file in a finding
 RECORD_HINT = "`shim claude --shim-record FILE` makes one"
 DAMAGE = "damage"
 NOTE = "note"
 
-# The codes of streams: the letter, whether a newline follows the data, whether they are base64.
+# By the code of a stream: the letter, whether a newline follows the data, and whether the data is
+# base64.
 STREAM_CODES = {
     f"{letter}{piece}{base64}": (letter, not piece, bool(base64))
     for letter in STREAMS
@@ -42,11 +44,11 @@ STREAM_CODES = {
 
 
 class RecordingError(FrontendError):
-    """A file that is no cast, or one that cannot be read."""
+    """A file that is not a recording, or a recording that cannot be read."""
 
 
 class RecordingHeader(NamedTuple):
-    """The first line of a cast; `fields` is all of it, unknown keys too."""
+    """The first line of a recording. `fields` has all its keys, including unknown ones."""
 
     version: int = FORMAT_VERSION
     started: str = ""
@@ -64,10 +66,11 @@ class RecordingHeader(NamedTuple):
 
 
 class RecordingRecord(NamedTuple):
-    """One record. `time_s` is in seconds since the recording began; `line_number` is its line in
-    the file, from 1.
+    """One record. `time_s` is in seconds since the start of the recording. `line_number` is its
+    line in the file, counted from 1.
 
-    `data` are the original bytes of a stream with their newline; `fields` is the object of a fact.
+    `data` has the original bytes of a stream with their newline. `fields` is the object of an
+    event.
     """
 
     time_s: float
@@ -78,9 +81,10 @@ class RecordingRecord(NamedTuple):
 
 
 class RecordingProblem(NamedTuple):
-    """What is wrong with a line. DAMAGE means lost or wrong data; a NOTE is only unusual.
+    """A problem in a line. DAMAGE means lost or wrong data, and a NOTE is only unusual.
 
-    `kind` is a word for programs, `text` a sentence for persons, printable in a terminal.
+    `kind` is a keyword for programs. `text` is a sentence for a person and can be printed in a
+    terminal.
     """
 
     severity: str
@@ -89,11 +93,11 @@ class RecordingProblem(NamedTuple):
 
 
 class RecordingLine(NamedTuple):
-    """What a line after the first says, and its faults.
+    """The content of a line after the first, with its problems.
 
-    `code` is that of a stream, of a fact or CHECKPOINT; "" if the line is no record. `delay_s` is
-    in seconds. `data` are the bytes of a stream without a newline; `has_newline` says that one
-    follows. `fields` is the object of a fact, and of a checkpoint `{"end": …}`.
+    `code` is that of a stream, of an event or CHECKPOINT, "" if the line is not a record. `delay_s`
+    is in seconds. `data` has the bytes of a stream without a newline, and `has_newline` is true if
+    one follows. `fields` is the object of an event, or `{"end": …}` of a checkpoint.
     """
 
     code: str = ""
@@ -111,14 +115,14 @@ class RecordingLine(NamedTuple):
 
     @property
     def is_damaged(self) -> bool:
-        """Whether a reader loses the line."""
+        """Return whether a reader loses the line."""
         if self.code:
             return False
         return any(problem.severity == DAMAGE for problem in self.problems)
 
 
 def parse_recording_line(raw: bytes) -> RecordingLine:
-    """Parse a line of a cast after the first, without its newline."""
+    """Parse a line of a recording after the first, without its newline."""
     if raw.startswith(b'["h"'):
         return RecordingLine(CHECKPOINT, fields={"end": raw.endswith(b',"end"]')})
     if not raw or raw.startswith(b"#"):
@@ -207,7 +211,7 @@ def parse_recording_line(raw: bytes) -> RecordingLine:
 
 
 def format_value_excerpt(value: object) -> str:
-    """The beginning of a value, for one line of a terminal."""
+    """Return the start of a value as one printable line."""
     try:
         if isinstance(value, str | bytes):
             text = value
@@ -221,10 +225,10 @@ def format_value_excerpt(value: object) -> str:
 
 
 class RecordingReader:
-    """The tolerant reader: chunks of a file in, records out. Lines that it cannot read are skipped
-    and counted.
+    """The tolerant reader. It takes chunks of a file and returns records. Lines that cannot be read
+    are skipped and counted.
 
-    RecordingError if the first line is not that of a cast, or of a newer version.
+    Raise RecordingError if the first line is not that of a recording, or is of a newer version.
     """
 
     def __init__(self) -> None:
@@ -232,12 +236,12 @@ class RecordingReader:
         self._time_s = 0.0
         self.header: RecordingHeader | None = None
         self.line_count = 0  # lines so far
-        self.skipped_lines = 0  # lines that could not be read
-        self.truncated_lines = 0  # 1 if the last line was cut off
-        self.has_end = False  # the last checkpoint was read
+        self.skipped_lines = 0  # lines that cannot be read
+        self.truncated_lines = 0  # 1 if the last line is cut off
+        self.has_end = False  # whether the last checkpoint has been read
 
     def feed(self, chunk: bytes) -> list[RecordingRecord]:
-        """The records that a chunk completes."""
+        """Return the records that a chunk completes."""
         records = []
         for raw in self._lines.feed(chunk):
             self._skip_long_lines()
@@ -247,7 +251,9 @@ class RecordingReader:
         return records
 
     def close(self) -> None:
-        """The file is at its end; a last line without a newline was cut off, and is skipped."""
+        """Handle the end of the file. A last line without a newline was cut off and is skipped.
+        Raise RecordingError for an empty file.
+        """
         if self.header is None:
             raise RecordingError("this is no cast: it has no first line", hint=RECORD_HINT)
         self.truncated_lines = len(self._lines.close())
@@ -280,7 +286,9 @@ def strip_bom(raw: bytes) -> bytes:
 
 
 def parse_recording_header(raw: bytes) -> RecordingHeader:
-    """Parse the first line of a cast. RecordingError if it is none, or of a newer version."""
+    """Parse the first line of a recording. Raise RecordingError if it is not one, or is of a newer
+    version.
+    """
     try:
         fields = orjson.loads(strip_bom(raw))
         version = fields["shimcast"]

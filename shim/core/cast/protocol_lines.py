@@ -1,4 +1,6 @@
-"""Parts of a recording (one child, the frontend), and the meaning of a line for a replay."""
+"""Selects parts of a recording (one child, the frontend), and parses the meaning of a line for a
+replay.
+"""
 
 from collections.abc import Iterable, Iterator
 from itertools import groupby
@@ -8,22 +10,23 @@ from shim.core.cast.format import RecordingRecord
 from shim.core.reading.json_text import parse_json_object
 from shim.core.reading.values import as_dict, as_str
 
-# Claude's, Yume's, the Qwen RFC's and pi's.
+# In the protocols of Claude, Yume, the Qwen RFC and pi.
 INTERRUPT_KINDS = ("control_request/interrupt", "interrupt", "control/cancel", "abort")
-ANSWER_KINDS = ("control_response", "tool_approval")  # of Claude's and Yume's
-DECISIONS = {"approve": "allow"}  # the Qwen RFC's word
-HEARTBEAT_KIND = "heartbeat_request"  # sent by the clock, so a replay waits for none
-NOTE_RESULT = "result"  # the kind of a note with what was decided at the end of a turn
-NOTE_SIGNAL = "signal"  # the kind of a note that we sent a child a signal
-# the kind of a note with the file that a child wrote about its run; also a letter of steps
+ANSWER_KINDS = ("control_response", "tool_approval")  # in the protocols of Claude and Yume
+DECISIONS = {"approve": "allow"}  # `approve` is from the Qwen RFC
+HEARTBEAT_KIND = "heartbeat_request"  # sent at fixed intervals, so a replay does not wait for it
+NOTE_RESULT = "result"  # the kind of a note with the decisions at the end of a turn
+NOTE_SIGNAL = "signal"  # the kind of a note about a signal that the shim sent to a child
+# the kind of a note with the report file of a child; also a stream code of replay steps
 NOTE_REPORT = "report"
 
 
 class ProtocolLine(NamedTuple):
-    """What a line of one side means to the other. `kind` is "" if it is no line of the protocol.
+    """The meaning of a line for the other side. `kind` is "" if the line is not of a known
+    protocol.
 
-    `id` is the id of a request, of the request that is answered, or of a message; `decision`
-    is an answer's.
+    `id` is the id of a request, of the request that a response answers, or of a message. `decision`
+    is that of an answer.
     """
 
     kind: str = ""
@@ -32,7 +35,7 @@ class ProtocolLine(NamedTuple):
 
 
 def parse_protocol_line(line: bytes) -> ProtocolLine:
-    """The meaning of one line, with or without its newline."""
+    """Return the meaning of one line, with or without its newline."""
     payload = parse_json_object(line)
     kind = payload.get("type")
     if kind == "control_request":
@@ -50,7 +53,7 @@ def parse_protocol_line(line: bytes) -> ProtocolLine:
         if not request_id:
             request_id = _get_text(payload, "request_id")
         return ProtocolLine(kind, request_id, decision or DECISIONS.get(behavior, behavior))
-    if kind == "extension_ui_response":  # pi's RPC; the answer to our extension is JSON
+    if kind == "extension_ui_response":  # pi's RPC; the answer to the shim's extension is JSON
         return ProtocolLine(
             "control_response",
             _get_text(payload, "id"),
@@ -63,7 +66,7 @@ def parse_protocol_line(line: bytes) -> ProtocolLine:
             kind, _get_text(payload, "id"), "allow" if payload.get("approved") is True else "deny"
         )
     if kind is None and isinstance(payload.get("input"), dict):
-        return ProtocolLine("user")  # the Qwen RFC's messages have no type
+        return ProtocolLine("user")  # messages of the Qwen RFC have no type
     if kind == HEARTBEAT_KIND:
         return ProtocolLine()
     if isinstance(kind, str):
@@ -72,7 +75,7 @@ def parse_protocol_line(line: bytes) -> ProtocolLine:
 
 
 def _allows(value: str) -> bool:
-    """Whether an answer to our extension in pi allows the call."""
+    """Return whether an answer to the shim's extension in pi allows the call."""
     return parse_json_object(value).get("allow") is True
 
 
@@ -83,7 +86,7 @@ def _get_text(payload: Any, key: str) -> str:
 def split_records_by_child(
     records: Iterable[RecordingRecord],
 ) -> Iterator[Iterator[RecordingRecord]]:
-    """The records of one child after another, each from its start to the next one's."""
+    """Yield the records of each child, from its start to the start of the next child."""
     child_count = 0
 
     def count_child(record: RecordingRecord) -> int:
@@ -97,10 +100,10 @@ def split_records_by_child(
 def select_child_records(
     records: Iterable[RecordingRecord], child_number: int
 ) -> Iterator[RecordingRecord]:
-    """The records of a recording's n-th child, from its start to its end.
+    """Yield the records of a recording's n-th child, from its start to its end.
 
-    The file that it wrote about its run was recorded after its end; here it comes before the end,
-    as it was written.
+    The child's report file was recorded after the child's end. Here it comes before the end,
+    because the child wrote it before.
     """
     count = 0
     exit_record = None
@@ -126,7 +129,7 @@ def select_frontend_records(records: Iterable[RecordingRecord]) -> Iterator[Reco
 def skip_to_first_message(
     records: Iterator[RecordingRecord], input_stream: str
 ) -> Iterator[RecordingRecord]:
-    """The records from the first message that a child was sent; none if it was sent none."""
+    """Yield the records from the first message to a child, or no records without a message."""
     for record in records:
         if record.code == input_stream and parse_protocol_line(record.data).kind == "user":
             yield record

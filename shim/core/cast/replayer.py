@@ -1,8 +1,8 @@
 """Replays one side of a recording without I/O: its output, its waits, and its end.
 
-The other side is live. Its lines are paired with the recorded ones: the replay waits for the live
-line where the recording has a line of that side, and replaces the recorded ids of its requests and
-messages by the live ones.
+The other side is live. Its lines are paired with the recorded lines. If the recording has a line of
+the live side, the replay waits for the live line. The recorded ids of its requests and messages are
+replaced by the live ids.
 """
 
 import re
@@ -23,14 +23,14 @@ from shim.core.cast.protocol_lines import (
 )
 from shim.core.reading.bounded_dict import BoundedDict
 
-# Lines of the live side that are stored until the replay waits for them. More are dropped.
+# Lines of the live side that are stored until the replay waits for them. Further lines are dropped.
 MAX_PENDING_LINES = 1000
-MAX_IDS = 1000  # ids that are replaced
+MAX_IDS = 1000  # replaced ids
 MAX_ID_CHARS = 200  # a longer id is not replaced
 
 SESSION_ID_PATTERN = re.compile(rb'"session_id"\s*:\s*("[0-9a-fA-F-]{36}")')
-# The places of the live side's ids in a line: in a response, and in its repeated message. The same
-# text in any other place is not an id, because a frontend may use ids like "2".
+# The positions of the live side's ids in a line: in a response, and in its repeated message. The
+# same text at any other position is not an id, because a frontend may use ids such as "2".
 REQUEST_ID_PATTERN = re.compile(
     rb'("request_id"\s*:\s*)("(?:[^"\\]|\\.){0,%d}")' % (6 * MAX_ID_CHARS)
 )
@@ -42,9 +42,9 @@ NO_END_REASON = "the recording ends here: how the session went on is not known"
 class ReplayStep(NamedTuple):
     """The next step of a replay."""
 
-    kind: str  # `say` data after a pause, `wait` for a line or a signal, `end`, or `fail`
+    kind: str  # `say` (write data after a pause), `wait` (for a line or a signal), `end` or `fail`
     pause_s: float = 0.0  # the recorded pause
-    stream_code: str = ""  # the stream of the data, or REPORT for the child's file
+    stream_code: str = ""  # the stream of the data, or NOTE_REPORT for the child's report file
     data: bytes = b""
     exit_code: int | None = None
     signal_name: str | None = None
@@ -54,9 +54,10 @@ class ReplayStep(NamedTuple):
 class RecordingReplayer:
     """Replays the records of one side with the streams `output_streams` and `input_stream`.
 
-    With `waits_for_signals` the replay waits for each recorded signal. `session_id` is the live id
-    of the session. `select_records` takes the first live message, and returns the records after
-    the same message, perhaps of another recording, or None if no recording has it.
+    With `waits_for_signals`, the replay waits for each recorded signal. `session_id` is the live id
+    of the session. `select_records` takes the first live message and returns the records that
+    follow the same message, which may be in another recording. It returns None if no recording has
+    the message.
     """
 
     def __init__(
@@ -75,13 +76,13 @@ class RecordingReplayer:
         self._waits_for_signals = waits_for_signals
         self._select_records = select_records
         self._first_message = b""  # the first message, for `select_records`
-        self._expected_line: ProtocolLine | None = None  # the replay waits for it
+        self._expected_line: ProtocolLine | None = None  # the line that the replay waits for
         self._unmatched_ids: set[bytes] = set()  # recorded requests without a live one
         self._uses_protocol = self._is_turn_running = False
         # The recorded child was stopped because it was silent. No frontend repeats that signal.
         self._has_timed_out = False
-        self._is_turn_finished = False  # the turn ends when the last step is written
-        self._is_at_line_start = True  # the last data ended a line
+        self._is_turn_finished = False  # the turn ends when the last step has been written
+        self._is_at_line_start = True  # whether the last data ended with a newline
         self._is_dropping_line = False
         self._is_error_result = False  # of the last result
         self._end_step: ReplayStep | None = None
@@ -107,7 +108,7 @@ class RecordingReplayer:
         self._live_input.is_closed = True
 
     def feed_signal(self, signal_name: str) -> None:
-        """Continue after the recorded signal, or end if the recording has none."""
+        """Continue after the recorded signal, or end if the recording does not have it."""
         note_kinds = [NOTE_SIGNAL]
         if self._records.input_stream != "I":
             note_kinds.append("caught")
@@ -125,13 +126,13 @@ class RecordingReplayer:
         self._end_step = ReplayStep("end", signal_name=signal_name)
 
     def _start_jump(self) -> None:
-        """Continue at another place, without the last step."""
+        """Prepare to continue at another record. The last step no longer counts."""
         self.jump_count += 1
         self._is_turn_finished = False
 
     def _apply_interrupt(self, live_line: ProtocolLine) -> None:
-        """Continue after the recorded interrupt of this turn, or end the turn if the recording has
-        none.
+        """Continue after the recorded interrupt of this turn, or end the turn if the recording does
+        not have one.
         """
         expected_line = self._expected_line
         self._expected_line = None
@@ -159,8 +160,8 @@ class RecordingReplayer:
     # -- steps -------------------------------------------------------------------------------------
 
     def take_next_step(self) -> ReplayStep:
-        """Return the next step. Each step is returned once, except `wait`, which is returned until
-        the awaited input has come.
+        """Return the next step. Each step is returned once. Only `wait` is repeated until the
+        awaited input has arrived.
         """
         if (
             self._expected_line is not None
@@ -199,7 +200,7 @@ class RecordingReplayer:
         return ReplayStep("say", stream_code=self._records.output_streams[0], data=response)
 
     def _switch_recording(self) -> bool:
-        """Continue in the recording that has the first message. Return whether there is one."""
+        """Continue in the recording with the first message. Return whether there is one."""
         select_records = self._select_records
         self._select_records = None
         records = None
@@ -216,7 +217,7 @@ class RecordingReplayer:
         return True
 
     def skip_awaited_event(self) -> None:
-        """Continue without the awaited event, which did not come."""
+        """Continue without the awaited event, which has not arrived."""
         record = self._records.peek()
         if self._expected_line is not None:
             self._expected_line = None
@@ -244,9 +245,7 @@ class RecordingReplayer:
         return ReplayStep("say", pause_s, record.code, self._id_mapper.replace_ids(data))
 
     def _expect_input(self) -> None:
-        """Wait for the live line that a recorded line stands for. Consecutive lines of text count
-        as one line.
-        """
+        """Wait for the live line of a recorded line. Consecutive lines of text count as one line."""
         recorded_line = self._records.take_input_line()
         if recorded_line is None:
             return
@@ -262,7 +261,7 @@ class RecordingReplayer:
             self._records.skip_record_and_get_delay()
 
     def _match_input(self, recorded_line: ProtocolLine) -> ReplayStep | None:
-        """Return a step if the awaited line has not come, or None if the replay can continue."""
+        """Return a step if the awaited line has not arrived, or None if the replay can continue."""
         if not recorded_line.kind:
             if (
                 self._live_input.text_count
@@ -291,7 +290,7 @@ class RecordingReplayer:
     def _pair_lines(
         self, recorded_line: ProtocolLine, live_line: ProtocolLine
     ) -> ReplayStep | None:
-        """Pair a recorded line with a live one. Return a step if their decisions differ."""
+        """Pair a recorded line with a live line. Return a step if their decisions differ."""
         if recorded_line.kind == "user":
             self._is_turn_running = True
         if (
@@ -322,7 +321,7 @@ class RecordingReplayer:
         return None
 
     def _build_end_step(self, record: RecordingRecord | None) -> ReplayStep:
-        """Return how the side ended. A program that uses the protocol first waits for the end of
+        """Return the end of the side. A program that uses the protocol first waits for the end of
         its input.
         """
         if self._uses_protocol and not self._is_turn_running and not self._live_input.is_closed:
@@ -346,17 +345,17 @@ class RecordingReplayer:
 
 
 class ReplayRecordCursor:
-    """Reads the records of one side, one ahead."""
+    """Reads the records of one side with a lookahead of one record."""
 
     def __init__(
         self, records: Iterator[RecordingRecord], output_streams: str, input_stream: str
     ) -> None:
         self.output_streams = output_streams
         self.input_stream = input_stream
-        self.time_s = 0.0  # the seconds of the last record that was taken
+        self.time_s = 0.0  # the time of the last skipped record
         self._records = records
         self._next_record: RecordingRecord | None = None
-        self._partial_line = b""  # the beginning of a line of `input_stream`
+        self._partial_line = b""  # the start of a line of `input_stream`
 
     def switch_records(self, records: Iterator[RecordingRecord]) -> None:
         """Continue with other records."""
@@ -379,7 +378,7 @@ class ReplayRecordCursor:
         return self._next_record
 
     def skip_record_and_get_delay(self) -> float:
-        """Pass the next record, and return the seconds since the one before it."""
+        """Skip the next record, and return the seconds since the previous one."""
         record = self._next_record
         self._next_record = None
         assert record is not None
@@ -388,12 +387,12 @@ class ReplayRecordCursor:
         return max(pause_s, 0.0)
 
     def skip_next_record(self) -> None:
-        """Pass the next record. The seconds before it count for the record after it."""
+        """Skip the next record. Its delay is added to that of the following record."""
         self._next_record = None
 
     def take_input_line(self) -> ProtocolLine | None:
-        """Take the next record, which is of `input_stream`. Return its line, or None if the line
-        is not complete.
+        """Skip the next record, which is of `input_stream`. Return its line, or None if the line is
+        not complete.
         """
         record = self.peek()
         assert record is not None
@@ -412,23 +411,23 @@ class ReplayRecordCursor:
 
 
 class ReplayLiveInput:
-    """The lines of the live side that the replay has not used yet."""
+    """The lines of the live side that the replay has not used."""
 
     def __init__(self) -> None:
         self.lines = deque[ProtocolLine]()
-        self.text_count = 0  # lines that are not of the protocol
+        self.text_count = 0  # lines that are not of a protocol
         self.is_closed = False
         self.responses = deque[bytes]()  # to live requests that the recording does not have
 
     def add_pending_line(self, line: ProtocolLine) -> bool:
-        """Store a line. Return False if too many are stored already."""
+        """Store a line. Return False if too many lines are stored."""
         if len(self.lines) >= MAX_PENDING_LINES:
             return False
         self.lines.append(line)
         return True
 
     def take_matching_line(self, recorded_line: ProtocolLine) -> ProtocolLine | None:
-        """Remove and return the live line that a recorded one stands for, or None."""
+        """Remove and return the live line that matches a recorded line, or None."""
         for line in self.lines:
             if line.kind == recorded_line.kind and (
                 recorded_line.kind not in ANSWER_KINDS or line.id == recorded_line.id
@@ -442,7 +441,9 @@ class ReplayLiveInput:
         return any(line.kind == "user" for line in self.lines)
 
     def answer_control_request(self, request: ProtocolLine) -> None:
-        """Grant a request that the recording does not have. A replay does nothing real."""
+        """Queue a successful response to a request that the recording does not have. A replay has
+        no real effects.
+        """
         if request.kind.startswith("control_request/") and len(self.responses) < MAX_PENDING_LINES:
             response = {"subtype": "success", "request_id": request.id, "response": {}}
             self.responses.append(
@@ -450,14 +451,14 @@ class ReplayLiveInput:
             )
 
     def answer_pending_control_requests(self) -> None:
-        """Grant all pending requests."""
+        """Queue a successful response to each pending request."""
         for line in [line for line in self.lines if line.kind.startswith("control_request/")]:
             self.lines.remove(line)
             self.answer_control_request(line)
 
 
 class ReplayIdMapper:
-    """Replaces recorded ids by live ones. `session_id` is the live id of the session, or ""."""
+    """Replaces recorded ids by live ids. `session_id` is the live id of the session, or ""."""
 
     def __init__(self, session_id: str) -> None:
         if session_id:
@@ -468,7 +469,7 @@ class ReplayIdMapper:
         self._ids = BoundedDict[bytes, bytes](MAX_IDS)
 
     def add_id_pair(self, recorded_line: ProtocolLine, live_line: ProtocolLine) -> None:
-        """Store the ids of a recorded line and of the live line in its place."""
+        """Store the ids of a recorded line and of its live line."""
         if (
             recorded_line.id
             and live_line.id != recorded_line.id

@@ -1,10 +1,10 @@
-"""Redacts a recording: secrets in one line before the line is written, secrets that are split over
-lines afterwards.
+"""Redacts a recording. A secret in one line is redacted before the line is written. A secret that
+is split over several lines is redacted afterwards.
 
-Each string of a line is redacted by itself, and as a fragment of a text. The strings under one path
-of keys in one stream form one text, and so do plain lines. If a secret is split over lines that are
-already written, those lines get edits: the record's number, the string's number in it, and its new
-text. `apply_string_edits` applies edits to a record.
+Each string of a line is redacted by itself, and as a fragment of a text. The strings at one path of
+keys in one stream form one text, and so do lines that are not JSON. If a secret is split over lines
+that are already written, those lines get edits. An edit has the number of the record, the number of
+the string in the record, and the new text. `apply_string_edits` applies edits to a record.
 """
 
 import itertools
@@ -40,21 +40,21 @@ from shim.core.secrets.redactor import (
     keep_if_unchanged,
 )
 
-# The texts that are followed at the same time. A vendor has a few dozen paths with texts. If there
-# are more, a text that is not in the middle of a secret is dropped.
+# The number of texts that are tracked at the same time. A vendor has a few dozen paths with texts.
+# Above the limit, a text that is not inside a secret is closed.
 MAX_TEXT_JOINERS = 128
-# of an undecided text; a private key has half of these characters
+# of a text that may be inside a secret; a private key has half of these characters
 MAX_WINDOW_STRINGS = 10_000
 MAX_WINDOW_CHARS = 128 * 1024
-MAX_SNAPSHOT_CHARS = 4 * 1024 * 1024  # of texts that are repeated, each time longer
-# stored until the end of the file
+MAX_SNAPSHOT_CHARS = 4 * 1024 * 1024  # of texts that are repeated with more text each time
+# edits are stored until the end of the file
 MAX_EDITS = 10_000
 MAX_EDIT_CHARS = 16 * 1024 * 1024
 # the longest match of a user's own pattern that is found across strings
 MAX_CUSTOM_MATCH_CHARS = 512
-# paths of keys; strings under further paths are redacted by themselves only
+# paths of keys; strings at further paths are only redacted by themselves
 MAX_JSON_PATHS = 4000
-MAX_SAFE_HASHES = 20_000  # hashes of strings in which no secret begins; most strings repeat
+MAX_SAFE_HASHES = 20_000  # of strings in which no secret starts; most strings are repeated
 
 # Keys whose strings are complete (an id, a kind, a name) and never fragments of a text.
 _TOKEN_KEYS = frozenset((
@@ -71,8 +71,8 @@ class RecordingRedactor:
     """Redacts the records of one recording. `custom_search` finds secrets of other kinds.
 
     `secret_counts` counts the secrets by kind. `record_number` is the number of the last record,
-    from 0. `edits` has the edits by record number.
-    `has_lost_edits`: more secrets were split over lines than `edits` can hold.
+    counted from 0. `edits` has the edits by record number. `has_lost_edits` is true if more secrets
+    were split over lines than `edits` can store.
     """
 
     def __init__(self, custom_search: SecretSearch | None = None) -> None:
@@ -87,7 +87,7 @@ class RecordingRedactor:
         self._path_count = 0
         self._joiners: dict[JsonPathNode, TextJoiner] = {}
         self._safe_hashes: set[int] = set()
-        # of the record that is not written yet
+        # of the record that is being written
         self._current_chunk: RecordedString | None = None
         self._snapshot_chars = 0
         self.record_number = -1
@@ -95,10 +95,10 @@ class RecordingRedactor:
         self._edit_budget = [MAX_EDITS, MAX_EDIT_CHARS]
 
     def redact_record(self, stream_code: str, data: bytes, has_newline: bool = True) -> bytes:
-        """Return the redacted data of the next record, without its newline; the same object if
-        there are no secrets.
+        """Return the redacted data of the next record without its newline. The same object is
+        returned if it has no secrets.
 
-        `has_newline`: a newline follows the data.
+        `has_newline` is true if a newline follows the data.
         """
         self.record_number += 1
         self._string_number = 0
@@ -125,8 +125,10 @@ class RecordingRedactor:
         return redacted_text.encode("utf-8", "surrogateescape")
 
     def _encode_record(self, data: bytes, value: Any, redacted: Any) -> bytes:
-        """Return the unchanged line if it has no secret. A key that occurs twice hides a value, so
-        the bytes may have more secrets than the parsed strings.
+        """Return the encoded line, or the original bytes if they have no secrets.
+
+        If a key occurs twice, the parsed value misses one of the strings, so the bytes may have
+        more secrets than the value.
         """
         if redacted is value:
             encoded = orjson.dumps(value)
@@ -156,7 +158,7 @@ class RecordingRedactor:
         return value
 
     def close(self) -> None:
-        """Decide the texts that are still open, after the last record."""
+        """Resolve all open texts after the last record."""
         for joiner in self._joiners.values():
             self._close_joiner(joiner)
         self._joiners.clear()
@@ -176,8 +178,8 @@ class RecordingRedactor:
         return path
 
     def _redact_value(self, value: Any, path: JsonPathNode) -> Any:
-        """Return a JSON value without secrets; the same object if there are none. The strings are
-        numbered in their order.
+        """Return a JSON value without secrets. The same object is returned if it has no secrets.
+        The strings are numbered in order.
         """
         if value.__class__ is dict:
             return self._redact_object(value, path)
@@ -230,7 +232,9 @@ class RecordingRedactor:
         return replace_secret_spans(text, self._find_and_count_secrets(text))
 
     def _is_safe_text(self, text: str) -> bool:
-        """Return whether no secret begins in a text, whatever precedes it. A safe text is cached."""
+        """Return whether no secret can start in a text, independent of the preceding text. A safe
+        text is cached.
+        """
         if self._custom_search is not None or not has_no_secret_prefix(text):
             return False
         if len(self._safe_hashes) >= MAX_SAFE_HASHES:
@@ -258,7 +262,7 @@ class RecordingRedactor:
         return self._add_chunk(joiner, text)
 
     def _open_joiner(self, path: JsonPathNode) -> TextJoiner:
-        """Open a joiner for a path. If there are too many, an idle one is closed."""
+        """Open a joiner for a path. If too many are open, an idle joiner is closed."""
         joiners = self._joiners
         if len(joiners) >= MAX_TEXT_JOINERS:
             idle_path = next(
@@ -276,7 +280,7 @@ class RecordingRedactor:
         self._clear_snapshots(joiner)
 
     def _add_chunk(self, joiner: TextJoiner, text: str) -> str:
-        """Add a string in which a secret may begin, continue or end. Return what is written."""
+        """Add a string in which a secret may start, continue or end. Return the text to write."""
         self._current_chunk = chunk = RecordedString(
             self.record_number,
             self._string_number,
@@ -304,7 +308,7 @@ class RecordingRedactor:
         return chunk.written_text
 
     def _find_and_count_secrets(self, text: str) -> list[SecretSpan]:
-        """Return the secrets of a string by itself."""
+        """Return and count the secrets in a single string."""
         secrets = self._find_secrets(text)
         for _, _, placeholder in secrets:
             count_redaction_placeholder(self.secret_counts, placeholder)
@@ -321,7 +325,7 @@ class RecordingRedactor:
     # -- texts -------------------------------------------------------------------------------------
 
     def _redact_joined_text(self, joiner: TextJoiner, open_chars: int = 0) -> None:
-        """Find the secrets of a joined text so far. Its last `open_chars` characters stay open."""
+        """Find the secrets in a joined text so far. The last `open_chars` characters stay open."""
         chunks = joiner.chunks
         context = "".join(joiner.context)[-NAME_CONTEXT_CHARS:]
         secrets = self._find_secrets(context + "".join([chunk.text for chunk in chunks]))
@@ -345,10 +349,10 @@ class RecordingRedactor:
         joiner.size_chars = sum(len(chunk.text) for chunk in joiner.chunks[1:])
 
     def _distribute_secrets(self, chunks: list[RecordedString], secrets: list[SecretSpan]) -> None:
-        """Add to each string its pieces of the joined text's secrets. The first piece of a secret
+        """Add to each string its parts of the joined text's secrets. The first part of a secret
         gets the placeholder.
 
-        A piece that the string's own secrets cover is skipped. Each string is passed once, because
+        A part that the string's own secrets cover is skipped. Each string is visited once, because
         a string of a megabyte may have a hundred thousand secrets.
         """
         first_index = first_offset = 0
@@ -382,7 +386,7 @@ class RecordingRedactor:
                 index += 1
 
     def _update_snapshots(self, joiner: TextJoiner, chunk: RecordedString) -> None:
-        """Redact the pieces of a growing text's secrets in its shorter forms."""
+        """Redact the parts of a growing text's secrets in its shorter versions."""
         snapshots = joiner.snapshots
         if joiner.does_text_extend_last_snapshot(chunk.text):
             for start, end, placeholder in chunk.spans:
@@ -404,7 +408,7 @@ class RecordingRedactor:
             joiner.snapshots.clear()
 
     def _record_edit(self, chunk: RecordedString) -> None:
-        """Record an edit if the redacted string differs from the written one."""
+        """Add an edit if the redacted string differs from the written string."""
         redacted = replace_secret_spans(chunk.text, chunk.spans)
         if redacted == chunk.written_text:
             return
@@ -424,7 +428,7 @@ class RecordingRedactor:
 def apply_string_edits(data: bytes, edits: Iterable[StringEdit]) -> bytes:
     """Return the written bytes of a record with its edits applied."""
     texts = dict(edits)
-    if 0 in texts:  # a plain line
+    if 0 in texts:  # a line that is not JSON
         return texts[0].removesuffix("\n").encode("utf-8", "surrogateescape")
     string_numbers = itertools.count(1)
     try:
@@ -432,5 +436,5 @@ def apply_string_edits(data: bytes, edits: Iterable[StringEdit]) -> bytes:
             orjson.loads(data), str, lambda text: texts.get(next(string_numbers), text)
         )
         return dump_json(restore_long_integers(value, find_long_integer_digits_by_float(data)))
-    except (ValueError, RecursionError):  # not the bytes that were written
+    except (ValueError, RecursionError):  # the bytes are not those that were written
         return CUT_PLACEHOLDER.encode()

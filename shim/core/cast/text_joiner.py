@@ -1,4 +1,4 @@
-"""Finds the spans of secrets in a text, also in a text that is joined from several strings."""
+"""Finds the spans of secrets in a text, and in a text that is joined from several strings."""
 
 import re
 from collections import deque
@@ -6,13 +6,13 @@ from collections import deque
 from shim.core.secrets.patterns import NAME_CONTEXT_CHARS, SecretPattern
 from shim.core.secrets.redactor import TEXT_START, StreamRedactor
 
-MIN_SNAPSHOT_CHARS = 16  # two fragments of a text never have such a long beginning in common
+MIN_SNAPSHOT_CHARS = 16  # different fragments of a text never start with the same 16 characters
 
 SecretSpan = tuple[int, int, str]  # start and end of a secret in a text, and its replacement
 
 
 class _SecretSpanCollector(StreamRedactor):
-    """Collects the spans of a full text's secrets."""
+    """Collects the spans of the secrets in a complete text."""
 
     __slots__ = ("spans",)
 
@@ -29,14 +29,14 @@ class _SecretSpanCollector(StreamRedactor):
 
 
 def find_secret_spans(text: str) -> list[SecretSpan]:
-    """Return the secrets of a full text, in order."""
+    """Return the secrets in a complete text, in order."""
     collector = _SecretSpanCollector()
     collector.redact_full_text(text)
     return collector.spans
 
 
 class RecordedString:
-    """A recorded string that may contain a piece of a secret.
+    """A recorded string that may contain a part of a secret.
 
     `string_number` is its number in its record. `written_text` is the text in the file, after the
     recorded edits.
@@ -66,7 +66,7 @@ class SecretSpanCursor:
         self._index = self.covered_end = 0
 
     def is_range_covered(self, start: int, end: int) -> bool:
-        """Return whether a range is covered. The ranges must come in ascending order."""
+        """Return whether a range is covered by a span. The ranges must be in ascending order."""
         while self._index < len(self._spans) and self._spans[self._index][0] <= start:
             self.covered_end = max(self.covered_end, self._spans[self._index][1])
             self._index += 1
@@ -74,7 +74,7 @@ class SecretSpanCursor:
 
 
 def replace_secret_spans(text: str, spans: list[SecretSpan]) -> str:
-    """Return a text with its secrets replaced. Secrets that overlap are one secret."""
+    """Return a text with its secrets replaced. Overlapping secrets are replaced as one."""
     if not spans:
         return text
     parts: list[str] = []
@@ -89,8 +89,9 @@ def replace_secret_spans(text: str, spans: list[SecretSpan]) -> str:
 class JsonPathNode:
     """A path of keys.
 
-    `redacted_key` replaces the last key if that contains a secret. `names_secret`: the key shows
-    that its value is a secret. `is_token`: its strings are complete, never fragments.
+    `redacted_key` replaces the last key if that key contains a secret. `names_secret` is true if
+    the key indicates that its value is a secret. `is_token` is true if its strings are complete and
+    never fragments.
     """
 
     __slots__ = ("children", "is_token", "joiner", "names_secret", "redacted_key")
@@ -110,20 +111,20 @@ class JsonPathNode:
 
 
 class TextJoiner:
-    """The strings under one path, read as one text."""
+    """The strings at one path, joined to one text."""
 
     __slots__ = ("chunks", "context", "size_chars", "snapshots", "stream")
 
     def __init__(self) -> None:
         self.stream = StreamRedactor({})
         self.context: deque[str] = deque(maxlen=NAME_CONTEXT_CHARS)
-        self.chunks: list[RecordedString] = []  # the strings that are still undecided
+        self.chunks: list[RecordedString] = []  # the strings that may be inside a secret
         self.size_chars = 0
-        # shorter forms of a growing text, which may end with a piece of a secret
+        # shorter versions of a growing text, which may end with a part of a secret
         self.snapshots: list[RecordedString] = []
 
     def does_text_extend_last_snapshot(self, text: str) -> bool:
-        """Return whether this is the previous text with more text after it."""
+        """Return whether this text is the previous text with more text after it."""
         last_text = ""
         if self.snapshots:
             last_text = self.snapshots[-1].text
@@ -132,7 +133,7 @@ class TextJoiner:
         return text.startswith(last_text)
 
     def add_text_without_secrets(self, text: str) -> None:
-        """Add a string in which no secret begins, while no string is undecided."""
+        """Add a string in which no secret starts. Only called while `chunks` is empty."""
         if text:  # "" may be cached as a safe text
             text = text[-NAME_CONTEXT_CHARS:]
             self.stream.record_passed(text)
@@ -140,6 +141,6 @@ class TextJoiner:
 
 
 def count_redaction_placeholder(counts: dict[str, int], placeholder: str) -> None:
-    """Count the secret that a placeholder replaces, by kind."""
+    """Count the secret of a placeholder by its kind."""
     kind = placeholder[len("[REDACTED:") : -1]
     counts[kind] = counts.get(kind, 0) + 1

@@ -1,8 +1,8 @@
-"""The strict reader of a cast: finds what is damaged and where, and what is only unusual.
+"""The strict reader of a recording. It finds damage and its location, and unusual lines.
 
-A checkpoint is the hash of all bytes before its line. The first one that does not match shows that
-the damage lies between it and the one before; after it nothing can be proved. The chain proves
-damage, not who wrote the file.
+A checkpoint is the hash of all bytes before its line. The first checkpoint that does not match
+shows that the damage is between it and the previous checkpoint. Nothing after it can be verified.
+The chain detects damage, but it does not prove the author of the file.
 """
 
 import hashlib
@@ -22,10 +22,11 @@ from shim.core.cast.format import (
     strip_bom,
 )
 
-# of each severity; the rest is counted, since one damaged line may affect all later ones
+# of each severity; further findings are only counted, because one damaged line may affect all later
+# lines
 MAX_FINDINGS = 100
 
-# The keys of a header. `vendor_version` may be null; a cast without `dialect` is in Claude's.
+# The keys of a header. `vendor_version` may be null. Without `dialect`, the dialect is Claude's.
 REQUIRED_HEADER_TYPES: dict[str, type | tuple[type, ...]] = {
     "started": str,
     "shim": str,
@@ -42,7 +43,7 @@ TYPE_NAMES = {str: "a text", list: "a list of texts", dict: "an object", bool: "
 
 
 class RecordingFinding(NamedTuple):
-    """A fault of lines `first` to `last`, from 1; the other fields are those of
+    """A problem in the lines from `first` to `last`, counted from 1. The other fields are those of
     `RecordingProblem`.
     """
 
@@ -54,10 +55,12 @@ class RecordingFinding(NamedTuple):
 
 
 class RecordingVerifier:
-    """Feed it a cast in chunks of any size, then `close`; `findings` are in the order of the lines.
+    """Verifies a recording. Call `feed` with chunks of any size, then `close`. `findings` are in
+    the order of the lines.
 
-    `last_proved_line` is the last line that a checkpoint covers, `line_count` the number of lines,
-    `omitted_findings` of further findings. `is_truncated`: the last checkpoint is missing.
+    `last_proved_line` is the last line that a matching checkpoint covers. `line_count` is the
+    number of lines. `omitted_findings` is the number of findings above the limit. `is_truncated` is
+    true if the last checkpoint is missing.
     """
 
     def __init__(self) -> None:
@@ -71,13 +74,13 @@ class RecordingVerifier:
         self._parts: list[bytes] = []
         self._size_bytes = 0
         self._is_too_long = False
-        self._is_readable = True  # the first line was that of a cast
-        self._is_chain_broken = False  # a checkpoint did not match, or lines follow the last one
+        self._is_readable = True  # whether the first line is that of a recording
+        self._is_chain_broken = False  # a checkpoint does not match, or lines follow the last one
         self._end_line = 0  # the line of the last checkpoint
         self._child_numbers: set[int] = set()
         # the running child, and the line of its start
         self._running_child: tuple[object, int] | None = None
-        # streams with an unfinished line → where it begins
+        # by the code of a stream: the first line of its unfinished line
         self._unfinished_lines: dict[str, int] = {}
 
     @property
@@ -86,15 +89,17 @@ class RecordingVerifier:
 
     @property
     def has_valid_hash_chain(self) -> bool:
-        """Whether every checkpoint matches: damage that was found was written so."""
+        """Return whether every checkpoint matches. If so, any damage that was found was already
+        written that way.
+        """
         if not self._is_readable:
             return False
         return not self._is_chain_broken
 
     @property
     def integrity_status(self) -> str:
-        """`intact`, `damaged`, `cut off` if nothing else is wrong, or `unreadable`: no cast, or
-        of a newer version.
+        """The status `intact`, `damaged`, `cut off` (no other damage), or `unreadable` (not a
+        recording, or of a newer version).
         """
         if self.is_intact or not self._is_readable:
             if self.is_intact:
@@ -148,7 +153,7 @@ class RecordingVerifier:
         return f"{message}, and {_format_line_range(self.last_proved_line + 1, self.line_count)} not proved"
 
     def _buffer_part(self, part: bytes) -> None:
-        """Keep a part of an unfinished line; of a line that is too long only the hash is kept."""
+        """Buffer a part of an unfinished line. A line that is too long is only hashed."""
         self._parts.append(part)
         self._size_bytes += len(part)
         if self._size_bytes > MAX_LINE_BYTES:
@@ -158,7 +163,7 @@ class RecordingVerifier:
             self._parts = []
 
     def _check_line(self, raw: bytes) -> None:
-        """Check a whole line, then add its bytes to the hash."""
+        """Check a complete line, then add its bytes to the hash."""
         self.line_count += 1
         if self._is_too_long or len(raw) > MAX_LINE_BYTES:
             self._add_finding_here(
@@ -204,7 +209,7 @@ class RecordingVerifier:
         if is_end:
             self._end_line = self.line_count
 
-    # -- what the lines say ------------------------------------------------------------------------
+    # -- the content of the lines ------------------------------------------------------------------
 
     def _check_header(self, raw: bytes) -> None:
         try:
@@ -263,7 +268,7 @@ class RecordingVerifier:
                 NOTE, "order", f"child {child_number} does not follow the one before it"
             )
         else:
-            self._child_numbers = {child_number}  # they count up, so the last one is enough
+            self._child_numbers = {child_number}  # numbers increase, so the last one is sufficient
 
     def _check_child_exit(self, fields: Mapping[str, Any]) -> None:
         child_number = fields.get("child")
@@ -275,11 +280,11 @@ class RecordingVerifier:
             )
             return
         self._running_child = None
-        for stream_code in "oe":  # a child may end without a newline
+        for stream_code in "oe":  # the output of a child may end without a newline
             self._unfinished_lines.pop(stream_code, None)
 
     def _check_unfinished(self) -> None:
-        """Note what is unfinished at the end of a complete file."""
+        """Add notes about a child and a line that are unfinished at the end of a complete file."""
         if self._running_child is not None:
             child_number, start_line = self._running_child
             self._add_finding(
@@ -314,8 +319,8 @@ class RecordingVerifier:
 
 
 def verify_recording(read_chunk: Callable[[], bytes]) -> RecordingVerifier:
-    """Check a whole cast; `read_chunk` returns its next bytes, and b"" at its end. Errors of
-    `read_chunk` are raised.
+    """Verify a complete recording. `read_chunk` returns its next bytes, and b"" at its end.
+    Exceptions of `read_chunk` are raised.
     """
     verifier = RecordingVerifier()
     while chunk := read_chunk():
