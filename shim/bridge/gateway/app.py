@@ -19,8 +19,8 @@ as Last-Event-ID (or ?after=), and receives what came after it. 204 means that t
 and nothing is new. GET /sessions/ID/steps sends the last ?last=N steps (1,000) of the past, and at
 most the last 200 after a reconnection.
 
-    events: line     Claude's line, byte for byte      partial  a line without a number
-                                                       (`stream_event`)
+    events: line     Claude's line, byte for byte
+            partial  a line without a number (`stream_event`)
             welcome, synced, gap, question, settled, state, driver, bye: frames of the bridge
                 (core/bridge/frames.py)
 
