@@ -1,8 +1,7 @@
-"""Agents that are driven so that a frontend is asked, most by their protocol: real programs, a
-scripted model.
+"""Agents that ask the frontend for permission, most of them through their protocol: real programs,
+a scripted model.
 
-What they do with one message on the command line is tried with every other vendor
-(`test_scenarios`).
+`test_scenarios` covers their one-shot mode, together with every other vendor.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ pytestmark = pytest.mark.e2e
 
 TALK = ("--verbose", "--input-format", "stream-json", "--output-format", "stream-json")
 ASKING = ("--permission-prompt-tool", "stdio")
-# gemini loses a session that goes on in the minute in which it began
+# gemini loses a session that is resumed within the minute in which it was started.
 SAVING = (CODEX, COPILOT, OPENCODE, KIMI, QWEN)
 FULL = [pytest.param(vendor, marks=pytest.mark.full) for vendor in (OPENCODE, KIMI, COPILOT, CODEX)]
 each = pytest.mark.parametrize("vendor", [GEMINI, *FULL], ids=str, indirect=True)
@@ -31,7 +30,7 @@ denies = pytest.mark.parametrize("vendor", [GEMINI, COPILOT, *FULL[:2]], ids=str
 
 
 class FrontendConversation:
-    """A frontend that keeps what it is asked, and answers when it is told to."""
+    """A frontend that stores permission requests and answers them on command."""
 
     def __init__(self, frontend: DropInFrontend, *flags: str) -> None:
         argv = [str(frontend.claude), *TALK, *frontend.extra_args, *flags]
@@ -46,7 +45,7 @@ class FrontendConversation:
         self.process.send({"type": "control_request", "request_id": "order", "request": request})
 
     def until(self, *kinds: str) -> Line:
-        """The next line of one of these types; `can_use_tool` is a question."""
+        """Return the next line of one of these types; `can_use_tool` is a permission request."""
         while True:
             line = self.process.read_until(lambda line: True)
             self.lines.append(line)
@@ -61,7 +60,7 @@ class FrontendConversation:
         self.process.send({"type": "control_response", "response": response})
 
     def results(self) -> list[tuple[str, bool]]:
-        """What the calls returned, and whether they failed."""
+        """Return the tool results, and whether they are errors."""
         blocks = [
             block
             for line in self.lines
@@ -202,7 +201,9 @@ def test_third_request_to_the_model_contains_the_first_message(
 def test_session_resumes_between_print_mode_and_conversation(
     frontend: DropInFrontend, model: ScriptedServer
 ) -> None:
-    """One message in a session that a conversation began, and the other way round."""
+    """One message resumes a session of a conversation, and a conversation resumes a one-shot
+    session.
+    """
     alone = frontend.run_prompt("[[text]] one")
     talk = FrontendConversation(frontend, *ASKING, "--resume", alone.init["session_id"])
     talk.send("[[text]] two")

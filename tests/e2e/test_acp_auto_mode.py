@@ -1,4 +1,4 @@
-"""The adapter of Zed starts every session with `--permission-mode=auto`, which most vendors lack."""
+"""Zed's adapter starts every session with `--permission-mode=auto`, which most vendors lack."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Agents of the Agent Client Protocol that are made with its official packages, below the drop-in."""
+"""Agents of the Agent Client Protocol that are built with its official packages, started by the
+drop-in.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,7 @@ StartAgent = Callable[..., Any]
 
 @pytest.fixture
 def peer(box: Box) -> StartAgent:
-    """A conversation with the agent of the Python package."""
+    """Return a function that starts a conversation with the agent of the Python package."""
 
     @contextmanager
     def start(*flags: str, draft: bool = False, program: str = "") -> Iterator[Running]:
@@ -109,7 +111,7 @@ def decide(running: Running, allow: bool) -> Line:
 
 
 def check_interrupt(start: StartAgent) -> None:
-    """A turn is interrupted, and the agent has heard its message when it answers the next one."""
+    """Check that an interrupt ends the turn, and that the agent still answers the next message."""
     with start(*ASKING, "--include-partial-messages") as running:
         running.send_lines(user("[[slow]]"))
         running.read_until(b"Hold on")
@@ -208,7 +210,7 @@ MODELS = {
 
 def test_messages_to_the_agent_match_the_schema(box: Box, peer: StartAgent) -> None:
     with peer(*ASKING, "--permission-mode", "plan", "--include-partial-messages") as running:
-        running.send_lines(user("[[shell]] touch made"))  # which a plan does not let run
+        running.send_lines(user("[[shell]] touch made"))  # plan mode does not allow it
         running.read_until(b'"type":"result"')
         running.send_lines(user("[[slow]]"))
         running.read_until(b"Hold on")
@@ -229,7 +231,9 @@ def test_messages_to_the_agent_match_the_schema(box: Box, peer: StartAgent) -> N
 
 @pytest.fixture
 def second(peer: StartAgent) -> StartAgent:
-    """A conversation with the agent of the TypeScript SDK, which is offered version 2."""
+    """Return a function that starts a conversation with the agent of the TypeScript SDK, which is
+    offered version 2.
+    """
     packages = install_npm_package("@agentclientprotocol/sdk") / "node_modules"
     program = f"env SDK={packages.parent} {find_node(24)} {PEERS}/agent.mjs"
     return lambda *flags: peer(*flags, draft=True, program=program)

@@ -1,9 +1,9 @@
-"""An agent of the Agent Client Protocol, and the same agent below the drop-in below the protocol's
-adapter for claude.
+"""An agent of the Agent Client Protocol, compared with the same agent started by the drop-in, which
+the protocol's adapter for claude started.
 
-What an editor is shown of the same prompts is compared, prompt by prompt: words, thoughts, calls
-with their diffs and places, questions, ends. Left out is what each side says by itself: ids,
-titles, names of tools, counts, commands.
+The test compares what an editor shows for the same prompts: texts, thoughts, calls with their diffs
+and locations, questions, ends. It ignores what each side adds itself: ids, titles, names of tools,
+counts, commands.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ AGENTS = {
     ),
     "opencode": (("acp",), "edit", ("filePath", "oldString", "newString")),
 }
-# As the drop-in drives it: asked about each call, and told to go on behind a denial.
+# As the drop-in configures it: it asks about each call and continues after a denial.
 ASKING = {"permission": {"*": "ask"}, "experimental": {"continue_loop_on_deny": True}}
 
 
 def prompts(vendor: Vendor, folder: Path) -> list[tuple[str, str]]:
-    """What is said, and how its questions are answered."""
+    """Return the prompts, each with the answer to its permission requests."""
     _, tool, names = AGENTS[vendor.name]
     edit = dict(zip(names, (str(folder / "hello.txt"), "hello", "bye"), strict=True))
     return [
@@ -51,7 +51,7 @@ def prompts(vendor: Vendor, folder: Path) -> list[tuple[str, str]]:
 
 
 def summarize_prompt(prompt: Prompt, choice: str) -> Line:
-    """What an editor shows of a prompt, in words that do not depend on who said it."""
+    """Return what an editor shows of a prompt, in a form that does not depend on the agent."""
     calls: dict[str, Line] = {}
     for tool_call in (
         *(request["toolCall"] for request in prompt.permission_requests),
@@ -71,7 +71,9 @@ def summarize_prompt(prompt: Prompt, choice: str) -> Line:
 
 
 def _call(call: Line, choice: str) -> Line:
-    """Of a call that was rejected an agent says no end; of one that only reads it may say no place."""
+    """Return a comparable call. For a rejected call an agent reports no end, and for a read-only
+    call it may report no location.
+    """
     failed = choice == "reject_once"
     texts = " ".join(block["content"].get("text", "") for block in _select_content(call, "content"))
     return {
@@ -87,13 +89,15 @@ def _select_content(tool_call: Line, kind: str) -> list[Any]:
 
 
 def _changes(diff: Line) -> list[str]:
-    """The lines that are new: one side may show the whole file and the other the words that change."""
+    """Return the added words: one side may show the whole file and the other only the changed
+    text.
+    """
     old = (diff.get("oldText") or "").split()
     return [token for token in diff["newText"].split() if token not in old]
 
 
 def directly(vendor: Vendor, frontend: DropInFrontend) -> Editor:
-    """The agent itself, as an editor starts it."""
+    """Start the agent itself, as an editor does."""
     environment = {
         name: value for name, value in frontend.environment.items() if not name.startswith("SHIM_")
     }

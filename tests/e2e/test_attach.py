@@ -1,4 +1,4 @@
-"""`claude attach` on real terminals, at background sessions of real vendors; a scripted model
+"""`claude attach` on real terminals, for background sessions of real vendors. A scripted model
 answers.
 """
 
@@ -30,7 +30,7 @@ asking_vendors = pytest.mark.parametrize(
 
 
 class Seats:
-    """Terminals at the sessions of a desk."""
+    """Terminals that are attached to the sessions of a frontend."""
 
     def __init__(self, frontend: DropInFrontend) -> None:
         self._frontend = frontend

@@ -1,7 +1,7 @@
-"""Sessions that live on their own: real vendors behind `claude --bg`, and the real claude's own
-beside ours.
+"""Background sessions: real vendors with `claude --bg`, and the real claude's own background
+sessions for comparison.
 
-A scripted model answers. The real one keeps its sessions in a home of its own, which has to trust
+A scripted model answers. The real claude stores its sessions in a separate home, which has to trust
 the folder.
 """
 
@@ -40,27 +40,27 @@ one_vendor = pytest.mark.parametrize("vendor", TRIED, ids=str, indirect=True)
 
 
 class Desk:
-    """A person's terminal: `claude`, `shim`, and what they say."""
+    """A person's terminal, with the commands `claude` and `shim`."""
 
     def __init__(self, frontend: DropInFrontend) -> None:
         self.frontend = frontend
 
     def run(self, *argv: str, **variables: str) -> subprocess.CompletedProcess[str]:
-        """A command to its end, without a terminal."""
+        """Run a command to its end, without a terminal."""
         environment = {**self.frontend.environment, **variables}
         return subprocess.run(argv, cwd=self.frontend.folder, env=environment, stdin=subprocess.DEVNULL,
                               capture_output=True, text=True, timeout=COMMAND_SECONDS, check=False)  # fmt: skip
 
     def claude(self, *args: str, **variables: str) -> subprocess.CompletedProcess[str]:
-        """`claude WORDS`."""
+        """Run `claude ARGS`."""
         return self.run(str(self.frontend.claude), *args, **variables)
 
     def shim(self, *args: str) -> subprocess.CompletedProcess[str]:
-        """`shim WORDS`."""
+        """Run `shim ARGS`."""
         return self.run(sys.executable, "-I", "-m", "shim", *args)
 
     def begin(self, prompt: str, *args: str) -> str:
-        """The id of the session that `claude --bg` begins."""
+        """Start a session with `claude --bg`. Return its id."""
         done = self.claude("--bg", prompt, *self.frontend.extra_args, *args)
         assert done.returncode == 0, done.stderr
         match = FIRST.match(done.stdout)
@@ -68,7 +68,7 @@ class Desk:
         return match[1]
 
     def agent(self, short: str) -> dict[str, Any]:
-        """What `agents --json --all` says of a session."""
+        """Return the entry of a session in `agents --json --all`."""
         listed: list[dict[str, Any]] = json.loads(self.claude("agents", "--json", "--all").stdout)
         return next((each for each in listed if each.get("id") == short), {})
 
@@ -178,10 +178,10 @@ def test_session_is_listed_as_failed_after_an_api_error(desk: Desk, vendor: Vend
     assert desk.reaches(session_id, is_turn_over)["state"] == "failed"
 
 
-# -- the real one beside ours ----------------------------------------------------------------------
+# -- comparison with the real claude ---------------------------------------------------------------
 
-# Words → what is compared of both: the exit status, stdout and stderr; only their beginnings where
-# "…" stands behind.
+# Command line → what is compared: the exit status, stdout and stderr. If "…" follows, only the
+# first characters are compared.
 CALLS = (
     *(
         "agents",
@@ -229,7 +229,7 @@ CALLS = (
         "--bg x -- off",
     ),
 )
-BEGINNING = 20  # characters of what only begins like the real one's
+BEGINNING = 20  # characters to compare
 OFF = {"CLAUDE_CODE_DISABLE_AGENT_VIEW": "1"}
 IDS = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|\b[0-9a-f]{8}\b")
 
@@ -257,7 +257,7 @@ class RealDesk(Desk):
         self.program = program
 
     def claude(self, *args: str, **variables: str) -> subprocess.CompletedProcess[str]:
-        """The real one. Root needs a word for it."""
+        """Run the real claude. Root needs an environment variable for it."""
         return self.run(str(self.program), *args, IS_SANDBOX="1", **variables)
 
 
@@ -272,7 +272,9 @@ itself = pytest.mark.parametrize("vendor", [CLAUDE_ITSELF], ids=str, indirect=Tr
 
 
 def normalize_output(done: subprocess.CompletedProcess[str]) -> tuple[int, str, str]:
-    """What a command said, with ids as ID; the real one's word about its service is left out."""
+    """Return a command's output with ids replaced by ID, without the real claude's message about
+    its service.
+    """
     quiet = done.stderr.replace("Starting background service…\n", "")
     return done.returncode, IDS.sub("ID", done.stdout), IDS.sub("ID", quiet)
 
@@ -306,12 +308,16 @@ def test_background_session_commands_print_the_same_output_as_real_claude(
 
 
 def named_first(listing: str) -> list[dict[str, Any]]:
-    """What is listed. The real one's order is that in which its workers came up."""
+    """Return the list with the named job first. The real claude lists sessions in the order in
+    which its workers started.
+    """
     return sorted(json.loads(listing), key=lambda each: each.get("name") != "my job")
 
 
 def life_of(desk: Desk, model: ScriptedServer) -> list[Any]:
-    """What is said of a session with a question, and of one that has ended, with ids as ID."""
+    """Return the output for a session with a question, and for one that has ended, with ids
+    replaced by ID.
+    """
     asking_run = desk.claude(
         "--bg", "[[shell]] touch made", "--name", "my job", "--permission-mode", "manual"
     )

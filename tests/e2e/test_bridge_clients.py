@@ -1,7 +1,6 @@
-"""Real clients on sessions that live on their own: the SDKs resume one, and an editor's adapter
-does.
+"""Real clients with background sessions: the SDKs and an editor's adapter resume one.
 
-What every client does in a session that began through the bridge is what it does without
+Every client sees the same in a session that was started through the bridge as in any other
 (`test_clients`).
 """
 
@@ -35,7 +34,9 @@ ADAPTER = ACPS[-1]
 def cells(
     clients: Sequence[SdkClient | AcpClient], *, asks: bool = False, among: Sequence[Vendor] = ()
 ) -> pytest.MarkDecorator:
-    """Every client with every vendor, or with some; `make e2e` tries the first one with qwen."""
+    """Return cells of every client with every vendor, or with some. `make e2e` tests the first
+    client with qwen.
+    """
     chosen = [
         cli
         for cli in LIVES
@@ -100,7 +101,7 @@ def test_sdk_client_answers_a_permission_prompt_of_a_watched_session(
 
 
 def _question(frames: object) -> tuple[Line, Line]:
-    """A question, and how it was settled."""
+    """Return the next permission request and how it was resolved."""
     question: Line = next(frame for frame in frames if frame["kind"] == "question")  # type: ignore[attr-defined]
     return question, next(frame for frame in frames if frame["kind"] == "settled")  # type: ignore[attr-defined]
 
@@ -166,8 +167,8 @@ def test_print_mode_through_the_bridge_leaves_no_running_session(
 def test_sdk_tools_of_a_joining_client_are_available(
     client: SdkClient, cli: Cli, sandbox: Sandbox
 ) -> None:
-    """The vendor's child is told of them when it starts: the next one is. (gemini resumes nothing
-    that is so young.)
+    """The vendor's child receives the tools when it starts, so only the next child has them. gemini
+    cannot resume a session that is so new.
     """
     with start_session(sandbox, "[[text]] the first words") as session:
         conversation = client.connect(sandbox, resume=session.uuid, asks=True, serves=NAME)
@@ -191,7 +192,7 @@ def test_message_of_a_second_client_is_refused_until_the_turn_ends(
             sandbox, resume=session.uuid, asks=True
         )
         other = client.connect(sandbox, resume=session.uuid, asks=True)
-        # some start their claude with the first message
+        # Some clients start their claude with the first message.
         assert other.run_turn("[[text]] hello").result["text"] == REPLY
         start_index = len(controller.lines)
         controller.send_message("[[shell]] touch driven.txt")

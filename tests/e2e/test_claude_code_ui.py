@@ -1,7 +1,8 @@
-"""claude-code-ui in a real browser: a page over the TypeScript SDK, whose `cli.js` the drop-in
+"""claude-code-ui in a real browser. The page uses the TypeScript SDK, whose `cli.js` the drop-in
 replaces.
 
-What a person sees is asserted, so the real claude of its package is tried with the same assertions.
+The test asserts what a person sees, so the real claude of its package is tested with the same
+assertions.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class Page:
         self._browser.close()
 
     def sign_up(self) -> None:
-        """Makes the first account, and a project of the working directory."""
+        """Create the first account, and a project for the working directory."""
         self._browser.driver.get(self._address)
         for name, value in (
             ("username", NAME),
@@ -69,24 +70,24 @@ class Page:
         self.press_button("New Session")
 
     def load(self) -> None:
-        """Loads the page anew and opens the project."""
+        """Reload the page and open the project."""
         self._browser.driver.get(self._address)
         self.press_button(self._folder.name)
 
     def press_button(self, label: str) -> None:
-        """The first button that is seen with these words; found and pressed at once, as the page
-        draws itself anew.
+        """Press the first visible button with this label. It is found and pressed in one step,
+        because the page redraws itself.
         """
         self._browser.wait_until(lambda: self._browser.run_script(PRESS, label))
 
     def say(self, text: str) -> None:
-        """Types a prompt and sends it; what the page offers for a `/` is closed first."""
+        """Type a prompt and send it. The menu that the page opens for a `/` is closed first."""
         field = self._browser.wait_until(lambda: self._type_text(text))
         field.send_keys("\ue00c")  # Escape
         field.send_keys("\ue007")  # Enter
 
     def _type_text(self, text: str) -> Any:
-        """The field with the words in it, once the page has it ready."""
+        """Type the text. Return the field once the page is ready for input."""
         from selenium.common.exceptions import WebDriverException
 
         try:
@@ -102,7 +103,7 @@ class Page:
             return None
 
     def sees(self, text: str, times: int = 1) -> bool:
-        """Whether the page shows the words so often in time, however it breaks lines."""
+        """Return whether the page shows the text `times` times in time, with any line breaks."""
         expected = " ".join(text.split())
         return wait_until(lambda: self.text.count(expected) >= times, TURN_SECONDS)
 
@@ -113,7 +114,7 @@ class Page:
 
 @pytest.fixture
 def page(cli: Cli, service: ScriptedServer, hello_file: Path, tmp_path: Path) -> Iterator[Page]:
-    """The server, started in the working directory, and its page."""
+    """Start the server in the working directory. Yield its page."""
     program = install_program(cli.vendor.package)
     environment = build_isolated_environment(cli.vendor, program, service.url, tmp_path)
     sandbox = Sandbox(program.executable, hello_file.parent, environment)

@@ -1,4 +1,4 @@
-"""A frontend that passes on HOME, PATH, ANTHROPIC_* and CLAUDE_* alone, as
+"""A frontend that passes on only HOME, PATH, ANTHROPIC_* and CLAUDE_*, as
 ai-sdk-provider-claude-code does.
 """
 

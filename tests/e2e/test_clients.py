@@ -1,8 +1,8 @@
 """Real clients with a `claude`: the real one, and the drop-in for each vendor.
 
-Each test is a scenario of the table that a run prints, tried with every client and every claude.
-What is asserted is what the client's user sees; the column of the real claude shows that the test
-itself is right.
+Each test is a scenario of the table that a run prints, tested with every client and every claude.
+It asserts what the client's user sees. The column of the real claude proves that the test itself is
+right.
 """
 
 from __future__ import annotations
@@ -122,7 +122,8 @@ def test_interrupt_ends_a_running_command_and_the_conversation_continues(
     conversation = client.connect(sandbox, asks=not cli.vendor.silent)
     conversation.run_turn("[[text]] the first words")
     start_index = len(conversation.lines)
-    command = f"{ENDLESS_COMMAND} > made.txt; touch after.txt"  # what only reads is not asked about
+    # a read-only command needs no permission
+    command = f"{ENDLESS_COMMAND} > made.txt; touch after.txt"
     conversation.send_message(f"[[shell]] {command}")
     if not cli.vendor.silent:
         conversation.await_saw("asked")
@@ -284,7 +285,7 @@ def test_editor_opens_a_session_and_receives_a_reply(
     prompt = editor.run_prompt("[[think]] hi")
     editor.shut_down()
     assert prompt.text == REPLY
-    # gemini prints its thoughts in a conversation only
+    # gemini prints its thoughts in a conversation only.
     assert prompt.thought == REASONING * (cli.vendor.thinks or cli.vendor is GEMINI)
     assert prompt.stop_reason == "end_turn"
 

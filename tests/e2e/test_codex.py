@@ -1,6 +1,4 @@
-"""What only codex does, or does in another way: its sandbox, its trust, its record of a thread, its
-errors.
-"""
+"""Behaviour that only codex has: its sandbox, its trust, its record of a thread, its errors."""
 
 from __future__ import annotations
 
@@ -18,14 +16,16 @@ from vendor_setups import CODEX
 pytestmark = [pytest.mark.e2e, pytest.mark.parametrize("vendor", [CODEX], indirect=True, ids=str)]
 
 BYPASS = "--dangerously-skip-permissions"
-# a model that codex knows; to such a one it offers `apply_patch` as a tool of its own
+# A model that codex knows. For such a model it offers `apply_patch` as a separate tool.
 PATCHES = "gpt-5.5"
 SANDBOX_SECONDS = 30.0
 
 
 @pytest.fixture(autouse=True)
 def only_here(frontend: DropInFrontend) -> None:
-    """A person's setting: else all of /tmp may be written to, where this test runs."""
+    """Write a person's setting. Without it, commands may write to all of /tmp, where this test
+    runs.
+    """
     settings = _home(frontend) / ".codex" / "config.toml"
     more = "\n[sandbox_workspace_write]\nexclude_slash_tmp = true\nexclude_tmpdir_env_var = true\n"
     settings.write_text(settings.read_text() + more)
@@ -33,7 +33,7 @@ def only_here(frontend: DropInFrontend) -> None:
 
 @pytest.fixture
 def sandbox(frontend: DropInFrontend) -> None:
-    """Where the machine lets nobody make a sandbox, codex can run no command in one."""
+    """Skip the test if the machine allows no sandbox, because codex can then run no command."""
     command = [str(install_program(CODEX.package).executable), "sandbox", "--", "true"]
     done = subprocess.run(
         command,
@@ -182,7 +182,7 @@ def test_git_repository_is_trusted_without_a_setting(frontend: DropInFrontend) -
 
 
 def _api_error(run: DropInRun, kind: str, cause: str) -> str:
-    """What is said of a failure of the model's service."""
+    """Check a failed request to the model's service. Return the text of the error."""
     check_contract(run)
     assert run.exit == 1 and run.result["is_error"] is True
     assert run.list_lines("assistant")[-1]["error"] == kind

@@ -1,8 +1,8 @@
-"""codex driven by its app-server, so that a frontend is asked about each call: the real program, a
+"""codex with its app-server, so that the frontend is asked about each call: the real program, a
 scripted model.
 
-What every agent does that asks is in `test_acp`, what rules and modes keep codex from in
-`test_hooked_vendors`.
+`test_acp` has the tests for every agent with permission prompts, `test_hooked_vendors` those for
+rules and modes.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ pytestmark = pytest.mark.e2e
 of_codex = pytest.mark.parametrize("vendor", [CODEX], ids=str, indirect=True)
 stepping = pytest.mark.parametrize("vendor", [STEPPING_CODEX], ids=str, indirect=True)
 BYPASS = ("--dangerously-skip-permissions",)
-# 1 x 1
+# 1 x 1 pixel.
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 QUESTION = {"header": "Color", "id": "color", "question": "Which color?"}
 OPTIONS = [{"label": "Red", "description": "warm"}, {"label": "Blue", "description": "cold"}]
@@ -81,14 +81,14 @@ def shell(command: str, **more: Any) -> tuple[str, dict[str, Any]]:
 
 
 def outputs(model: ScriptedServer) -> str:
-    """What the model was told of its calls."""
+    """Return the tool results that the model received."""
     items = model.requests[-1].messages
     return json.dumps(
         [item["output"] for item in items if str(item.get("type")).endswith("_output")]
     )
 
 
-# -- questions -------------------------------------------------------------------------------------
+# -- permission requests ---------------------------------------------------------------------------
 
 
 @of_codex
@@ -185,13 +185,13 @@ def test_model_question_reaches_the_user_and_returns_the_answer(
     assert "Blue" in outputs(model)
 
 
-# -- nothing runs unasked --------------------------------------------------------------------------
+# -- no call runs without permission ---------------------------------------------------------------
 
 
 @pytest.mark.full
 @stepping
 def test_read_only_mcp_tool_needs_permission(frontend: DropInFrontend, model: Stepping) -> None:
-    """codex itself runs such a tool unasked."""
+    """codex itself runs such a tool without asking."""
     model.steps = [("mcp__srv.tool", {})]
     (frontend.folder.parent / "server.py").write_text(SERVER)
     args = [str(frontend.folder.parent / "server.py"), str(frontend.folder / MADE)]
@@ -214,7 +214,7 @@ def test_read_only_mcp_tool_needs_permission(frontend: DropInFrontend, model: St
 def test_calls_that_codex_runs_without_approval_are_refused(
     frontend: DropInFrontend, model: Stepping
 ) -> None:
-    """An image outside of the folder, a terminal to type into, the search of the web."""
+    """The calls are an image outside of the folder, a terminal for input, and a web search."""
     image = frontend.folder.parent / "pixel.png"
     image.write_bytes(base64.b64decode(PIXEL))
     model.steps = [("view_image", {"path": str(image)}), shell("bash", tty=True)]
@@ -410,7 +410,7 @@ def test_image_in_a_message_reaches_the_model(
     assert "data:image/png;base64," in json.dumps(model.requests[-1].body)
 
 
-# -- against `codex exec` --------------------------------------------------------------------------
+# -- comparison with `codex exec` ------------------------------------------------------------------
 
 
 @pytest.mark.full
@@ -418,7 +418,7 @@ def test_image_in_a_message_reaches_the_model(
 def test_first_text_takes_less_than_twice_as_long_as_with_codex_exec(
     frontend: DropInFrontend, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """In pairs, because the machine is not quiet; the figures are printed."""
+    """The runs are in pairs, because the machine is not idle. The times are printed."""
     settings = Path(frontend.environment["HOME"]) / ".config" / "shim" / "config.toml"
     original_settings, pairs = settings.read_text(), []
     for _ in range(5):

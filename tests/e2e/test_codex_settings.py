@@ -1,4 +1,4 @@
-"""The person's own settings of codex answer no question of a conversation for the person: the real
+"""A person's own codex settings never answer a permission request in place of the person: the real
 program.
 """
 
@@ -31,7 +31,7 @@ def home(frontend: DropInFrontend) -> Path:
 
 
 def write_hook_script(frontend: DropInFrontend, output: dict[str, object], before: str = "") -> str:
-    """A program that answers codex's hook with these words."""
+    """Write a program that answers codex's hook with `output`. Return its path."""
     script = frontend.folder.parent / "hook.sh"
     script.write_text(f"#!/bin/sh\n{before}\necho '{json.dumps({'hookSpecificOutput': output})}'\n")
     script.chmod(0o755)
@@ -57,7 +57,7 @@ def server(frontend: DropInFrontend, text: str = SERVER) -> dict[str, object]:
 
 
 def list_prompted_tools(frontend: DropInFrontend, *flags: str) -> list[str]:
-    """The tools that the frontend was asked about, each of which it denies."""
+    """Return the tools for which the frontend was asked. It denies each of them."""
     conversation, tools = FrontendConversation(frontend, *ASKING, *flags), []
     conversation.send(STEP)
     while (line := conversation.until("can_use_tool", "result"))["type"] != "result":
@@ -137,7 +137,7 @@ def test_user_hook_that_changes_a_command_does_not_skip_the_permission_prompt(
 def test_mcp_server_approved_in_codex_config_still_requires_permission(
     frontend: DropInFrontend, model: Stepping
 ) -> None:
-    """What codex was told in two ways came in an order of its own, so this goes round some times."""
+    """Two settings reached codex in a varying order, so the test repeats the run."""
     server_config = server(frontend)
     append_config(
         frontend,

@@ -1,6 +1,6 @@
-"""`shim conform` over real programs: what the real claude does is right, and ours does it too.
+"""`shim conform` with real programs: the real claude is the reference, and the shim must match it.
 
-A rule that the real one breaks is a wrong rule, whatever a page says.
+A rule that the real claude breaks is wrong, even if a page states it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ only_real = pytest.mark.parametrize("cli", [Cli(CLAUDE_ITSELF, bare=True)], ids=
 def findings(
     sandbox: Sandbox, prompts: Mapping[str, str], **options: bool
 ) -> dict[str, ConformanceRuleResult]:
-    """Every rule's finding, by its name. The place's environment is the user's."""
+    """Return the result of every rule by its name. The sandbox's environment is the user's."""
     results = run_and_evaluate_conformance_rules(
         [str(sandbox.claude)],
         sandbox.environment,
@@ -48,7 +48,7 @@ def findings(
 def filter_findings(
     results: Mapping[str, ConformanceRuleResult], verdict: str, *levels: str
 ) -> dict[str, str]:
-    """The rules of some levels with a verdict, each with what was found."""
+    """Return the results of some levels that have the verdict."""
     return {
         name: json.dumps(finding.to_json(), ensure_ascii=False)
         for name, finding in results.items()
@@ -59,28 +59,30 @@ def filter_findings(
 @only_real
 @pytest.mark.full
 def test_claude_passes_every_must_rule(sandbox: Sandbox) -> None:
-    """The test of the test. SHOULDs are its own to break: it loses the result of a SIGINT now and
-    then (P17).
+    """This proves the test. claude may break SHOULD rules: it loses the result of a SIGINT in some
+    runs (P17).
     """
     results = findings(sandbox, PROMPTS, drop_in=False)
     assert filter_findings(results, "fail", "MUST") == {}, str(filter_findings(results, "fail"))
     assert set(filter_findings(results, "fail")) <= {"sigint-says-so"}
-    # No request of it fails here. It needs no process to talk to its model; one of its own may be
-    # seen at its start.
+    # No request fails here. It reaches its model without a further process, but one may
+    # run at its start.
     assert set(filter_findings(results, "skipped")) - {"nothing-survives"} == {"api-failures"}
 
 
 @pytest.mark.full  # the scenario "error" of test_clients shows a failure to an SDK
 @pytest.mark.parametrize("cli", [Cli(CLAUDE_ITSELF, bare=True), Cli(QWEN), Cli(PI)], ids=str)
 def test_api_failure_passes_its_contract_rules(sandbox: Sandbox, cli: Cli) -> None:
-    """As the SDKs start it; what a process of one turn says of it is a scenario of every vendor."""
+    """The process is started as the SDKs start it. A scenario of every vendor covers a process of
+    one turn.
+    """
     results = findings(sandbox, FAILING, drop_in=not cli.bare, yume=sweeps.full)
     assert results["api-failures"].verdict == "pass", results["api-failures"]
     assert (
         results["errors-exit-1"].verdict == "pass" and results["errors-are-last"].verdict == "pass"
     )
-    # Given one message, pi asks nobody, so that it is refused under a rule about some calls; an SDK
-    # gives none so.
+    # In one-shot mode pi never asks, so a turn with a rule for some calls is refused. An SDK never
+    # uses that mode.
     cannot = {"tools"} if cli.vendor is PI and sweeps.full else set()
     assert set(filter_findings(results, "fail", "MUST")) == cannot, str(
         filter_findings(results, "fail")
@@ -102,9 +104,9 @@ def test_drop_in_passes_every_supported_rule(sandbox: Sandbox, cannot: set[str])
     assert set(filter_findings(results, "skipped")) == {"api-failures"}
 
 
-# A real claude below us refuses these itself: what it refuses on stdin passes on to it, and a
-# session that it does not know, or has already, is told in the form of a turn of ours, with an
-# init, and in text on stdout.
+# A real claude that the shim starts refuses these itself. The shim passes invalid stdin lines on to
+# it. For a session that it does not know, or that already exists, the shim writes a turn of its own
+# with an init, and the text on stdout.
 REFUSED_BY_CLAUDE = {"bad-lines", "bad-sessions", "unknown-session", "unknown-session-in-text"}
 
 

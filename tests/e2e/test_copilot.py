@@ -1,6 +1,4 @@
-"""What only copilot does, or does in its own way: its flags for permissions, its sessions, its
-errors.
-"""
+"""Behaviour that only copilot has: its permission flags, its sessions, its errors."""
 
 from __future__ import annotations
 
@@ -19,16 +17,16 @@ from vendor_setups import COPILOT
 
 pytestmark = [pytest.mark.e2e, pytest.mark.parametrize("vendor", [COPILOT], indirect=True, ids=str)]
 
-LONG = "[[text]] " + "many words " * 10_000 + "end"  # more than the drop-in gives as an argument
+LONG = "[[text]] " + "many words " * 10_000 + "end"  # longer than an argument of the drop-in
 ASKED_SECONDS = 30.0
 
 
 def get_created_file(frontend: DropInFrontend) -> Path:
-    """The file that a script is told to make."""
+    """Return the file that a script creates."""
     return frontend.folder / "made.txt"
 
 
-@pytest.mark.full  # a scenario of every vendor says the same prompts, as the SDKs say theirs
+@pytest.mark.full  # a scenario of every vendor sends the same prompts, as the SDKs do
 @pytest.mark.parametrize(
     "prompt", ["-h [[text]]", "@hello.txt [[text]]", LONG], ids=["-h", "@", "long"]
 )
@@ -74,7 +72,7 @@ def test_copilot_allow_all_variable_does_not_widen_permissions(
 def test_disallowed_tool_is_not_offered_to_the_model_in_bypass_mode(
     frontend: DropInFrontend, model: ModelServer
 ) -> None:
-    """`--deny-tool bash` would be taken, and deny nothing."""
+    """`--deny-tool bash` would be accepted, but would deny nothing."""
     run = frontend.run_prompt("[[text]] hi", BYPASS, "--disallowedTools", "Bash")
     check_contract(run)
     (request,) = model.requests
@@ -101,7 +99,7 @@ def test_disallowed_tools_are_removed_under_model_specific_names(
 def test_persistent_server_error_is_an_api_error_after_five_retries(
     frontend: DropInFrontend,
 ) -> None:
-    """Five times, which takes 17 seconds; a 429 takes a minute."""
+    """Five retries take 17 seconds; a 429 takes a minute."""
     run = frontend.run_prompt("[[error]] 500")
     check_contract(run)
     assert run.exit == 1
@@ -126,7 +124,7 @@ def test_missing_login_error_explains_how_to_log_in(frontend: DropInFrontend) ->
 def test_session_interrupted_during_its_first_reply_can_be_resumed(
     frontend: DropInFrontend, model: ModelServer
 ) -> None:
-    """It tells its id with its last line only; the frontend's own is its id too."""
+    """copilot reports its id only in its last line. The frontend's id is also copilot's id."""
     session = str(uuid.uuid4())
     process = frontend.start_run("[[slow]] hi", PARTIAL, "--session-id", session)
     process.read_until(is_text_delta)
@@ -142,7 +140,9 @@ def test_session_interrupted_during_its_first_reply_can_be_resumed(
 def test_trusted_directory_runs_hooks_in_a_new_session_that_can_be_resumed(
     frontend: DropInFrontend, model: ModelServer
 ) -> None:
-    """What the folder brings is started for a new session alone: copilot trusts none that goes on."""
+    """The folder's hooks run only in a new session: copilot does not trust a folder when it resumes
+    a session.
+    """
     home_folder = Path(frontend.environment["HOME"])
     hooks = frontend.folder / ".github" / "hooks" / "x.json"
     hooks.parent.mkdir(parents=True)
@@ -195,7 +195,7 @@ def test_shell_result_contains_only_the_output_of_the_command(frontend: DropInFr
 def test_search_of_several_paths_needs_permission_for_an_outside_path(
     frontend: DropInFrontend, mode: str, how: str
 ) -> None:
-    """copilot asks about the place that is outside; in a text a space stands between two places."""
+    """copilot asks about the path outside. In a text argument a space separates two paths."""
     outside = frontend.folder.parent / "outside"
     outside.mkdir()
     (outside / "elsewhere.txt").write_text("hello from elsewhere\n")

@@ -1,8 +1,8 @@
-"""What a frontend and a two-way vendor say to each other while a turn runs: every such vendor,
-through real clients.
+"""The messages that a frontend and a two-way vendor exchange during a turn: every such vendor, with
+real clients.
 
-The rest of it is among the scenarios of all clients (`test_clients`). The real claude shows that a
-test is right; a new vendor is a row of `vendor_setups` and `clis`.
+`test_clients` has the other scenarios. The real claude proves that a test is right. A new vendor is
+a row of `vendor_setups` and `clis`.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ def list_created_files(sandbox: Sandbox) -> set[str]:
 
 
 def project(sandbox: Sandbox) -> None:
-    """Make the folder a project of its own: the real claude keeps there what is allowed for good."""
+    """Make the folder a separate project. The real claude stores permanent permissions there."""
     subprocess.run(["git", "init", "-q"], cwd=sandbox.folder, check=True)
 
 
 def format_create_command(name: str) -> str:
-    """A command that makes a file, which no mode lets run unasked."""
+    """Return a command that creates a file. It needs permission in every mode."""
     return f"python3 -c \"open('{name}','w')\""
 
 
 def png() -> str:
-    """A small picture that is like no other, in base64."""
+    """Return a small picture in base64, different for each call."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
         return (
@@ -82,7 +82,7 @@ def test_deny_with_interrupt_ends_the_turn_and_the_next_turn_runs(
 def test_always_allow_covers_only_the_suggested_command(
     client: SdkClient, sandbox: Sandbox
 ) -> None:
-    """And binds no other call: a command of another name is asked about."""
+    """The rule applies to no other call: a command with another name needs permission."""
     project(sandbox)
     conversation = client.connect(sandbox, asks=True)
     start_index = len(conversation.lines)
@@ -105,8 +105,8 @@ def test_always_allow_covers_only_the_suggested_command(
 def test_two_permission_prompts_receive_their_respective_decisions(
     client: SdkClient, cli: Cli, sandbox: Sandbox
 ) -> None:
-    """A vendor that puts both at once has the second answered first; others put one when the other
-    was answered.
+    """If a vendor sends both requests at once, the second one is answered first. Other vendors send
+    one after the other was answered.
     """
     conversation = client.connect(sandbox, asks=True)
     start_index = len(conversation.lines)

@@ -1,6 +1,4 @@
-"""How hard the model is to try: Claude's `--effort` in each vendor's words, as the vendor's model
-hears it.
-"""
+"""Claude's `--effort` in each vendor's arguments, as the vendor's model receives it."""
 
 from __future__ import annotations
 
@@ -16,7 +14,7 @@ pytestmark = pytest.mark.e2e
 
 
 def cells(*vendors: Vendor) -> list[Any]:
-    """One vendor in the short run."""
+    """Return the vendors as cells. Only the first one is in the short run."""
     return [
         pytest.param(vendor, id=vendor.name, marks=pytest.mark.full if number else ())
         for number, vendor in enumerate(vendors)

@@ -1,9 +1,9 @@
-"""The exported page in a real Chromium: a click on each control, what is seen, and what may never
-happen.
+"""The exported page in a real Chromium: a click on each control, the visible result, and what must
+never happen.
 
-A stored picture is compared as the colours of a coarse grid, and what matters (the lines of a diff,
-the spans of the timeline, dark and light) at its own place. Fonts differ between machines, so the
-pictures are drawn with a font of the tests, in which every character is a box.
+A stored picture is compared as the colours of a coarse grid. The important parts (the lines of a
+diff, the spans of the timeline, dark and light) are compared at their own positions. Fonts differ
+between machines, so the pictures use a font of the tests in which every character is a box.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PICTURES = Path(__file__).with_name("pictures")
 GRID = (44, 36)  # cells of a stored picture: smaller than a paragraph, larger than a word
 DRAWN_SECONDS = 10.0
 SCROLL_TO_TARGET = "document.querySelector('.target')?.scrollIntoView({block: 'center'})"
-# mean distance of the colours, of 255: the same page has 0, a page without its style 30
+# The mean distance of the colours, of 255: the same page has 0, a page without its style 30.
 TOLERANCE = 3.0
 
 
@@ -41,7 +41,7 @@ def browser() -> Iterator[Browser]:
 
 
 def write_page(folder: Path, cast: bytes, name: str = "run") -> Path:
-    """A cast as a page; its path."""
+    """Export a recording as a page. Return its path."""
     path, page = folder / f"{name}.cast", folder / f"{name}.html"
     path.write_bytes(cast)
     with page.open("wb") as file:
@@ -56,14 +56,14 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def silent(browser: Browser) -> Iterator[None]:
-    """No test may leave a complaint in the console, a forbidden thing, or a request for anything."""
+    """Check that no test leaves a console message, a blocked action, or a network request."""
     yield
     assert browser.list_console_messages() == []
     assert browser.list_requested_urls() == []
 
 
 def list_visible_steps(browser: Browser) -> list[str]:
-    """The ids of the steps that are to be seen."""
+    """Return the ids of the visible steps."""
     ids = browser.run_script(
         "return [...document.querySelectorAll('.step')].filter(n => n.offsetParent !== null).map(n => n.id)"
     )
@@ -71,7 +71,7 @@ def list_visible_steps(browser: Browser) -> list[str]:
 
 
 def count_open_steps(browser: Browser) -> tuple[int, int]:
-    """How many steps stand open, of how many that can."""
+    """Return how many steps are open, and how many can be opened."""
     return len(browser.find_elements(".step details[open]")), len(
         browser.find_elements(".step details")
     )
@@ -237,7 +237,7 @@ def test_search_without_matches_shows_0_steps_and_disables_next(browser, page):
 
 
 def click_at(browser: Browser, ms: float) -> None:
-    """Click on the bar of the time, at a moment of the session."""
+    """Click on the timeline, at `ms` of the session."""
     from selenium.webdriver.common.action_chains import ActionChains
 
     strip = browser.find_element("#strip")
@@ -280,7 +280,7 @@ def test_timeline_can_be_navigated_with_the_keyboard(browser, page):
 
 
 def colours_of_the_bar(browser: Browser) -> dict[str, float]:
-    """What share of the bar's points has the colour of each kind, on the screen."""
+    """Return, for each kind, the share of the timeline's pixels that have its colour."""
     spent = browser.run_script("return session.totals.spent")
     fill_script = "return getComputedStyle(document.querySelector('.strip .' + arguments[0])).fill"
     names = {name: browser.run_script(fill_script, name) for name in spent}
@@ -309,8 +309,8 @@ def colours_of_the_bar(browser: Browser) -> dict[str, float]:
     ],
 )
 def test_timeline_colour_shares_match_the_time_spent(browser, page, tmp_path, calls):
-    """A bar of 500 calls was one blend of two colours; of 5,000 it showed a third of the session,
-    and one colour.
+    """A bar of 500 calls was once a blend of two colours; a bar of 5,000 showed a third of the
+    session in one colour.
     """
     browser.open_file(
         write_page(tmp_path, build_long_session(calls).build_recording()) if calls else page
@@ -467,7 +467,7 @@ def test_replay_position_shows_partial_text_and_running_calls(browser, page):
 
 
 def test_replay_clock_advances_in_proportion_to_the_speed(browser, page):
-    """Of the clock that the replay keeps, fed with frames of our own: no time is measured."""
+    """The test feeds frames to the clock of the replay, so no real time is measured."""
     browser.open_file(page)
     ran = []
     for speed in (2, 4):
@@ -539,8 +539,8 @@ def test_statistics_page_fits_the_screen_and_matches_the_session_style(
 def test_controls_have_an_accessible_name_and_are_reachable_with_tab(browser, page):
     browser.open_file(page)
     for control in browser.find_elements("button, input, summary, [role=slider]"):
-        # What is far from the screen has its name when it is near; until then its words are looked
-        # at.
+        # An element far from the screen gets its accessible name when it comes near. Until then the
+        # test reads its text.
         name = control.accessible_name or control.get_attribute("textContent").strip()
         assert name or not control.is_displayed(), control.get_attribute("outerHTML")
     reached = set()
@@ -587,7 +587,7 @@ def test_page_matches_the_stored_screenshot(browser, page, name):
     )
     assert browser.driver.execute_async_script(USE_FONT, encode_font(characters), FAMILY)
     stored = PICTURES / f"{name}.png"
-    if not stored.exists():  # deleted by somebody who will look at the new one
+    if not stored.exists():  # deleted by a person who will look at the new picture
         stored.parent.mkdir(exist_ok=True)
         browser.take_picture().resize(GRID).save(stored)
         pytest.fail(f"{stored.name} was not there: look at the new one, and keep it")
@@ -601,13 +601,13 @@ def test_page_matches_the_stored_screenshot(browser, page, name):
         pairs = zip(browser.take_picture().resize(GRID).tobytes(), expected, strict=True)
         return sum(abs(actual - other) for actual, other in pairs) / (3 * GRID[0] * GRID[1])
 
-    # Steps out of sight have an estimated height, so on a busy machine the page may scroll to
+    # Steps outside the screen have an estimated height, so on a busy machine the page may scroll to
     # another position.
     wait_until(lambda: distance() < TOLERANCE, DRAWN_SECONDS)
     assert distance() < TOLERANCE
 
 
-# -- what may never happen -------------------------------------------------------------------------
+# -- what must never happen ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -654,9 +654,7 @@ MARKDOWN = [
 
 @pytest.mark.parametrize("text", MARKDOWN, ids=lambda text: text[:4])
 def test_unterminated_markdown_is_rendered_within_the_load_timeout(browser, tmp_path, text):
-    """In the time that a page may take to load: a text of 20,000 signs that took its square would
-    not be.
-    """
+    """With quadratic time, a text of 20,000 characters would not load within the timeout."""
     page = write_page(
         tmp_path,
         SessionBuilder()
@@ -673,7 +671,7 @@ def test_unterminated_markdown_is_rendered_within_the_load_timeout(browser, tmp_
 
 
 def test_content_security_policy_blocks_injected_scripts_and_styles(browser, page):
-    """The second line: the page's rules for the browser, should a text ever become an element."""
+    """The second line of defence: the page's security policy, in case a text becomes an element."""
     browser.open_file(page)
     ran = browser.run_script("""
         for (const [tag, words] of [["script", "window.ran = true"], ["style", "h1 { color: rgb(1, 2, 3) }"]]) {
@@ -695,4 +693,4 @@ def test_content_security_policy_blocks_injected_scripts_and_styles(browser, pag
     assert fetched == "no"
     forbidden = browser.list_console_messages()
     assert len([line for line in forbidden if "Content Security Policy" in line]) >= 4, forbidden
-    browser.clear_logs()  # what was tried, and forbidden
+    browser.clear_logs()  # the blocked attempts

@@ -1,5 +1,5 @@
-"""What is exported, as those read it whose formats they are: Harbor's validator, OpenTelemetry's
-protobuf and SDK.
+"""Exports, read by the owners of their formats: Harbor's validator, OpenTelemetry's protobuf and
+SDK.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ pytestmark = pytest.mark.e2e
 
 @pytest.fixture(scope="module")
 def casts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A cast of every fixture, by the fixture's name."""
-    sys.path.append(str(TESTS / "support"))  # behind our own modules
+    """Return a recording of every fixture, by the fixture's name."""
+    sys.path.append(str(TESTS / "support"))  # after the e2e modules
     from cast_builder import build_case_recording
     from support import list_fixture_cases
 
@@ -40,7 +40,7 @@ def casts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 def run(script: str, *args: str, path: str, stdin: bytes = b"") -> Any:
-    """What a client prints, as JSON."""
+    """Return the JSON output of a client."""
     environment = {**os.environ, "PYTHONPATH": path, "PYTHONWARNINGS": "default"}
     command = [sys.executable, "-P", str(CLIENTS / script), *args]
     done = subprocess.run(
@@ -105,7 +105,7 @@ def spans_of(document: Any) -> list[Any]:
 
 
 class Collector(BaseHTTPRequestHandler):
-    """Takes OTLP over HTTP, or refuses it."""
+    """Accepts OTLP over HTTP, or refuses it."""
 
     taken: list[tuple[str, str, bytes]]
     status = 200
@@ -118,7 +118,7 @@ class Collector(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, *_: Any) -> None:
-        """Nothing on stderr."""
+        pass
 
 
 @pytest.fixture(params=[200])
@@ -184,7 +184,7 @@ def test_sdk_sends_the_same_spans_as_the_exported_file(
 
 
 def comparable(span: dict[str, Any]) -> dict[str, Any]:
-    """A span without what the SDK adds: flags, and an empty status."""
+    """Return a span without what the SDK adds: flags and an empty status."""
     fields = {name: value for name, value in span.items() if name != "flags" and value != {}}
     return fields | {"attributes": sorted(span["attributes"], key=lambda each: str(each["key"]))}
 

@@ -1,7 +1,7 @@
-"""A first word that the real claude takes for a subcommand starts no vendor; one that it takes for
-a prompt is one.
+"""A first argument that the real claude reads as a subcommand starts no vendor. One that it reads
+as a prompt does.
 
-The real one is asked beside the drop-in, so that the table of words is known to be its.
+The real claude runs beside the drop-in, which proves that the list of subcommands is right.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from vendor_setups import CLAUDE_ITSELF, Vendor
 pytestmark = pytest.mark.e2e
 
 WORD_SECONDS = 60.0
-# Each with what the real one answers at once, without a terminal and with a closed stdin. The words
-# that wait for ever there, or go to the network, are left out: `daemon`, `setup-token`, `auth
-# login`, `update`.
+# Each with what the real claude answers at once, without a terminal and with a closed stdin.
+# Commands that wait there for ever, or use the network, are left out: `daemon`, `setup-token`,
+# `auth login`, `update`.
 REFUSED = (
     *(
         "attach",
@@ -67,7 +67,7 @@ SERVED = (
 )
 PROMPTS = ("config", "version", "help", "login", "ps", "-p stop", "-p mcp", "--model sonnet stop")
 SHORT = ("attach x", "rc", "plugins list", "-p stop")
-# Words whose first line a program may read: it is the real one's.
+# Commands whose first output line a program may parse. It equals the real claude's line.
 SAME_LINE = ("attach", "logs", "stop", "kill", "attach x", "logs x", "stop x", "rm x", "respawn", "respawn x",
              "daemon status", "agents --json")  # fmt: skip
 
@@ -81,7 +81,7 @@ class Said:
 
 @pytest.fixture
 def ask(frontend: DropInFrontend, model: ScriptedServer, vendor: Vendor):
-    """A claude is asked; `real` is the one that the drop-in stands for."""
+    """Return a function that runs a claude. `real` selects the one that the drop-in replaces."""
 
     def run_claude(command_line: str, *, real: bool) -> Said:
         before = len(model.requests)

@@ -1,5 +1,5 @@
-"""Another page in the same real Chromium, while the user is logged in: nothing is read, nothing is
-done.
+"""A foreign page in the same Chromium while the user is logged in: it can read nothing and change
+nothing.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def host() -> StandIn:
 
 @pytest.fixture
 def page(host: StandIn, tmp_path: Path) -> Iterator[Page]:
-    """The gateway's own page, where somebody has come in."""
+    """Open the gateway's own page and log in."""
     web = Web(
         StandIns(host),
         GatewayTokenFile({"SHIM_STATE": str(tmp_path / "state")}),
@@ -53,8 +53,8 @@ def full(name: str) -> object:
 def test_foreign_page_cannot_read_sessions_or_send_messages(
     page: Page, host: StandIn, name: str
 ) -> None:
-    """From another port of the same name, to which the browser sends the cookie too, and from
-    another name.
+    """The foreign page is on another port of the same host, to which the browser also sends the
+    cookie, and on another host.
     """
     page.open_page()
     foreign = ForeignPage(page.base.rstrip("/"), host.metadata["id"])
@@ -69,7 +69,7 @@ def test_foreign_page_cannot_read_sessions_or_send_messages(
         for attempt, value in outcomes.items()
         if value not in ("refused", "unseen", "sent")
     }
-    # A frame says that it has loaded when the browser put its own page about the refusal into it.
+    # A frame also reports that it has loaded if the browser has put its own error page into it.
     assert readable == {}, outcomes
     assert host.received == [] and host.clients == []
     if name == "127.0.0.1":
@@ -80,8 +80,8 @@ def test_foreign_page_cannot_read_sessions_or_send_messages(
 
 @pytest.mark.full
 def test_gateway_refuses_a_foreign_host_name(page: Page, host: StandIn) -> None:
-    """DNS rebinding: the other page's own name leads to our address, so that it is the same origin
-    to the browser.
+    """DNS rebinding: the foreign page's host name resolves to the gateway's address, so the browser
+    takes both for the same origin.
     """
     page.open_page()
     page.browser.driver.get(f"http://{EVIL}:{page.web.port}/")
@@ -92,8 +92,8 @@ def test_gateway_refuses_a_foreign_host_name(page: Page, host: StandIn) -> None:
 
 
 def test_drive_token_is_not_stored_in_browser_files(page: Page, tmp_path: Path) -> None:
-    """Not in its history, which keeps each address that was opened, nor in its cookies, storage or
-    cache.
+    """The files include the history, which stores each opened address, the cookies, the storage and
+    the cache.
     """
     tokens = page.web.tokens.load_tokens()
     way_in = tokens.create_login_code("drive", time.time())

@@ -1,5 +1,5 @@
-"""Sessions of real vendors, begun, answered and driven over HTTP as a script does it. A scripted
-model answers.
+"""Sessions of real vendors, started, answered and controlled over HTTP as a script does it. A
+scripted model answers.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ TRIED = [
 
 
 class GatewayScript:
-    """A script before `shim bridge serve`."""
+    """A script that uses `shim bridge serve`."""
 
     def __init__(self, frontend: DropInFrontend, port: int) -> None:
         self._port = port
         self._token = GatewayTokenFile(frontend.environment).load_tokens().drive
 
     def ask(self, method: str, path: str, **body: object) -> Answered:
-        """A request."""
+        """Send a request."""
         headers = {"Authorization": f"Bearer {self._token}"}
         return ask_at(self._port, method, path, body if method == "POST" else None, headers)
 
     def until(self, path: str, kind: str, after: str = "", **keys: object) -> list[StreamedEvent]:
-        """The events of a stream up to one of a kind with these values."""
+        """Return the events of a stream up to one of a kind with these values."""
         events = []
         with stream_at(self._port, path, self._token, after, TURN_SECONDS) as stream:
             for event in stream:

@@ -1,5 +1,5 @@
-"""Kimi Code CLI, which has the name of another program: recognised by its version, and asked before
-it acts.
+"""Kimi Code CLI, which has the same program name as kimi-cli. The shim recognises it by its
+version, and it asks for permission.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What a vendor is told before it starts: the denied call does not run, and the turn goes on.
+"""Denials in a vendor's start arguments: the denied call does not run, and the turn continues.
 
-Each cell is a vendor, what the frontend asks for, and a call that the scripted model makes. The
-real claude runs none of these calls (permission-parity page). Below the drop-in the vendor is
-started, hears the rule beforehand, and its model is told that it may not.
+Each cell is a vendor, a frontend's flags, and a call of the scripted model. The real claude does
+not run these calls (permission-parity page). The drop-in starts the vendor with the rule, and the
+vendor's model receives the denial.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ for line in sys.stdin:
 
 @dataclass(frozen=True)
 class Cell:
-    """`files` are files below home ("~") or the folder; an object is written as JSON. `server`: one
-    of MCP is there.
+    """One call. `files` are files below home ("~") or the folder; an object is written as JSON.
+    With `server` an MCP server is configured.
     """
 
     vendor: Vendor
@@ -102,7 +102,7 @@ CELLS = (
     Cell(GEMINI, "W10 home, plan", TOUCH, mode("plan"), {"~/.gemini/policies/all.toml": ALLOW_SHELL}),
     Cell(GEMINI, "W10 home, default", TOUCH, (), {"~/.gemini/policies/all.toml": ALLOW_SHELL}),
     Cell(GEMINI, "W10 a trusted server, acceptEdits", "[[call]] mcp_srv_make", mode("acceptEdits"), server=True),
-    # a cell of the permission matrix too
+    # Also a cell of the permission matrix.
     Cell(OPENCODE, "a whole tool", TOUCH, build_deny_flags("Bash")),
     Cell(OPENCODE, "a tool that shares its permission", f"[[write]] {MADE}", build_deny_flags("Write")),
     Cell(OPENCODE, "a choice of tools", TOUCH, (*BYPASS, "--tools", "Read")),

@@ -1,4 +1,4 @@
-"""`--mcp-config` with the path of a file, and vendors that take no MCP servers: real programs, a
+"""`--mcp-config` with the path of a file, and vendors that accept no MCP servers: real programs, a
 scripted model.
 """
 

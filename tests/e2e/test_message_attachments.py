@@ -1,6 +1,4 @@
-"""Pictures and documents of a message: the model behind a real program receives them, as they were
-sent.
-"""
+"""Images and documents in a message: the model of a real program receives them unchanged."""
 
 from __future__ import annotations
 
@@ -21,7 +19,7 @@ pytestmark = pytest.mark.e2e
 
 
 def picture(side: int = 8) -> str:
-    """A red square, as base64 of a PNG that every program can decode."""
+    """Return a red square as a PNG in base64 that every program can decode."""
     head, rows = (
         struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0),
         (b"\0" + b"\xff\0\0" * side) * side,
@@ -53,7 +51,7 @@ def say(conversation: FrontendConversation, *content: dict[str, Any] | str) -> N
 
 
 def notices(conversation: FrontendConversation) -> list[str]:
-    """What the drop-in said itself."""
+    """Return the notices of the drop-in itself."""
     messages = [line["message"] for line in conversation.lines if line["type"] == "assistant"]
     return [
         message["content"][0]["text"]
@@ -140,7 +138,7 @@ def test_image_in_a_tool_result_is_passed_to_the_frontend(
 def test_image_is_sent_by_path_and_its_file_is_removed(
     frontend: DropInFrontend, model: ScriptedServer
 ) -> None:
-    # a model that takes pictures
+    # A model that accepts images.
     frontend.environment = {**frontend.environment, "OPENAI_MODEL": "gpt-5"}
     conversation = FrontendConversation(frontend, *ASKING)
     say(

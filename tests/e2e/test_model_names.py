@@ -1,7 +1,6 @@
-"""Claude's names of models, which every frontend passes, and the real vendors: none is ever told
-one.
+"""Claude's model names, which every frontend passes, and the real vendors: no vendor receives one.
 
-What the vendor asked its model's service for is what counts, and what `init` says of that.
+The test checks the model that the vendor requested from its service, and the model in `init`.
 """
 
 from __future__ import annotations
@@ -38,7 +37,9 @@ CELLS: list[Any] = [
 
 @pytest.fixture
 def plain(frontend: DropInFrontend) -> DropInFrontend:
-    """The drop-in without the flags that name the tests' model: the vendor has its own default."""
+    """Return the drop-in without the flags for the tests' model. The vendor uses its own
+    default.
+    """
     return replace(frontend, extra_args=())
 
 
@@ -81,7 +82,7 @@ def test_mapped_model_name_is_passed_to_the_vendor(
 
 
 class StreamConversation:
-    """A frontend that talks with the drop-in."""
+    """A frontend in a conversation with the drop-in."""
 
     def __init__(self, frontend: DropInFrontend, *flags: str) -> None:
         argv = [
@@ -98,7 +99,7 @@ class StreamConversation:
         frontend.started.append(self._process)
 
     def order(self, **request: Any) -> Line:
-        """The body of the answer to a request."""
+        """Send a control request. Return the body of the response."""
         self._process.send({"type": "control_request", "request_id": "order", "request": request})
         answer = self._process.read_until(lambda line: line["type"] == "control_response")[
             "response"
@@ -107,7 +108,7 @@ class StreamConversation:
         return dict(answer.get("response") or {})
 
     def say(self, text: str) -> Line:
-        """The init line of the turn that answers a message."""
+        """Send a message. Return the init line of its turn."""
         self._process.send({"type": "user", "message": {"role": "user", "content": text}})
         assert not self._process.read_until(lambda line: line["type"] == "result")["is_error"]
         return [line for line in self._process.lines if line.get("subtype") == "init"][-1]
@@ -119,7 +120,7 @@ class StreamConversation:
 def test_set_model_applies_from_the_next_message(
     plain: DropInFrontend, model: ScriptedServer, vendor: Vendor
 ) -> None:
-    """A vendor whose child stays, and one with a child for each message: the same names reach the
+    """A vendor with a persistent child and one with a child per message: the same names reach the
     same models.
     """
     map_model_name(plain, vendor)
@@ -148,7 +149,7 @@ def test_set_model_applies_from_the_next_message(
 def test_models_listed_by_the_vendor_can_be_selected(
     plain: DropInFrontend, model: ScriptedServer, vendor: Vendor
 ) -> None:
-    """`shim doctor` asks the vendor's program for it, as `shim install` does."""
+    """`shim doctor` asks the vendor's program for the list, as `shim install` does."""
     doctor = [sys.executable, "-m", "shim", "doctor", vendor.name, "--wait", f"{TURN_SECONDS:g}"]
     subprocess.run(doctor, env=dict(plain.environment), cwd=plain.folder, stdin=subprocess.DEVNULL,
                    capture_output=True, timeout=3 * TURN_SECONDS, check=False)  # fmt: skip

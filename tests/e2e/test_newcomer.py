@@ -1,8 +1,8 @@
-"""A newcomer's first minutes with real vendors: each command says what to type next, and that leads
-to an answer.
+"""A newcomer's first minutes with real vendors: each command prints the next one, and the last one
+gets an answer.
 
-The shim and the vendor's program are installed and on PATH, as after `pipx install` and `npm
-install -g`: two commands.
+The shim and the vendor's program are installed and on PATH, as after the two commands `pipx
+install` and `npm install -g`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,9 @@ class Newcomer:
     def __init__(
         self, vendor: Vendor | None, root: Path, url: str = "", *, ready: bool = True
     ) -> None:
-        """`vendor` is the one whose program is on PATH; `ready`: its login is set up."""
+        """Create the home. `vendor` is the one whose program is on PATH. With `ready` its login is
+        set up.
+        """
         program = install_program((vendor or QWEN).package)
         self.environment = build_isolated_environment(vendor or QWEN, program, url, root)
         self.home_folder = Path(self.environment["HOME"])
@@ -65,7 +67,7 @@ class Newcomer:
         )
 
     def types(self, command: str) -> tuple[int, str, str]:
-        """Exit status, stdout and stderr of a command line."""
+        """Return the exit status, stdout and stderr of a command line."""
         done = subprocess.run(
             ["/bin/sh", "-c", command],
             cwd=self.home_folder,
@@ -80,7 +82,7 @@ class Newcomer:
 
 
 def read_next_command(output: str) -> str:
-    """What the last line tells to type."""
+    """Return the command in the last line."""
     last = output.splitlines()[-1]
     assert last.startswith(NEXT), output
     return last.removeprefix(NEXT)

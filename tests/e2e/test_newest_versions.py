@@ -1,5 +1,5 @@
-"""`make newest` without a registry: what it compares, and a smoke of a program whose pinned version
-is the newest_versions.
+"""`make newest` without a registry: the comparison, and a smoke test of a program whose pinned
+version is the newest one.
 """
 
 from __future__ import annotations

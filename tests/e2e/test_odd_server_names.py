@@ -1,4 +1,4 @@
-"""Rules about the tools of a server whose name has characters that names of tools may not have."""
+"""Rules for tools of a server whose name has characters that tool names may not have."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""The page of living sessions in a real Chromium, at a real gateway, over hosts that stand in for
-real ones.
-"""
+"""The page of background sessions in a real Chromium, at a real gateway, with stand-in hosts."""
 
 from __future__ import annotations
 
@@ -18,7 +16,7 @@ from shim.bridge.gateway.tokens import GatewayTokenFile
 from shim.core.bridge.frames import encode_frame
 
 pytestmark = pytest.mark.e2e
-full = pytest.mark.full  # of each kind one or two are tried always
+full = pytest.mark.full  # one or two of each kind always run
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +28,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def hosts():
-    """One that asks, one that works, and others."""
+    """Return a session with a permission request, a working session, and others."""
     return [scenes.build_asking_host(), scenes.build_working_host(), *scenes.build_other_hosts()]
 
 
@@ -70,7 +68,7 @@ def list_received_frames(host, kind):
     return [payload for payload in host.received if payload["kind"] == kind]
 
 
-# -- the way in ------------------------------------------------------------------------------------
+# -- login -----------------------------------------------------------------------------------------
 
 
 def test_login_token_is_removed_from_the_address_and_hidden_from_scripts(page, browser):
@@ -232,7 +230,7 @@ def test_arabic_and_hebrew_text_is_right_to_left(page, browser, working_host):
 
 
 # What Safari reports for the Enter that accepts a composition: the composition has ended, and the
-# key has the code 229.
+# key code is 229.
 SAFARI_ENTER = """
 const box = document.getElementById("text");
 box.dispatchEvent(new CompositionEvent("compositionend", { data: "日本" }));
@@ -296,7 +294,7 @@ def test_filter_lists_only_matching_sessions(page, browser):
     assert "No session has" in page.read_text("#list")
 
 
-# -- one session -----------------------------------------------------------------------------------
+# -- a session -------------------------------------------------------------------------------------
 
 
 def test_streamed_text_grows_and_becomes_a_single_step(page, browser, working_host):
@@ -383,7 +381,7 @@ def test_page_that_missed_700_steps_displays_the_last_200_without_a_gap(
     page, browser, working_host
 ):
     script = "if (list.refreshing) return false; clearTimeout(list.timer); return (list.refreshing = true)"
-    # a look at the list would wake the stream before all is said
+    # Requesting the list would resume the stream before every line was sent.
     browser.wait_until(lambda: browser.run_script(script))
     browser.run_script("currentSession.stream.rest()")
     browser.wait_until(
@@ -432,7 +430,7 @@ def test_missing_session_is_reported(page, browser):
     page.wait_for_text("There is no such session", "main")
 
 
-# -- questions -------------------------------------------------------------------------------------
+# -- permission requests ---------------------------------------------------------------------------
 
 
 def test_permission_prompt_displays_its_input_and_can_be_allowed(page, browser, waiting_host):
@@ -453,7 +451,7 @@ const seen = new MutationObserver(() => {
   window.clicked = true;
 });
 seen.observe(arguments[0], { childList: true, attributes: true, subtree: true });
-"""  # on what allows, at the first change of an element after which it is there
+"""  # on the allow button, at the first change of the page after which it exists
 
 
 def test_click_while_a_session_with_a_prompt_opens_answers_nothing(page, browser, hosts):
@@ -484,7 +482,7 @@ def test_click_while_a_prompt_replaces_another_answers_nothing(page, browser, wa
 
 @full
 def test_click_while_prompts_move_down_answers_nothing(page, browser, waiting_host):
-    """The line below them that says who settled another one goes after a while."""
+    """The line below them that names the client of an earlier answer disappears after a while."""
     page.web.call_in_thread(waiting_host.add_prompt, "q2", input={"command": "make deploy"})
     page.wait_for_questions(2)
     page.web.call_in_thread(waiting_host.questions.pop, "q1")
@@ -578,11 +576,11 @@ sendRequest = async (method, ...more) => {
   if (method === 'POST') await new Promise(go => (window.go = go));
   return original(method, ...more);
 };
-"""  # what the page posts, until `go`
+"""  # the page's POST requests wait until `go`
 
 
 def test_answer_in_flight_reports_the_earlier_answer_of_another_page(page, browser, waiting_host):
-    """The other page's answer is heard of while ours is on its way."""
+    """The other page's answer arrives while this page's answer is on its way."""
     browser.run_script(HELD)
     browser.click(".choose .bad")
     browser.wait_until(lambda: browser.run_script("return Boolean(window.go)"))
@@ -644,7 +642,7 @@ def test_several_prompts_are_counted_and_answered_separately(page, browser, wait
     assert scenes.COMMAND in page.read_text(".asking-card")
 
 
-# -- what is said to the session -------------------------------------------------------------------
+# -- messages to the session -----------------------------------------------------------------------
 
 
 def test_enter_sends_and_shift_enter_breaks_the_line(page, browser, working_host):
@@ -681,7 +679,7 @@ sendRequest = async (...args) => {
   sendRequest = original;
   throw new RequestError(0);
 };
-"""  # the answer to the next thing that the page posts
+"""  # the response to the page's next POST
 
 
 def test_resent_message_has_the_same_id_after_a_lost_response(page, browser, hosts, working_host):
@@ -772,7 +770,7 @@ def test_parked_page_disconnects_and_receives_missed_lines_once(page, browser, w
     browser.wait_until(
         lambda: browser.run_script("return currentSession.stream.state === 'parked'")
     )
-    browser.wait_until(lambda: working_host.clients == [])  # the server hears of it a moment later
+    browser.wait_until(lambda: working_host.clients == [])  # the server notices it a moment later
     page.send_line(working_host, **build_text_message("said meanwhile"))
     browser.run_script("resumePage()")
     page.wait_for_text("said meanwhile", "#steps")
@@ -798,8 +796,8 @@ def test_bell_enables_notifications_of_waiting_sessions(page, browser, hosts):
         "Object.defineProperty(document, 'hidden', { value: true, configurable: true })"
     )
     hosts[1].metadata.update(status="waiting", state="blocked", needs="approve Bash: make deploy")
-    # A look that was on its way before the question came has not seen it; the next one of its own
-    # is 10 s away.
+    # A list request that was on its way before the question does not contain it. The page's next
+    # own request is 10 s later.
     titles = (
         "refreshList(); notifications.worker.getNotifications()"
         ".then(all => arguments[0](all.map(note => [note.title, note.body])))"

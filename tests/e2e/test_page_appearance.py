@@ -1,4 +1,6 @@
-"""How the page of living sessions looks: contrast, sizes, keys alone, hostile words, long sessions."""
+"""The appearance of the page of background sessions: contrast, sizes, keyboard use, hostile text,
+long sessions.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +18,9 @@ from shim.bridge.gateway.tokens import GatewayTokenFile
 from tests.story.export.test_export_html import HOSTILE
 
 pytestmark = pytest.mark.e2e
-full = pytest.mark.full  # of each kind one or two are tried always
+full = pytest.mark.full  # one or two of each kind always run
 LEAST_CONTRAST = 4.5
-LEAST_TARGET = 44  # points: what a finger hits
+LEAST_TARGET = 44  # CSS pixels of a touch target
 MILLION = 1_000_000
 
 
@@ -31,7 +33,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def page_factory(browser, tmp_path):
-    """Opens pages at a gateway with these hosts."""
+    """Return a function that opens a page at a gateway with these hosts."""
     webs: list[Web] = []
 
     def make(*hosts: StandIn) -> Page:
@@ -54,7 +56,7 @@ def page_factory(browser, tmp_path):
 
 
 def visit_views(page: Page) -> Iterator[str]:
-    """Each view of the page, one after the other; its name."""
+    """Open each view of the page in turn. Yield its name."""
     hosts = [
         scenes.build_asking_host(),
         scenes.build_choosing_host(),
@@ -154,11 +156,11 @@ def test_phone_layout_shows_either_the_list_or_a_session(page_factory, browser):
     browser.wait_until(lambda: browser.find_element("#side").is_displayed())
 
 
-# -- keys alone ------------------------------------------------------------------------------------
+# -- keyboard only ---------------------------------------------------------------------------------
 
 
 def stops(page: Page, most: int = 60) -> list[str]:
-    """Where the tabulator stops until it comes around."""
+    """Return the elements at which Tab stops, until it returns to the first."""
     element_ids: list[str] = []
     page.browser.run_script("document.activeElement.blur(); window.focus()")
     for _ in range(most):
@@ -249,11 +251,11 @@ def test_single_key_shortcuts_can_be_disabled(page_factory, browser):
     browser.run_script("localStorage.clear()")
 
 
-# -- hostile words ---------------------------------------------------------------------------------
+# -- hostile text ----------------------------------------------------------------------------------
 
 
 def hostile(hostile_text: str) -> StandIn:
-    """A session that says these words in every field."""
+    """Return a session with this text in every field."""
     fields = dict.fromkeys(("name", "detail", "needs", "waitingFor", "vendor", "cwd"), hostile_text)
     host = StandIn(scenes.build_session_id(40), **fields, status="waiting", driver=hostile_text)
     host.driver = hostile_text
@@ -344,7 +346,7 @@ def test_million_character_line_and_tool_input_are_rendered(page_factory, browse
     page.open_session(host)
     page.wait_for_questions()
     script = "return document.querySelector('.asking-card .input').textContent.length"
-    assert browser.run_script(script) >= MILLION  # of what is asked nothing is cut
+    assert browser.run_script(script) >= MILLION  # nothing in a permission request is truncated
     browser.click(".choose .strong")
     browser.wait_until(lambda: not browser.find_elements(".asking-card"))
 
@@ -381,7 +383,7 @@ def test_long_session_renders_its_end_and_loads_earlier_steps(page_factory, brow
     browser.wait_until(
         lambda: browser.run_script("return currentSession.synced && currentSession.left === 0")
     )
-    assert page.read_text("#live") == ""  # the host says again what it is saying
+    assert page.read_text("#live") == ""  # the host replays the open block
     numbers = browser.run_script("return currentSession.order.map(item => item.step.number)")
     assert numbers == sorted(set(numbers)) and numbers[0] <= 2 and len(numbers) > 7000
 
@@ -404,7 +406,7 @@ def test_rendered_steps_of_a_long_running_session_are_limited(page_factory, brow
 
 
 def build_line_frames(host: StandIn, last: int) -> Iterator[bytes]:
-    """The frames of the last lines of a host."""
+    """Yield the frames of the last lines of a host."""
     from shim.core.bridge.frames import encode_line_frame
 
     for number in range(len(host.lines) - last, len(host.lines)):

@@ -1,5 +1,5 @@
-"""The page over real hosts and a real `shim bridge serve`: whoever goes comes back; no line is lost
-or said twice.
+"""The page with real hosts and a real `shim bridge serve`: every client reconnects, and no line is
+lost or repeated.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from shim.bridge.log import RecordedSessionLog
 from shim.bridge.registry import SessionRecord
 
 pytestmark = pytest.mark.e2e
-full = pytest.mark.full  # of each kind one or two are tried always
+full = pytest.mark.full  # one or two of each kind always run
 SECONDS = 30.0
-# The program of the demo vendor without its pauses. It stands still at a gate behind the first
-# event of a kind.
+# The program of the demo vendor without its pauses. It stops at a gate after the first event of a
+# kind.
 STANDS_STILL = """
 from shim.commands.turn import demo_child
 
@@ -62,7 +62,7 @@ def hosting(tmp_path: Path) -> Iterator[Hosting]:
 
 @pytest.fixture
 def halfway(hosting: Hosting, box: Box) -> Callable[[str], Gate]:
-    """Have each turn stand still behind its first event of a kind, until the gate is opened for it."""
+    """Make each turn stop after its first event of a kind, until the gate is opened."""
 
     def stand_still(kind: str) -> Gate:
         gate, code = box.create_gate(), box.path / "stands_still.py"
@@ -91,7 +91,7 @@ def page(browser: Browser, hosting: Hosting) -> Iterator[Page]:
 def start_session(
     page: Page, hosting: Hosting, prompt: str = "make greet.py nicer"
 ) -> SessionRecord:
-    """A session that the page shows."""
+    """Start a session and show it on the page."""
     session = hosting.start_session(prompt)
     page.browser.run_script("location.hash = arguments[0]", f"s/{session.short_id}")
     page.browser.wait_until(lambda: page.browser.run_script("return currentSession.synced"))
@@ -99,12 +99,12 @@ def start_session(
 
 
 def idle(page: Page, turns: int = 1) -> None:
-    """Wait until so many turns are over."""
+    """Wait until `turns` turns are over."""
     page.browser.wait_until(lambda: len(page.browser.find_elements("#steps .result")) == turns)
 
 
 def read_steps(page: Page) -> list[Any]:
-    """What the page shows, without times."""
+    """Return what the page shows, without times."""
     about = "[step.number, step.kind, step.trees || step.text || step.main]"
     return list(
         page.browser.run_script(
@@ -114,7 +114,7 @@ def read_steps(page: Page) -> list[Any]:
 
 
 def told_anew(page: Page) -> list[Any]:
-    """What a page shows that saw nothing before."""
+    """Return what the page shows after a reload."""
     page.browser.driver.refresh()
     page.browser.wait_until(
         lambda: page.browser.run_script(
@@ -125,7 +125,7 @@ def told_anew(page: Page) -> list[Any]:
 
 
 def none_lost(page: Page) -> None:
-    """Each step once, in order; the same as on a page that was loaded now."""
+    """Check that each step is there once and in order, as on a page that was just loaded."""
     steps = read_steps(page)
     assert len(steps) == len(set(steps)) > 5
     assert steps == told_anew(page)
@@ -141,7 +141,7 @@ def test_page_starts_a_turn_streams_the_reply_and_sends_a_second_message(
 ):
     gate = halfway("text")
     page.web.kill()
-    page.web.start()  # with the vendor that stands still
+    page.web.start()  # with the vendor that stops at the gate
     browser.press_keys("n")
     browser.wait_until(lambda: page.describe_focus() == "prompt")
     browser.press_keys("make greet.py nicer")
@@ -149,7 +149,7 @@ def test_page_starts_a_turn_streams_the_reply_and_sends_a_second_message(
         "find('vendor').value = 'demo'; find('cwd').value = arguments[0]", str(hosting.cwd)
     )
     browser.click("form.begin .strong")
-    # it is streamed
+    # Its text is streamed.
     browser.wait_until(
         lambda: browser.run_script("return currentSession.live && currentSession.live.length > 0")
     )
@@ -172,7 +172,7 @@ def test_interrupt_ends_the_turn_but_not_the_session(page, browser, hosting, hal
     browser.wait_until(lambda: browser.find_element("#interrupt").is_displayed())
     browser.click("#interrupt")
     page.wait_for_text("interrupted", "#steps")
-    for _ in range(2):  # who was interrupted may take one
+    for _ in range(2):  # an interrupted vendor may skip one
         gate.open()
     send_message(page, "go on then")
     idle(page, 2)
@@ -198,7 +198,7 @@ def test_page_reconnects_after_a_network_loss_without_losing_steps(page, browser
 
 
 def begun_last(hosting: Hosting) -> SessionRecord:
-    """The only session."""
+    """Return the only session."""
     from shim.bridge import registry
 
     (session,) = registry.list_sessions(hosting.environment)
@@ -232,7 +232,9 @@ def test_page_reconnects_after_a_server_restart_without_losing_steps(
 
 
 def all_was_seen(page: Page, hosting: Hosting, session: SessionRecord) -> bool:
-    """Whether the page has the last line of the log; its host then stands still."""
+    """Return whether the page has the last line of the log. The session's host is stopped by a
+    signal.
+    """
     now = hosting.load_session(session)
     os.kill(now.metadata["pid"], signal.SIGSTOP)
     last = RecordedSessionLog(
@@ -257,7 +259,8 @@ def test_message_restarts_a_session_whose_host_was_killed(page, browser, hosting
     if when == "in-mid-turn":
         send_message(page, "die in mid-turn")
         browser.wait_until(lambda: browser.find_elements("#chip.works"))
-    else:  # its last line makes a step, so the server has nothing to say to who comes back: 204, and no stream
+    # the last line creates a step, so the server answers a reconnection with 204 and no stream
+    else:
         send_message(page, "die when all was seen")
         browser.wait_until(
             lambda: browser.find_elements("#chip.works") and all_was_seen(page, hosting, session)
@@ -266,7 +269,7 @@ def test_message_restarts_a_session_whose_host_was_killed(page, browser, hosting
     page.wait_for_text("Failed", "#chip")
     assert browser.find_element("#over").is_displayed()
     assert read_steps(page)[: len(before)] == before
-    for _ in range(2):  # who was killed may take one
+    for _ in range(2):  # a killed vendor may skip one
         gate.open()
     send_message(page, "and go on")
     browser.wait_until(
@@ -282,8 +285,9 @@ def test_message_restarts_a_session_whose_host_was_killed(page, browser, hosting
 STREAM_REQUESTS = """
 return performance.getEntriesByType('resource').filter((entry) => entry.name.includes('/steps?')).length;
 """
-WATCHED_SECONDS = 60.0  # the longest that `make full` looks at a session that has ended
-# of the stream of a session that has ended: the stream, and the reconnection that is answered 204
+WATCHED_SECONDS = 60.0  # how long `make full` watches a session that has ended
+# The requests of an ended session: the stream, and the reconnection that is answered with
+# 204.
 MOST_REQUESTS = 3
 
 
@@ -347,7 +351,7 @@ def test_page_can_take_control_back_from_a_terminal(page, browser, hosting):
 def frames_until(
     connection: Any, is_match: Callable[[dict[str, Any]], bool]
 ) -> list[dict[str, Any]]:
-    """The frames up to one."""
+    """Return the frames up to one."""
     frames = []
     for frame in connection.read_frames(SECONDS):
         frames.append(frame)

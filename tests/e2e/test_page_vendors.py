@@ -1,5 +1,5 @@
-"""The page over real vendors: a question is answered in the browser while a terminal watches; then
-it goes on.
+"""The page with real vendors: a permission request is answered in the browser while a terminal
+watches. Then the turn continues.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def page(browser: Browser, frontend: DropInFrontend) -> Iterator[Page]:
 
 
 class Watcher:
-    """`shim bridge watch ID` on a terminal, and what it showed."""
+    """`shim bridge watch ID` on a terminal, and its output."""
 
     def __init__(self, frontend: DropInFrontend, session: str) -> None:
         main, other = pty.openpty()
@@ -94,7 +94,6 @@ class Watcher:
         return wait_until(lambda: text in self.output, TURN_SECONDS)
 
     def close(self) -> None:
-        """End it."""
         self._process.terminate()
         self._process.wait(TURN_SECONDS)
         self._thread.join(TURN_SECONDS)
@@ -126,7 +125,7 @@ def test_prompt_is_answered_on_the_page_while_a_terminal_watches(
         assert watcher.shows("touch made")
         browser.click(".choose .strong")
         page.wait_for_text("allowed by you", "#settled")
-        assert watcher.shows("web")  # who settled it
+        assert watcher.shows("web")  # the client that resolved it
         page.wait_for_text(REPLY_AFTER_TOOL, "#steps")
         assert (frontend.folder / "made").exists()
         assert watcher.shows(REPLY_AFTER_TOOL)

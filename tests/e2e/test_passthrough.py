@@ -1,4 +1,4 @@
-"""The real claude behind the drop-in: what only its pass-through can get wrong."""
+"""The real claude, started by the drop-in: faults that only pass-through can have."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_terminator_follows_the_idle_state_event_after_the_result(
 def test_interrupt_result_of_claude_is_passed_through(
     frontend: DropInFrontend, model: ScriptedServer
 ) -> None:
-    """Without partial messages, so nothing of the reply was said when the signal comes."""
+    """Without partial messages, no part of the reply was written before the signal."""
     process = frontend.start_run("[[slow]]")
     assert wait_until(lambda: bool(model.requests), TURN_SECONDS)
     process.interrupt()
@@ -51,7 +51,7 @@ def test_interrupt_result_of_claude_is_passed_through(
 def test_interrupt_during_startup_produces_a_single_interrupt_result(
     frontend: DropInFrontend, conversation: bool
 ) -> None:
-    """It then ends without a result, before its `init`, behind it, or behind its line about the
+    """claude then ends without a result: before its `init`, after it, or after its line about the
     interrupt.
     """
     for attempt in range(EARLY):
@@ -65,7 +65,7 @@ def test_interrupt_during_startup_produces_a_single_interrupt_result(
         else:
             process.close_stdin()
         frontend.wait_for_start(str(frontend.environment["SHIM_BIN"]))
-        time.sleep(attempt / EARLY)  # the moments are what is tried
+        time.sleep(attempt / EARLY)  # the test varies these moments
         process.interrupt()
         process.read_to_end(END_SECONDS)
         (result,) = [line for line in process.lines if line["type"] == "result"]

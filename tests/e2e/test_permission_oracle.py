@@ -1,8 +1,9 @@
-"""Our policy and the real claude's, verdict for verdict: the same flags, the same files, the same
-calls.
+"""The shim's policy and the real claude's, decision by decision: the same flags, the same files,
+the same calls.
 
-What the real one did is kept in `tests/core/policy/judged.toml`, where the policy is tested against
-it without a claude. Here the real one is asked again: another version may judge otherwise.
+The real claude's decisions are stored in `tests/core/policy/judged.toml`, where the policy is
+tested against them without a claude. Here the real claude is run again, because another version may
+decide otherwise.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ ABSENT = ("No such tool available", "Auto mode is unavailable")
 
 
 class OneByOne(AnthropicServer):
-    """A model that makes the calls of a case, each when the one before has its result."""
+    """A model that makes the calls of a case, each after the result of the one before."""
 
     def __init__(self, calls: list[tuple[str, dict[str, Any]]]) -> None:
         super().__init__()
@@ -58,7 +59,7 @@ class OneByOne(AnthropicServer):
         )
 
 
-CHOSEN = {  # the rest is asked in `make full`
+CHOSEN = {  # the others run in `make full`
     "a prefix is denied", "denied: Edit(./secret/**)", "denied: Read(./secret/**)", "nothing is said",
     "a project that allows",
     "the user's rule from its own folder",
@@ -86,7 +87,9 @@ def test_real_claude_decides_as_recorded(case, tmp_path):
 def asked_of(
     claude: Path, args: list[str], folder: Path, environment: Mapping[str, str]
 ) -> list[str]:
-    """What became of each call: "allow", "ask" or "deny". Every question is answered with a denial."""
+    """Return what became of each call: "allow", "ask" or "deny". Every permission request is
+    denied.
+    """
     talk = [
         "--print",
         "--verbose",

@@ -1,9 +1,9 @@
-"""Nothing runs below the drop-in that the real claude would not have run: the same flags and calls,
-real vendors.
+"""The drop-in runs nothing that the real claude would not have run: the same flags and calls, real
+vendors.
 
-Each call makes a file, and the file tells whether it ran. When the scripted model makes a call, the
-drop-in is held: whoever only stops a call that it sees comes too late. What happens in each cell is
-the manual's table.
+Each call creates a file, which shows whether the call ran. When the scripted model makes a call,
+the drop-in is paused. A shim that only stops a call when it sees it would be too late. The expected
+outcomes are in the manual's table.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ pytestmark = pytest.mark.e2e
 HELD_SECONDS = 2.5
 UNLISTED = (KIMI_CODE_ASKING, DROID, CLINE)  # their column of the matrix is not in the manual
 COLUMNS = (CLAUDE_ITSELF, *(vendor for vendor in VENDORS if vendor is not PI_CUMULATIVE), *UNLISTED)
-# `tests/program/test_permission_matrix.py` tries every row with stand-ins, in `make test`. `make
-# e2e` tries with the real programs what holds each of them to the rules: its tools, its questions,
-# its hook. `make full` tries all rows.
+# `tests/program/test_permission_matrix.py` runs every row with stand-ins, in `make test`. `make
+# e2e` uses the real programs to test how each of them enforces the rules: its tools, its permission
+# requests, its hook. `make full` runs all rows.
 CHOSEN = {
     QWEN: {
         "bypass; touch", "allow Bash; touch", "acceptEdits; Write elsewhere", "deny Bash(touch:*); touch",
@@ -81,8 +81,8 @@ def cells() -> list[Any]:
 
 @contextmanager
 def pause_on_call(model: ScriptedServer, process: int) -> Iterator[None]:
-    """The drop-in stands still for a while when the model makes its first call, and the vendor does
-    not.
+    """Stop the drop-in for a while when the model makes its first call. The vendor keeps
+    running.
     """
     original_reply, timers = model._choose_answer, list[threading.Timer]()
 
@@ -144,7 +144,7 @@ def test_call_runs_only_if_the_real_claude_runs_the_call(
 ) -> None:
     if vendor is CLAUDE_ITSELF:
         frontend.claude = install_program(vendor.package).executable
-        # root may not bypass elsewhere
+        # Otherwise root may not bypass permissions.
         frontend.environment = {**frontend.environment, "IS_SANDBOX": "1"}
     furnish(frontend, row)
     done = run(frontend, vendor, model, row)

@@ -1,7 +1,7 @@
-"""What is changed in the middle of a conversation binds the next call: a mode, or a rule that a
-person's answer brings.
+"""Changes in the middle of a conversation apply to the next call: a mode, or a rule from a person's
+answer.
 
-The real claude is asked the same, so that the tests are known to say what it does.
+The real claude runs the same scenarios, which proves that the tests are right.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ BYPASS = ("--permission-mode", "bypassPermissions", "--allow-dangerously-skip-pe
 
 
 class PermissionConversation:
-    """A frontend that talks with a claude, and answers its questions with `answer`."""
+    """A frontend in a conversation with a claude. It answers permission requests with `answer`."""
 
     def __init__(self, frontend: DropInFrontend, *flags: str) -> None:
         argv = [str(frontend.claude), *TALK, *frontend.extra_args, *flags]
@@ -39,7 +39,7 @@ class PermissionConversation:
         return self._process.read_until(lambda line: line["type"] == "control_response")
 
     def say(self, text: str) -> Line:
-        """The result of a message."""
+        """Send a message and return its result."""
         self._process.send({"type": "user", "message": {"role": "user", "content": text}})
         while (line := self._process.read_until(lambda line: True))["type"] != "result":
             if line["type"] == "control_request" and line["request"]["subtype"] == "can_use_tool":
@@ -105,7 +105,7 @@ def test_permission_mode_from_an_answer_applies_to_the_next_call(claude: DropInF
 
 @pytest.mark.parametrize("vendor", [QWEN], ids=str, indirect=True)
 def test_updated_input_that_matches_a_deny_rule_does_not_run(claude: DropInFrontend) -> None:
-    """The real claude runs it: there the person's word goes before the rule."""
+    """The real claude runs it: there the person's answer takes precedence over the rule."""
     conversation = PermissionConversation(claude, *ASKING, "--disallowedTools", "Bash(touch:*)")
     conversation.answer = {"behavior": "allow", "updatedInput": {"command": "touch two"}}
     conversation.say("[[shell]] python3 -c \"open('one','w')\"")

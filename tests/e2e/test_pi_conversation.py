@@ -1,7 +1,7 @@
-"""pi over its RPC, where a frontend is asked: the real program, a scripted model, and what a
-person's own pi brings.
+"""pi with its RPC, where the frontend is asked: the real program, a scripted model, and a person's
+own pi setup.
 
-What every two-way vendor can do is tried with real clients (`test_clients`, `test_dialogs`).
+Real clients test the abilities of every two-way vendor (`test_clients`, `test_dialogs`).
 """
 
 from __future__ import annotations
@@ -28,8 +28,7 @@ both = pytest.mark.parametrize(
     "vendor", [PI, pytest.param(PI_CUMULATIVE, marks=pytest.mark.full)], ids=str, indirect=True
 )
 full = pytest.mark.full
-# An extension of a person's own: it changes what is called, asks by itself, and has a tool and a
-# command of its own.
+# A person's own extension. It changes calls, asks questions itself, and has a tool and a command.
 EXTENSION = """
 import { writeFileSync } from "node:fs";
 export default function (pi) {
@@ -47,7 +46,7 @@ export default function (pi) {
 """
 
 
-# A program that is pi but for one thing: it does not load the extensions that it is told of.
+# A program that is pi, except that it does not load the extensions in its arguments.
 WITHOUT_EXTENSIONS = """#!/bin/sh
 left=$#
 while [ "$left" -gt 0 ]; do
@@ -59,7 +58,7 @@ exec {pi} "$@"
 
 @pytest.fixture
 def frontend_with_extension(frontend: DropInFrontend) -> DropInFrontend:
-    """A home in which pi has an extension."""
+    """Add an extension to pi's home."""
     folder = Path(frontend.environment["PI_CODING_AGENT_DIR"]) / "extensions"
     folder.mkdir()
     (folder / "own.js").write_text(EXTENSION)
@@ -67,7 +66,7 @@ def frontend_with_extension(frontend: DropInFrontend) -> DropInFrontend:
 
 
 class OneMessage(FrontendConversation):
-    """A frontend that says its message on the command line, and answers on stdin."""
+    """A frontend with its message on the command line and its answers on stdin."""
 
     def __init__(self, frontend: DropInFrontend, *flags: str) -> None:
         argv = [str(frontend.claude), *frontend.extra_args, *flags]

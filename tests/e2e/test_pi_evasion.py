@@ -1,4 +1,4 @@
-"""Calls of a real pi that look like others: what is judged has to be what runs."""
+"""Calls of a real pi that look like other calls: the policy must decide about what really runs."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ SECRET = "what stands outside"
 
 
 def extension(frontend: DropInFrontend, text: str) -> None:
-    """Put an extension into the person's own pi."""
+    """Install an extension in the person's own pi."""
     folder = Path(frontend.environment["PI_CODING_AGENT_DIR"]) / "extensions"
     folder.mkdir()
     (folder / "own.js").write_text(text)
 
 
 def asked_about(conversation: FrontendConversation) -> list[tuple[str, object]]:
-    """The calls of a turn that a person is asked about, and denies."""
+    """Return the calls of a turn for which permission is asked. All are denied."""
     conversation.send(STEP)
     calls: list[tuple[str, object]] = []
     while (line := conversation.until("can_use_tool", "result"))["type"] != "result":

@@ -1,5 +1,5 @@
-"""The MCP servers that a user gives pi itself: in one-shot mode nobody can be asked about their
-tools.
+"""MCP servers in a user's own pi settings. In one-shot mode nothing can ask for permission to use
+their tools.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""pi's gate in a real Node: which files its tools may look at and change where edits need no
-question.
+"""pi's permission extension in a real Node: which files its tools may read and change if edits need
+no permission.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def test_file_tools_are_restricted_to_the_allowed_folders(tmp_path: Path) -> Non
     assert evaluate_calls(work, [("read", {"path": path}) for path in readable_paths]) == [
         True
     ] * len(readable_paths)
-    # pi looks for other spellings of a name that is not there: one may be a link
+    # pi looks for other spellings of a missing file name. One of them may be a link.
     other = ["l'autre", "At 9 AM.png", "\u00e9t\u00e9"]
     refused_paths = [*outside, "../workshop", "away", *other]
     assert evaluate_calls(work, [("read", {"path": path}) for path in refused_paths]) == [

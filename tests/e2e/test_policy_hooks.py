@@ -1,8 +1,8 @@
-"""codex and copilot below the drop-in run what the real claude would run under the same rules, and
-nothing more.
+"""codex and copilot with the drop-in run what the real claude would run with the same rules, and
+nothing else.
 
-Our hook is asked before each call: of a command, a patch, a tool of MCP, a subagent. The file that
-a call would make tells whether the call ran.
+The shim's hook runs before each call: of a command, a patch, an MCP tool, a subagent. The file that
+a call would create shows whether the call ran.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from responses_server import ResponsesServer
 from sandbox import LineProcess, wait_until
 from vendor_setups import CODEX, COPILOT, Vendor
 
-STEP = "step by step"  # what the script of a prompt without a tag is told
+STEP = "step by step"  # the prompt of a script without a tag
 
 
 class Stepping(ScriptedServer):
-    """A model that makes the calls of `steps`, one a reply, and in a subagent those of
+    """A model that makes the calls of `steps`, one per reply, and in a subagent those of
     `subagent_steps`.
     """
 
@@ -65,11 +65,11 @@ class Stepping(ScriptedServer):
 
 
 class SteppingResponses(Stepping, ResponsesServer):
-    """The same behind codex."""
+    """The same for codex."""
 
 
 class SteppingCompletions(Stepping, ModelServer):
-    """The same behind copilot."""
+    """The same for copilot."""
 
 
 pytestmark = pytest.mark.e2e
@@ -97,7 +97,7 @@ OF_THE_PROJECT = {
 
 @dataclass(frozen=True)
 class Case:
-    """Flags, files below home ("~") or the folder, and a call, which has "@" in front of a path.
+    """Flags, files below home ("~") or the folder, and a call, which has "@" before a path.
 
     `runs`: the real claude runs it. `only_vendor` is the only vendor that knows such files.
     """
@@ -106,9 +106,9 @@ class Case:
     call: str
     flags: tuple[str, ...] = ()
     files: Mapping[str, str] = field(default_factory=dict)
-    trusted: bool = False  # the person trusts the folder, as codex asks for it
+    trusted: bool = False  # the person trusts the folder, as codex requires
     runs: bool = False
-    brief: bool = False  # tried in the short run too
+    brief: bool = False  # in the short run too
     only_vendor: Vendor | None = None
 
     def __str__(self) -> str:
@@ -201,7 +201,7 @@ def test_call_runs_only_if_claude_would_run_the_call(
 def test_file_denied_for_reading_is_not_sent_to_the_model(
     frontend: DropInFrontend, model: ScriptedServer, vendor: Vendor
 ) -> None:
-    """W17: codex reads by commands."""
+    """W17: codex reads files by commands."""
     prepare_files(frontend, CASES[0])
     check_contract(
         frontend.run_prompt("[[shell]] cat secret/kept.txt", *build_deny_flags("Read(./secret/**)"))
@@ -325,7 +325,7 @@ for line in sys.stdin:
 def test_mcp_tool_runs_only_if_claude_would_run_the_tool(
     frontend: DropInFrontend, model: Stepping, flags: tuple[str, ...], runs: bool
 ) -> None:
-    """W3. codex itself runs what says of itself that it only reads."""
+    """W3. codex itself runs a tool that claims to be read-only."""
     (frontend.folder.parent / "server.py").write_text(SERVER)
     server_args = json.dumps(
         [str(frontend.folder.parent / "server.py"), str(frontend.folder / MADE)]
@@ -353,7 +353,7 @@ def test_mcp_tool_runs_only_if_claude_would_run_the_tool(
 def test_web_search_is_offered_only_if_allowed(
     frontend: DropInFrontend, model: Stepping, flags: tuple[str, ...], offered: bool
 ) -> None:
-    """The model's service searches: no hook sees it."""
+    """The model's service searches, so no hook sees it."""
     frontend.run_prompt("[[text]] hi", *flags)
     tools = [tool["type"] for tool in model.requests[0].body["tools"]]
     assert ("web_search" in tools) is offered

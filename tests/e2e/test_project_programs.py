@@ -1,6 +1,4 @@
-"""Nothing that a cloned repository brings along runs unasked: programs which a vendor would start
-in its folder.
-"""
+"""Programs in a cloned repository that a vendor would start there do not run without permission."""
 
 from __future__ import annotations
 
@@ -49,7 +47,7 @@ CELLS = [
 
 
 def bring(frontend: DropInFrontend, name: str) -> Path:
-    """Write what the folder brings along; the file that its program would make."""
+    """Write a case's file into the folder. Return the file that its program would create."""
     _, relative_path, text = CASES[name]
     path = frontend.folder / relative_path
     path.parent.mkdir(parents=True, exist_ok=True)

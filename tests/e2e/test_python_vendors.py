@@ -1,4 +1,4 @@
-"""Programs of PyPI's that need a newer Python than the shim: vibe and kimi, where there is one."""
+"""PyPI programs that need a newer Python than the shim: vibe and kimi, if such a Python exists."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ only_kimi = pytest.mark.parametrize("vendor", [KIMI], indirect=True, ids=str)
 def test_vibe_reads_a_file_and_a_resumed_session_counts_only_new_usage(
     frontend: DropInFrontend, model: ScriptedServer, hello_file: Path
 ) -> None:
-    """What a run took is in its export."""
+    """The usage of a run is in its export."""
     run = frontend.run_prompt(f"[[read]] {hello_file}")
     check_contract(run)
     assert run.exit == 0
@@ -49,7 +49,7 @@ def test_vibe_reads_a_file_and_a_resumed_session_counts_only_new_usage(
 @only_vibe
 @pytest.mark.parametrize("mode", ["default", pytest.param("acceptEdits", marks=pytest.mark.full)])
 def test_vibe_writes_files_only_in_accept_edits_mode(frontend: DropInFrontend, mode: str) -> None:
-    """Its own default is to write."""
+    """By default it writes files."""
     made = frontend.folder / "made.txt"
     run = frontend.run_prompt(f"[[write]] {made}", "--permission-mode", mode)
     check_contract(run)

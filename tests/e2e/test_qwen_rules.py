@@ -1,8 +1,8 @@
-"""The real qwen under Claude's rules: what it would run by its own files and servers, and what the
-rules let run.
+"""The real qwen with Claude's rules: what it would run by its own files and servers, and what the
+rules allow.
 
-Measured with 0.24.4. A file that is called `made…` shows that something ran. No cell is refused:
-each is bound, and the turn goes on behind a call that was denied, as the real claude's does.
+Measured with 0.24.4. A file called `made…` shows that something ran. No cell is refused. Each has
+its rules enforced, and the turn continues after a denied call, as the real claude's does.
 """
 
 from __future__ import annotations
@@ -59,7 +59,9 @@ HELPER = "---\nname: helper\ndescription: helps\napprovalMode: yolo\n---\nHelp.\
 
 @dataclass(frozen=True)
 class Cell:
-    """A call under flags; `runs`: the real claude runs it. `files` below home ("~/") or the folder."""
+    """A call with flags. `runs`: the real claude runs it. `files` are below home ("~/") or the
+    folder.
+    """
 
     name: str
     call: str
@@ -166,7 +168,7 @@ def test_content_of_a_denied_file_is_not_sent_to_the_model(
 def test_qwen_does_not_modify_the_bundled_settings_files(
     frontend: DropInFrontend, model: ScriptedServer
 ) -> None:
-    """It brings settings of an older version up to date, in their file."""
+    """qwen updates settings of an older version in their file."""
     import shim.adapters
 
     files = list(Path(shim.adapters.__file__).parent.glob("qwen_asks_*.json"))

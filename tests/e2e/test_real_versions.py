@@ -1,5 +1,5 @@
-"""The real programs say their versions, `shim doctor` reads them, and they are among those that
-were tested.
+"""The real programs print their versions, `shim doctor` reads them, and they are among the tested
+ones.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from shim.process.probe import find_cached_version
 from shim.state.config import VendorSettings
 
 pytestmark = pytest.mark.e2e
-# for a program of megabytes of JavaScript, on a machine that does other things too
+# For a program of megabytes of JavaScript on a busy machine.
 SLOW_SECONDS = 90
 
 
@@ -70,5 +70,5 @@ def test_doctor_reports_a_tested_version(vendor: Vendor, tmp_path: Path) -> None
     assert done.returncode == 0, done.stdout + done.stderr
     (report,) = json.loads(done.stdout)["vendors"]
     assert report["place"] == "tested", report["findings"]
-    if vendor is not CLAUDE_ITSELF:  # whose package is an SDK with a version of its own
+    if vendor is not CLAUDE_ITSELF:  # its package is an SDK with a separate version
         assert report["version"] == program.version

@@ -1,6 +1,4 @@
-"""Recordings of real vendors' turns: all that reads them agrees on how a turn ended, whatever the
-frontend was told.
-"""
+"""Recordings of real vendors' turns: every reader agrees on how a turn ended."""
 
 from __future__ import annotations
 
@@ -19,23 +17,23 @@ from vendor_setups import CODEX, COPILOT, GEMINI, OPENCODE, PI, PI_CUMULATIVE
 pytestmark = pytest.mark.e2e
 
 FORMATS = {"text": ["--output-format", "text"], "json": ["--output-format", "json"], "stream": []}
-# qwen goes so fast that no signal of ours is sent, and opencode has no word for the end.
+# qwen exits so fast that the shim sends no signal, and opencode has no event for the end.
 LATER = [
     pytest.param(vendor, marks=pytest.mark.full)
     for vendor in (PI_CUMULATIVE, GEMINI, CODEX, COPILOT)
 ]
-# A program that answers for its version at once, and stays after its turn.
+# A program that answers the version query at once, and keeps running after its turn.
 STAYS = """#!/bin/sh
 [ "$*" = --version ] && exec "{program}" --version
 "{program}" "$@"
 exec sleep {seconds}
 """
-# a vendor that has said that it is done is ended before it goes by itself
+# A vendor that has reported its end is stopped before it exits by itself.
 AT_ONCE = "end_grace = 0\n"
 
 
 def record(frontend: DropInFrontend, file: Path, flags: list[str]) -> int:
-    """One turn, recorded; its exit status."""
+    """Record one turn. Return its exit status."""
     stream = [] if flags else ["--output-format", "stream-json", "--verbose"]
     argv = [
         str(frontend.claude),
@@ -82,7 +80,7 @@ def test_successful_turn_is_summarized_equally_for_every_output_format(
     for name, flags in FORMATS.items():
         file = tmp_path / f"{name}.cast"
         assert record(frontend, file, flags) == 0
-        assert '"kind":"signal"' in file.read_text()  # ours
+        assert '"kind":"signal"' in file.read_text()  # the shim's signal
         summaries[name] = summary(file)
         assert (
             summaries[name]["turns"],
@@ -95,7 +93,7 @@ def test_successful_turn_is_summarized_equally_for_every_output_format(
 
 
 def stay_after_the_turn(frontend: DropInFrontend, folder: Path) -> None:
-    """Have the vendor's program stay when its turn is over, so that it is always ended by us."""
+    """Make the vendor's program keep running after its turn, so that the shim always ends it."""
     program, wrapper = frontend.environment["SHIM_BIN"], folder / "stays"
     wrapper.write_text(STAYS.format(program=program, seconds=int(TURN_SECONDS)))
     wrapper.chmod(0o755)
@@ -103,11 +101,11 @@ def stay_after_the_turn(frontend: DropInFrontend, folder: Path) -> None:
 
 
 def read_turn_duration_s(file: Path) -> float:
-    """The time of the one turn, as the statistics say it."""
+    """Return the duration of the only turn from the statistics."""
     return float(json.loads(shim("cast", "stats", "--json", str(file)))["all"]["turns"]["total_s"])
 
 
-OPAQUE = "hunter2-Zq81xPlm"  # a secret of no known shape
+OPAQUE = "hunter2-Zq81xPlm"  # a secret of no known format
 
 
 @pytest.mark.full

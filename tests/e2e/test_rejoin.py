@@ -1,8 +1,8 @@
 """Real clients join a running session with the flags that they pass, and with stricter ones.
 
 An SDK starts a session through the bridge, leaves it and joins it again: its own flags are equal.
-The editor's adapter ends its own session, so it joins one with its flags. A stricter flag is refused
-by name, and the session keeps running.
+The editor's adapter ends its own session, so it joins one with its flags. A stricter flag is
+refused by name, and the session keeps running.
 """
 
 from __future__ import annotations
@@ -31,38 +31,40 @@ SERVER: Line = {"name": "calc", "command": "true", "args": [], "env": []}
 
 @pytest.fixture
 def bridged(sandbox: Sandbox) -> Sandbox:
-    """The place, whose clients start their sessions through the bridge."""
+    """Return the sandbox with an environment in which clients start their sessions through the
+    bridge.
+    """
     environment = {**sandbox.environment, "SHIM_BRIDGE": "1"}
     return Sandbox(sandbox.claude, sandbox.folder, environment, sandbox.started)
 
 
 @pytest.fixture
 def stopped(sandbox: Sandbox) -> Iterator[None]:
-    """Stop the sessions of the place after the test."""
+    """Stop the sessions of the sandbox after the test."""
     yield
     for session in list_running_sessions(sandbox):
         session.stop()
 
 
 def find_session(sandbox: Sandbox) -> tuple[Living, Sequence[int]]:
-    """The one running session, and the processes of its vendor."""
+    """Return the only running session and the processes of its vendor."""
     (session,) = list_running_sessions(sandbox)
     session.wait_until_idle()
     return session, session.list_children()
 
 
 def list_start_args(session: Living) -> list[str]:
-    """The flags that the session was started with."""
+    """Return the flags with which the session was started."""
     return list((registry.load_session_start_data(session.read_record().folder) or {})["arguments"])
 
 
 def check_same_process(session: Living, children: Sequence[int]) -> None:
-    """Check that the session has answered with the vendor's process that it had."""
+    """Check that the session has answered with the same vendor process as before."""
     assert session.list_children() and set(session.list_children()) <= set(children)
 
 
 def check_refusal(text: str, flag: str, session: Living) -> None:
-    """Check that an error names the flag and the way out, and that the session is running."""
+    """Check that an error names the flag and a solution, and that the session is running."""
     assert f"cannot join the background session {session.uuid[:8]}" in text, text
     assert f"the frontend passes {flag}" in text, text
     assert session.alive
@@ -143,7 +145,7 @@ def test_editor_with_another_server_is_refused_by_name(
 
 
 def run_yume(sandbox: Sandbox, session: Living, *flags: str) -> list[Line]:
-    """One turn in Yume's dialect, with the flags that Yume passes to a real claude."""
+    """Run one turn in Yume's dialect with the flags that Yume passes to a real claude."""
     done = subprocess.run(
         [
             *(str(sandbox.claude), "--print", "--output-format", "stream-json"),

@@ -1,7 +1,7 @@
-"""Recordings of real runs, played to the real SDKs by the installed `claude`: no vendor, no model,
-no key.
+"""Recordings of real runs, replayed to the real SDKs by the installed `claude`: no vendor, no
+model, no key.
 
-What the SDK's user saw while it was recorded is what the user sees again, apart from ids and times.
+The SDK's user sees the same as during the recording, except for ids and times.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from sdk_clients import PYTHON, TYPESCRIPT, SdkClient, SdkConversation
 from vendor_setups import CLAUDE_ITSELF, PI, QWEN
 
 TESTS = Path(__file__).resolve().parent.parent
-# what these tests share with those that need nothing but Python
+# Shared with the tests that need only Python.
 sys.path.append(str(TESTS / "support"))
 from box import Box  # noqa: E402
 from support import Case, list_fixture_cases  # noqa: E402
@@ -37,7 +37,7 @@ RUNS = [
     pytest.param(client, Cli(vendor), id=f"{client}-{vendor}", marks=[pytest.mark.full] * later)
     for client in (PYTHON, TYPESCRIPT)
     for vendor in (QWEN, PI, CLAUDE_ITSELF)
-    # each client and each vendor's cast is there once
+    # Each client and each vendor's recording is used once.
     for later in [(client is PYTHON) is (vendor is QWEN)]
 ]
 CHECK_SECONDS = 120.0
@@ -45,10 +45,10 @@ IDS = ("session", "id")
 
 
 def converse(client: SdkClient, sandbox: Sandbox, cli: Cli, deltas: int = 1) -> SdkConversation:
-    """Five turns: words, a command that is allowed, one that is not, one that is interrupted, and
-    words again.
+    """Run five turns: text, a command that is allowed, one that is denied, one that is interrupted,
+    and text again.
 
-    The interrupt comes behind so many deltas of its turn.
+    The interrupt is sent after `deltas` deltas of its turn.
     """
     asks = not cli.vendor.silent
     conversation = client.connect(sandbox, partial=True, asks=asks)
@@ -75,7 +75,7 @@ def converse(client: SdkClient, sandbox: Sandbox, cli: Cli, deltas: int = 1) -> 
 
 
 def turns(conversation: SdkConversation) -> list[list[Line]]:
-    """What was seen, turn by turn; when an order was done is the client's own affair."""
+    """Return the client's lines by turn, without the confirmations of commands."""
     lines_by_turn: list[list[Line]] = [[]]
     for line in conversation.lines:
         if line["saw"] in ("done", "end"):
@@ -87,7 +87,7 @@ def turns(conversation: SdkConversation) -> list[list[Line]]:
 
 
 def number_ids(lines_by_turn: list[list[Line]]) -> Any:
-    """Ids by their number."""
+    """Replace ids by numbers."""
     ids: dict[str, str] = {}
 
     def replace_ids(line: Line) -> Line:
@@ -103,7 +103,7 @@ def number_ids(lines_by_turn: list[list[Line]]) -> Any:
 
 @pytest.fixture
 def recording_sandbox(sandbox: Sandbox, tmp_path: Path) -> Sandbox:
-    """The same place, where everything is recorded as it is."""
+    """Return the same sandbox with recording switched on and redaction switched off."""
     folder = tmp_path / "casts"
     folder.mkdir()
     environment = {**sandbox.environment, "SHIM_RECORD": str(folder), "SHIM_REDACT": "none"}
@@ -111,9 +111,7 @@ def recording_sandbox(sandbox: Sandbox, tmp_path: Path) -> Sandbox:
 
 
 def stage(tmp_path: Path, recorded: Sandbox) -> Sandbox:
-    """Another place, with a drop-in that nobody chose a vendor for, and nothing of what the vendor
-    needs.
-    """
+    """Return another sandbox, whose drop-in has no vendor, without any of the vendor's files."""
     root = tmp_path / "stage"
     for name in ("home", "work"):
         (root / name).mkdir(parents=True)
@@ -138,7 +136,9 @@ def stage(tmp_path: Path, recorded: Sandbox) -> Sandbox:
 
 
 def as_claude(tmp_path: Path, sandbox: Sandbox) -> Sandbox:
-    """The same, with a `claude` that plays what the frontend saw, and knows nothing of a drop-in."""
+    """Return the same sandbox with a `claude` that replays the frontend's lines and does not use
+    the drop-in.
+    """
     program = tmp_path / "stage" / "bin" / "played"
     play = f"{sys.executable} -I -m shim replay {casts(tmp_path)} --as claude --speed 0"
     program.write_text(
@@ -149,7 +149,7 @@ def as_claude(tmp_path: Path, sandbox: Sandbox) -> Sandbox:
 
 
 def casts(tmp_path: Path) -> Path:
-    """The one cast that was recorded."""
+    """Return the only recording."""
     (path,) = (tmp_path / "casts").iterdir()
     return path
 
@@ -186,12 +186,12 @@ def test_recorded_conversation_replays_identically_to_an_sdk(
     assert news == [], "a version that was tested prints nothing new"
 
 
-# -- every fixture and every case of torture, through the drop-in twice ----------------------------
+# -- every fixture and every torture case, through the drop-in twice -------------------------------
 
 
 @pytest.fixture
 def box(tmp_path: Path) -> Iterator[Box]:
-    """A place of its own, as the tests without programs have it."""
+    """Yield a new box, as the tests without real programs have it."""
     new_box = Box(tmp_path)
     yield new_box
     new_box.close()

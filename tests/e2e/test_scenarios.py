@@ -1,8 +1,8 @@
-"""Real vendor programs under the installed drop-in: what a frontend sees of a turn.
+"""Real vendor programs with the installed drop-in: a turn as a frontend sees it.
 
-The programs are the pinned ones of `package.json`; the model is scripted (`scripts`), so every word
-of a reply is known beforehand. What a vendor cannot do is said by its traits (`vendor_setups`), and
-what happens instead is asserted.
+The programs are those pinned in `package.json`. The model is scripted (`scripts`), so every word of
+a reply is known. Traits state what a vendor cannot do (`vendor_setups`), and the tests assert what
+happens instead.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ pytestmark = pytest.mark.e2e
 
 PARTIAL = "--include-partial-messages"
 BYPASS = "--dangerously-skip-permissions"
-# A command that waits for ever: qwen refuses a bare `sleep`.
+# A command that runs for ever: qwen refuses a bare `sleep`.
 ENDLESS_COMMAND = "tail -f hello.txt"
 COMMAND_THAT_FAILS = "echo said before it failed; exit 3"
 
@@ -54,7 +54,7 @@ needs_proc = pytest.mark.skipif(
 
 
 def parametrize_vendors(*vendors: Vendor, later: Sequence[Vendor] = ()) -> pytest.MarkDecorator:
-    """A test of these vendors; those that are `later` too are left to `make full`."""
+    """Parametrize a test with these vendors. `later` vendors run only in `make full`."""
     cells = [
         pytest.param(each, id=str(each), marks=[pytest.mark.full] * (each in later))
         for each in vendors
@@ -63,7 +63,9 @@ def parametrize_vendors(*vendors: Vendor, later: Sequence[Vendor] = ()) -> pytes
 
 
 def forms(*, partial: bool) -> pytest.MarkDecorator:
-    """A test without partial messages and with them; one of the two is left to `make full`."""
+    """Parametrize a test without and with partial messages. One of the two runs only in `make
+    full`.
+    """
     cells = [
         pytest.param(
             is_partial,
@@ -75,12 +77,12 @@ def forms(*, partial: bool) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("partial", cells)
 
 
-# Each form of printing is tried with every vendor, but not by every test: partial messages add
-# lines to the whole ones.
+# Each form is tested with every vendor, but not by every test: partial messages add lines to the
+# full ones.
 mostly_whole, mostly_partial = forms(partial=False), forms(partial=True)
-# A run of opencode takes 4 s of CPU. If another run shows the same, only `make full` has it.
+# A run of opencode takes 4 s of CPU. If another run proves the same, only `make full` runs it.
 cheap_stand = parametrize_vendors(*VENDORS, later=[PI_CUMULATIVE, OPENCODE])
-# where an older pi does what the newest does
+# For tests in which an older pi behaves as the newest does.
 newest_stands = parametrize_vendors(*VENDORS, later=[PI_CUMULATIVE])
 only_gemini = parametrize_vendors(GEMINI)
 PRICED = (PI, PI_CUMULATIVE, OPENCODE)
@@ -97,7 +99,9 @@ who_denies_commands = parametrize_vendors(
 
 
 def usage_of(requests: int) -> Line:
-    """The model's usage in Claude's terms: cached tokens are counted apart, not within the input."""
+    """Return the model's usage in Claude's terms: cached tokens are counted separately from the
+    input.
+    """
     cached = USAGE["prompt_tokens_details"]["cached_tokens"]
     return {
         "input_tokens": requests * (USAGE["prompt_tokens"] - cached),
@@ -115,8 +119,8 @@ def is_text_delta(line: Line) -> bool:
 
 
 def begin_slowly(frontend: DropInFrontend, model: ScriptedServer, vendor: Vendor) -> Process:
-    """A run in the middle of a reply; of one that is printed when it is whole, nothing was seen
-    yet.
+    """Start a run and return it in the middle of a reply. A vendor without partial output has
+    printed nothing by then.
     """
     process = frontend.start_run("[[slow]] hi", PARTIAL)
     if vendor.fragments:
@@ -203,7 +207,7 @@ def test_each_parallel_call_has_its_result_and_a_single_call_fails(
     check_contract(run, partial=partial)
     assert run.exit == 0
     results = {result["tool_use_id"]: result for result in run.tool_results}
-    # some say them as they end
+    # Some vendors print calls in the order in which they end.
     results_by_input = {str(call["input"]): results[call["id"]] for call in run.tool_uses}
     first, second, third = (str(vendor.read_input(file)) for file in (hello_file, other, missing))
     assert results_by_input.keys() == {first, second, third}
@@ -365,7 +369,7 @@ def test_interrupt_during_a_command_ends_the_command(
     process = frontend.start_run(f"[[shell]] {ENDLESS_COMMAND}", BYPASS)
     if vendor.announces:
         process.read_until(is_tool_use)
-    # of one that announces nothing it is all that is seen
+    # A vendor that does not announce calls shows nothing else.
     assert frontend.wait_for_start(ENDLESS_COMMAND, TURN_SECONDS)
     process.interrupt()
     run = process.finish(END_SECONDS)
@@ -387,7 +391,7 @@ RESUMED = [
     )
     for vendor in VENDORS
     for chosen in (False, True)
-    # For the others, `test_clients`, `test_codex` or `test_background` continues a conversation
+    # For the other vendors, `test_clients`, `test_codex` or `test_background` resumes a session
     # without a chosen id.
     for later in [not chosen and vendor is not COPILOT]
 ]
@@ -397,7 +401,8 @@ RESUMED = [
 def test_resumed_conversation_preserves_its_session_id_and_messages(
     frontend: DropInFrontend, model: ScriptedServer, chosen: bool
 ) -> None:
-    session = str(uuid.uuid4())  # pi 0.73.1 cannot be told one: the drop-in keeps the two apart
+    # pi 0.73.1 accepts no session id, so the drop-in maps one id to the other
+    session = str(uuid.uuid4())
     first = frontend.run_prompt("[[text]] hi", *["--session-id", session] * chosen)
     check_contract(first)
     assert first.init["session_id"] == session or not chosen
@@ -420,9 +425,9 @@ def test_model_flag_selects_the_model(
     assert [request.model for request in model.list_requests("text")] == [SECOND_MODEL]
 
 
-# Quotes and a backslash, because some programs write words into a line of their own; a dash and an
-# at sign in front, because some read flags and files; 200 KB, because Linux has no argument of that
-# length.
+# Quotes and a backslash, because some programs build a command line from the text; a dash and an at
+# sign at the start, because some read flags and files; 200 KB, because Linux has no argument of
+# that length.
 AWKWARD = (
     '-v [[text]] he said "hi" to C:\\new',
     "@hello.txt [[text]] what?",
@@ -449,8 +454,8 @@ def test_model_receives_awkward_prompts_unchanged(
         assert any(prompt.strip() in text for text in texts), texts
 
 
-# The permission matrix has both calls for every vendor; here both are tried where a vendor asks,
-# and else one of them.
+# The permission matrix has both calls for every vendor. Here both are tested if a vendor asks,
+# otherwise one of them.
 ONE_OF_PLAN = {(GEMINI, "write"), (OPENCODE, "write"), (CODEX, "shell"), (COPILOT, "shell")}
 PLANNED = [
     pytest.param(vendor, script, id=f"{script}-{vendor}", marks=[pytest.mark.full] * later)
@@ -502,7 +507,9 @@ def test_write_that_needs_a_permission_prompt_is_denied(
 def test_opencode_rejects_reads_outside_the_folder_unless_bypassed(
     frontend: DropInFrontend, flag: list[str]
 ) -> None:
-    """Out of the folder; its turn ends there and then, and everything else it runs unasked."""
+    """The path is outside the folder. The turn ends at once. opencode runs everything else without
+    asking.
+    """
     outside = frontend.folder.parent / "outside.txt"
     outside.write_text("far away\n")
     run = frontend.run_prompt(f"[[read]] {outside}", *flag)
@@ -522,7 +529,7 @@ def test_opencode_rejects_reads_outside_the_folder_unless_bypassed(
     "mode", ["default", "plan", pytest.param("acceptEdits", marks=pytest.mark.full)]
 )
 def test_model_cannot_approve_its_plan(frontend: DropInFrontend, mode: str) -> None:
-    """gemini alone does it where nobody can be asked, and then runs everything."""
+    """Only gemini approves its own plan if it cannot ask, and then it runs everything."""
     run = frontend.run_prompt("[[unplan]] touch made.txt", "--permission-mode", mode)
     check_contract(run)
     assert [call["name"] for call in run.tool_uses] == [
@@ -562,8 +569,8 @@ def test_folder_is_trusted_only_if_the_settings_enable_trust(
 def test_vendor_uses_the_working_directory_instead_of_the_pwd_variable(
     frontend: DropInFrontend,
 ) -> None:
-    """opencode works where PWD points to. No shell stands before the drop-in here, because a shell
-    mends PWD.
+    """opencode works in the folder that PWD names. The drop-in is started without a shell, because
+    a shell corrects PWD.
     """
     (frontend.folder.parent / "other").mkdir()
     flags = [

@@ -1,5 +1,5 @@
-"""The state of a session around a question, line by line: the real claude, and every vendor that is
-asked.
+"""The session states around a permission request, line by line: the real claude, and every vendor
+that asks.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ AROUND = ["running", "requires_action", "can_use_tool", "running", "result", "id
 
 
 def list_states(conversation: FrontendConversation) -> list[str]:
-    """The lines that say where the session stands, in short."""
+    """Return the lines that state the session's status, in short form."""
     states = []
     for line in conversation.process.lines:
         if line["type"] == "control_request":

@@ -1,8 +1,7 @@
-"""The PreToolUse hooks of Claude's settings files below the drop-in are run as the real claude runs
-them.
+"""The PreToolUse hooks of Claude's settings files run with the drop-in as with the real claude.
 
-Which vendor runs what is in the table of permissions. Here: what a hook is told, that it may change
-a call, and that nothing of it stays.
+The permission table lists which vendor runs what. These tests check the input of a hook, that a
+hook can change a call, and that the change leaves no trace.
 """
 
 from __future__ import annotations
@@ -34,10 +33,10 @@ of_all = pytest.mark.parametrize(
 
 
 def settings(frontend: DropInFrontend, vendor: Vendor, user_settings: dict[str, Any]) -> Path:
-    """The user's settings file; the folder that hooks write into."""
+    """Write the user's settings file. Return the folder into which hooks write."""
     if vendor is CLAUDE_ITSELF:
         frontend.claude = install_program(vendor.package).executable
-        # root may not bypass elsewhere
+        # Otherwise root may not bypass permissions.
         frontend.environment = {**frontend.environment, "IS_SANDBOX": "1"}
     home_folder = Path(frontend.environment["HOME"])
     (home_folder / ".claude").mkdir(exist_ok=True)
@@ -115,7 +114,7 @@ def test_original_call_never_runs_if_a_hook_changes_its_input(
     frontend.run_prompt(f"[[shell]] touch {MADE}", *BYPASS)
     assert not (frontend.folder / MADE).exists()
     changed = (frontend.folder / f"{MADE}2").exists()
-    # the model of a test does not know Claude's words
+    # The model of a test does not know Claude's tool names.
     assert changed is (vendor in (CLAUDE_ITSELF, QWEN))
 
 

@@ -1,5 +1,5 @@
-"""`shim run` on a real terminal over real vendors: Ctrl-C, questions, denied calls, sessions; and
-`shim explain`.
+"""`shim run` on a real terminal with real vendors: Ctrl-C, permission requests, denied calls,
+sessions; and `shim explain`.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ TOUCH = f"[[shell]] touch {MADE}"
 
 
 def parametrize_vendors(*short: Vendor, full: tuple[Vendor, ...] = ()) -> pytest.MarkDecorator:
-    """The vendors of `make e2e`, and those that only `make full` tries."""
+    """Parametrize a test with the vendors of `make e2e`, and those that only `make full` runs."""
     full_params = [pytest.param(vendor, marks=pytest.mark.full) for vendor in full]
     return pytest.mark.parametrize("vendor", [*short, *full_params], indirect=True, ids=str)
 
 
 @contextmanager
 def shim_run(frontend: DropInFrontend, prompt: str, *flags: str) -> Iterator[Terminal]:
-    """`shim run` of the installed vendor on a terminal of its own."""
+    """Start `shim run` with the installed vendor on a new terminal."""
     command = [*SHIM, "run", *frontend.extra_args, *flags, prompt]
     environment = {
         **frontend.environment,
@@ -47,7 +47,7 @@ def shim_run(frontend: DropInFrontend, prompt: str, *flags: str) -> Iterator[Ter
 
 
 def has_no_processes(frontend: DropInFrontend) -> bool:
-    """Whether nothing that carries the mark of this place is left in time."""
+    """Return whether every process with this sandbox's mark ends in time."""
     return wait_until(lambda: not frontend.list_processes(), GONE_SECONDS)
 
 
@@ -70,7 +70,7 @@ def test_ctrl_c_interrupts_the_vendor_and_leaves_no_process(
 
 @parametrize_vendors(full=(QWEN, PI, CLAUDE_ITSELF))
 def test_second_ctrl_c_ends_a_running_command(frontend: DropInFrontend, vendor: Vendor) -> None:
-    # else the real claude lets root bypass nothing
+    # Otherwise the real claude lets root bypass nothing.
     frontend.environment = {**frontend.environment, "IS_SANDBOX": "1"}
     with shim_run(
         frontend, f"[[shell]] {ENDLESS_COMMAND}", "--permission-mode", "bypassPermissions"
@@ -130,7 +130,7 @@ def test_suggested_allow_rule_permits_a_call_denied_without_a_terminal(
     flags = shlex.split(advice.removeprefix("to allow it: shim run ").partition(" …")[0])
     assert "✓ done" in run_piped(*flags), flags
     assert (frontend.folder / MADE).exists()
-    # qwen says of a write in its plan mode that it failed, not that it was denied
+    # In plan mode qwen reports that a write failed, not that it was denied.
     if call == TOUCH:
         assert "plan mode allows no changes" in run_piped("--permission-mode", "plan")
 

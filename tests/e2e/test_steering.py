@@ -1,5 +1,5 @@
-"""A message while a turn runs: a frontend sees what the real claude makes of it, which stands in
-the same table.
+"""A message during a turn. The frontend sees the same as with the real claude, whose row is in the
+same table.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from vendor_setups import CLAUDE_ITSELF, CODEX, PI
 
 pytestmark = pytest.mark.e2e
 
-RUNNING = "[[shell]] sleep 6"  # long enough for a busy machine to say something meanwhile
+RUNNING = "[[shell]] sleep 6"  # long enough for another message on a busy machine
 FIRST, SECOND, THIRD = (f"{digit * 8}-1111-4111-8111-111111111111" for digit in "123")
 steering = pytest.mark.parametrize(
     "vendor",
@@ -28,8 +28,8 @@ steering = pytest.mark.parametrize(
 
 @pytest.fixture
 def conversation(frontend: DropInFrontend) -> FrontendConversation:
-    """A conversation in whose turn a command runs."""
-    # else the real claude lets root bypass nothing
+    """Start a conversation in whose turn a command runs."""
+    # Otherwise the real claude lets root bypass nothing.
     frontend.environment = {**frontend.environment, "IS_SANDBOX": "1"}
     new_conversation = FrontendConversation(
         frontend, "--permission-mode", "bypassPermissions", "--replay-user-messages"
@@ -49,7 +49,7 @@ def say(conversation: FrontendConversation, text: str, uuid: str, **more: str) -
 
 
 def summarize_lines(lines: list[Line]) -> Iterator[str]:
-    """What a frontend shows of lines, in short."""
+    """Yield what a frontend shows of the lines, in short form."""
     for line in lines:
         if line["type"] in ("assistant", "user") and not line.get("isReplay"):
             yield from (block["type"] for block in line["message"]["content"])

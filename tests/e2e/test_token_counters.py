@@ -1,4 +1,4 @@
-"""What programs that count tokens make of our transcripts: the sum of what the results say, with
+"""Programs that count tokens, with the shim's transcripts: the count is the sum of the results, for
 every vendor.
 """
 
@@ -20,9 +20,9 @@ from vendor_setups import CLAUDE_ITSELF, CODEX, PI, QWEN, VENDORS, VIBE, Vendor
 
 pytestmark = pytest.mark.e2e
 
-# kimi says nowhere what it used
+# kimi reports no usage.
 ALL = (*VENDORS, *((VIBE,) if find_newer_python() is not None else ()))
-QUICK = (PI,)  # its numbers stand on each line of a message: they were counted more than once
+QUICK = (PI,)  # each line of a message has the usage, which was once counted several times
 DEMO_SECONDS = 60.0
 
 
@@ -46,7 +46,7 @@ def count_usage(home_folder: Path) -> dict[str, Usage]:
 
 
 def messages(home_folder: Path) -> list[dict[str, Any]]:
-    """The assistant lines of all transcripts."""
+    """Return the assistant lines of all transcripts."""
     lines = [
         json.loads(line)
         for file in home_folder.glob(".claude/projects/*/*.jsonl")
@@ -59,7 +59,7 @@ def messages(home_folder: Path) -> list[dict[str, Any]]:
 def test_usage_counters_match_the_results(
     frontend: DropInFrontend, vendor: Vendor, hello_file: Path
 ) -> None:
-    """A message of several lines, and a session that goes on."""
+    """The cases are a message of several lines and a resumed session."""
     first = frontend.run_prompt(f"[[read]] {vendor.format_file_argument(hello_file)}", BYPASS)
     second = frontend.run_prompt("[[text]]", "--continue", "--include-partial-messages")
     expected = total([first.result, second.result])
@@ -133,8 +133,8 @@ def test_demo_turn_is_counted(tmp_path: Path) -> None:
 def test_sniffly_overcounts_the_transcript_that_claude_writes(
     frontend: DropInFrontend, hello_file: Path
 ) -> None:
-    """It writes a message's usage on each of its lines: here a text and a call, so sniffly has one
-    request too many.
+    """claude writes a message's usage on each of its lines: here a text and a call, so sniffly has
+    one request too many.
     """
     run = frontend.run_prompt(f"[[read]] {hello_file}", "--allowedTools=Read")
     expected = total([run.result])

@@ -1,8 +1,8 @@
-"""An image that a tool of MCP returns: real clients, real vendors, and the real claude that shows
-the test is right.
+"""An image that an MCP tool returns: real clients, real vendors, and the real claude, which proves
+that the test is right.
 
-The SDKs have the server in their own process, the editor names a program. pi and copilot take
-neither: their users name the program in the settings of the vendor.
+The SDKs have the server in their own process; the editor names a program. pi and copilot accept
+neither, so their users name the program in the settings of the vendor.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ PROGRAM: Line = {
     "command": sys.executable,
     "args": [str(Path(__file__).with_name("mcp_server.py"))],
 }
-# below the home, for servers of the user's own
+# Paths below the home, for the user's own servers.
 SETTINGS = {PI: "pi/mcp.json", COPILOT: ".copilot/mcp-config.json"}
-HIDING = (QWEN, GEMINI, KIMI)  # they print a sentence in the place of the image
-BLIND = (QWEN, COPILOT)  # they give it to no model that they do not know
+HIDING = (QWEN, GEMINI, KIMI)  # they print a sentence in place of the image
+BLIND = (QWEN, COPILOT)  # they pass it to no unknown model
 
 
 def prepare(cli: Cli, sandbox: Sandbox) -> tuple[str, str]:
-    """Write a picture, and the vendor's settings if only they can name a server; return the prompt
+    """Write a picture, and the vendor's settings if only they can name a server. Return the prompt
     and the picture.
     """
     picture = png()
@@ -73,7 +73,7 @@ def test_sdk_frontend_receives_the_image_of_an_mcp_tool(
     )
     start_index = len(conversation.lines)
     conversation.send_message(prompt)
-    # kimi asks about the tool, and we about that of the server
+    # kimi asks about the tool, and the shim asks about the server's tool.
     for _ in range(2 if cli.vendor is KIMI else 1):
         conversation.await_saw("asked")
         conversation.allow_call()
@@ -126,7 +126,9 @@ def test_editor_receives_the_image_of_an_mcp_tool(
 def test_unnamed_mcp_tool_is_prompted_each_time(
     client: SdkClient, cli: Cli, sandbox: Sandbox
 ) -> None:
-    """copilot names no tool of a server: what is allowed for good of one would be allowed of all."""
+    """copilot does not name a server's tool. A permanent permission for one tool would cover all of
+    them.
+    """
     write_settings(cli, sandbox)
     conversation = client.connect(sandbox, asks=True)
     for made in ("one", "two"):

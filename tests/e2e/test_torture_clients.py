@@ -1,8 +1,8 @@
-"""What no program should print, through the installed drop-in, read by the real SDKs.
+"""Output that no program should print, through the installed drop-in, read by the real SDKs.
 
-Every case of `torture.py` is printed by a stand-in for a vendor. One process of each client reads
-them all, a few at a time, because starting it costs more than a case; each case is then a test of
-its own.
+A stand-in for a vendor prints every case of `torture.py`. One process of each client reads them
+all, a few in parallel, because its start takes longer than a case. Each case is then a separate
+test.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from sandbox import MARK, Line, LineProcess, Sandbox, scale_timeout, wait_until
 from sdk_clients import SDKS, SdkClient
 
 TESTS = Path(__file__).resolve().parent.parent
-# what these tests share with those that need nothing but Python
+# Shared with the tests that need only Python.
 sys.path.append(str(TESTS / "support"))
 import sweeps  # noqa: E402
 from box import TELL_VERSION  # noqa: E402
@@ -34,18 +34,19 @@ from torture_cases import HELD_SECONDS, list_torture_cases  # noqa: E402
 
 pytestmark = pytest.mark.e2e
 
-HANG_SECONDS = 15.0  # on a machine that runs nothing else; less than HELD_SECONDS
+HANG_SECONDS = 15.0  # on an idle machine; less than HELD_SECONDS
 AT_ONCE = 3
-RUN_SECONDS = 90.0  # after which a client gives up, however busy the machine is
+RUN_SECONDS = 90.0  # after which a client stops waiting, however busy the machine is
 ALL_SECONDS = 600.0
-LONG = 100_000  # what the clients say whole
+LONG = 100_000  # the longest text that the clients report in full
 
 CASES = list_torture_cases()
 RUNS = [(case, vendor) for case in CASES for vendor in case.vendors]
 
 
 def in_turn(case: Torture, vendor: str, client: SdkClient) -> bool:
-    """Whether `make e2e` gives the run to this client; `make full` gives every run to all of them.
+    """Return whether `make e2e` runs this case with this client. `make full` runs every case with
+    every client.
 
     Each case is read once, by one of the clients, from one of its vendors.
     """
@@ -68,7 +69,7 @@ CELLS = [
 
 
 def fake_vendor(folder: Path, case: Torture) -> Path:
-    """An executable that prints the bytes of a case."""
+    """Write an executable that prints the bytes of a case."""
     plan, program = folder / f"{case.name}.json", folder / case.name
     plan.write_text(json.dumps(case.build_plan(folder)), encoding="utf-8")
     command = f'exec {sys.executable} -I -S {TESTS / "support" / "fake_child.py"} {plan} "$@"'
@@ -79,7 +80,7 @@ def fake_vendor(folder: Path, case: Torture) -> Path:
 
 @pytest.fixture(scope="module")
 def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
-    """The installed drop-in; nothing that is started with it may outlive the clients."""
+    """Install the drop-in. Every process that it starts must end with the clients."""
     root = tmp_path_factory.mktemp("torture")
     folders = {name: root / name for name in ("home", "tmp", "work", "bin", "vendors")}
     for folder in folders.values():
@@ -100,13 +101,13 @@ def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
         timeout=INSTALL_SECONDS,
         check=True,
     )
-    # the cases are of pi's output for one message
+    # The cases contain pi's output in one-shot mode.
     settings = folders["home"] / ".config" / "shim" / "config.toml"
     settings.parent.mkdir(parents=True)
     settings.write_text('[vendors.pi]\ndriver = "one-way"\n')
     sandbox = Sandbox(folders["bin"] / "claude", folders["work"], environment)
     yield sandbox
-    # one message may leave a detached process behind
+    # One turn may leave a detached process behind.
     wait_until(lambda: not sandbox.list_processes(), HELD_SECONDS)
     remaining = sandbox.list_remaining_processes()
     sandbox.close()
@@ -118,7 +119,9 @@ RunReader = Callable[[SdkClient], dict[str, Line]]
 
 @pytest.fixture(scope="module")
 def run_reader(sandbox: Sandbox) -> RunReader:
-    """What a client saw of every run, by name; each client runs once."""
+    """Return a function that returns what a client saw of every run, by name. Each client runs
+    once.
+    """
     folder = sandbox.claude.parent.parent / "vendors"
     programs = {case.name: fake_vendor(folder, case) for case in CASES}
     runs = [
@@ -152,7 +155,7 @@ def run_reader(sandbox: Sandbox) -> RunReader:
             sandbox.started.append(process)
             limit = scale_timeout(HANG_SECONDS)
             process.read_to_end(ALL_SECONDS)
-            # the load at the start is not the load during the runs
+            # The load at the start differs from the load during the runs.
             limit = max(limit, scale_timeout(HANG_SECONDS))
             lines = [line | {"limit": limit} for line in process.lines if line["saw"] == "run"]
             lines_by_client[client.name] = {line["name"]: line for line in lines}
@@ -162,7 +165,7 @@ def run_reader(sandbox: Sandbox) -> RunReader:
 
 
 def short(text: str) -> str:
-    """A text as the clients say it."""
+    """Return a text as the clients report it."""
     data = text.encode()
     return (
         text
@@ -172,7 +175,7 @@ def short(text: str) -> str:
 
 
 def fits(expected: Any, text: str) -> bool:
-    """Whether a text is the expected one, or matches its pattern."""
+    """Return whether a text is the expected one, or matches its pattern."""
     if isinstance(expected, re.Pattern):
         return expected.fullmatch(text) is not None
     return bool(short(expected) == text)

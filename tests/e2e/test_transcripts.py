@@ -1,5 +1,5 @@
-"""Our transcripts, read by the programs that read Claude's: the Python SDK, and the real claude
-itself.
+"""The shim's transcripts, read by the programs that read Claude's: the Python SDK and the real
+claude itself.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ pytestmark = pytest.mark.e2e
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures" / "qwen"
 SESSION = "33333333-2222-4333-8444-555555555555"
 
-# One object per line: what the SDK knows of the sessions of a folder, then the messages of one of
-# them.
+# One object per line: the SDK's list of the sessions of a folder, then the messages of one of them.
 READER = """
 import json, sys
 from claude_agent_sdk import get_session_messages, list_sessions
@@ -54,7 +53,9 @@ def work(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 
 def write_turn(home_folder: Path, work: Path, prompt: str, case: str) -> list[Any]:
-    """One turn of a recorded run, as the drop-in writes it; the messages that a frontend saw."""
+    """Write the transcript of a recorded turn, as the drop-in does. Return the messages of the
+    frontend.
+    """
     translation = create_standalone_child_stream(
         "qwen", include_partial_messages=True, session_id=SESSION
     )
@@ -72,12 +73,14 @@ def write_turn(home_folder: Path, work: Path, prompt: str, case: str) -> list[An
 
 
 def bare(message: dict[str, Any]) -> dict[str, Any]:
-    """A message without its usage, which a transcript has on the first line of a message alone."""
+    """Return a message without its usage, which a transcript has only on the first line of a
+    message.
+    """
     return {name: value for name, value in message.items() if name != "usage"}
 
 
 def read(home_folder: Path, work: Path) -> tuple[dict[str, Any], list[Any]]:
-    """The one session that the SDK lists, and its messages."""
+    """Return the only session that the SDK lists, and its messages."""
     environment = {"HOME": str(home_folder), "PYTHONPATH": str(install_python_package("newest"))}
     lines = read_output(
         [sys.executable, "-c", READER, str(work), SESSION], home_folder, environment

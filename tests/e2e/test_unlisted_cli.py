@@ -1,5 +1,5 @@
-"""A real CLI that is in no list of ours, run by its user's profile alone; and real programs in each
-other's place.
+"""A real CLI without a bundled profile, run only by its user's profile; and real programs in place
+of each other.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def model() -> Iterator[ModelServer]:
 
 @pytest.fixture
 def claude(model: ModelServer, hello_file: Path, tmp_path: Path) -> Claude:
-    """`claude` over the vendors of the settings; grok and qwen read the same address, each from its
-    own variables.
+    """Return `claude` for the vendors of the settings. grok and qwen use the same address, each
+    from its own variables.
     """
     programs = {
         "grok": install_program(GROK),

@@ -1,5 +1,5 @@
-"""A bare `claude` on a terminal with real vendors: `tui = "vendor"` gives the vendor's own screen,
-in our place.
+"""`claude` without arguments on a terminal with real vendors: `tui = "vendor"` starts the vendor's
+own interface in place of the shim's.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from vendor_setups import CLAUDE_ITSELF, CODEX, OPENCODE, PI, QWEN, Vendor
 pytestmark = pytest.mark.e2e
 
 SCREEN_SECONDS = 60.0
-# What each program's own screen asks a terminal first: the colours, the keyboard, or another screen
-# buffer.
+# The first terminal queries of each program's interface: the colours, the keyboard, or another
+# screen buffer.
 SCREEN = re.compile(r"\x1b\[\?(1049|2004|2026|25|1004)[hl]|\x1b\[>|\x1b\]1[01];\?|\x1b\[6n|\x1b\[c")
 REST = [pytest.param(vendor, marks=pytest.mark.full) for vendor in (QWEN, OPENCODE, CODEX)]
 

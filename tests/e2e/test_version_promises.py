@@ -1,8 +1,8 @@
-"""Real programs behind a wrapper that changes what they print for `--version`: only a known major
-version is trusted.
+"""Real programs with a wrapper that changes their `--version` output: only a known major version is
+trusted.
 
-The program behind the wrapper is the tested one, so it would keep the rule. What matters is that a
-program which names another version is not asked to.
+The wrapped program is the tested one, so it would follow the rule. The test checks that the shim
+does not rely on a program with another version.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def test_unknown_version_is_refused_with_a_permission_rule_or_mode(
     done = frontend.run_prompt(TOUCH, *flags)
     assert not (frontend.folder / MADE).exists() and not model.requests
     assert done.exit == 1 and done.result["shim"]["cause"] == "refused"
-    # the vendor has no such mode in any version
+    # The vendor has no such mode in any version.
     if "no way to honour" not in done.result["errors"][0]:
         assert (version if major else UNRECOGNISED) in done.result["errors"][0]
         assert done.init["shim"]["unattended"] is True

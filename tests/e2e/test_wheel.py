@@ -1,5 +1,5 @@
-"""The package as pip builds it: what it has in it, and that a checkout without `make` can install
-it.
+"""The package as pip builds it: its contents, and an installation from a checkout without
+`make`.
 """
 
 import os
@@ -9,7 +9,7 @@ import zipfile
 
 from support import ROOT
 
-BUILD_SECONDS = 300.0  # pip fetches the build tool first
+BUILD_SECONDS = 300.0  # pip downloads the build tool first
 
 
 def test_wheel_contains_the_manual_and_prints_a_topic(tmp_path):

@@ -1,8 +1,7 @@
-"""Programs around claude that other people wrote, with the real claude and with the drop-in for
-some vendors.
+"""Third-party programs around claude, with the real claude and with the drop-in for some vendors.
 
-What they are told is Claude's name for a model; what they have of the environment is little, so the
-drop-in has its settings in its file, as a user of theirs would.
+They receive Claude's name for a model and a small environment, so the drop-in has its settings in
+its file, as for a user of these programs.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from wrappers import WRAPPERS, Wrapper, write_settings
 pytestmark = pytest.mark.e2e
 
 CLIS = (Cli(CLAUDE_ITSELF, bare=True), Cli(CLAUDE_ITSELF), Cli(QWEN), Cli(PI), Cli(CODEX))
-# what `make e2e` tries
+# The cells of `make e2e`.
 SHORT = {("ai-sdk-provider-claude-code", "qwen"), ("claude-max-api-proxy", "pi")}
 
 Test = Callable[..., None]
@@ -35,8 +34,8 @@ Test = Callable[..., None]
 def scenario(
     title: str, clients: Sequence[Wrapper] = WRAPPERS, *, short: bool = False
 ) -> Callable[[Test], Test]:
-    """A row for each program. `make e2e` tries the SHORT cells of a `short` scenario, `make full`
-    all.
+    """Parametrize a test with a row for each program. `make e2e` runs the SHORT cells of a `short`
+    scenario, `make full` all.
     """
     cells = [
         pytest.param(client, cli, id=f"{client}-{cli}", marks=() if soon else pytest.mark.full)
@@ -55,13 +54,13 @@ def scenario(
 def sandbox(
     cli: Cli, client: Wrapper, service: ScriptedServer, hello_file: Path, tmp_path: Path
 ) -> Iterator[Sandbox]:
-    """Where the drop-in has its vendor's program and environment in its settings."""
+    """Install a drop-in whose settings contain its vendor's program and environment."""
     program = install_program(cli.vendor.package)
     environment = build_isolated_environment(cli.vendor, program, service.url, tmp_path)
     claude = program.executable
     if not cli.bare:
         claude = install_drop_in(cli.vendor, environment, tmp_path)
-        # the file that the drop-in replaces is its program
+        # The file that the drop-in replaces is the program.
         is_bundled = client.brings_claude and cli.vendor is CLAUDE_ITSELF
         environment = write_settings(
             cli.vendor, None if is_bundled else program.executable, environment

@@ -1,4 +1,4 @@
-"""Yume's own binary over real vendor programs: a turn at a time and many in one, approvals,
+"""Yume's own binary with real vendor programs: one turn per process and many in one, approvals,
 interrupts, resume.
 """
 
@@ -35,7 +35,7 @@ class Tab(LineProcess):
     """A running yume-cli."""
 
     def finish(self) -> list[list[Line]]:
-        """Hang up, read to the end; its turns, which keep every rule."""
+        """Close stdin and read to the end. Return the turns, which satisfy every rule."""
         self.close_stdin()
         code = self.read_to_end()
         data = b"".join(
@@ -47,14 +47,14 @@ class Tab(LineProcess):
         return turns
 
 
-# gemini's turns are runs of it, as pi's are.
+# gemini is started for each turn, as pi is.
 @pytest.fixture(
     params=[QWEN, PI, pytest.param(GEMINI, marks=pytest.mark.full), CLAUDE_ITSELF], ids=str
 )
 def yume(
     request: pytest.FixtureRequest, hello_file: Path, tmp_path: Path
 ) -> Iterator[tuple[Sandbox, Vendor, ScriptedServer]]:
-    """yume-cli, installed, with a real program to start and a model for it."""
+    """Install yume-cli with a real program and a model for it."""
     vendor: Vendor = request.param
     with vendor.server() as server:
         program = install_program(vendor.package)
