@@ -6,14 +6,14 @@ from shim.core.cast.format import CAST_SUFFIX
 from shim.core.errors import ShimError
 from shim.recording.folders import get_recording_folder
 
-MAX_RECORDINGS = 50  # recordings that are listed
+MAX_RECORDINGS = 50  # in the list
 
 
 def complete_recording(incomplete: str) -> list[str]:
-    """List the recordings whose paths begin with `incomplete`.
+    """Return the recordings whose paths start with `incomplete`.
 
-    If nothing is typed and the working directory has no recording, list those of the setting
-    `record`. An empty list makes the shell complete file names.
+    If nothing is typed and the working directory has no recordings, return those in the folder of
+    the setting `record`. For an empty list, the shell completes file names.
     """
     folder, prefix = os.path.split(incomplete)
     paths = [
@@ -30,7 +30,7 @@ def complete_recording(incomplete: str) -> list[str]:
 
 
 def _list_recordings(folder: str) -> list[str]:
-    """Return the names of the recordings in a folder, sorted. Their names begin with the time."""
+    """Return the sorted names of the recordings in a folder. The names start with the time."""
     try:
         names = os.listdir(os.path.expanduser(folder or "."))
     except OSError:

@@ -1,4 +1,6 @@
-"""The events of a run that wait to be written, bounded in bytes and in number."""
+"""The queue of a run's events that wait to be written. Its bytes and its number of events are
+bounded.
+"""
 
 import time
 from collections.abc import Mapping
@@ -18,11 +20,11 @@ END_CODE = "end"
 
 
 class RecordingEventQueue:
-    """Passes events from the thread of the turn to the writer's thread. Each number is set by one of
-    the two threads.
+    """Passes events from the thread of the turn to the thread of the writer. Each counter is only
+    changed by one of the threads.
 
-    With `closed` no more events are accepted. `steps` counts the steps of the writer, so it grows
-    while there is progress.
+    After `closed` is set, no more events are accepted. `steps` counts the steps of the writer, so
+    it increases while the writer makes progress.
     """
 
     def __init__(self) -> None:
@@ -30,7 +32,7 @@ class RecordingEventQueue:
         self.steps = 0
         self._start_time_s = time.monotonic()
         self._queue = SimpleQueue[RecordEvent]()
-        self._queued_bytes = self._consumed_bytes = 0  # bytes
+        self._queued_bytes = self._consumed_bytes = 0
         self._event_count = 0
 
     def __len__(self) -> int:
@@ -54,7 +56,7 @@ class RecordingEventQueue:
             self._queue.put((time.monotonic() - self._start_time_s, event_code, fields))
 
     def close_with_last_note(self, note: Mapping[str, Any]) -> None:
-        """Accept no more events. The note becomes the last record."""
+        """Close the queue for further events. The note becomes the last record."""
         self.closed = True
         self._queue.put((time.monotonic() - self._start_time_s, LAST_NOTE_CODE, note))
 
@@ -73,7 +75,7 @@ class RecordingEventQueue:
             return None
 
     def release_space_of_written_event(self, event: RecordEvent) -> None:
-        """Count an event that the writer has encoded."""
+        """Release the space of an event that the writer has encoded."""
         if event[1] in STREAMS:
             self._consumed_bytes += len(event[2])
         self.steps += 1

@@ -22,10 +22,10 @@ class NoRecordingsError(RecordingError):
 
 
 def list_cast_paths(paths: Iterable[str]) -> Iterator[str]:
-    """Return the files that a person named. A folder is replaced by its recordings, sorted by name.
+    """Yield the given files. A folder is replaced by its recordings, sorted by name.
 
-    Raise RecordingError if a folder is missing or has no recordings. A file that is missing is
-    returned too, so that the caller reports it.
+    Raise RecordingError if a folder is missing or has no recordings. A missing file with the suffix
+    of recordings is yielded, because the caller reports it.
     """
     for path in paths:
         if not os.path.isdir(path):
@@ -50,7 +50,7 @@ def list_cast_paths(paths: Iterable[str]) -> Iterator[str]:
 def is_cast_file(entry: "os.DirEntry[str]") -> bool:
     """Return whether an entry of a folder is a file with the suffix of recordings.
 
-    An entry that cannot be read, such as a link to itself, is reported on stderr and left out.
+    An entry that cannot be read, such as a link to itself, is reported on stderr and skipped.
     """
     if not entry.name.endswith(CAST_SUFFIX):
         return False
@@ -105,7 +105,7 @@ def list_newest_recordings(folder: str) -> list[str]:
 
 
 def _get_modified_time(path: str) -> float:
-    """Return when a file was last written, in seconds since 1970."""
+    """Return the time of the last change of a file in seconds since 1970, 0.0 for a missing file."""
     try:
         return os.stat(path).st_mtime
     except OSError:  # another process has removed it
@@ -113,11 +113,11 @@ def _get_modified_time(path: str) -> float:
 
 
 class CastVerificationReport(NamedTuple):
-    """The result of verifying a file, ready for JSON.
+    """The result of `verify` for a file, in a form that can be encoded as JSON.
 
-    `state` is intact, damaged, cut off or unreadable. `chained`: every checkpoint in the file
-    matches. `cut`: the last checkpoint is missing. `proved` is the last line that a checkpoint
-    covers. `left_out` counts further findings.
+    `state` is intact, damaged, cut off or unreadable. `chained` is true if every checkpoint in the
+    file matches. `cut` is true if the last checkpoint is missing. `proved` is the last line that a
+    checkpoint covers. `left_out` is the number of further findings.
     """
 
     file: str
@@ -160,11 +160,12 @@ def redact_cast(
     *,
     force: bool = False,
 ) -> CastRewriteResult:
-    """Rewrite a recording without known secrets and without matches of these expressions and texts.
+    """Rewrite a recording without known secrets and without the matches of these patterns and
+    texts. Raise RecordingError on failure.
 
-    Without a `target` the new file replaces the old one, which must not be a link. Two cases need
-    `force`: the new checkpoints would hide damage, and a recorder that is still running would
-    continue to write to the old file.
+    Without a `target`, the new file replaces the old one, which must not be a link. `force` is
+    required in two cases: if new checkpoints would hide damage, and if the recording has no end,
+    because a running recorder would continue to write into the old file.
     """
     custom_search = CustomRedactionSearch(patterns, texts)
     if target is None and os.path.islink(path):

@@ -1,7 +1,7 @@
 """Searches the texts of a recording for a user's own regular expressions and texts.
 
-A search that takes too long for one text ends with an error. The time of some expressions doubles
-with each character, and only a clock can find these expressions.
+A search that takes too long for one text raises an error. The time of some expressions doubles with
+each character, and these expressions can only be found by measuring the time.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ TEXT_PLACEHOLDER = "[REDACTED:text]"
 
 
 class CustomRedactionSearch:
-    """Finds the matches of expressions and texts. A text also matches as JSON inside a string.
+    """Finds the matches of expressions and texts. A text is also found in its JSON-escaped form.
 
     The constructor raises RecordingError if an expression is invalid, is too long or matches the
     empty text, or if there are too many of them.
@@ -56,8 +56,8 @@ class CustomRedactionSearch:
 
     @contextlib.contextmanager
     def limit_search_time(self) -> Iterator["CustomRedactionSearch"]:
-        """Raise RecordingError in this context if a search takes too long. It works only in the main
-        thread.
+        """Raise RecordingError in this context if a search takes too long. This only works in the
+        main thread.
         """
 
         def raise_timeout(signal_number: int, frame: FrameType | None) -> None:
@@ -91,7 +91,9 @@ def _compile_pattern(pattern: str) -> re.Pattern[str]:
 
 
 def _list_json_forms(text: str) -> set[str]:
-    """Return a text and its forms inside a JSON string that is nested once or twice."""
+    """Return a text and its escaped forms in a JSON string that is nested once or twice. Raise
+    RecordingError if the text is too short or too long.
+    """
     if not MIN_TEXT_CHARS <= len(text) <= MAX_PATTERN_CHARS:
         excerpt = escape_control_chars(text[:60]).replace("\n", "\\n")
         raise RecordingError(

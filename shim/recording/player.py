@@ -96,10 +96,10 @@ class ReplayInputReader:
 
 
 class ReplayPlayer:
-    """Plays the steps of a replayer with their pauses.
+    """Plays the steps of a replay with their pauses.
 
-    `wait_for_events` waits for this number of seconds and returns the events. `write` writes the
-    bytes of a stream.
+    `wait_for_events` returns the events within a number of seconds. `write` writes bytes of a
+    stream.
     """
 
     def __init__(
@@ -223,8 +223,10 @@ def _find_records_by_message(
 
 
 def play_recording(request: ReplayRequest) -> int:
-    """Play on stdin, stdout and stderr. Return the exit status, unless a signal ended the recorded
-    program: then a signal ends this process.
+    """Play on the process's own stdin, stdout and stderr. Return the exit status.
+
+    If the recorded program was ended by a signal, this process ends by the same signal and the
+    function does not return.
     """
     try:
         replayer = create_recording_replayer(request)

@@ -33,7 +33,7 @@ from shim.core.reading.values import canonicalize_uuid, validate_vendor_session_
 from shim.core.yume.cli import parse_yume_argv as parse_yume
 from shim.recording.replay_request import CHUNK_BYTES, open_recording_file
 
-MAX_PROMPT_CHARS = 1_000_000  # characters of a prompt that are compared
+MAX_PROMPT_CHARS = 1_000_000  # at the start of a prompt; only this part is compared
 
 
 class RecordedChild(NamedTuple):
@@ -201,8 +201,8 @@ def get_recorded_program_name(header: RecordingHeader) -> str:
 
 
 def parse_recorded_invocation(header: RecordingHeader) -> Invocation:
-    """Return the recorded command line of the drop-in or of yume-cli. It is empty if the command
-    line was refused.
+    """Return the recorded command line of the drop-in or of yume-cli. Return an empty Invocation if
+    the command line was invalid.
     """
     if get_recorded_program_name(header) != "claude":
         call = parse_yume(header.argv)

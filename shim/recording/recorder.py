@@ -105,8 +105,8 @@ class RunRecorder:
             self.record_run_event("unknown_event", event=kind, count=count, turn=self.turn_number)
 
     def record_turn_result(self, result_line: Mapping[str, Any]) -> None:
-        """Record the result of a turn without its answer, even if the frontend reads another
-        format.
+        """Record the outcome of a turn without the answer itself. It is recorded even if the
+        frontend has received another result.
         """
         self.record_run_event(
             NOTE_RESULT,
@@ -117,11 +117,11 @@ class RunRecorder:
     # -- end ---------------------------------------------------------------------------------------
 
     def close(self, is_terminating: Callable[[], bool] = lambda: False) -> bool:
-        """Write the rest, as far as the disk allows in time. `is_terminating` returns whether the
-        process has been told to exit.
+        """Write the remaining events, within the time limits of the writer. `is_terminating`
+        returns whether a signal has asked the shim to exit.
 
-        Return False if a strict recording failed after the last result, so that only stderr reports
-        it.
+        Return False if a strict recording has failed after the last result, so that the failure was
+        only reported on stderr.
         """
         if self._writer.abandoned:
             return True
@@ -176,7 +176,7 @@ class ChildRecorder:
         self._record_exit_if_complete()
 
     def record_remaining_output(self, process: "PipedProcess") -> None:
-        """Record what the pipes still contain, because nothing more is read from the child."""
+        """Record the remaining bytes in the child's pipes, because nothing else reads them."""
         for stream_code, pipe in (("o", process.stdout), ("e", process.stderr)):
             if stream_code in self._open_streams and pipe is not None and not pipe.closed:
                 with contextlib.suppress(OSError):
@@ -185,7 +185,7 @@ class ChildRecorder:
         self._record_exit_if_complete()
 
     def finish(self) -> None:
-        """Record the end of the child now, as unknown if it is not known."""
+        """Record the end of the child now. The end is recorded as unknown if it was not reported."""
         self._open_streams.clear()
         self._exit = self._exit or ChildExit()
         self._record_exit_if_complete()

@@ -11,12 +11,13 @@ CHUNK_BYTES = 256 * 1024
 
 
 class ReplayRequest(NamedTuple):
-    """What is replayed, and how. `child` is the number of the child in the recording; `side` is
-    vendor or claude.
+    """What to replay and how. `child` is the number of the child in the recording. `side` is vendor
+    or claude.
 
-    `report` is the path for the child's report about its run, or "" if it is not read. If `folder`
-    is set, the recording in it that starts with the first message is replayed instead. `speed` 2 is
-    twice as fast, 0 is without pauses; `max_gap` limits a pause, in seconds.
+    `signals` is set if the replay waits for recorded signals. `session` is the live session id, or
+    "". `folder` has recordings; the one that starts with the first message is played instead.
+    `report` is the path for the child's report file, "" if the report is not read. A `speed` of 2
+    is twice as fast, and 0 has no pauses. `max_gap` limits a pause, in seconds.
     """
 
     path: str
@@ -60,7 +61,7 @@ def read_recording_records(path: str) -> Iterator[RecordingRecord]:
         os.close(descriptor)
 
 
-# The arguments of the player: field of ReplayRequest → option, and the function that parses its value.
+# The player's option for each field of ReplayRequest, and the function that parses its value.
 _OPTIONS: Mapping[str, tuple[str, Callable[[str], object]]] = {
     "path": ("--cast", str),
     "side": ("--as", str),
@@ -75,7 +76,7 @@ _OPTIONS: Mapping[str, tuple[str, Callable[[str], object]]] = {
 
 
 def format_replay_args(request: ReplayRequest) -> list[str]:
-    """Return the arguments of the player. It ignores arguments after them."""
+    """Return the arguments of the player. The player ignores arguments after them."""
     values = ((option, getattr(request, name)) for name, (option, _) in _OPTIONS.items())
     return [
         *(

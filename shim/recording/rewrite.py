@@ -35,9 +35,11 @@ MAX_BATCH_BYTES = 1024 * 1024
 
 
 class CastRewriteResult(NamedTuple):
-    """`counts` are the redacted secrets by kind, `skipped` the lines that were too long to read.
+    """The result of a rewrite. `counts` has the redacted secrets by kind. `skipped` is the number
+    of lines that were too long to read.
 
-    `lost`: more secrets were split over lines than fit into memory. Another run redacts the rest.
+    `lost` is true if more secrets were split over lines than fit into memory. Another rewrite
+    redacts the rest.
     """
 
     counts: Mapping[str, int]
@@ -52,7 +54,8 @@ class CastRewriteStoppedError(Exception):
 def rewrite_cast_without_secrets(
     source: str, target: str | None = None, custom_search: SecretSearch | None = None
 ) -> CastRewriteResult:
-    """Write a recording without secrets to `target`, which must not exist, or over itself.
+    """Write a recording without secrets to `target`, which must not exist. Without a target,
+    replace the recording.
 
     `custom_search` finds further secrets in a text. Raise RecordingError if the file is not a
     recording, or cannot be read or written.
@@ -96,10 +99,10 @@ def redact_split_secrets(
     status: os.stat_result,
     is_stopped: Callable[[], bool],
 ) -> None:
-    """Apply the edits to a file that the shim recorded. Raise RecordingError if that fails, and
+    """Apply the edits to a file that the shim has recorded. Raise RecordingError on failure, and
     CastRewriteStoppedError if `is_stopped` returns True.
 
-    `status` is the status of the recorded file. A file that has replaced it is not changed.
+    `status` is the status of the recorded file. Another file at the same path is not changed.
     """
     record_numbers = count()
 

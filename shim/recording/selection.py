@@ -1,5 +1,5 @@
-"""Selects the recorded child that answers a message: the next child of a single recording, or the
-child with the same prompt in a folder.
+"""Selects the recorded child that answers a message. In a single recording this is the next child,
+in a folder the child with the same prompt.
 """
 
 import os
@@ -31,9 +31,9 @@ PATH_HINT = "`SHIM_VENDOR=replay:PATH` takes a cast, or a directory of them"
 
 
 class RecordingSet:
-    """The recordings at a path. Raises FrontendError if there are none.
+    """The recordings at a path. The constructor raises FrontendError if there are none.
 
-    With `vendor_name`, only the children of this vendor count.
+    With `vendor_name`, only children of this vendor are selected.
     """
 
     def __init__(
@@ -47,15 +47,15 @@ class RecordingSet:
         self._failed_attempts: tuple[FailedVendorAttempt, ...] = ()
         self._vendor_name = vendor_name
         self.requested_vendor = ""  # the first vendor of the recording
-        self._report_name = ""  # the name of the file that the vendor writes about its run
-        # The vendor's lines pass unchanged, so they must name the frontend's session.
+        self._report_name = ""  # the name of the vendor's report file
+        # The vendor's lines are passed on unchanged, so they must have the frontend's session id.
         self._is_passthrough = False
 
     def create_replay_adapter(
         self, prompt: str | None, resumed_child_id: str, *, without_passthrough: bool
     ) -> Adapter:
-        """Return the stand-in for the vendor of the recording with this prompt or child, or of the
-        first recording.
+        """Return the replay adapter for the recording with this prompt or child, or for the first
+        recording. Raise FrontendError if no recording can be read.
         """
         run = self._find_run(prompt, resumed_child_id)
         self._vendor_name = run.vendor
@@ -95,7 +95,7 @@ class RecordingSet:
         return first_run
 
     def build_launch(self, request: LaunchRequest) -> LaunchSpec:
-        """Return how the stand-in for the next child starts. Raise VendorError if no recording
+        """Return how to start the player for the next child. Raise VendorError if no recording
         answers the message.
         """
         child = self.select_recorded_child(
@@ -131,12 +131,12 @@ class RecordingSet:
     def select_recorded_child(
         self, prompt: str, resumed_child_id: str, *, allows_prompt_suffix: bool = False
     ) -> RecordedChild:
-        """Return the child that answers a prompt. "" stands for a prompt that is not known yet.
+        """Return the child that answers a prompt. The prompt is "" if it is not known yet.
 
-        With `allows_prompt_suffix` the prompt may end in text that the shim added. The children
-        after the session's last child come first, then recordings that were not stopped: a stopped
-        one waits for a signal, and would never end for a user who sends none. Raise VendorError if
-        no child matches.
+        With `allows_prompt_suffix`, the prompt may end with text that the shim has added. The
+        children after the session's last child are preferred, then recordings that were not
+        stopped. A stopped recording waits for a signal, so it would never end if the user sends
+        none. Raise VendorError if no child matches.
         """
         last_child_id = resumed_child_id
         if not last_child_id:
@@ -184,7 +184,7 @@ class RecordingSet:
         return min(first_by_path.values(), key=lambda child: child.was_stopped)
 
     def get_failed_vendor_attempts(self) -> tuple[FailedVendorAttempt, ...]:
-        """Return the vendors that did not answer before the child that was selected last."""
+        """Return the vendors that did not answer before the last selected child."""
         return self._failed_attempts
 
     def has_session(self, session_id: str) -> bool:
@@ -198,7 +198,7 @@ class RecordingSet:
         )
 
     def _explain_no_match(self, prompt: str, children: list[RecordedChild]) -> tuple[str, str]:
-        """Return the error and the hint for a message that no recording answers."""
+        """Return the error and the hint for a message without a recorded answer."""
         excerpt = repr(escape_control_chars(prompt[:MAX_EXCERPT_CHARS]))
         if self._is_single_file:
             return (
@@ -219,7 +219,7 @@ class RecordingSet:
         )
 
     def _list_children(self) -> Iterator[RecordedChild]:
-        """Yield the children of the recorded vendor, in the order of recording."""
+        """Yield the children of the recorded vendor in the order of recording."""
         for run in self._load_runs():
             yield from (
                 child
@@ -228,7 +228,7 @@ class RecordingSet:
             )
 
     def _load_runs(self) -> Iterator[RecordedRun]:
-        """Yield the recordings, and load each of them once. Other files of a folder are skipped."""
+        """Yield the recordings, each loaded once. Other files in a folder are skipped."""
         yield from self._loaded_runs
         while self._files:
             path = self._files.pop(0)
@@ -245,10 +245,10 @@ class RecordingSet:
 
 
 def find_recorded_child_by_message(line: bytes, path: str, folder: str) -> RecordedChild | None:
-    """Return the child in a folder whose first message was this line, or None.
+    """Return the child in a folder whose first message is this line, or None.
 
-    Only children of the same vendor as the recording at `path` count. A stand-in that started
-    before its first message calls this.
+    Only children of the vendor in the recording at `path` are considered. The player calls this if
+    it has started before its first message.
     """
     recordings = RecordingSet(folder, folder, {}, load_recorded_run(path).vendor)
     prompt = parse_user_message_text(line)
@@ -269,8 +269,8 @@ def _matches_prompt(child: RecordedChild, prompt: str, allows_suffix: bool) -> b
 
 
 def _resolve_files(path: str, cwd: str, environment: Mapping[str, str]) -> tuple[list[str], bool]:
-    """Return the recordings at a path in the order of their names, which begin with the time, and
-    whether the path is one file.
+    """Return the recordings at a path, and whether the path is a single file. The recordings are
+    sorted by name, and so by time. Raise FrontendError if there are none.
     """
     if not path or "\0" in path:
         raise FrontendError("replay: needs the path of a cast", hint=PATH_HINT)
@@ -307,8 +307,8 @@ def _resolve_files(path: str, cwd: str, environment: Mapping[str, str]) -> tuple
 
 
 def _parse_pace(environment: Mapping[str, str]) -> tuple[float, float | None]:
-    """Return the speed and the longest pause in seconds from the environment. Raise FrontendError
-    for an invalid value.
+    """Return the speed, and the longest pause in seconds or None, from the environment. Raise
+    FrontendError for an invalid value.
     """
     values: list[float | None] = []
     for name in ("SHIM_REPLAY_SPEED", "SHIM_REPLAY_MAX_GAP"):

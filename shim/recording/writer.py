@@ -1,10 +1,10 @@
-"""The thread that encodes, redacts and writes a recording, and the report if it stops.
+"""The thread that encodes, redacts and writes a recording, and the report if the recording stops.
 
-Lines are redacted before they are written, so that a process that is killed leaves no secret in the
-file. This costs about 10 µs a line. A secret that is split over lines is an exception: it is only
-known when its last part comes. At the end, its parts are redacted in the complete file
-(`redact_split_secrets`). SIGKILL before that leaves the parts in the file, which only its owner may
-read.
+Lines are redacted before they are written, so that a killed process leaves no secret in the file.
+This costs about 10 µs a line. A secret that is split over lines is an exception, because it is only
+known when its last part arrives. Its parts are redacted at the end, in the complete file
+(`redact_split_secrets`). If the process is killed before that, the parts stay in the file, which
+only its owner can read.
 """
 
 import contextlib
@@ -26,9 +26,10 @@ MAX_BATCH_BYTES = 1024 * 1024  # encoded before it is written
 # while that makes progress and no signal asks it to end. The SDKs send SIGTERM 2 to 5 s after they
 # close stdin.
 CLOSE_TIMEOUT_S = 10.0
-# Without progress. It is counted in polls, because on a busy machine no thread makes progress.
+# Without progress. The time is counted in polls, because on a busy machine no thread makes progress.
 STUCK_TIMEOUT_S = 0.5
-# CPU time counts as progress: a thread that redacts a long text is not stuck. The polls cost less.
+# CPU time counts as progress, because a thread that redacts a long text is not stuck. The polls use
+# less than this.
 MIN_PROGRESS_CPU_S = 0.02
 TERMINATE_TIMEOUT_S = 0.5  # after the signal
 POLL_INTERVAL_S = 0.02
@@ -38,17 +39,19 @@ WriteFunction = Callable[[int, bytes], int]
 
 
 class RecordingLimits(NamedTuple):
-    """At most `max_bytes` are recorded. With `strict` the turn ends if recording fails."""
+    """The limits of a recording. At most `max_bytes` are recorded. With `strict`, the turn ends if
+    recording fails.
+    """
 
     max_bytes: int
     strict: bool = False
 
 
 class RecordingFailureReporter:
-    """Reports once why recording stopped: on stderr, or with `strict` in the result, and the turn
-    ends.
+    """Reports once why recording stopped. The report is a line on stderr. With `strict`, it is in
+    the result and ends the turn.
 
-    `ended_turn`: the turn ended because recording failed.
+    `ended_turn` is true if the turn has ended because recording failed.
     """
 
     def __init__(self, path: str, *, strict: bool) -> None:
@@ -87,8 +90,8 @@ class RecordingWriter:
     """Writes the events of a queue to a new file within `limits`. With `redact`, secrets are
     redacted.
 
-    `done` is set when nothing more is written. `abandoned` is set when the shim no longer waits for
-    that.
+    `done` is set when the thread has written everything. `abandoned` is true if the shim no longer
+    waits for the thread.
     """
 
     def __init__(
@@ -115,7 +118,7 @@ class RecordingWriter:
         self._header_line = self._encoder.encode_header(
             header if self._redactor is None else self._redactor.redact_json_fields(header)
         )
-        self._written_bytes = 0  # bytes
+        self._written_bytes = 0
         self._failed = False
         self._is_encoded = False  # the last line was encoded
         self._is_written = False  # the last line was written
@@ -125,8 +128,8 @@ class RecordingWriter:
     # -- the end, in the thread of the turn --------------------------------------------------------
 
     def finish(self, is_terminating: Callable[[], bool]) -> None:
-        """Wait until the rest is written or the time is over. `is_terminating` returns whether a
-        signal has told the shim to exit.
+        """Wait until all events are written or a time limit is reached. `is_terminating` returns
+        whether a signal has asked the shim to exit.
         """
         deadline = time.monotonic() + CLOSE_TIMEOUT_S
         last_steps = -1
@@ -182,7 +185,7 @@ class RecordingWriter:
         self.done.set()
 
     def _write_batch(self) -> bool:
-        """Write the queued events, at least one. Return False at the end."""
+        """Write the queued events. Wait for at least one event. Return False at the end."""
         event: RecordEvent | None = self._queue.wait_for_event()
         lines: list[bytes] = []
         size_bytes = 0
@@ -200,7 +203,7 @@ class RecordingWriter:
         return not (is_end or self._failed)
 
     def _encode_event(self, time_s: float, code: str, data: Any, written_bytes: int) -> bytes:
-        """Return the lines of an event. `written_bytes` bytes precede them."""
+        """Return the lines of an event. `written_bytes` is the number of bytes before them."""
         if code in (END_CODE, LAST_NOTE_CODE):
             return self._encode_end(time_s, data)
         if code not in STREAMS:
@@ -245,7 +248,7 @@ class RecordingWriter:
                 self._warn_secret_left("may still be", "there are more of them than are kept")
 
     def _warn_secret_left(self, certainty: str, reason: str) -> None:
-        """Report once that a secret stayed in the file, and how to remove it."""
+        """Report once that a secret is still in the file, and how to remove it."""
         if not self._has_warned:
             self._has_warned = True
             advice = f"`shim cast redact {self._path}` takes it out"
