@@ -11,8 +11,8 @@ import signal
 from collections.abc import Callable
 from types import FrameType
 
-# If SIGCHLD is ignored, the kernel reaps our children, and their exit statuses are lost. SIGALRM
-# limits the time of a hook.
+# If SIGCHLD is ignored, the kernel reaps the shim's children, and their exit statuses are lost.
+# SIGALRM limits the time of a hook.
 RESET_TO_DEFAULT = (signal.SIGCHLD, signal.SIGTERM, signal.SIGALRM)
 
 
@@ -25,7 +25,7 @@ def reset_inherited_signals() -> None:
 def stop_ignoring_signals() -> None:
     """Restore the default handlers of the signals that the shim needs.
 
-    An ignored SIGHUP stays ignored, because `nohup` works in this way.
+    An ignored SIGHUP stays ignored, because `nohup` ignores it.
     """
     for signal_number in RESET_TO_DEFAULT:
         if signal.getsignal(signal_number) is signal.SIG_IGN:
@@ -45,7 +45,7 @@ received_signals: list[int] = []
 
 
 def install_signal_handler(handler: Callable[[int, FrameType | None], None]) -> None:
-    """Handle signals from now on. A signal that is ignored stays ignored."""
+    """Install a handler for the signals of SIGNAL_NAMES. An ignored signal stays ignored."""
     for name in SIGNAL_NAMES:
         signal_number = getattr(signal, name)
         if signal.getsignal(signal_number) is not signal.SIG_IGN:
@@ -53,15 +53,15 @@ def install_signal_handler(handler: Callable[[int, FrameType | None], None]) -> 
 
 
 def start_collecting_signals() -> None:
-    """Record signals from now on, including those that the shim's parent has ignored or blocked."""
+    """Start to record signals, including those that the parent process has ignored or blocked."""
     stop_ignoring_signals()
     install_signal_handler(_record_signal)
     unblock_signals()
 
 
 def restore_default_signal_handlers() -> None:
-    """Let signals end the process as usual. A recorded signal ends it at once. This is for short
-    commands that write no result.
+    """Let signals end the process as usual. A recorded signal ends it immediately. Short commands
+    without a result use this.
     """
     for name in SIGNAL_NAMES:
         signal_number = getattr(signal, name)

@@ -36,7 +36,7 @@ def read_prompt(
     max_bytes: int = MAX_LINE_BYTES,
     recorder: "RunRecordSink | None" = None,
 ) -> str:
-    """Return the prompt. Raise CliArgumentError if there is none, FrontendError if it cannot be
+    """Return the prompt. Raise CliArgumentError if it is empty, and FrontendError if it cannot be
     passed to a program.
     """
     prompt_argument = invocation.prompt
@@ -64,7 +64,9 @@ def _check_text(prompt: str) -> None:
 
 
 def read_background_prompt(invocation: Invocation, descriptor: int, max_bytes: int) -> str:
-    """Return the prompt of a background session, or "". An open stdin is waited for only shortly."""
+    """Return the prompt of a background session, or "". An open stdin without input is only waited
+    for briefly.
+    """
     prompt_argument = invocation.prompt
     if not prompt_argument:
         prompt_argument = ""
@@ -76,7 +78,7 @@ def read_background_prompt(invocation: Invocation, descriptor: int, max_bytes: i
 
 def load_system_prompt_files(invocation: Invocation) -> Invocation:
     """Return the invocation with the texts of `--system-prompt-file` and
-    `--append-system-prompt-file`.
+    `--append-system-prompt-file`. Raise FrontendError if a file cannot be read or is too large.
     """
     if invocation.system_prompt_file is not None:
         invocation = invocation._replace(
@@ -102,7 +104,9 @@ def _load_text(path: str) -> str:
 def _read_piped_text(
     descriptor: int, has_prompt: bool, max_bytes: int, recorder: "RunRecordSink | None"
 ) -> str:
-    """Return the text on stdin, or "" for a terminal, a closed stdin, or one that stays silent."""
+    """Return the text on stdin. Return "" for a terminal, a closed stdin, or an optional stdin
+    without input.
+    """
     try:
         if os.isatty(descriptor):
             return ""

@@ -8,7 +8,7 @@ from types import FrameType
 from shim.core.errors import ShimError
 from shim.io import early_signals
 
-IMPORT_FRAME_FILE = "<frozen importlib._bootstrap>"  # the file of the frames that import a module
+IMPORT_FRAME_FILE = "<frozen importlib._bootstrap>"  # the file name of frames that import a module
 
 
 class StartInterruptedError(ShimError):
@@ -20,8 +20,8 @@ class StartInterruptedError(ShimError):
 
 
 class SignalRecorder:
-    """Records signals. `pending_signals` wait for the loop. `is_started` is set when a signal must
-    no longer end the start.
+    """Records signals. `pending_signals` wait for the event loop. After `is_started` is set, a
+    signal no longer ends the start.
 
     A signal during an import waits for `raise_if_stopped`, because an interrupted C extension may
     crash.
@@ -32,7 +32,7 @@ class SignalRecorder:
         self.is_started = False
 
     def start_recording_signals(self) -> None:
-        """Record signals from now on."""
+        """Start to record signals."""
         early_signals.install_signal_handler(self._on_signal)
         if early_signals.received_signals:
             self._on_signal(early_signals.received_signals.pop(0), None)
@@ -44,14 +44,14 @@ class SignalRecorder:
         self.start_recording_signals()
 
     def is_terminating(self) -> bool:
-        """Return whether a signal has told the process to exit. Later signals are only recorded."""
+        """Return whether a signal has asked the shim to exit. Later signals are only recorded."""
         self.is_started = True
         return bool(self.pending_signals)
 
     def raise_if_stopped(self) -> None:
         """Raise StartInterruptedError for a signal that arrived while a module was imported."""
         if self.pending_signals and not self.is_started:
-            self.is_started = True  # one error is enough
+            self.is_started = True  # raise only once
             raise StartInterruptedError(self.pending_signals[0])
 
     def _on_signal(self, signal_number: int, frame: FrameType | None) -> None:

@@ -1,9 +1,9 @@
-"""Writes to descriptors without an event loop, prints warnings on stderr, and opens the log.
+"""Writes without an event loop, warnings on stderr, and the log.
 
-No write waits forever. A descriptor that `select` reports as writable takes SAFE_BYTES without
-blocking. Its blocking mode is not changed, because other processes may hold the same descriptor.
-The log is written to stderr or to a file, never to stdout. structlog is imported only if a log is
-requested.
+No write waits forever. If `select` reports a descriptor as writable, SAFE_BYTES can be written
+without blocking. The blocking mode of a descriptor is not changed, because other processes may
+share the descriptor. The log is written to stderr or to a file, never to stdout. structlog is only
+imported if a log is configured.
 """
 
 import errno
@@ -24,8 +24,8 @@ STDERR_TIMEOUT_S = 0.2  # for stderr, which may be a pipe without a reader
 
 
 def write_available(descriptor: int, data: bytes, timeout_s: float = 0.0) -> bytes:
-    """Write while each write is possible within `timeout_s`. Return the rest. Raise OSError like
-    `os.write`.
+    """Write as long as each write is possible within `timeout_s`. Return the rest. Raise OSError
+    like `os.write`.
     """
     while data and select.select([], [descriptor], [], timeout_s)[1]:
         data = data[os.write(descriptor, data[:SAFE_BYTES]) :]
@@ -45,8 +45,8 @@ _is_stderr_unread = False
 
 
 def warn(text: str) -> None:
-    """Write lines to stderr. If the reader was too slow once, it is not waited for again until it
-    reads.
+    """Write lines to stderr. After the reader was too slow once, do not wait for it until it reads
+    again.
     """
     global _is_stderr_unread
     try:
@@ -65,11 +65,11 @@ LogFunction = Callable[..., None]
 
 
 def open_log(log_setting: str | None, *, redact: bool = True) -> LogFunction:
-    """Open the log that `SHIM_LOG` names as LEVEL or LEVEL:FILE. Return a function of an event's
-    name and its fields.
+    """Open the log that `SHIM_LOG` names as LEVEL or LEVEL:FILE. Return a function that takes the
+    name and the fields of an event.
 
-    The field `level` is the level of the event ("info" if it is missing). Without a log, return
-    SILENT_LOG. Secrets are redacted unless `redact` is False. Raise FrontendError for an unknown
+    The field `level` is the level of the event ("info" by default). Without a log, SILENT_LOG is
+    returned. Secrets are redacted unless `redact` is False. Raise FrontendError for an unknown
     level or a file that cannot be opened.
     """
     if not log_setting:
@@ -87,8 +87,8 @@ def open_log(log_setting: str | None, *, redact: bool = True) -> LogFunction:
         write_text = _RunLogFile(_open_log_file(path)).write if path else warn
     except OSError as error:
         raise FrontendError(f"the log {path} cannot be written: {error.strerror}") from None
-    # Neither `structlog.configure` nor `structlog.WriteLogger`: both would keep the file open for
-    # the life of the process.
+    # `structlog.configure` and `structlog.WriteLogger` are not used, because both would keep the
+    # file open until the process exits.
     logger: Any = structlog.wrap_logger(
         _LineLogger(write_text),
         processors=[

@@ -53,10 +53,10 @@ class Stdin:
         recorder: "RunRecordSink | None" = None,
         received: bytes = b"",
     ) -> None:
-        """`received` are bytes that have been read from the descriptor already.
+        """Create the reader. `received` has bytes that were already read from the descriptor.
 
-        A line of more than `max_bytes` is skipped. Lines of at most `max_bytes` in total may wait
-        for a turn.
+        A line of more than `max_bytes` is skipped. The lines that wait for a turn have at most
+        `max_bytes` in total.
         """
         self.max_bytes = max_bytes
         self._recorder = recorder

@@ -30,22 +30,25 @@ class FrontendLineSink(Protocol):
 
     @property
     def has_failed(self) -> bool:
-        """Return whether a write failed although the reader is connected: the disk is full."""
+        """Return whether a write has failed while the reader was connected, for example because the
+        disk is full.
+        """
 
     async def wait_for_disconnect(self) -> None:
-        """Wait until the reader has disconnected, or forever if only a write can show that."""
+        """Wait until the reader has disconnected. Wait forever if only a write can detect that."""
 
     async def write(self, data: bytes) -> None:
         """Write all of `data`. Raise FrontendDisconnectedError if the reader has disconnected."""
 
 
 class Stdout:
-    """File descriptor 1. A slow reader only delays the writes.
+    """File descriptor 1. A slow reader only slows down the writes.
 
-    For a socket (Node's pipes are sockets) each call gets a flag. A pipe is opened a second time,
-    so that its other holders keep their blocking mode. A regular file never blocks for long.
-    Anything else is written in pieces that fit. `has_failed` is set if a write failed although the
-    reader is connected, which means that the disk is full.
+    A socket (Node's pipes are sockets) gets a non-blocking flag with each call. A pipe is opened a
+    second time, so that the blocking mode of its other users stays unchanged. A regular file never
+    blocks for long. For any other descriptor, small pieces are written that cannot block.
+    `has_failed` is true if a write has failed while the reader was connected, for example because
+    the disk is full.
     """
 
     def __init__(self, descriptor: int = 1, recorder: "RunRecordSink | None" = None) -> None:
@@ -82,7 +85,7 @@ class Stdout:
         self._waits_before_write = False
 
     async def wait_for_disconnect(self) -> None:
-        """Wait until the reader has disconnected, or forever if only a write can show that.
+        """Wait until the reader has disconnected. Wait forever if only a write can detect that.
 
         The writing end of a pipe or a socket becomes readable when the other end is closed.
         """
@@ -98,7 +101,7 @@ class Stdout:
     async def write(self, data: bytes) -> None:
         """Write all of `data`. Raise FrontendDisconnectedError if the frontend has closed its end.
 
-        The rest of a cancelled call is written by the next call, so that no line is cut.
+        The next call writes the rest of a cancelled call, so that no line is cut.
         """
         pending = data
         if self._unwritten:
@@ -153,8 +156,8 @@ class FrontendOutput:
         transcript: Transcript | None = None,
         history_writer: "OutputWriter | None" = None,
     ) -> None:
-        """`history_writer` provides Claude's lines for the transcript if the frontend reads another
-        dialect.
+        """Create the output. `history_writer` has Claude's lines for the transcript, if the
+        frontend reads another dialect.
         """
         self._transcript = transcript
         self._history_writer = history_writer
@@ -171,14 +174,16 @@ class FrontendOutput:
         await self.stdout.wait_for_disconnect()
 
     def write_prompt_to_transcript(self, message: UserMessage) -> None:
-        """Write the message that the next lines answer."""
+        """Write the message of the next turn to the transcript."""
         if self._transcript is not None:
             self._transcript.write_prompt(
                 message.raw_message.get("content", message.text), message.uuid
             )
 
     async def write_lines(self, data: bytes) -> None:
-        """Write lines of the stream, after the rest of a call that was cancelled."""
+        """Write lines of the stream, and the transcript's lines. The rest of a cancelled call is
+        written first.
+        """
         async with self._write_lock:
             try:
                 await self._write_stream_lines(data)
@@ -200,7 +205,7 @@ class FrontendOutput:
             await self.stdout.write(separator + items)
 
     async def finish_turn(self, turn: Turn) -> None:
-        """Write what follows the end of the turn. Called once for each turn."""
+        """Write the output after the end of the turn. Called once for each turn."""
         was_ended = self._has_ended
         await self.write_final_answer(turn.final_text, turn.writer.last_result_line)
         if (
@@ -212,7 +217,9 @@ class FrontendOutput:
             warn(VENDOR_ERROR_HINT.format(name=turn.config.vendor.name))
 
     async def write_final_answer(self, text: str, result_line: bytes) -> None:
-        """Write the answer, as a text and as its line. Called once."""
+        """Write the end of the array, the answer as text, or the result line, depending on the
+        format. Only the first call has an effect.
+        """
         if self._has_ended:
             return
         self._has_ended = True

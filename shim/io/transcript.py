@@ -1,14 +1,14 @@
-"""Writes the transcript of a session: the file that history views and the SDKs' `list_sessions`
-read (contract F12).
+"""Writes the transcript of a session. History views and the SDKs' `list_sessions` read this file
+(contract F12).
 
-A line of the transcript is a line of the stream with additional members at its start. So nothing is
+A line of the transcript is a line of the stream with additional members at its start. So no line is
 parsed: complete lines are recognized by their start and copied (`transcript_lines`). Readers ignore
-the members that only the stream has. Each message names the previous message. A resumed session
-reads that name from the end of its file.
+the additional members of the stream. Each message has the id of the previous message. For a resumed
+session this id is read from the end of its file.
 
-Folders above a project's folder may be links, because people keep `~/.claude` elsewhere. Below it
-no link is followed, and files that the shim did not create are not changed. A failure stops the
-transcript with a sentence on stderr, but never the turn.
+Folders above a project's folder may be links, because some people keep `~/.claude` elsewhere. Links
+below it are not followed, and files that the shim did not create are not changed. A failure ends
+the transcript with a line on stderr. It never ends the turn.
 """
 
 import os
@@ -31,11 +31,11 @@ from shim.io.transcript_lines import (
     list_user_message_uuids,
 )
 
-MAX_FILE_BYTES = 256 * 1024 * 1024  # readers load complete transcripts, but no larger ones
-TAIL_BYTES = 64 * 1024  # the end of an older file, which contains the id of its last message
-MAX_ENTRYPOINT_CHARS = 64  # every line repeats it
+MAX_FILE_BYTES = 256 * 1024 * 1024  # readers load a complete transcript, and skip a larger one
+TAIL_BYTES = 64 * 1024  # of an existing file; the id of its last message is searched there
+MAX_ENTRYPOINT_CHARS = 64  # every line has the entrypoint
 
-# The beginning of each file of the shim. Other programs' files begin differently and are not changed.
+# The start of each file of the shim. Files of other programs start differently and are not changed.
 FILE_PREFIX = b'{"parentUuid":null,"isSidechain":false,"shim":true,'
 
 _INIT_PREFIX = b'{"type":"system","subtype":"init",'
@@ -67,8 +67,8 @@ def _read_end(path: str) -> bytes:
 
 
 class Transcript:
-    """Appends the messages of one session to its file. Nothing is written before the session's id
-    is known.
+    """Appends the messages of one session to its file. Nothing is written until the session's id is
+    known.
     """
 
     def __init__(
@@ -80,8 +80,8 @@ class Transcript:
         usage_counter: MessageUsageCounter | None = None,
         forked_from: str = "",
     ) -> None:
-        """`redact` removes the secrets of a prompt and of the folder's name. The lines of the
-        stream are redacted already.
+        """Create the transcript. `redact` removes the secrets in a prompt and in the folder's name.
+        The lines of the stream are already redacted.
 
         `usage_counter` has the usage of the messages. `forked_from` is the path of the original
         session's transcript, which is copied for a fork.
@@ -90,7 +90,7 @@ class Transcript:
         self._projects_dir = get_projects_dir(environment, cwd)
         self._cwd = cwd
         self._version = version
-        # History lists leave out sessions of programs.
+        # History lists omit sessions that were started by programs.
         self._entrypoint = environment.get("CLAUDE_CODE_ENTRYPOINT") or "sdk-cli"
         self._file_name: str | None = None
         self._forked_from = forked_from
@@ -105,9 +105,11 @@ class Transcript:
         self._usage_writer = TranscriptUsageUpdater(usage_counter)
 
     def open(self, session_id: str) -> None:
-        """Set the session's id, and write a prompt that came before it. A second call does nothing.
+        """Set the session's id, and write a prompt that arrived before it. Only the first call has
+        an effect.
 
-        The file is created with its first line. A file that the shim created earlier is continued.
+        The file is created with its first line. If the shim has created the file earlier, lines are
+        appended to it.
         """
         if self._file_name is not None or canonicalize_uuid(session_id) is None:
             return
@@ -156,7 +158,7 @@ class Transcript:
         self._last_prompt = extract_prompt_title(content) or self._last_prompt
 
     def write_lines(self, data: bytes) -> None:
-        """Write the messages of the main conversation among the complete lines of the stream.
+        """Write the messages of the main conversation from complete lines of the stream.
 
         The session's id is that of the first `init`, unless `open` was called before.
         """
@@ -190,7 +192,7 @@ class Transcript:
         self._write_usage()
 
     def _write_usage(self) -> None:
-        """Write the usage of the messages so far."""
+        """Overwrite the usage of earlier messages if it has changed."""
         if self._descriptor is not None:
             try:
                 self._usage_writer.write_changed_usage(self._descriptor)
@@ -206,7 +208,9 @@ class Transcript:
             self.open(data[id_start : id_start + UUID_CHARS].decode("ascii", "replace"))
 
     def close(self) -> None:
-        """Write the last prompt at the end, where history lists look for a title. Close the file."""
+        """Write the last prompt at the end of the file, where history lists search for a title, and
+        close the file.
+        """
         if self._descriptor is not None and self._last_prompt:
             values = (
                 dump_json(self._last_prompt),
@@ -219,11 +223,11 @@ class Transcript:
         self._close_file()
 
     def _build_front_members(self) -> bytes:
-        """Build the members between the parent's id and the line's own members."""
+        """Return the members between the parent's id and the line's own members."""
         return b'%b%b",' % (self._constant_members, format_now().encode())
 
     def _ensure_open(self) -> bool:
-        """Return whether there is a file to write to."""
+        """Open the file if necessary. Return whether it can be written."""
         if self._descriptor is None and not self._is_closed:
             try:
                 self._open_file()
@@ -261,8 +265,8 @@ class Transcript:
             os.close(folder_descriptor)
 
     def _copy_history(self, descriptor: int) -> None:
-        """Copy the lines of the original session into the transcript of a fork, with the fork's
-        session id.
+        """Copy the lines of the original session into the transcript of a fork. The session id is
+        replaced by that of the fork.
         """
         original_id = os.path.basename(self._forked_from).removesuffix(".jsonl")
         data = b""
@@ -273,7 +277,7 @@ class Transcript:
             return
         data = data[: data.rfind(b"\n") + 1]
         session_id = str(self._file_name).removesuffix(".jsonl")
-        for key in (b'"sessionId":', b'"session_id":'):  # in a text the quotes would be escaped
+        for key in (b'"sessionId":', b'"session_id":'):  # inside a string, the quotes are escaped
             data = data.replace(key + dump_json(original_id), key + dump_json(session_id))
         while data:
             count = os.write(descriptor, data)
@@ -282,7 +286,7 @@ class Transcript:
             data = data[count:]
 
     def _continue_file(self, descriptor: int) -> None:
-        """Continue at the end of the file. Raise OSError if the shim did not create it."""
+        """Prepare to append to the file. Raise OSError if the shim did not create it."""
         status = os.fstat(descriptor)
         is_shim_file = (
             stat.S_ISREG(status.st_mode) and status.st_uid == os.getuid() and status.st_nlink == 1
@@ -299,7 +303,7 @@ class Transcript:
         self._parent_uuid = find_last_message_uuid_as_json(tail)
 
     def _append_lines(self, pieces: list[bytes]) -> int:
-        """Append complete lines in one call, so that lines of other processes come before or after
+        """Append complete lines in one call, so that lines of other processes are not mixed into
         them.
 
         Return the position of the first line in the file.

@@ -25,7 +25,7 @@ MAX_MESSAGES = 64  # messages whose usage may still change
 
 _ASSISTANT_PREFIX = b'{"type":"assistant",'
 _USER_PREFIX = b'{"type":"user",'
-_KIND_OFFSET = len(b'{"type":"')  # the byte where both differ
+_KIND_OFFSET = len(b'{"type":"')  # the first byte in which the two prefixes differ
 _MAIN_CONVERSATION = b',"parent_tool_use_id":null,'  # not a subagent
 # A prompt that the stream repeats. It was written when the turn started.
 _REPLAY_MEMBER = b',"isReplay":true'
@@ -38,7 +38,7 @@ _NUMBER_DIGITS = len(str(MAX_COUNT))
 
 
 class TranscriptLineSpan(NamedTuple):
-    """A line of the stream that is written: its start and end, and the id of the model's message."""
+    """A line of the stream to write: its start and end, and the id of the model's message."""
 
     start: int
     end: int
@@ -47,8 +47,8 @@ class TranscriptLineSpan(NamedTuple):
     def split_line_around_usage_json(
         self, output_bytes: bytes, *, is_first_of_message: bool
     ) -> tuple[bytes, bytes, bytes]:
-        """Return the three pieces to write, of which the second is the usage. `is_first`: the line
-        is the first of its message.
+        """Return the line as three pieces, of which the second is the usage. `is_first_of_message`
+        is true for the first line of a message.
         """
         start = self.start
         end = self.end
@@ -72,7 +72,7 @@ class TranscriptLineSpan(NamedTuple):
 
 
 class TranscriptUsageUpdater:
-    """The usage of the messages that were written last, and its position in the file."""
+    """The usage of the last written messages, and the position of each usage in the file."""
 
     def __init__(self, usage_counter: MessageUsageCounter | None) -> None:
         self.offsets: dict[bytes, int] = {}
@@ -81,7 +81,7 @@ class TranscriptUsageUpdater:
         self._changed_ids: dict[bytes, None] = {}
 
     def write_changed_usage(self, descriptor: int) -> None:
-        """Overwrite the usage that has changed. Raise OSError if that fails."""
+        """Overwrite the usage that has changed. Raise OSError on failure."""
         for message_id, usage in (
             {}
             if self._usage_counter is None
@@ -102,7 +102,7 @@ class TranscriptUsageUpdater:
         if not ready_ids:
             return
         flags = fcntl(descriptor, F_GETFL)
-        fcntl(descriptor, F_SETFL, flags & ~os.O_APPEND)  # otherwise Linux would append
+        fcntl(descriptor, F_SETFL, flags & ~os.O_APPEND)  # with O_APPEND, Linux ignores the offset
         try:
             for message_id in ready_ids:
                 del self._changed_ids[message_id]
@@ -114,7 +114,7 @@ class TranscriptUsageUpdater:
 
 
 def _format_usage(usage: Usage) -> bytes:
-    """Format a usage as JSON that has the same length for all numbers."""
+    """Return a usage as JSON with the same length for all numbers."""
     members = (
         b'"%b":%-*d' % (name.encode(), _NUMBER_DIGITS, max(0, usage[name])) for name in NO_USAGE
     )
@@ -122,10 +122,10 @@ def _format_usage(usage: Usage) -> bytes:
 
 
 def list_message_line_spans(data: bytes) -> Iterator[TranscriptLineSpan]:
-    """Return the messages of the main conversation in `data`, which is complete lines.
+    """Yield the messages of the main conversation in `data`, which has complete lines.
 
-    Most lines are fragments. One byte of each is compared, which is faster than a search for the
-    others.
+    Most lines are fragments. One byte of each line is compared first, which is faster than a search
+    for the other lines.
     """
     position = 0
     size = len(data)
@@ -157,7 +157,8 @@ def list_message_line_spans(data: bytes) -> Iterator[TranscriptLineSpan]:
 
 
 def encode_project_folder_name(cwd: str) -> str:
-    """Return the folder of a working directory's transcripts, with the real claude's name.
+    """Return the name of the folder for a working directory's transcripts, as the real claude
+    builds it.
 
     Each UTF-16 unit that is not an ASCII letter or digit becomes a dash.
     """
@@ -173,7 +174,9 @@ def encode_project_folder_name(cwd: str) -> str:
 
 
 def _format_hash(code_units: list[int]) -> str:
-    """Return the 31-multiplier string hash as a signed 32-bit number, its magnitude in base 36."""
+    """Return the 31-multiplier string hash as a signed 32-bit number, with its magnitude in base
+    36.
+    """
     value = 0
     for code_unit in code_units:
         value = (value * 31 + code_unit) & 0xFFFFFFFF
@@ -207,7 +210,7 @@ def _list_uuids(data: bytes, kinds: tuple[bytes, ...]) -> list[str]:
 
 
 def find_last_message_uuid_as_json(transcript_tail: bytes) -> bytes:
-    """Return the id of the last message in the end of a file, as JSON."""
+    """Return the id of the last message at the end of a file, as JSON."""
     uuid_start = max(
         transcript_tail.rfind(b'"uuid":"') + 8, transcript_tail.rfind(b'"leafUuid":"') + 12
     )

@@ -22,11 +22,11 @@ _JSON_TYPE_NAMES = {
 
 
 def load_mcp_configs(configs: Iterable[str], cwd: str) -> dict[str, Any]:
-    """Return name → configuration of the servers in all values. If two have the same name, the last
-    one wins.
+    """Return the configuration of each server by its name. If several values have the same name,
+    the last one is used.
 
-    Raise CliArgumentError for a value that is neither JSON with servers nor the path of such a
-    file.
+    Raise CliArgumentError if a value is neither JSON with servers nor the path of a file with such
+    JSON.
     """
     servers: dict[str, Any] = {}
     errors = []
@@ -44,7 +44,7 @@ def load_mcp_configs(configs: Iterable[str], cwd: str) -> dict[str, Any]:
 
 
 def _load_servers(config: str, cwd: str) -> dict[str, Any]:
-    """Load the servers of one value. Raise ValueError with the error in the value."""
+    """Return the servers of one value. Raise ValueError with a message if it is invalid."""
     try:
         return _parse_servers(orjson.loads(config))
     except orjson.JSONDecodeError:
@@ -63,7 +63,7 @@ def _load_servers(config: str, cwd: str) -> dict[str, Any]:
 
 
 def _parse_servers(value: object) -> dict[str, Any]:
-    """Return the servers in parsed JSON. Raise ValueError for another form."""
+    """Return the servers in parsed JSON. Raise ValueError if there are none."""
     if not isinstance(value, dict):
         raise ValueError(
             f"Invalid input: expected object, received {_JSON_TYPE_NAMES[type(value)]}"

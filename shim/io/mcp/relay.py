@@ -1,9 +1,10 @@
-"""The program that a vendor starts in place of an MCP server in the frontend's process: `python -I
+"""The program that a vendor starts as the MCP server for one that runs in the frontend: `python -I
 -m …`.
 
 It copies bytes between its stdin and stdout and the socket of the drop-in, without parsing them. It
-exits when either side ends. SOCKET and TICKET exist only in its environment: they name the socket
-and the server.
+exits when either side ends. The variables CLAUDE_SHIM_MCP_SOCKET and CLAUDE_SHIM_MCP_TICKET have
+the path of the socket and the ticket of the server. They are only in the environment of this
+program.
 """
 
 import os
@@ -35,8 +36,8 @@ def main() -> int:
 
 
 def _forward_stdin(connection: socket.socket) -> None:
-    """Copy the vendor's input to the socket. At its end the process exits, even if more output
-    might come.
+    """Forward the vendor's bytes. Exit the process at the end of stdin, because no answer is needed
+    after that.
     """
     try:
         while chunk := os.read(0, CHUNK_BYTES):

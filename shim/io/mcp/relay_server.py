@@ -35,15 +35,15 @@ TICKET_TIMEOUT_S = 10.0  # for a relay's ticket
 ANSWER_TIMEOUT_S = 60.0
 # The size of one message from a vendor.
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
-# The size of the answers that a relay has not read. Beyond it the relay is disconnected.
+# The size of the answers that a relay has not read. Above it, the relay is disconnected.
 MAX_UNREAD_BYTES = 64 * 1024 * 1024
 
 
 class McpRelayServer:
-    """One socket, opened when the servers are first passed to a vendor.
+    """The socket of one run. It is opened when the servers are first passed to a vendor.
 
-    `flush` writes the requests to the frontend. `decide_call` decides about a call before its
-    server receives it. `call_timeout_s` limits how long the frontend may take for a call.
+    `flush` writes the requests to the frontend. `decide_call` decides on a call before its server
+    receives it. `call_timeout_s` limits how long the frontend may take for a call.
     """
 
     def __init__(
@@ -58,8 +58,8 @@ class McpRelayServer:
         self._decide_call = decide_call
         self._pending_decisions = 0  # calls that wait for a decision
         self._call_timeout_s = call_timeout_s
-        self._tickets: dict[str, str] = {}  # ticket → server
-        # request → (deadline, timeout)
+        self._tickets: dict[str, str] = {}  # the name of the server by its ticket
+        # by request: its deadline and its timeout
         self._deadlines: dict[str, tuple[float, float]] = {}
         self._deadlines_changed = anyio.Event()
         self._folder = ""
@@ -67,10 +67,11 @@ class McpRelayServer:
         self.connection_count = 0
 
     def build_server_configs(self, server_names: Iterable[str]) -> dict[str, Mapping[str, Any]]:
-        """Return the servers' configurations for a vendor: each one starts a relay. Raise OSError
-        if no socket can be opened.
+        """Return the servers' configurations for a vendor. Each of them starts a relay. Raise
+        OSError if no socket can be opened.
 
-        Only the relay's environment has the ticket, not other programs that the vendor starts.
+        The ticket is only in the environment of the relay, and not in that of other programs that
+        the vendor starts.
         """
         if self._socket is None:
             self._open_socket()
@@ -106,7 +107,7 @@ class McpRelayServer:
             shutil.rmtree(self._folder, ignore_errors=True)
 
     async def serve(self) -> None:
-        """Accept connections until cancelled. Then the socket and its folder are removed."""
+        """Accept connections until the task is cancelled. Then remove the socket and its folder."""
         assert self._socket is not None
         try:
             async with anyio.create_task_group() as tasks:
@@ -157,8 +158,8 @@ class McpRelayServer:
     async def _forward_lines(
         self, relay: "McpRelayConnection", lines: list[bytes], tasks: TaskGroup
     ) -> None:
-        """Send a vendor's lines to the frontend. A call waits for its decision; later lines do not
-        wait for the call.
+        """Send a vendor's lines to the frontend. A call waits for its decision, but the lines after
+        it do not wait.
         """
         for line in lines:
             if not line.strip():
@@ -184,7 +185,9 @@ class McpRelayServer:
         tool: str,
         tool_input: Mapping[str, Any],
     ) -> None:
-        """Call a tool if the decision allows it, with the arguments that the frontend changed."""
+        """Call a tool if the decision allows it. If the frontend has changed the arguments, those
+        are used.
+        """
         try:
             decision = await self._decide_call(tool, tool_input)
         finally:
@@ -249,7 +252,7 @@ class McpRelayConnection:
         self._has_lines.set()
 
     async def write_queued_lines(self) -> None:
-        """Write queued lines until cancelled, or until the relay has disconnected."""
+        """Write queued lines until the task is cancelled or the relay has disconnected."""
         while True:
             while self._lines:
                 view = memoryview(self._lines.popleft())

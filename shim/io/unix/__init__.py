@@ -1,1 +1,1 @@
-"""Unix sockets: their folders, and connections of our own user."""
+"""Unix sockets: their folders, and connections of the same user."""

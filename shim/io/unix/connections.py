@@ -1,4 +1,4 @@
-"""Connections of our own user to a Unix socket."""
+"""Accepts connections of the same user on a Unix socket."""
 
 import socket
 from collections.abc import AsyncIterator
@@ -8,12 +8,12 @@ import anyio
 from shim.io.unix.socket_folder import is_same_user_peer
 
 READ_CHUNK_BYTES = 64 * 1024
-# The process may have no descriptor left. The client still waits in the backlog.
+# If the process has no free descriptor, the client waits in the backlog.
 ACCEPT_RETRY_DELAY_S = 0.2
 
 
 async def accept_connections(listener: socket.socket) -> AsyncIterator[socket.socket]:
-    """Yield connections of processes of our own user."""
+    """Yield connections from processes of the same user."""
     listener.setblocking(False)
     while True:
         await anyio.wait_readable(listener)
@@ -21,7 +21,7 @@ async def accept_connections(listener: socket.socket) -> AsyncIterator[socket.so
             connection, _ = listener.accept()
         except BlockingIOError:
             continue
-        except OSError:  # the client has left, or no descriptor is left
+        except OSError:  # the client has disconnected, or there is no free descriptor
             await anyio.sleep(ACCEPT_RETRY_DELAY_S)
             continue
         connection.setblocking(False)

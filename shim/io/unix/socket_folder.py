@@ -1,4 +1,4 @@
-"""Private folders for sockets, the removal of stale ones, and the user of a connection."""
+"""Creates private folders for sockets, removes stale ones, and checks the user of a connection."""
 
 import os
 import socket
@@ -12,20 +12,20 @@ from itertools import islice
 FOLDER_PREFIX = "claude-shim-"
 SOCKET_NAME = "s"
 RANDOM_SUFFIX_CHARS = 8  # after the prefix, added by `mkdtemp`
-MAX_PATH_BYTES = 100  # of a socket: Linux takes 107, macOS 103
-MAX_SCANNED_NAMES = 10_000  # names beside a new folder: a shared folder may have any number
-MAX_STALE_CHECKS = 100  # folders with our prefix; each check costs a connection
-MIN_STALE_AGE_S = 60.0  # a folder that is younger may belong to a process that does not listen yet
+MAX_PATH_BYTES = 100  # of a socket; Linux allows 107 and macOS 103
+MAX_SCANNED_NAMES = 10_000  # beside a new folder; a shared folder may have any number of entries
+MAX_STALE_CHECKS = 100  # folders with the shim's prefix; each check costs a connection
+MIN_STALE_AGE_S = 60.0  # the process of a newer folder may not listen yet
 
 
 def create_socket_folder() -> str:
     """Create a private folder whose path is short enough for a socket. Raise OSError if no parent
     is suitable.
 
-    Stale folders beside it are removed, because a process that got SIGKILL could not remove its
-    own.
+    Stale folders beside it are removed, because a process that was killed by SIGKILL could not
+    remove its folder.
     """
-    import tempfile  # costs some milliseconds, and most sockets need no folder of their own
+    import tempfile  # takes some milliseconds, and most runs need no socket folder
 
     for parent in (os.environ.get("XDG_RUNTIME_DIR"), tempfile.gettempdir(), "/tmp"):
         if (
@@ -41,7 +41,7 @@ def create_socket_folder() -> str:
 
 
 def _remove_stale_folders(parent: str) -> None:
-    """Remove our folders in `parent` whose socket has no listener, if possible."""
+    """Remove the shim's folders in `parent` whose socket has no listener. Errors are ignored."""
     length = len(FOLDER_PREFIX) + RANDOM_SUFFIX_CHARS
     with suppress(OSError), os.scandir(parent) as entries:
         names = (entry.name for entry in islice(entries, MAX_SCANNED_NAMES))
@@ -54,7 +54,9 @@ def _remove_stale_folders(parent: str) -> None:
 
 
 def _remove_if_stale(path: str) -> None:
-    """Remove a folder that is ours and not new, and has at most a socket without a listener."""
+    """Remove a folder of the user that is not new, and that contains nothing but a socket without a
+    listener.
+    """
     folder_descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         status = os.fstat(folder_descriptor)
@@ -78,7 +80,7 @@ def _remove_if_stale(path: str) -> None:
 
 
 def _is_refused(path: str) -> bool:
-    """Return whether a socket has no listener. A full backlog has one."""
+    """Return whether a socket has no listener. A socket with a full backlog has a listener."""
     with socket.socket(socket.AF_UNIX) as connection:
         connection.setblocking(False)
         try:
@@ -91,7 +93,7 @@ def _is_refused(path: str) -> bool:
 
 
 def is_same_user_peer(connection: socket.socket) -> bool:
-    """Return whether the other end is a process of our own user."""
+    """Return whether the other end is a process of the same user."""
     try:
         if hasattr(socket, "SO_PEERCRED"):
             _, user_id, _ = struct.unpack(
