@@ -241,7 +241,8 @@ def build_translator_class(
     """Return a class that translates by the rules of a profile. Raise FrontendError if
     `adapter_class` is not a subclass of ProfileTranslator.
 
-    `load_protocol_class` returns the translator of a recording in which the program uses JSON-RPC.
+    `load_protocol_class` returns the translator class for a recording in which the program uses
+    JSON-RPC.
     """
     base_class: type[ProfileTranslator] = AdapterThenRulesTranslator
     if adapter_class is None:

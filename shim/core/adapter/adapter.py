@@ -300,7 +300,7 @@ class Adapter:
 
     def accepts_rule(self, rule: "PermissionRule") -> bool:
         """Return whether the rule is passed to the vendor, so that a forbidden call does not end
-        the turn. Only rules about complete tools can be.
+        the turn.
         """
         return False
 

@@ -100,8 +100,8 @@ def describe_required_vendor_guarantee(
 
 
 def _is_as_wide_as_bypass(adapter: Adapter, mode: str) -> bool:
-    """Return whether a mode starts the program with the same arguments as bypassPermissions, and
-    the shim answers no permission requests.
+    """Return whether a mode is acceptEdits, starts the program with the same arguments as
+    bypassPermissions, and has no permission prompts.
     """
     has_same_arguments = False
     if adapter.modes.get(mode) is not None:

@@ -97,8 +97,8 @@ class Translator:
         """Start another turn of the same stream, because the vendor has started one. Do nothing if
         the current turn is still running.
 
-        A turn that the shim is stopping is still running, because the vendor may print the start of
-        a message after the interrupt.
+        A turn that the shim is stopping is still running, because the vendor may report the start
+        of that turn only after the interrupt.
         """
         if self.turn.outcome_tracker.is_finalized or self.turn.machine.state is CLOSED:
             self.turn.finish()

@@ -38,11 +38,11 @@ class LogHistory(NamedTuple):
     generation: int  # the new generation; the first generation is 1
     last_number: int = 0  # the number of the last line
     first_numbers: Mapping[int, int] = {}  # by earlier generation: the number of its first line
-    message_ids: Iterable[str] = ()  # of the last messages that earlier generations have accepted
+    message_ids: Iterable[str] = ()  # the ids of the last accepted messages
 
     def find_last_line_number(self, host_generation: int) -> int | None:
-        """Return the number of the last line of an earlier generation. Return None if there was no
-        such generation.
+        """Return the number of the last line of an earlier generation, or of the generations before
+        it if it has no lines. Return None if there was no such generation.
         """
         if not 0 < host_generation < self.generation:
             return None

@@ -1,8 +1,8 @@
 """Compares recorded output with current output line by line, and ignores values that differ in
 every run.
 
-An id is compared as the n-th id of its output. So equal ids in the recording must be equal in the
-current output.
+An id is compared as the n-th id of its output. So two equal ids in the recording must also be equal
+in the current output.
 """
 
 import re

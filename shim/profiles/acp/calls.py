@@ -378,7 +378,7 @@ def list_content_blocks(content: Iterable[Any]) -> list[dict[str, Any]]:
 
 
 def list_raw_output_blocks(raw_output: Any) -> list[dict[str, Any]]:
-    """Return the content blocks in a raw output, if they have more than the content.
+    """Return the content blocks of a raw output, [] if the content already has the same data.
 
     copilot sends the texts of a result as content, and images only in the raw output. Kimi Code
     sends the list here, and its JSON as content.

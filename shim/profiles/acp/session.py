@@ -174,7 +174,7 @@ class AcpSession(RpcSession):
     def encode_permission_mode_change(self, name: str) -> bytes | None:
         """Return the request that sets the agent's mode, b"" if the mode stays the same.
 
-        Most permission modes are the same mode of the agent, because it asks about each call in
+        Most permission modes map to the same mode of the agent, because it asks about each call in
         every mode.
         """
         previous_mode = self._map_mode(self._mode)

@@ -389,8 +389,8 @@ class AcpTranslator(RpcTranslator):
             self.turn.add_tool_call(call.call_id, name, arguments)
 
     def _needs_input(self, call: AcpToolCall, name: str) -> bool:
-        """Return whether a call must wait for its input, because the frontend's own process runs
-        its tool.
+        """Return whether a call must wait for its input. The input of a tool in the frontend's
+        process arrives with the call of the tool there.
         """
         if call.has_input or name not in self.turn.config.session.list_servers()[1]:
             return False

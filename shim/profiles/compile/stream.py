@@ -111,7 +111,7 @@ class ParsedStreamRules:
     options         the options that apply to all rules
     rules, reports  the rules for events, and those for the file that the program writes about its
                     run
-    untyped         whether a rule does not depend on the `type` of the event
+    untyped         whether a rule, other than one for `session`, applies to any type of event
     ok_exits        the exit codes of a success
     synthesizes     whether a complete answer with such an exit code is a success without a result
     causes          the cause of a failure by the exit code

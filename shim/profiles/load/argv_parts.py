@@ -200,8 +200,9 @@ def _split_placeholders(text: str) -> list[str]:
 
 def _escape_dash(arg: str, name: str) -> str:
     """Return an argument whose value begins with a dash, so that it is not parsed as a flag
-    (threats: frontend). Only a system prompt can be escaped; raise FrontendError for other
-    values.
+    (threats: frontend).
+
+    Only a system prompt can be escaped. Raise FrontendError for any other value.
     """
     if name in SYSTEM_PLACEHOLDERS:
         return f" {arg}"

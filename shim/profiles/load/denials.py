@@ -1,6 +1,6 @@
 """`[launch.denials]`: the deny rules that a program receives at its start.
 
-The configuration is only passed if a tool is denied. A mode denies the tools that its
+Nothing is passed if nothing is denied and `asking` does not apply. A mode denies the tools that its
 `permission_tools` do not list, and all MCP servers. These variables take precedence over all
 others, including those of the user's settings.
 """

@@ -98,8 +98,8 @@ FORBIDDEN_PREFIXES = ("SHIM_", "CLAUDE", "LD_", "DYLD_")
 FORBIDDEN_VARIABLES = frozenset(
     ("PATH", "HOME", "NODE_OPTIONS", "PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP")
 )
-# A profile must not unset the shim's variables, which prevent that the shim starts itself in a loop,
-# and the variables that every program needs.
+# A profile must not unset the shim's variables, because they detect a shim that starts itself in a
+# loop. It must not unset the variables that every program needs, either.
 REQUIRED_PREFIX = "SHIM_"
 REQUIRED_VARIABLES = frozenset(("PATH", "HOME"))
 RESUME_PATTERN = "[A-Za-z0-9][A-Za-z0-9._:-]{0,127}"
