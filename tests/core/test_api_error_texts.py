@@ -1,7 +1,7 @@
-"""A failed request in Claude's words, whoever says it (contract 5.8, 5.9, P13, S10, F10).
+"""A failed request in Claude's terms, for every vendor (contract 5.8, 5.9, P13, S10, F10).
 
-The table holds the words of the recordings and of the vendor pages: what the vendor itself said, in
-its stream or on stderr, and next to it what a client of Claude reads.
+The table has texts of the recordings and of the vendor pages: the vendor's own text, in its stream
+or on stderr, and beside it the text that a client of Claude reads.
 """
 
 import pytest
@@ -21,7 +21,7 @@ from shim.core.turn.outcome import ChildExit
 
 LOGIN, KEY = "Not logged in · Please run /login", "Invalid API key · Fix external API key"
 
-# error of the assistant line, cause, terminal_reason
+# Error of the assistant line, cause, terminal_reason.
 AUTH = ("authentication_failed", "auth", "api_error")
 SERVER = ("server_error", "vendor_error", "api_error")
 RATE = ("rate_limit", "rate_limit", "api_error")
@@ -47,9 +47,9 @@ TYPES = {
 }
 
 # fmt: off
-# who, its words, class, status, how Claude's text begins
+# Vendor, its text, class, status, the start of Claude's text.
 TABLE = [
-    # qwen 0.24.4, 0.15.10
+    # qwen 0.24.4, 0.15.10.
     ("qwen", "[API Error: 401 Incorrect API key provided: sk-x.]", AUTH, 401, KEY),
     ("qwen", "[API Error: 500 Internal mock error]", SERVER, 500, "API Error: 500 Internal mock error"),
     ("qwen", "[API Error: 429 Rate limit reached]",
@@ -62,7 +62,7 @@ TABLE = [
      SERVER, None, "API Error: Connection refused — Connection error. (cause"),
     ("qwen", "No auth type is selected. Please configure an auth type (e.g. via settings or `--auth-type`)",
      AUTH, None, LOGIN),
-    # pi 0.73.1, 1.5.2
+    # pi 0.73.1, 1.5.2.
     ("pi", "401 Incorrect API key provided: sk-x.", AUTH, 401, KEY + " · 401 Incorrect API key provided: sk-x."),
     ("pi", '401: {"message":"Incorrect API key provided: sk-x.","type":"invalid_request_error","code":"x"}',
      AUTH, 401, KEY + " · 401 Incorrect API key provided: sk-x."),
@@ -80,7 +80,7 @@ TABLE = [
     ("pi", "terminated", SERVER, None, "API Error: Connection error — terminated"),
     ("pi", "No API key found for the selected model.\n\nUse /login to log into a provider", AUTH, None, LOGIN),
     ("pi", "Provider finish_reason: content_filter", FILTERED, None, "API Error: Provider finish_reason"),
-    # cursor (its page; no recording could be made)
+    # cursor (its page; no recording could be made).
     ("cursor", "Error: Authentication required. Please run 'agent login' first, or set CURSOR_API_KEY",
      AUTH, None, LOGIN),
     ("cursor", "⚠ Warning: The provided API key is invalid.", AUTH, None, KEY),
@@ -92,7 +92,7 @@ TABLE = [
      MODEL, None, "There's an issue with the selected model (m-1). Action"),
     ("cursor", "Error: Connection lost. Please try again.",
      SERVER, None, "API Error: Connection error — Connection lost. Please"),
-    # acai 0.1.0 and 2026-04, cake 2026-07
+    # acai 0.1.0 and 2026-04, cake 2026-07.
     ("acai", 'minimax/m2\n\n{\n  "error": {\n    "code": 429,\n    "message": "Rate limit exceeded"\n  }\n}',
      RATE, 429, "API Error: Request rejected (429) · Rate limit exceeded"),
     ("cake", 'mock-model\n\n{\n  "error": {\n    "code": 401,\n    "message": "No auth credentials found"\n  }\n}',
@@ -105,7 +105,7 @@ TABLE = [
      SERVER, None, "API Error: Connection refused — error sending"),
     ("cake", "Error: connection closed before message completed",
      SERVER, None, "API Error: Connection error — connection closed"),
-    # codex 0.169.0, gemini 0.61.0, opencode 1.18.33
+    # codex 0.169.0, gemini 0.61.0, opencode 1.18.33.
     ("codex", "unexpected status 401 Unauthorized: mock error 401, url: http://127.0.0.1:8000/v1/responses",
      AUTH, 401, KEY),
     ("codex", "exceeded retry limit, last status: 429 Too Many Requests",
@@ -134,7 +134,7 @@ TABLE = [
     ("gemini", "Invalid auth method selected.", AUTH, None, LOGIN),
     ("opencode", '{"name":"APIError","data":{"message":"mock error 429","statusCode":429}}',
      RATE, 429, "API Error: Request rejected (429) · mock error 429"),
-    # the rest of contract 5.8
+    # The rest of contract 5.8.
     ("any", "400 bad request mock", UNKNOWN, 400, "API Error: 400 bad request mock"),
     ("any", "400 Your credit balance is too low to access the API",
      BILLING, 400, "Credit balance is too low · 400 Your credit"),
@@ -180,7 +180,9 @@ def test_vendor_error_text_is_included_in_the_message(vendor, error_text):
 
 @loop_over_rows(("vendor", "error_text"), [row[:2] for row in TABLE])
 def test_login_text_appears_only_in_login_errors(vendor, error_text):
-    """ACP turns the substring into authRequired: a wrong key, a limit or a broken line must not."""
+    """ACP maps the substring to authRequired. A wrong key, a limit or a broken line must not
+    contain it.
+    """
     failure = classify_api_error(error_text)
     message = format_api_error(failure, error_text, vendor=vendor, login_hint="", model="")
     assert ("Please run /login" in message) is (failure.kind == "login")
@@ -233,7 +235,7 @@ def test_every_failure_kind_has_a_message():
 
 
 def test_separate_status_code_is_used():
-    """opencode says `statusCode` next to its message."""
+    """opencode reports `statusCode` beside its message."""
     failure = classify_api_error("mock error 401", 401)
     assert (failure.assistant_error, failure.status, failure.cause) == (
         "authentication_failed",
@@ -255,7 +257,7 @@ def test_malformed_error_body_is_returned_unchanged(error_text):
 
 
 def test_retry_reports_overloaded_and_the_result_server_error():
-    """Contract 5.8: the two lines use two words for a 529."""
+    """Contract 5.8: the two lines have different words for a 529."""
     stage = Stage()
     stage.turn.write_retry(1, 2, 527, "529 overloaded_error")
     stage.turn.record_failure("529 overloaded_error")
@@ -267,8 +269,8 @@ def test_retry_reports_overloaded_and_the_result_server_error():
 
 
 def test_qwen_retry_without_numbers_writes_no_api_retry():
-    """Contract 5.8: an api_retry carries attempt, limit, delay and status; qwen says none, and none
-    is invented.
+    """Contract 5.8: an api_retry contains attempt, limit, delay and status. qwen reports none of
+    them, so no line is written.
     """
     case = next(
         case for case in list_fixture_cases("qwen") if case.name.startswith("qwen/0.24.4-drop")
@@ -312,7 +314,7 @@ def test_contract_f10_claude_limit_message_precedes_the_vendor_message():
 
 
 def reply(stage, cost, *, call):
-    """One reply that cost so much, with a call in it or not."""
+    """Add one reply with this cost, with or without a call."""
     stage.turn.add_text("hi")
     if call:
         stage.turn.add_tool_call(f"c{cost}", "Bash", {"command": "ls"})
@@ -339,7 +341,7 @@ def test_turn_continues_within_budget_or_without_a_tool_call(cost, call):
 
 
 def test_budget_includes_the_cost_of_earlier_turns():
-    """Contract 5.3: total_cost_usd is the session so far."""
+    """Contract 5.3: total_cost_usd is the cost of the session so far."""
     stage = Stage(max_budget_usd=1.0)
     stage.conversation.cost_usd = 0.9
     reply(stage, 0.2, call=True)

@@ -1,4 +1,4 @@
-"""What an error text is about; the texts are those of the vendor pages and the fixtures."""
+"""The classification of error texts. The texts are those of the vendor pages and the fixtures."""
 
 from sweeps import loop_over_rows
 
@@ -12,7 +12,7 @@ MODEL = ("vendor_error", "model_not_found")
 REQUEST = ("vendor_error", "invalid_request")
 
 TEXTS = [
-    # cursor page, section 6
+    # cursor page, section 6.
     (
         "Authentication required. Please run 'agent login' first, or set CURSOR_API_KEY environment variable.",
         AUTH,
@@ -24,13 +24,13 @@ TEXTS = [
     ("Cannot use this model: gpt-9. Available models: auto, …", MODEL, None),
     ("ActionRequiredError: Named models unavailable on your plan", MODEL, None),
     ("Error: You've hit your usage limit", RATE, None),
-    # qwen page, sections 1, 4 and 6
+    # qwen page, sections 1, 4 and 6.
     ("401 Incorrect API key provided: dummy.", AUTH, 401),
     ("No auth type is selected. Please configure an auth type (e.g. via settings)", AUTH, None),
     ("Connection error. (cause: fetch failed)", SERVER, None),
     ("500 Internal mock error", SERVER, 500),
     ("Model stream ended without a finish reason.", SERVER, None),
-    # pi page, section 4
+    # pi page, section 4.
     ('401: {"message":"Incorrect API key provided: dummy."}', AUTH, 401),
     ('429: {"message":"Rate limit reached for requests","type":"rate_limit_error"}', RATE, 429),
     ("429 Rate limit reached for requests", RATE, 429),
@@ -38,11 +38,11 @@ TEXTS = [
     ("prompt is too long: 203117 tokens > 200000 maximum", REQUEST, None),
     ("No API key found for the selected model.\n\nUse /login to log into a provider", AUTH, None),
     ("529 overloaded_error", SERVER, 529),
-    # acai page, sections 1 to 3
+    # acai page, sections 1 to 3.
     ("API request failed: rate limit exceeded", RATE, None),
     ("Error: OPENROUTER_API_KEY not set.", AUTH, None),
     ("Error: Environment variable 'OPENROUTER_API_KEY' is not set", AUTH, None),
-    # copilot 1.0.102 and amp, run without a login and without a network
+    # copilot 1.0.102 and amp, run without a login and without a network.
     (
         "Error: No authentication information found.\n\nCopilot can be authenticated with",
         AUTH,
@@ -50,7 +50,7 @@ TEXTS = [
     ),
     ("Could not connect to local model provider at http://127.0.0.1:9/v1.", SERVER, None),
     ("Error: Couldn't connect to the Amp server at http://127.0.0.1:9.", SERVER, None),
-    # contract 5.8, by status
+    # contract 5.8, by status.
     ("403 Forbidden", AUTH, 403),
     ("404 page not found", MODEL, 404),
     ("413 Payload", REQUEST, 413),
@@ -128,11 +128,11 @@ def test_status_400_is_classified_as_unknown():
 
 
 def test_only_the_start_of_the_text_is_classified():
-    """A long text must not cost time, nor be judged by something far inside it."""
+    """A long text must not take time, and text far from its start must not change the class."""
     assert classify_api_error("it broke " + "x" * 100_000 + " rate limit").kind == ""
 
 
 def test_repetitive_text_is_classified():
-    """No pattern looks back and forth without a bound (a hostile text must not hang us)."""
+    """No pattern has unbounded backtracking: a hostile text must not block the shim."""
     for text in ("quota" * 5000, "model " * 5000, "insufficient " * 5000, "api key " * 5000):
         assert classify_api_error(text).cause in ("vendor_error", "auth", "rate_limit")

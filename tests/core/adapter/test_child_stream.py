@@ -1,4 +1,4 @@
-"""What the pump gives the shell beside the bytes: commands, each once, and nothing in the common
+"""A child stream returns commands beside its output: each one once, and no command in the common
 case.
 """
 
@@ -24,7 +24,7 @@ from shim.core.errors import VendorError
 
 
 class Toy(Translator):
-    """A vendor whose events are what a test is about."""
+    """A vendor with the events of these tests."""
 
     def on_hello(self, event):
         self.turn.record_vendor_session_info(session_id=event["session"])
@@ -66,7 +66,7 @@ class Toy(Translator):
 
 
 def start_child_stream(*, hooks=False, **options):
-    """A pump that answers a message."""
+    """Start a stream that answers a message."""
     config = build_turn_config("toy")
     child_stream = ChildStream(Toy, config, StreamJsonWriter(STABLE_ID_PREFIX), **options)
     child_stream.set_user_message(UserMessage("hi"), replays_message=False, has_hooks=hooks)
@@ -74,7 +74,7 @@ def start_child_stream(*, hooks=False, **options):
 
 
 def fed(child_stream, *kinds):
-    """The commands for events of these kinds in one chunk."""
+    """Return the commands for events of these kinds in one chunk."""
     return child_stream.feed(
         format_ndjson(*({"type": kind, "session": "s"} for kind in kinds)).encode()
     )[1]
@@ -230,7 +230,7 @@ def test_stalled_turn_reports_the_open_calls():
 
 
 def test_turn_started_by_the_child_reports_its_finished_stage():
-    """Both turns end in their chunk, as those of a recording do that is played at once."""
+    """Both turns end in one chunk, as in a recording that is replayed without pauses."""
     child_stream = start_child_stream()
     assert TurnStage.FINISHED in fed(child_stream, "hello", "settle", "finish")
     child_stream.start_turn()

@@ -1,4 +1,4 @@
-"""Which vendors are started under which rules: those that keep them before a call runs."""
+"""The rules with which each vendor can be started: those that it enforces before a call runs."""
 
 import pytest
 from policy_builder import build_policy

@@ -1,4 +1,4 @@
-"""The model's name that says who answers."""
+"""The model prefix that selects the vendor."""
 
 import pytest
 from sweeps import loop_over_rows

@@ -1,4 +1,4 @@
-"""A vendor's tools in Claude's words; what each vendor's table says is in test_vendors."""
+"""A vendor's tools in Claude's terms. test_vendors tests the table of each vendor."""
 
 import pytest
 from sweeps import loop_over_rows
@@ -54,7 +54,7 @@ def test_strict_table_entry_drops_unlisted_keys():
 
 @pytest.mark.parametrize("order", [1, -1])
 def test_conflicting_values_of_two_alias_keys_are_all_reported(order):
-    """Which one the vendor reads is not known, so that a policy has to take it for any."""
+    """It is unknown which key the vendor reads, so a policy must check both values."""
     tool_input = dict([("cmd", "rm x"), ("command", "ls")][::order])
     assert translate_tool_call(TABLE, "sh", tool_input) == (
         "Bash",
@@ -121,7 +121,7 @@ def test_translation_does_not_modify_the_vendor_arguments(name):
     [(None, {}), ("{broken", {"raw": "{broken"}), ([1], {"raw": [1]}), (0, {"raw": 0})],
 )
 def test_arguments_that_are_not_an_object_are_wrapped_in_raw(tool_input, expected):
-    """`input` must be an object (contract S6); what the model wrote is not lost."""
+    """`input` must be an object (contract S6). The model's text is not lost."""
     assert translate_tool_call({}, "t", tool_input) == ("t", expected)
 
 
@@ -210,7 +210,7 @@ def test_unreadable_todos_are_passed_unchanged(items):
     assert convert_to_claude_todos(items) == items
 
 
-# -- and back --------------------------------------------------------------------------------------
+# -- back to the vendor's terms --------------------------------------------------------------------
 
 
 A = "/a"
@@ -249,8 +249,8 @@ WRITE = {"file_path": A, "content": ""}
 def test_changed_arguments_are_translated_back_if_the_table_supports_them(
     name, vendor_input, changed, expected
 ):
-    """What comes out is translated again and says exactly what was wanted; None where a table
-    cannot say it.
+    """The result is translated again and equals the change. It is None if a table cannot express
+    the change.
     """
     assert build_vendor_arguments(QWEN, name, vendor_input, changed) == expected
     if expected is not None and name in QWEN:

@@ -1,4 +1,4 @@
-"""What of the rules that allow has no effect with a vendor, and how that is said."""
+"""Allow rules without effect for a vendor, and how they are reported."""
 
 import json
 
@@ -31,14 +31,14 @@ def list_unsupported(name, mode, *rules, persistent=False, ignored_keys=()):
         ("gemini", "acceptEdits", "Edit(./src/**)", True),
         ("gemini", "default", "Edit(./src/**)", False),
         ("gemini", "bypassPermissions", "Bash(git:*)", True),
-        ("gemini", "plan", "Bash(git:*)", True),  # the real one runs no more there
+        ("gemini", "plan", "Bash(git:*)", True),  # the real claude runs nothing more there
         ("codex", "default", "Bash(git:*)", True),
         ("codex", "default", "mcp__server", False),
         ("copilot", "default", "mcp__server", True),
         ("gemini", "default", "Bash", True),
         ("opencode", "acceptEdits", "Bash", True),
         ("opencode", "acceptEdits", "Bash(git:*)", False),
-        ("opencode", "acceptEdits", "Task", False),  # nobody sees what its subagents call
+        ("opencode", "acceptEdits", "Task", False),  # the calls of its subagents are not visible
         ("pi", "default", "Bash(git:*)", True),
         ("pi", "acceptEdits", "Bash(git:*)", False),
         ("demo", "default", "Bash(git:*)", True),

@@ -1,4 +1,6 @@
-"""Versions of vendors' programs: read out of what they print, and compared with what was tried."""
+"""The versions of vendors' programs: parsed from their output, and compared with the tested
+versions.
+"""
 
 import pytest
 from sweeps import loop_over_rows
@@ -14,7 +16,7 @@ from shim.core.adapter.versions import (
     parse_version_numbers,
 )
 
-# What the programs print, measured unless it says otherwise.
+# The output of the programs, measured unless a comment says otherwise.
 SAID = [
     ("qwen", "0.24.4\n", "0.24.4"),
     ("pi", "0.73.1\n", "0.73.1"),
@@ -24,9 +26,9 @@ SAID = [
         "0.169.0",
     ),
     ("claude", "2.1.327 (Claude Code)\n", "2.1.327"),
-    ("cursor", "2026.09.10-7ae6800\n", "2026.09.10-7ae6800"),  # as people report it
-    ("kimi", "kimi, version 1.49.0\n", "1.49.0"),  # as people report it
-    # the number alone
+    ("cursor", "2026.09.10-7ae6800\n", "2026.09.10-7ae6800"),  # as reported by users
+    ("kimi", "kimi, version 1.49.0\n", "1.49.0"),  # as reported by users
+    # The number alone.
     ("amp", "0.0.1790142911-g0123ab (released 2026-09-23, 2 days ago)\n", "0.0.1790142911-g0123ab"),
     ("copilot", "GitHub Copilot CLI 1.0.102.\nCommit: 0123abc\n", "1.0.102"),
     ("opencode", "1.18.33\n", "1.18.33"),
@@ -44,7 +46,7 @@ def test_version_is_parsed_from_the_output_of_each_vendor(name, answer, version)
 
 
 def test_version_is_matched_only_in_the_first_characters_of_the_output():
-    """Threats: a pattern of a profile is bounded by what it sees, and an answer may have 128 KB."""
+    """Threats: a profile's pattern is limited by its input, and an answer may have 128 KB."""
     assert VersionProbe().parse_version("." * MAX_ANSWER_CHARS + " 1.2.3") is None
     assert VersionProbe().parse_version("." * (MAX_ANSWER_CHARS - 9) + " 1.2.3 and more") == "1.2.3"
 

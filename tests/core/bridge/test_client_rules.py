@@ -1,4 +1,4 @@
-"""What clients may change of a session's permissions: its mode, its rules, and calls."""
+"""The changes that clients may make to a session's permissions: its mode, its rules, and calls."""
 
 import pytest
 from hub_harness import Play, build_user_message, select_frames
@@ -20,7 +20,7 @@ def mode(name):
 
 
 def accept_requests(play):
-    """The requests that the conversation was sent, each of which it obeys."""
+    """Return the requests to the conversation, and let it carry out each of them."""
     requests = play.take_requests()
     for line in requests:
         body = {"mode": line["request"]["mode"]} if "mode" in line["request"] else {}
@@ -99,7 +99,7 @@ def test_mode_of_the_agent_is_reported_to_new_clients():
 
 @pytest.mark.parametrize("fields", [{"mode": "plan"}, {"deny": ["Bash"], "ask": []}])
 def test_restriction_of_an_older_frontend_gets_an_answer(fields):
-    """It would wait for one, and then run what it forbids."""
+    """Without an answer it would wait, and then run what it forbids."""
     play = two()
     frames = play.exchange_frames(1, "narrow", id="n", **fields)
     (refused,) = select_frames(frames, "refused")
@@ -270,7 +270,7 @@ def build_permission_output(mode=None, **decision):
 
 
 def answer_hook(play, client, answer, tool="Bash"):
-    """A hook of a client answers about a call; what the conversation is told."""
+    """Answer a hook request as a client. Return what the conversation receives."""
     request = {
         "subtype": "hook_callback",
         "callback_id": f"{client}/h",
@@ -284,7 +284,9 @@ def answer_hook(play, client, answer, tool="Bash"):
 
 
 def build_hooked_play(client, **options):
-    """Two clients, of which the first drives; the hooks of one are in force."""
+    """Build a hub with two clients, of which the first has control. The hooks of `client` are
+    active.
+    """
     play = Play(**options)
     play.join_client(1)
     play.join_client(2)

@@ -1,4 +1,4 @@
-"""The hub of a session: what each client is told, and what the conversation is told."""
+"""The hub of a session: the frames of each client, and the conversation's input."""
 
 from hub_harness import (
     ALLOW,
@@ -129,7 +129,7 @@ def test_cursor_of_a_lost_line_of_a_previous_generation_receives_a_gap():
 
 
 def test_cursor_of_a_line_lost_two_generations_ago_receives_a_gap():
-    """The second life has used the number of the lost line again."""
+    """The second generation has reused the number of the lost line."""
     log = MemoryLog()
     Play(log).feed_stdout(*[SAID] * 3)
     for generation in (2, 3):
@@ -219,7 +219,7 @@ def test_name_of_a_client_that_answered_a_prompt_is_not_reused():
     )
 
 
-# -- who drives ------------------------------------------------------------------------------------
+# -- control ---------------------------------------------------------------------------------------
 
 
 def test_watch_only_client_cannot_control_the_session():
@@ -371,7 +371,7 @@ def test_messages_are_refused_while_too_many_bytes_are_pending():
     )
 
 
-# -- questions -------------------------------------------------------------------------------------
+# -- permission requests ---------------------------------------------------------------------------
 
 
 def test_permission_prompt_is_sent_to_new_clients_and_resolved_once():
@@ -439,7 +439,7 @@ def test_answer_may_change_the_input_but_not_the_tool_call():
 
 
 def test_only_the_controller_changes_the_mode_with_an_answer():
-    """It is the door of `mode` by another name."""
+    """An answer with a mode has the same check as the `mode` frame."""
     play = Play()
     play.join_client(1)
     play.join_client(2)
@@ -621,7 +621,7 @@ def test_slow_client_receives_open_prompts_and_missed_resolutions():
     assert select_frames(frames, "state")[-1]["status"] == "waiting"
 
 
-# -- requests and asks -----------------------------------------------------------------------------
+# -- control requests and hook requests ------------------------------------------------------------
 
 
 def test_mode_change_is_accepted_after_the_conversation_confirms():

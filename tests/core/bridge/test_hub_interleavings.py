@@ -1,4 +1,4 @@
-"""Clients by chance, against a plain model of the hub; many more of them in `make full`."""
+"""Random clients against a plain model of the hub. `make full` runs many more."""
 
 import sweeps
 from fuzzing.hub_interleavings import Bridge

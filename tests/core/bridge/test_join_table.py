@@ -1,4 +1,4 @@
-"""What the flags and settings of a frontend do when it joins a running session: every row."""
+"""The flags and settings of a frontend that joins a running session: every row of the table."""
 
 import shlex
 
@@ -18,7 +18,7 @@ from shim.core.policy.settings_hooks import SettingsHook
 
 NO_SETTINGS = ClaudeSettings()
 EQUAL_FLAGS = [flag for flag, rule in JOIN_TABLE.items() if rule is JoinRule.EQUAL]
-# A value of each flag, and another one; "" for a switch.
+# A value of each flag, and a different value; "" for a switch.
 VALUES = {
     "--disallowedTools": ("Bash", "Read"),
     "--tools": ("Bash", "Read"),

@@ -1,4 +1,4 @@
-"""What is said of a session: its state in the words of the background page, section 3."""
+"""The reported status of a session, in the terms of the background page, section 3."""
 
 from sweeps import loop_over_rows
 

@@ -1,4 +1,6 @@
-"""Clients that answer no question: others may, and where there are none the question is denied."""
+"""Clients that answer no permission request: other clients may answer it; without any, the request
+is denied.
+"""
 
 from hub_harness import Play, select_frames
 
@@ -13,7 +15,9 @@ DENIED = [{"question": "q", "by": None, "how": "deny"}]
 
 
 def build_play(*others):
-    """A hub whose driver, client 1, is deaf; `others` are the roles of those beside it."""
+    """Build a hub whose controller, client 1, cannot answer. `others` are the roles of the other
+    clients.
+    """
     play = Play()
     play.join_client(1)
     for number, role in enumerate(others, 2):
@@ -51,7 +55,9 @@ def test_open_permission_prompt_is_denied_when_the_only_client_becomes_deaf():
 
 
 def test_permission_prompt_of_another_clients_turn_waits_despite_a_deaf_client():
-    """Who began the turn has left it; a deaf client comes, and speaks."""
+    """The client that started the turn has left. A client that cannot answer connects and sends a
+    message.
+    """
     play, turn = Play(), "11111111-1111-4111-8111-111111111111"
     play.hub.send_first_message({"role": "user", "content": "hi"}, turn)
     play.feed_stdout({"type": "user", "uuid": turn, "isReplay": True}, QUESTION)

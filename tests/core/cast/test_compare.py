@@ -1,4 +1,4 @@
-"""What was said then against what is said now, line by line."""
+"""Comparison of the recorded output with the present output, line by line."""
 
 from replay_harness import encode_line
 from sweeps import loop_over_rows

@@ -1,4 +1,4 @@
-"""The recording format: what went in comes out, whatever the bytes and wherever they were cut."""
+"""The recording format: decoded data equals the encoded data, for any bytes and any split."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""One side of a recording, played again: no process, no clock but the test's."""
+"""The replay of one side of a recording, without a process and with the test's clock only."""
 
 import pytest
 from cast_builder import build_case_recording, read_cast, stream_of
@@ -32,7 +32,7 @@ HELLO = encode_control_response("shim-1", ok=True)
 
 
 def conversation(*later_events):
-    """A child that was told to begin and one message, with what came behind that."""
+    """Return a child that received `initialize` and one message, with the later events."""
     return [
         START,
         (0.0, "I", encode_control_request("shim-1", "initialize")),
@@ -97,7 +97,7 @@ def test_replay_pauses_can_be_shortened(speed, most, times):
 
 
 def test_replay_catches_up_after_a_slow_reader():
-    """What a pause lost is made good by the next."""
+    """The next pause is shorter by the delay."""
     harness = ReplayHarness()
     script = build_replayer(
         [START, (1.0, "o", b"a\n"), (2.0, "o", b"b\n"), (3.0, "o", b"c\n"), build_exit_record(3.0)]
@@ -147,9 +147,7 @@ def test_replayed_message_echo_uses_the_current_uuid():
 
 
 def test_numeric_ids_are_replaced_only_in_responses_to_the_frontend():
-    """Who counts their requests has one more of them now; what the vendor asks is counted by the
-    vendor.
-    """
+    """The frontend's request numbers have changed by one. The vendor numbers its own requests."""
     asks = encode_control_request(
         "2", "can_use_tool", tool_name="Bash", input={"command": "2", "options": ["3"]}
     )
@@ -184,7 +182,7 @@ def test_numeric_ids_are_replaced_only_in_responses_to_the_frontend():
 
 
 def test_only_the_response_to_an_unsent_request_is_omitted():
-    """Nobody asks the first request now; the answer to the second one has its id in a text."""
+    """The first request is not sent now. The response to the second one has its id in a text."""
     moments = [
         START,
         (0.0, "I", encode_control_request("1", "a")),

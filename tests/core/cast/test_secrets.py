@@ -1,4 +1,4 @@
-"""Casts hold no secret: not in a string, not over the seams between strings, lines and pieces."""
+"""Recordings contain no secret, neither in one string nor across strings, lines and chunks."""
 
 import json
 import os
@@ -27,7 +27,7 @@ SECRET = f"sk-ant-api03-{generate_secret(80)}"
 def record_streams(
     folder: Path, chunks: Iterable[tuple[str, bytes]]
 ) -> tuple[bytes, RecordingRedactor]:
-    """What stands in a cast in the end, and what cleaned it."""
+    """Return the final bytes of a recording, and the redactor."""
     cleaner = RecordingRedactor()
     encoder = RecordingEncoder(cleaner.redact_record)
     lines = [
@@ -44,7 +44,7 @@ def record_streams(
 
 
 def texts(cast: bytes, letter: str = "o") -> list[str]:
-    """The texts of the deltas of a stream."""
+    """Return the texts of a stream's deltas."""
     _, records = read_cast(cast)
     return [
         json.loads(line)["event"]["delta"]["text"]
@@ -53,7 +53,7 @@ def texts(cast: bytes, letter: str = "o") -> list[str]:
 
 
 def delta(text: str) -> bytes:
-    """A line as a vendor streams it."""
+    """Return a line as a vendor streams it."""
     event = {
         "type": "stream_event",
         "uuid": "u",
@@ -63,7 +63,7 @@ def delta(text: str) -> bytes:
 
 
 def cuts(secret: str) -> list[int]:
-    """Where a secret is split: at its ends and in its middle."""
+    """Return the positions at which a secret is split: at its ends and in its middle."""
     size = len(secret)
     return sorted({1, 2, size // 3, size // 2, size - 2, size - 1} - {0, -1, size})
 
@@ -226,8 +226,8 @@ def test_fixtures_without_secrets_are_recorded_unchanged(tmp_path: Path, case: C
     ["password=", SECRET[9:30], "password=", " ", SECRET[9:30], *(2 * [SECRET[:9], SECRET[9:30]])]
 )
 def test_joined_text_contains_no_secret_for_any_split(parts: list[str]) -> None:
-    """A mark stands for a word: what was glued to that word was no secret, and is none behind the
-    mark.
+    """A placeholder replaces a word. The text that was joined to the word was not secret and stays
+    after the placeholder.
     """
     cleaner = RecordingRedactor()
     cleaned_texts: list[Any] = [
@@ -254,8 +254,8 @@ def test_streams_are_separate_and_json_paths_are_bounded(tmp_path):
 
 
 def test_redaction_work_is_linear_in_the_number_of_secrets():
-    """Calls are counted, not seconds: four times the secrets are no more than some eight times the
-    work.
+    """The test counts calls, not seconds: four times the secrets cause at most about eight times
+    the work.
     """
 
     def work(secrets):

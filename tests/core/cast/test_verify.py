@@ -1,5 +1,5 @@
-"""The strict reader: whatever is changed, taken away or added is found where it is, and nothing
-where nothing is.
+"""The strict reader reports every changed, missing or added byte at its place, and nothing in an
+intact file.
 """
 
 import hashlib
@@ -20,8 +20,8 @@ from shim.core.cast.verify import MAX_FINDINGS, RecordingVerifier
 
 CHILD = {"child": 1, "turn": 1, "argv": ["pi"], "cwd": "/home/user/project"}
 ENDED = {"child": 1, "code": 0, "signal": None}
-# Every code, in two stretches between checkpoints and a bit, so that damage has a before and a
-# behind.
+# Every record code, in two sections between checkpoints and a part of a third, so that damage has
+# data before and after it.
 SMALL = build_recording(
     [
         (0.0, "i", b"hello\n"),
@@ -35,11 +35,11 @@ SMALL = build_recording(
     ]
 )
 
-BETWEEN = 2 * (CHECKPOINT_LINES + 1)  # lines, where a checkpoint itself is what is damaged
+BETWEEN = 2 * (CHECKPOINT_LINES + 1)  # lines, if a checkpoint itself is damaged
 
 
 def verify_data(data: bytes, size: int = 1 << 20) -> RecordingVerifier:
-    """The verifier behind a whole file that came in chunks of `size`."""
+    """Return the verifier after a file that came in chunks of `size`."""
     verifier = RecordingVerifier()
     for at in range(0, len(data), size):
         verifier.feed(data[at : at + size])
@@ -48,12 +48,12 @@ def verify_data(data: bytes, size: int = 1 << 20) -> RecordingVerifier:
 
 
 def list_findings(data: bytes) -> list[tuple[int, int, str, str]]:
-    """What is found, without its words."""
+    """Return the findings without their texts."""
     return [finding[:4] for finding in verify_data(data).findings]
 
 
 def cast_with(*lines: str) -> bytes:
-    """A cast with an intact chain that has these lines."""
+    """Return a recording with an intact hash chain that contains these lines."""
     data = build_recording([], end=False) + "".join(f"{line}\n" for line in lines).encode()
     return data + b'["h","%s","end"]\n' % hashlib.sha256(data).hexdigest().encode()
 
@@ -67,7 +67,7 @@ def test_intact_recording_has_no_findings(case: Case) -> None:
 
 
 def damaged_at(data: bytes, where: int) -> None:
-    """Assert that the line of a byte of the damaged file is in a range that is called damaged."""
+    """Assert that a reported damage range contains the line of this byte."""
     line = data[:where].count(b"\n") + 1
     damage = [finding for finding in verify_data(data).findings if finding.severity == "damage"]
     near = [finding for finding in damage if finding.first <= line <= finding.last]
@@ -75,7 +75,7 @@ def damaged_at(data: bytes, where: int) -> None:
     assert min(finding.last - finding.first for finding in near) < BETWEEN
 
 
-STEP = 3  # between the places of `make test`
+STEP = 3  # between the positions in `make test`
 
 
 def places(size: int) -> range:
@@ -84,8 +84,8 @@ def places(size: int) -> range:
 
 
 def tries(size: int, others: bytes) -> Iterator[tuple[int, int]]:
-    """Every place with every other byte; one of them in turn at each place, unless this is `make
-    full`.
+    """Yield every position with every other byte in `make full`, and otherwise one byte per
+    position.
     """
     if sweeps.full:
         return itertools.product(range(size), others)
@@ -105,7 +105,7 @@ def test_removed_byte_is_located_between_checkpoints() -> None:
 
 def test_added_byte_is_located_between_checkpoints() -> None:
     for where, other in tries(len(SMALL) + 1, b"0\n "):
-        # then it may as well be the one that was there
+        # The replacement may be the original byte.
         is_same_byte = SMALL[where : where + 1] == bytes([other])
         damaged_at(SMALL[:where] + bytes([other]) + SMALL[where:], where + is_same_byte)
 

@@ -32,13 +32,13 @@ OURS = tuple(field for field in FLAGS if field.startswith("shim_"))
 
 
 def parse_fields(*args: str) -> dict[str, Any]:
-    """The fields of `parse(words)` that are not what an empty command line gives."""
+    """Return the fields of the parsed arguments that differ from those of an empty command line."""
     empty = Invocation()._asdict()
     fields = parse_argv(args)._asdict()
     return {name: field for name, field in fields.items() if field != empty[name]}
 
 
-# -- what real clients send (contract 7 and 9); each row is the argv and every field it sets -------
+# -- arguments of real clients (contract 7 and 9): each row has the argv and every field it sets ----
 
 CLIENTS: dict[str, tuple[str, dict[str, Any]]] = {
     "python sdk": (
@@ -381,7 +381,7 @@ def test_arguments_of_real_clients_are_parsed(client: str) -> None:
 
 
 CASES = sorted(Path(__file__).parents[3].glob("fixtures/claude*/*/case.toml"))
-# what fuzzing made had no process
+# Cases from fuzzing had no process.
 FIXTURES = [case for case in CASES if "argv" in tomllib.loads(case.read_text())]
 
 
@@ -392,7 +392,7 @@ def test_recorded_argv_has_unknown_flags_only_if_claude_refused_them(case: Path)
     assert bool(parse_argv(recorded["argv"][1:]).unknown_flags) == refused
 
 
-# -- prompts and words -----------------------------------------------------------------------------
+# -- prompts and arguments -------------------------------------------------------------------------
 
 
 def test_only_the_first_positional_is_the_prompt() -> None:
@@ -609,7 +609,7 @@ def test_flag_after_an_unknown_flag_is_parsed() -> None:
     }
 
 
-# -- doors -----------------------------------------------------------------------------------------
+# -- subcommands -----------------------------------------------------------------------------------
 
 
 @loop_over_rows(
@@ -647,7 +647,9 @@ def test_subcommand_is_recognized_only_as_the_first_argument(subcommand: str) ->
     ("first_arg", "is_one"), [("mcp", True), ("update", True), ("stop", False), ("attach", False)]
 )
 def test_some_subcommands_are_recognized_after_options(first_arg: str, is_one: bool) -> None:
-    """The real one, 2.1.329: `--model sonnet mcp list` lists, `--model sonnet stop` is a prompt."""
+    """The real claude, 2.1.329: `--model sonnet mcp list` lists, `--model sonnet stop` is a
+    prompt.
+    """
     expected = (
         {"subcommand": first_arg, "subcommand_args": ("list",)} if is_one else {"prompt": first_arg}
     )
@@ -670,7 +672,7 @@ def test_unsupported_subcommand_is_parsed_as_a_prompt(first_arg: str) -> None:
 
 @pytest.mark.parametrize("flag", ["--bg", "--background"])
 def test_background_flag_accepts_a_name_and_an_invalid_session_id(flag: str) -> None:
-    """B2, B8: what is given as its id is ignored, whatever it is."""
+    """B2, B8: any value of its session id is ignored."""
     assert parse_fields("hi", flag, "-n", "my job") == {
         "prompt": "hi",
         "background": True,
@@ -690,8 +692,8 @@ def test_background_flag_is_refused_with_print(args: list[str]) -> None:
 
 
 def test_subcommand_is_recognized_after_shim_flags() -> None:
-    """A wrapper of the user's, `exec shim claude --shim-vendor pi "$@"`, gets ACP's `auth status`
-    too.
+    """A user's wrapper, `exec shim claude --shim-vendor pi "$@"`, also receives ACP's `auth
+    status`.
     """
     assert parse_fields("--shim-vendor", "pi", "auth", "status") == {
         "shim_vendor": "pi",
@@ -814,7 +816,7 @@ def test_uuid_is_accepted_in_either_case(value: Any) -> None:
     assert canonicalize_uuid(str(value)) == canonicalize_uuid(str(value).upper()) == str(value)
 
 
-# -- our flags in option position only (threats, first row) ----------------------------------------
+# -- the shim's flags in option position only (threats, first row) ---------------------------------
 
 
 def test_shim_flags_are_parsed_among_other_flags() -> None:
@@ -974,7 +976,7 @@ def test_invocation_is_immutable() -> None:
 
 
 def test_argv_modules_import_only_pure_modules() -> None:
-    """No file, clock or environment: the only imports are those a turn has anyway."""
+    """They use no file, clock or environment, and import only what a turn imports anyway."""
     trees = [ast.parse(inspect.getsource(module)) for module in (parser, value)]
     nodes = [node for tree in trees for node in ast.walk(tree)]
     imported = {node.module for node in nodes if isinstance(node, ast.ImportFrom)}

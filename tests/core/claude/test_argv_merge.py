@@ -1,4 +1,4 @@
-"""An Invocation as words again."""
+"""An Invocation is turned into arguments again."""
 
 import json
 
@@ -71,7 +71,7 @@ SAYINGS = [
 @loop_over_rows("args", SAYINGS)
 def test_conversation_args_round_trip(args):
     invocation = parse_argv(args)
-    # there is no prompt
+    # There is no prompt.
     invocation = invocation._replace(swallowed_prompt=None)
     assert parse_argv(build_conversation_args(invocation)) == invocation
 

@@ -1,4 +1,4 @@
-"""Flags that mean in another folder what they meant where they were said."""
+"""Flags with paths keep their meaning in another folder."""
 
 import pytest
 from sweeps import loop_over_rows

@@ -1,5 +1,5 @@
-"""The frontend's side without a process: lines in, answers and wishes out (contract sections 3 and
-6).
+"""The frontend's side without a process: lines go in; responses and actions come out (contract
+sections 3 and 6).
 """
 
 import itertools
@@ -47,7 +47,7 @@ def control(**overrides):
 
 
 def ask(session, subtype, **more):
-    """The answer to a request, and what it made the session do."""
+    """Return the response to a request, and the session's actions."""
     line = {"type": "control_request", "request_id": "r", "request": {"subtype": subtype, **more}}
     wishes = session.receive_line(json.dumps(line).encode())
     lines = [json.loads(line) for line in session.take_output().splitlines()]
@@ -67,7 +67,7 @@ def give(session, request, **answer):
     )
 
 
-# Subtype → the body as it was measured (contract 6.1); None: a success without one.
+# Subtype → the measured body (contract 6.1). None is a success without a body.
 MEASURED = {
     "set_max_thinking_tokens": None,
     "mcp_status": {"mcpServers": []},
@@ -424,7 +424,7 @@ CHOICE = ASKED._replace(tool="AskUserQuestion", tool_input={"questions": [{"ques
     ],
 )
 def test_ask_user_question_prompts_regardless_of_permissions(state_fields):
-    """As the real claude 2.1.329 did in each of these modes."""
+    """The real claude 2.1.329 does so in each of these modes."""
     session = control(**state_fields)
     assert session.ask_permission(CHOICE) is None
     request = json.loads(session.take_output())["request"]
@@ -651,7 +651,7 @@ def test_updated_input_matching_a_deny_rule_is_denied():
 
 
 def test_allowed_call_is_denied_if_a_deny_rule_was_added_meanwhile():
-    """A frontend has joined meanwhile, which forbids it."""
+    """A frontend that forbids the call has joined meanwhile."""
     session = control(policy=build_policy())
     session.ask_permission(TOUCH)
     ask(session, "apply_flag_settings", settings={"permissions": {"deny": ["Bash(touch:*)"]}})
@@ -816,7 +816,7 @@ def test_unenforceable_rules_are_refused_without_changes():
 
 
 def build_reloading_session(files, **more):
-    """A session whose settings files say what `files` has last."""
+    """Build a session whose settings files have the last value of `files`."""
     session = control(
         policy=build_policy(deny=["Read"]),
         claude_settings=ClaudeSettings(mode="plan"),

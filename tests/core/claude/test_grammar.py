@@ -1,4 +1,6 @@
-"""The reader of Claude's lines, on recorded streams of the real claude. The facts are written by hand."""
+"""The parser of Claude's lines, with recorded streams of the real claude. The expected facts are
+written by hand.
+"""
 
 import json
 

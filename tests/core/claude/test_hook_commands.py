@@ -1,5 +1,5 @@
-"""What a hook of Claude's settings files means: every row was measured with the real claude
-2.1.330.
+"""The meaning of a hook's exit in Claude's settings files. Every row was measured with the real
+claude 2.1.330.
 """
 
 import json
@@ -144,7 +144,8 @@ def hooks_before(tool, tool_input, *hooks):
             (matcher, False)
             for matcher in ("bash", "Ba", "Edit|Write", "mcp__.*", "Bash(touch:*)", "Bash(ls:*)")
         ],
-        ("(", True),  # the real one never runs it; what cannot be understood here may block
+        # The real claude never runs it. Here a pattern that cannot be parsed may block.
+        ("(", True),
     ],
 )
 def test_matcher_is_a_list_of_names_or_a_regex(matcher, runs):

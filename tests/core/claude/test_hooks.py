@@ -1,4 +1,4 @@
-"""A frontend's hooks: which are meant, what they are told, what they may forbid (contract C11)."""
+"""A frontend's hooks: which ones match, their input, and what they can deny (contract C11)."""
 
 import itertools
 import json
@@ -277,7 +277,7 @@ def apply_rules(session, **rules):
 
 
 def decide_after_hooks(session, hook_decision):
-    """What becomes of the question once the hooks of the settings have judged its call."""
+    """Return the outcome of the permission request after the hooks of the settings have decided."""
     session.ask_permission(ASKED, has_hook_commands=True)
     assert session.has_pending_permission_requests
     return session.apply_hook_decision(ASKED, hook_decision)

@@ -1,4 +1,4 @@
-"""`tool_use_result`, the machine-readable sibling of a tool's result (contract 5.4, S8)."""
+"""`tool_use_result`, the machine-readable form beside a tool's result (contract 5.4, S8)."""
 
 import pytest
 from support import Stage
@@ -6,7 +6,7 @@ from sweeps import loop_over_rows
 
 
 def sibling(name: str, tool_input: dict, content: object, failed: bool = False) -> object:
-    """What stands beside a result, or "absent"."""
+    """Return the value beside a result, or "absent"."""
     stage = Stage(partial=True)
     stage.turn.add_tool_call("t", name, tool_input)
     stage.take_lines()

@@ -1,6 +1,4 @@
-"""What a server of MCP returned, in the form that the real claude gives it. Each form was measured
-with it.
-"""
+"""The content of MCP results in the form of the real claude. Each form was measured."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""User messages: a text, or blocks (contract C14)."""
+"""User messages: a text or blocks (contract C14)."""
 
 import pytest
 from sweeps import loop_over_rows

@@ -1,4 +1,4 @@
-"""Claude's names of models, and what a vendor is told in their place."""
+"""Claude's model names, and the names that a vendor receives in their place."""
 
 from sweeps import loop_over_rows
 

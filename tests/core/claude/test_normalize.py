@@ -1,5 +1,5 @@
-"""What a passed line lacks is completed, what nobody can read is left out, what is too long is made
-short.
+"""Passed-through lines: missing keys are added, unreadable values are omitted, long values are
+truncated.
 """
 
 import itertools

@@ -1,5 +1,5 @@
-"""MCP servers in the frontend's process: what clients of vendors say, and what the frontend
-answers.
+"""MCP servers in the frontend's process: the requests of the vendors' clients and the frontend's
+responses.
 """
 
 import json
@@ -49,7 +49,7 @@ def servers(*names, line_bytes=100_000):
 
 
 def take_requests(made):
-    """What the frontend was asked since the last time: the request's id and the message."""
+    """Return the new requests to the frontend: the request id and the message of each."""
     lines = [json.loads(line) for line in made.take_control_request_lines()]
     assert all(
         line["type"] == "control_request" and line["request"]["subtype"] == "mcp_message"
@@ -68,7 +68,7 @@ def answer(made, request, **message_fields):
 
 
 def build_initialized_servers(**capabilities):
-    """Servers whose handshake is done."""
+    """Build servers after their handshake."""
     made = servers()
     made.initialize_servers()
     ((request, _),) = take_requests(made)
@@ -155,7 +155,7 @@ def test_response_is_returned_under_the_request_id_of_its_client():
     assert answer(made, first, id=to_first["id"], result={"content": [1]})
     assert first_client.messages == [{"jsonrpc": "2.0", "id": "x", "result": {"content": [1]}}]
     assert other.messages == [{"jsonrpc": "2.0", "id": "x", "result": {"content": [2]}}]
-    assert not answer(made, first, id=1, result={})  # once
+    assert not answer(made, first, id=1, result={})  # only once
 
 
 @pytest.mark.parametrize(
@@ -319,7 +319,7 @@ def test_mcp_tool_name_replaces_special_characters():
 
 
 def test_unreachable_sdk_servers_are_failed_and_list_no_tools():
-    """copilot takes servers with an address, and none that is a command, as our relays are."""
+    """copilot accepts servers with an address, but not the shim's relays, which are commands."""
     session_state = build_session_state(
         session_id="s", display_name="copilot", accepts_mcp_servers=True
     )

@@ -1,4 +1,6 @@
-"""What a command printed, as the real claude gives it. Each form was measured with claude 2.1.332."""
+"""The output of commands in the form of the real claude. Each form was measured with claude
+2.1.332.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Unknown flags: a warning with a suggestion, and a refusal of what looks like a permission flag."""
+"""Unknown flags: a warning with a suggestion, and a refusal of flags that resemble a permission
+flag.
+"""
 
 from __future__ import annotations
 
@@ -163,7 +165,8 @@ def test_long_flag_is_shortened_in_the_warning() -> None:
     assert len(warning) < 200
 
 
-# What today's clients and the real claude itself pass, beyond the flags with a field of their own.
+# The flags of today's clients and of the real claude, in addition to those with a field of their
+# own.
 CLIENT_FLAGS = (
     *(
         "--session-mirror",

@@ -1,4 +1,4 @@
-"""Claude's pen: every line shape against contract section 5, key by key."""
+"""Claude's writer: every line shape, compared key by key with contract section 5."""
 
 import json
 import re
@@ -20,7 +20,7 @@ NONE = dict.fromkeys(USAGE, 0)
 
 
 def strip(line: dict) -> dict:
-    """A line without what every line has; their order is checked too."""
+    """Return a line without the keys of every line. Check their order too."""
     assert next(iter(line)) == "type", "type comes first (S15)"
     line = dict(line)
     assert line.pop("session_id") == STABLE_SESSION_ID
@@ -30,7 +30,7 @@ def strip(line: dict) -> dict:
 
 
 def build_lines(verbs, partial: bool = False) -> list[dict]:
-    """The lines behind init for some verbs."""
+    """Return the lines after init for some Turn methods."""
     stage = Stage(partial=partial)
     stage.turn.record_vendor_session_info(session_id="chat", model="m")
     stage.take_lines()
@@ -352,7 +352,7 @@ def test_terminator_follows_the_result(terminator, last):
 
 
 def test_uuids_are_unique_and_ascending():
-    """The counter is written in parts; a carry that is lost would say an id twice."""
+    """The counter is written in parts. A lost carry would repeat an id."""
     stage = Stage(partial=True)
     for _ in range(70_000):
         stage.turn.add_text("x")
@@ -371,8 +371,8 @@ def test_uuids_are_unique_and_ascending():
 
 
 def test_message_ids_differ_between_conversations():
-    """They have their own identity: message ids are never the vendor's, but ours must not collide
-    either.
+    """Each conversation has an identity: message ids are never the vendor's, and the shim's ids
+    must not collide.
     """
     ids = set()
     for uuid_prefix in (STABLE_ID_PREFIX, "11111111-1111-4111-8111-"):
@@ -427,7 +427,7 @@ def test_any_value_is_dumped_as_valid_json(value, written):
     "inside", [DEEP, {"a": DEEP}, [DEEP, "\ud83d"]], ids=["list", "object", "with a half"]
 )
 def test_nesting_beyond_200_levels_is_written_as_text(inside):
-    """Threats: depth 200 out; orjson refuses more than 254."""
+    """Threats: depth 200 in the output. orjson refuses more than 254."""
     dumped = dump_json(inside)
     value, depth = json.loads(dumped), 0
     while isinstance(value, dict | list):
@@ -450,7 +450,7 @@ def test_very_deep_value_is_written_completely():
 @loop_over_rows("separator", ["\u2028", "\u2029", "\x85"])
 @loop_over_rows("partial", [False, True])
 def test_unicode_line_separators_are_escaped(separator, partial):
-    """Hostile-input, section 2: Node 24 loses the line silently."""
+    """Hostile-input, section 2: Node 24 loses the line without an error."""
     stage = Stage(partial=partial)
     text = f"a{separator}b"
     stage.turn.record_vendor_session_info(session_id="s", model=text, cwd=text, tools=[text])

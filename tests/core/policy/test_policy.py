@@ -1,4 +1,6 @@
-"""What becomes of a call: as the real claude judges it, or stricter where a line cannot be told."""
+"""The decision about a call: as the real claude decides, or stricter if a command line is
+ambiguous.
+"""
 
 import policy_cases
 import pytest
@@ -119,7 +121,7 @@ def test_only_listed_tools_are_visible_and_allowed():
 
 
 def test_empty_tool_list_denies_every_tool():
-    """`--tools ""` takes every tool away; that is not the same as no `--tools`."""
+    """`--tools ""` disables every tool. That differs from a missing `--tools`."""
     evaluator = build_evaluator(only=[])
     assert evaluator.policy
     assert evaluator.policy.list_visible_tools(["Bash"]) == []
@@ -221,7 +223,7 @@ def test_allow_rule_permits_only_matching_calls(rule, name, tool_input, permitte
     "tool_input", [{}, {"command": None}, {"command": ["rm", "-rf"]}, {"raw": "rm -rf /"}]
 )
 def test_unreadable_tool_input_is_denied_by_the_rule(tool_input):
-    """Never wider than asked for: a rule that cannot be checked denies."""
+    """The policy never allows more than the rules: a rule that cannot be checked denies."""
     assert (
         build_evaluator(deny=["Bash(rm *)"]).evaluate_tool_call("Bash", tool_input, BYPASS).outcome
         == "deny"
@@ -275,8 +277,8 @@ def test_denied_command_inside_a_compound_command_is_denied(command):
     ],
 )
 def test_only_restrictive_rules_match_unnormalized_mcp_server_names(rule, allows, narrows):
-    """Measured with claude 2.1.330. A rule that forbids may also spell the server as its
-    configuration does.
+    """Measured with claude 2.1.330. A deny rule may also spell the server as its configuration
+    does.
     """
     for name in ("mcp__s.x__do it", "mcp__s_x__do_it"):
         assert parse_permission_rule(rule).matches_tool(name) is allows
@@ -294,7 +296,7 @@ def test_deny_specifier_matches_either_spelling_of_an_mcp_server(rule):
 
 @pytest.mark.parametrize(("hook", "decided"), [(False, "ask"), (True, "allow")])
 def test_unnamed_tool_is_allowed_by_a_hook_but_not_by_a_rule(hook, decided):
-    """copilot names no tool of MCP: a rule about one of them would be about all. A hook allows the
+    """copilot does not name MCP tools, so a rule for one tool would apply to all. A hook allows the
     call that it saw.
     """
     assert (

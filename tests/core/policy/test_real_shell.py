@@ -1,5 +1,5 @@
-"""The policy against a real shell: what it lets through is run, and nothing that a rule denies may
-come of it.
+"""The policy against a real shell: allowed lines are run, and none of them may do what a rule
+denies.
 """
 
 from fuzzing.shell_lines import Shell, ShellLineGenerator, find_violations

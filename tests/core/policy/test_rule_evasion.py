@@ -1,5 +1,5 @@
-"""Calls that try to pass the rules: what a line seems to be, and what a shell or a vendor would do
-with it.
+"""Calls that try to evade the rules: the apparent meaning of a line, and what a shell or a vendor
+would do.
 """
 
 import pytest
@@ -193,7 +193,7 @@ def test_deny_rule_matches_every_ambiguous_call(rule, tool, tool_input):
 
 
 def resolve_path(path):
-    """A file system with one link: /work/l leads to /out/deep."""
+    """Resolve a path in a file system with one link: /work/l leads to /out/deep."""
     if path.startswith("/work/l/../"):
         return "/out/" + path[len("/work/l/../") :]
     return path

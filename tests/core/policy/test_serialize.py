@@ -1,4 +1,4 @@
-"""A policy that is carried to another process is the same policy there."""
+"""A policy is the same after it was passed to another process."""
 
 import pytest
 from hypothesis import given
@@ -16,7 +16,7 @@ from shim.core.policy.serialize import (
 from shim.core.policy.settings import ClaudeSettings
 from shim.core.policy.settings_hooks import SettingsHook
 
-# names may hold bytes that are no text
+# Names may contain bytes that are not text.
 TEXTS = st.text(max_size=20) | st.just("\udcff") | st.just("a'b\"c\\\n\x7f\0")
 RULES = st.lists(st.builds(PermissionRule, TEXTS, st.none() | TEXTS, TEXTS, TEXTS), max_size=4)
 HOOKS = st.lists(

@@ -1,5 +1,5 @@
-"""What Claude's settings files say together: everything that narrows, and what the user's own files
-widen.
+"""The merged settings files of Claude: all restrictions, and the permissions of the user's own
+files.
 """
 
 import pytest

@@ -1,5 +1,5 @@
-"""What a person could allow for the rest of the conversation: the rows were asked of the real
-claude 2.1.329.
+"""The rules that a person could add for the rest of the conversation. The rows were measured with
+the real claude 2.1.329.
 """
 
 import pytest
@@ -13,7 +13,7 @@ EDITS = "setMode acceptEdits"
 
 
 def list_suggestions(tool, tool_input, mode="default", *, edits=True, **rules):
-    """The suggestions, a text each."""
+    """Return each suggestion as a text."""
     texts = []
     for update in suggest_rule_updates(
         build_policy(**rules), tool, tool_input, mode, can_edit=edits
@@ -46,7 +46,7 @@ def list_suggestions(tool, tool_input, mode="default", *, edits=True, **rules):
         ("curl http://x.invalid/a", ["Bash(curl http://x.invalid/a)"]),
         ("cp a b", ["Bash(cp a *)", EDITS]),
         ("sed -i s/a/b/ hello.txt", ["Bash(sed -i s/a/b/ hello.txt)", EDITS]),
-        ("rm *.txt", []),  # as a rule its star would say more than it does here
+        ("rm *.txt", []),  # as a rule, its star would match more than it does here
         ("touch $(make)", []),
         ("x " + "y" * 2000, []),
     ],
@@ -72,7 +72,7 @@ def test_command_suggests_a_prefix_rule_and_edit_mode(command, expected):
         ("WebFetch", {"url": "no address"}, []),
         ("WebSearch", {"query": "x y"}, ["WebSearch"]),
         ("mcp__notes__add", {"text": "x"}, ["mcp__notes__add"]),
-        # the vendor names no tool: the rule would be about any other too
+        # The vendor does not name the tool, so the rule would match any other tool too.
         ("unknown", {"title": "a"}, []),
         *((tool, {}, []) for tool in INTERACTIVE_TOOLS),
     ],

@@ -1,4 +1,4 @@
-"""A dictionary that keeps the last keys."""
+"""A dictionary that keeps its last keys."""
 
 from shim.core.reading.bounded_dict import BoundedDict
 

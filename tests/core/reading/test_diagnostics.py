@@ -1,4 +1,4 @@
-"""The account of a run: bounded, because a vendor's output is anybody's words (threats: endless
+"""The diagnostics of a run: bounded, because a vendor's output is untrusted text (threats: endless
 kinds).
 """
 

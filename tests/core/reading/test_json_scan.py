@@ -1,4 +1,4 @@
-"""Where an object ends, and what lies too deep in it."""
+"""The end of an object, and the parts of it that are nested too deeply."""
 
 import json
 
@@ -36,7 +36,7 @@ def test_object_end_is_detected_across_arbitrary_chunk_boundaries(value, suffix,
     text = json.dumps(value, ensure_ascii=False).encode("utf-8", "surrogatepass")
     full_text = text + suffix
     cuts = sorted(data.draw(some.lists(some.integers(0, len(full_text)), max_size=4)))
-    # no line ends between a backslash and its letter
+    # No line ends between a backslash and its letter.
     cuts = [cut for cut in cuts if not full_text[:cut].endswith(b"\\")]
     shape, position = JsonObjectScanner(), 0
     for cut in [*cuts, len(full_text)]:

@@ -1,4 +1,4 @@
-"""What is written: valid for any reader, no digit lost, not too deep."""
+"""Written JSON is valid for any reader, loses no digit, and is not nested too deeply."""
 
 import json
 
@@ -34,7 +34,7 @@ def nested(depth, inner="x", key=None):
 
 
 def depth_of(data):
-    """The depth of JSON text, counted without its strings."""
+    """Return the depth of a JSON text, without its strings."""
     deepest = depth = 0
     inside = escaped = False
     for character in data.decode():
@@ -121,7 +121,7 @@ CALLS = [
 
 
 def add_member(name, member):
-    """A fixture with one member more in the arguments of each call."""
+    """Return a fixture with one more member in the arguments of each call."""
     data, escaped = find_case(name).data, member.replace('"', '\\"')
     for key in ("command", "file_path", "path", "remote"):
         data = data.replace(f'{{"{key}":'.encode(), f'{{{member},"{key}":'.encode())
@@ -153,7 +153,7 @@ def test_long_integer_in_a_call_preserves_its_digits(name, shape, partial):
 
 @pytest.mark.parametrize("depth", [MAX_VALUE_DEPTH - 1, MAX_VALUE_DEPTH, 3000])
 def test_streamed_and_complete_arguments_are_truncated_at_the_same_depth(depth):
-    """The fragment of a streamed call is its input (S14)."""
+    """The fragments of a streamed call are its input (S14)."""
     call = {"hostile": nested(depth), "half": "\ud83d"}
     stage = Stage(partial=True)
     stage.turn.add_tool_call("t", "Bash", call)

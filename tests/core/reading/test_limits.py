@@ -1,4 +1,4 @@
-"""Nothing longer than its limit, and nothing of a text lost (contract P12)."""
+"""No line is longer than its limit, and no text is lost (contract P12)."""
 
 import json
 
@@ -132,7 +132,7 @@ def test_large_value_without_long_strings_becomes_text(value):
     ],
 )
 def test_fit_line_returns_an_object_for_large_lists(line):
-    """A frontend that gets a text where a line should be ends."""
+    """A frontend that receives a text in place of a line exits."""
     fitted = shorten_line_to_fit(line, 4000)
     assert isinstance(fitted, dict) and len(dump_json(fitted)) <= 4000
     assert fitted and all(
@@ -181,7 +181,7 @@ def test_long_message_is_complete_in_lines_within_the_limit(partial, fragments, 
 
 
 def build_limited_stage(partial):
-    """A stage whose lines have a limit."""
+    """Build a stage whose lines have a limit."""
     stage = Stage(partial=partial, terminator="none", limit=LIMIT)
     stage.turn.record_vendor_session_info(session_id="s")
     return stage

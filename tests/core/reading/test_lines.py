@@ -1,4 +1,4 @@
-"""Bytes into lines."""
+"""Splitting of bytes into lines."""
 
 from io import BytesIO
 
@@ -13,7 +13,7 @@ from shim.core.reading.lines import LineSplitter, OpenSpillFile
 def all_lines(
     *chunks: bytes, limit: int = 1000, aside: OpenSpillFile | None = None
 ) -> tuple[list[bytes], int]:
-    """The lines of all chunks, and how many were skipped."""
+    """Return the lines of all chunks, and the number of skipped lines."""
     splitter = LineSplitter(limit, aside)
     complete_lines = [line for chunk in chunks for line in splitter.feed(chunk)]
     complete_lines += splitter.close()
@@ -41,8 +41,8 @@ def test_empty_input_returns_no_lines():
 
 
 def test_only_lf_ends_a_line():
-    """U+2028, U+0085, CR, VT and FF are part of a line: `splitlines` would cut there (hostile-input
-    4).
+    """U+2028, U+0085, CR, VT and FF are part of a line: `splitlines` would split there
+    (hostile-input 4).
     """
     line = "a\u2028b\x85c\rd\x0be\x0cf".encode()
     assert all_lines(line + b"\n") == ([line], 0)
@@ -104,11 +104,11 @@ def test_lines_do_not_depend_on_chunk_boundaries(chunks):
     assert all_lines(*chunks) == (expected, 0)
 
 
-# -- long lines wait in a file ---------------------------------------------------------------------
+# -- long lines are stored in a file ---------------------------------------------------------------
 
 
 class Disk(BytesIO):
-    """A file that has room for so many bytes, and takes at most 7 at a time."""
+    """A file with limited space that takes at most 7 bytes at a time."""
 
     max_bytes = 1000
 

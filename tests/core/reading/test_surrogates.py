@@ -1,4 +1,4 @@
-"""Halves of characters: joined when both came, replaced when not."""
+"""Lone surrogates: joined if both halves arrive, replaced otherwise."""
 
 from hypothesis import given
 from hypothesis import strategies as some

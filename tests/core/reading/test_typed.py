@@ -1,4 +1,6 @@
-"""Our `NamedTuple`, which stands for that of `typing` where a child would wait for its import."""
+"""The shim's `NamedTuple`, which replaces the one of `typing` because its import would delay a
+child.
+"""
 
 import copy
 import inspect
@@ -10,10 +12,10 @@ from shim.core.reading import typed
 
 
 def tuples(maker):
-    """The same class, made by each."""
+    """Return the same class, created by each `NamedTuple`."""
 
     class Point(maker):
-        """A place."""
+        """A point."""
 
         x: int
         y: int = 2
@@ -21,11 +23,10 @@ def tuples(maker):
 
         @property
         def total(self) -> int:
-            """The sum."""
             return self.x + self.y
 
         def move(self, by: int) -> "Point":
-            """Another place."""
+            """Return a moved point."""
             return self._replace(x=self.x + by)
 
     return Point
@@ -60,7 +61,7 @@ def test_named_tuple_behaves_like_typing_named_tuple(pair):
 
 def test_named_tuple_may_have_no_fields():
     class Nothing(typed.NamedTuple):
-        """A sign that says nothing else."""
+        """A tuple without fields."""
 
     assert Nothing() == () and Nothing._fields == ()
 

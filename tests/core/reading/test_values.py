@@ -31,7 +31,7 @@ HOSTILE = [
 
 @pytest.mark.parametrize("text", [UUID, UUID.upper(), "01a1f86f-fad9-70b4-9add-b6081579d0c6"])
 def test_uuid_is_converted_to_lower_case(text):
-    """pi's ids are version 7, claude's version 4: both are UUIDs."""
+    """pi's ids are version 7, claude's version 4. Both are UUIDs."""
     assert canonicalize_uuid(text) == text.lower()
 
 

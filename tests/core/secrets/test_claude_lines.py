@@ -1,4 +1,4 @@
-"""Pass-through without secrets: a real claude's lines as they came, but for what must not be said."""
+"""Pass-through with redaction: a real claude's lines pass unchanged except for secrets."""
 
 import itertools
 import json
@@ -42,7 +42,7 @@ STOP = [stream(type="content_block_stop", index=0), stream(type="message_stop")]
 
 
 def run(*lines: str, code: int | None = 0) -> list[str]:
-    """The raw lines that are said with partial messages and without secrets."""
+    """Return the raw output lines with partial messages and redaction."""
     translation = create_standalone_child_stream(
         "claude", include_partial_messages=True, stable_ids=True, redact=True
     )

@@ -1,4 +1,4 @@
-"""What is said of MCP servers is recorded without what may be secret, whatever it looks like."""
+"""The recorded data of MCP servers does not contain what may be secret, in any format."""
 
 import json
 
@@ -7,7 +7,7 @@ from sweeps import loop_over_rows
 
 from shim.core.cast.secrets import RecordingRedactor, apply_string_edits
 
-OPAQUE = "hunter2-Zq81xPlm"  # of no known shape
+OPAQUE = "hunter2-Zq81xPlm"  # of no known format
 TABLES = {
     "local": {"command": "node", "args": ["--token", OPAQUE], "env": {"X_SAID": OPAQUE}},
     "far": {"type": "http", "url": "http://localhost/", "headers": {"X-Said": OPAQUE}},
@@ -55,7 +55,7 @@ def test_line_without_mcp_server_values_is_written_unchanged(message):
 
 
 def test_secret_split_across_lines_is_redacted_after_an_mcp_servers_line():
-    """The edits of a line are made by the number of the string in it."""
+    """The edits of a line refer to a string by its number in the line."""
     cleaner, secret = RecordingRedactor(), f"ghp_{'aB3dE6gH9k' * 4}"
     first = {"mcpServers": TABLES, "delta": f"so: {secret[:9]}"}
     lines = [json.dumps(message).encode() for message in (first, {"delta": secret[9:]})]

@@ -1,5 +1,5 @@
-"""The table of secrets: each kind is found, what only looks like one is not, and no text makes a
-search long.
+"""The table of secrets: each kind is detected, similar text is not, and no text makes a search
+slow.
 """
 
 import re
@@ -50,7 +50,7 @@ def test_only_the_secret_is_redacted(kind, before, secret, suffix):
 def test_secret_is_redacted_in_any_surrounding_text(kind, before, secret, suffix):
     for around in AROUND:
         if around == "/{}?" and before.startswith("--"):
-            continue  # no option stands there
+            continue  # there is no option here
         assert secret not in Redactor().redact_text(around.format(f"{before}{secret}{suffix}")), (
             around
         )
@@ -97,12 +97,12 @@ def test_pattern_stems_are_lowercase_and_long_enough():
     )
 
 
-# -- no text makes a search long: shown by the shape of the expressions, not by a clock ------------
+# -- no text makes a search slow: proved by the structure of the expressions, not by a clock -------
 
 
 def repeats(expression: str) -> Iterator[tuple[object, int, object, int]]:
-    """Every repetition in an expression: its kind, its most, what is repeated, and how deep inside
-    others it stands.
+    """Yield every repetition in an expression: its kind, its maximum, its content, and its nesting
+    depth.
     """
 
     def walk(items: object, depth: int) -> Iterator[tuple[object, int, object, int]]:

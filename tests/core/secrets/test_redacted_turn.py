@@ -1,5 +1,5 @@
-"""A turn that says no secrets: deltas, whole lines, calls, results and errors, and what is left as
-it is.
+"""A turn without secrets: deltas, full lines, calls, results and errors, and the text that stays
+unchanged.
 """
 
 import itertools
@@ -22,7 +22,7 @@ BOTH = pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"
 
 
 def start_stage(partial: bool = False, **config_fields: Any) -> Stage:
-    """A redacting stage whose init is said already."""
+    """Start a redacting stage after its init."""
     stage = Stage(partial=partial, redacts_secrets=True, **config_fields)
     stage.turn.record_vendor_session_info(session_id="s")
     stage.take_lines()
@@ -30,7 +30,7 @@ def start_stage(partial: bool = False, **config_fields: Any) -> Stage:
 
 
 def end_turn(stage: Stage) -> list[str]:
-    """The rest of a stream in short; its contract is kept."""
+    """Return a summary of the rest of a stream. Check the contract."""
     stage.turn.record_turn_end()
     summary = stage.finish_turn()
     check_turns(stage.bytes, stage.writer.writes_partial_messages)
@@ -248,7 +248,7 @@ def test_any_verb_order_writes_a_valid_turn_without_the_token(partial, steps):
     assert GITHUB.encode() not in stage.bytes
 
 
-# -- calls, errors, and all else -------------------------------------------------------------------
+# -- calls, errors, and everything else ------------------------------------------------------------
 
 
 @BOTH
@@ -365,7 +365,7 @@ def test_stored_large_result_is_redacted():
     assert stored_texts and GITHUB not in stored_texts[0] and MARK in stored_texts[0]
 
 
-# -- what is left as it is -------------------------------------------------------------------------
+# -- unchanged text --------------------------------------------------------------------------------
 
 
 def test_permission_request_contains_the_original_input():
@@ -388,12 +388,12 @@ def test_hook_receives_the_original_input():
     assert result_event.tool_response["stdout"] == MARK
 
 
-# -- whole vendors ---------------------------------------------------------------------------------
+# -- all vendors -----------------------------------------------------------------------------------
 
 
 def join_fragments(output: bytes) -> list[Any]:
-    """Lines without ids, fragments of one block joined: a text may be held back, but what it says
-    is the same.
+    """Return the lines without ids, with the fragments of a block joined: a delayed text is still
+    the same text.
     """
     joined_lines: list[Any] = []
     for line in parse_lines(output):
@@ -430,7 +430,7 @@ def _without_id(line: Line) -> Any:
 def test_fixtures_without_secrets_are_written_unchanged(case):
     plain, _ = translate_case(case, partial=False)
     redacted, translation = translate_case(case, partial=False, redact=True)
-    # a dropped line may take a number
+    # A dropped line may use a number.
     assert redacted == plain or (
         case.passthrough and join_fragments(redacted) == join_fragments(plain)
     )

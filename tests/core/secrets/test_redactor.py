@@ -1,6 +1,4 @@
-"""Redaction of whole strings, of values, of streams in any pieces, of a stderr and of command
-lines.
-"""
+"""Redaction of strings, of values, of streams in any chunks, of stderr and of command lines."""
 
 import itertools
 
@@ -26,7 +24,7 @@ from shim.core.secrets.redactor import (
 )
 
 GITHUB = f"ghp_{generate_secret(36)}"
-# What secrets begin with, what is around them, and what is nothing at all.
+# The starts of secrets, the text around them, and unrelated text.
 PIECES = st.one_of(
     st.sampled_from([f"{before}{secret}{suffix}" for _, before, secret, suffix in SECRETS]),
     st.sampled_from(
@@ -62,7 +60,7 @@ PIECES = st.one_of(
 
 
 def cut(text: str, at: list[int]) -> list[str]:
-    """A text in pieces, none of them empty."""
+    """Return a text in non-empty chunks."""
     places = [0, *sorted({position % (len(text) + 1) for position in at}), len(text)]
     return [text[start:end] for start, end in itertools.pairwise(places) if end > start]
 

@@ -1,4 +1,4 @@
-"""Calls that share an id, or have none: both are announced and judged, and results are paired in
+"""Calls that share an id or have none: each is announced and decided, and results are paired in
 order.
 """
 
@@ -205,7 +205,7 @@ def test_end_of_the_turn_adds_a_result_for_each_call_with_the_same_id():
     ]
 
 
-# -- rules, hooks and questions --------------------------------------------------------------------
+# -- rules, hooks and permission requests ----------------------------------------------------------
 
 
 def denials(stage: Stage) -> list[tuple[str, str]]:

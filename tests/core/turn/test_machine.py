@@ -1,4 +1,6 @@
-"""The one table of all transitions, cell by cell, as a frontend sees it with partial messages."""
+"""The transition table of the state machine, cell by cell, as a frontend sees it with partial
+messages.
+"""
 
 import ast
 import inspect
@@ -31,7 +33,7 @@ GOALS = (READY, MESSAGE, TEXT, THINKING, CLOSED)
 
 
 def new(turn: Turn) -> None:
-    """Nothing said yet."""
+    """Leave the turn without output."""
 
 
 def ready(turn: Turn) -> None:
@@ -174,7 +176,7 @@ def test_undefined_transition_raises_turn_transition_error(state):
 
 
 def test_state_is_assigned_only_in_the_machine_module():
-    """`State` has one writer: whoever else wants another state has to find a way in the table."""
+    """Only the machine module writes `State`. Other code needs a transition in the table."""
     folders = [ROOT / "shim" / name for name in ("core", "adapters", "profiles", "conversation")]
     sources = {
         path: path.read_text(encoding="utf-8")
@@ -184,7 +186,7 @@ def test_state_is_assigned_only_in_the_machine_module():
     assigned = [
         f"{path.name}:{node.lineno}"
         for path, source in sources.items()
-        if ".state" in source  # parsing takes long
+        if ".state" in source  # parsing is slow
         for node in ast.walk(ast.parse(source))
         if isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign)
         for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
@@ -212,7 +214,7 @@ def test_turn_objects_have_at_most_20_attributes():
             if hasattr(part, "__dict__")
             else [n for c in type(part).__mro__ for n in getattr(c, "__slots__", ())]
         )
-        # the methods of its parts that the Turn offers are no state of its own
+        # The methods of its parts that the Turn offers are not state.
         state = [name for name in attributes if not inspect.ismethod(getattr(part, name))]
         assert len(state) <= 20, f"{type(part).__name__} has {len(state)} attributes"
 
@@ -235,7 +237,7 @@ LATE_VERBS: dict[str, Callable[[Turn], None]] = {
 
 @loop_over_rows("verb", LATE_VERBS)
 def test_turn_method_emits_nothing_after_the_result(verb):
-    """Contract S16b: clients forget the error when a line follows the result."""
+    """Contract S16b: clients discard the error if a line follows the result."""
     stage = Stage(partial=True)
     close_turn(stage.turn)
     stage.take_lines()

@@ -1,5 +1,5 @@
-"""How a turn ended: cause, is_error, subtype and texts agree, whatever vendor and process say
-(contract S9, S10).
+"""The end of a turn: cause, is_error, subtype and texts agree, for any vendor and process (contract
+S9, S10).
 """
 
 import pytest
@@ -22,7 +22,7 @@ EXITS = [OK, ONE, INT, TERM, None]
 
 
 def outcome(stage: Stage, kind: str) -> None:
-    """What the vendor says of its end."""
+    """Record the vendor's end of the turn."""
     if kind == "ended":
         stage.turn.record_turn_end()
     elif kind == "failed":
@@ -36,7 +36,7 @@ def outcome(stage: Stage, kind: str) -> None:
 
 
 def result(stage: Stage, child_exit: ChildExit | None, stderr: str = "") -> dict:
-    """The result line of a turn that said something; the stream keeps the contract."""
+    """Return the result line of a turn with output. Check the contract."""
     stage.turn.close(child_exit, stderr)
     lines = stage.take_lines()
     check_turns(stage.bytes, stage.writer.writes_partial_messages)
@@ -44,7 +44,7 @@ def result(stage: Stage, child_exit: ChildExit | None, stderr: str = "") -> dict
 
 
 AUTH = "Error: Invalid API key"
-# outcome, how the child ended, its stderr → cause, is_error, subtype, terminal_reason
+# Outcome, the child's exit, its stderr → cause, is_error, subtype, terminal_reason.
 TABLE = [
     ("ended", OK, "", "clean", False, "success", "completed"),
     ("ended", OK, AUTH, "clean", False, "success", "completed"),
@@ -191,7 +191,7 @@ def test_control_characters_of_stderr_are_escaped():
     """Threats: terminal escapes in errors."""
     stage = Stage()
     (text,) = result(stage, ONE, "\x1b[33mWarning\x1b[0m \x07")["errors"]
-    assert text.endswith("Warning \\x07")  # colours say nothing
+    assert text.endswith("Warning \\x07")  # colours have no meaning
 
 
 def test_api_failure_writes_a_synthetic_message_and_a_success_result():
@@ -351,7 +351,7 @@ def test_invalid_usage_still_writes_a_result(usage, partial):
     for verb in (stage.turn.update_message, stage.turn.end_message):
         try:
             verb(usage=usage)
-        except Exception:  # the pump counts it
+        except Exception:  # the child stream counts it
             pass
         stage.turn.add_block("hi")
     stage.turn.record_turn_end()
@@ -432,7 +432,7 @@ def test_only_the_interrupted_block_is_marked_as_aborted(partial):
 
 
 def test_stop_reason_of_an_interrupt_is_null():
-    """Contract 6.4: `message_delta` and `result` say null while text streams."""
+    """Contract 6.4: `message_delta` and `result` have null while text streams."""
     stage = Stage(partial=True)
     stage.turn.add_text("w0 w1 ")
     stage.turn.record_interrupt()
@@ -504,8 +504,8 @@ def test_unsupported_error_subtype_becomes_error_during_execution():
     ("budget", "subtype"), [(0.01, "error_max_budget_usd"), (0.05, "success"), (None, "success")]
 )
 def test_cost_above_the_budget_is_an_error(is_reported, budget, subtype):
-    """F10: also if the turn is already over. A vendor may report the cost with its replies or at
-    the end.
+    """F10: this applies even if the turn is already over. A vendor may report the cost with its
+    replies or at the end.
     """
     stage = Stage(limits=ConversationLimits(max_budget_usd=budget))
     stage.turn.add_text("Hello.")

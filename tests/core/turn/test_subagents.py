@@ -1,4 +1,4 @@
-"""A nested agent: whole lines with the id of the call that runs it (contract 5.14)."""
+"""A nested agent: full lines with the id of the call that runs the agent (contract 5.14)."""
 
 import pytest
 from policy_builder import build_evaluator, build_policy
@@ -11,7 +11,7 @@ BOTH = pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"
 
 
 def with_a_task(partial: bool = False) -> Stage:
-    """A stage on which the call `task` runs a nested agent."""
+    """Build a stage on which the call `task` runs a nested agent."""
     stage = Stage(partial=partial)
     stage.turn.add_tool_call("task", "Task", {"prompt": "look"})
     stage.take_lines()
@@ -136,7 +136,7 @@ def test_unknown_parent_is_null_and_counted():
 
 
 def test_parent_with_a_result_still_accepts_subagent_text():
-    """Background agents go on when their call has returned (contract 5.14)."""
+    """Background agents continue after their call has returned (contract 5.14)."""
     stage = with_a_task()
     stage.turn.add_tool_result("task", "launched")
     stage.take_lines()
@@ -161,11 +161,11 @@ def test_subagent_lines_reference_the_renamed_parent_call():
     [(7, "Read", {}), ("", "Read", {}), ("n", None, {}), ("n", "Read", None), ("n", "Read", "x")],
 )
 def test_malformed_subagent_call_preserves_the_contract(call_id, name, tool_input):
-    """Contract S6 holds for nested lines too."""
+    """Contract S6 also applies to nested lines."""
     stage = with_a_task()
     try:
         stage.turn.get_subagent("task").add_tool_call(call_id, name, tool_input)
-    except Exception:  # the pump counts it
+    except Exception:  # the child stream counts it
         pass
     finish(stage)
 
@@ -198,7 +198,9 @@ def test_subagent_mcp_result_has_claude_format():
 
 
 def test_subagent_text_is_omitted_without_forward_subagent_text():
-    """Measured with claude 2.1.332: texts and thoughts come only with `--forward-subagent-text`."""
+    """Measured with claude 2.1.332: texts and thoughts are written only with
+    `--forward-subagent-text`.
+    """
     stage = Stage(forwards_subagent_text=False)
     stage.turn.record_vendor_session_info(session_id="s")
     stage.turn.add_tool_call("task", "Task", {"prompt": "x"})

@@ -1,6 +1,4 @@
-"""Text and thinking: fragments, whole blocks, snapshots, halves of characters, and replies said
-again.
-"""
+"""Text and thinking: fragments, full blocks, snapshots, lone surrogates, and repeated replies."""
 
 import itertools
 import json
@@ -17,7 +15,7 @@ HIGH, LOW = "\ud83d", "\ude00"
 
 
 def start_stage(partial: bool) -> Stage:
-    """A stage whose init is said already."""
+    """Start a stage after its init."""
     stage = Stage(partial=partial)
     stage.turn.record_vendor_session_info(session_id="s")
     stage.take_lines()
@@ -25,7 +23,7 @@ def start_stage(partial: bool) -> Stage:
 
 
 def texts(stage: Stage) -> list[str]:
-    """The words of all blocks, in order, when the turn is ended well."""
+    """Return the texts of all blocks in order, after a successful end of the turn."""
     stage.turn.record_turn_end()
     summary = stage.finish_turn()
     check_turns(stage.bytes, stage.writer.writes_partial_messages)
@@ -127,7 +125,7 @@ def test_block_that_exceeds_the_limit_only_when_escaped_is_truncated():
 
 
 def test_complete_block_is_a_single_delta_with_partial_messages():
-    """ACP shows deltas only: a block without one would be lost."""
+    """ACP shows deltas only: a block without a delta would be lost."""
     stage = start_stage(True)
     stage.turn.add_block("whole")
     stage.turn.add_thinking_block("idea")
@@ -161,12 +159,12 @@ def test_many_fragments_are_joined_in_order_of_arrival(partial):
 )
 @BOTH
 def test_fragment_that_is_not_a_string_does_not_stop_the_turn(partial, verb, value):
-    """A vendor's event with a value of another type may cost that event, never the result."""
+    """A wrong type may lose the vendor's event, but never the result."""
     stage = start_stage(partial)
     stage.turn.add_text("before ")
     try:
         getattr(stage.turn, verb)(value)
-    except Exception:  # the pump counts it
+    except Exception:  # the child stream counts it
         pass
     stage.turn.add_text("after")
     stage.turn.record_turn_end()
@@ -176,7 +174,7 @@ def test_fragment_that_is_not_a_string_does_not_stop_the_turn(partial, verb, val
     check_turns(stage.bytes, partial)
 
 
-# -- halves of characters --------------------------------------------------------------------------
+# -- lone surrogates -------------------------------------------------------------------------------
 
 
 def test_split_surrogate_pair_is_joined_in_the_next_delta():
@@ -338,7 +336,7 @@ def test_snapshot_matches_text_streamed_with_a_split_surrogate_pair(partial):
     assert "contradicted_block" not in stage.diagnostics.repairs
 
 
-# -- replies that come again -----------------------------------------------------------------------
+# -- repeated replies ------------------------------------------------------------------------------
 
 
 def test_buffered_text_of_a_retracted_message_is_discarded():
@@ -421,7 +419,7 @@ def test_retried_message_with_different_text_is_emitted(partial):
 
 
 def test_retried_message_that_diverges_is_emitted_from_its_start():
-    """What was swallowed belongs to the new reply; without it the sentence would have no head."""
+    """The withheld text belongs to the new reply. Without it the sentence would have no start."""
     stage = start_stage(True)
     stage.turn.add_text("abc")
     stage.turn.retract_message()
@@ -488,7 +486,7 @@ def test_new_tool_call_in_a_retried_message_is_emitted(partial):
 
 @BOTH
 def test_text_repeated_after_a_tool_result_is_emitted(partial):
-    """The reply before the result is over; a retry is about the one behind it."""
+    """The reply before the result is over. A retry repeats the reply after it."""
     stage = start_stage(partial)
     stage.turn.add_block("Hello")
     stage.turn.add_tool_call("t", "Bash", {})
@@ -508,7 +506,7 @@ def test_retraction_before_any_output_has_no_effect():
 
 @BOTH
 def test_snapshot_of_a_retried_block_emits_only_new_text(partial):
-    """pi streams deltas of the retried reply, then says the message whole."""
+    """pi streams deltas of the retried reply, then sends the full message."""
     stage = start_stage(partial)
     stage.turn.add_block("Hel")
     stage.turn.retract_message()

@@ -1,6 +1,4 @@
-"""Tool calls: one result for each call, one call for each result, whatever order they come in
-(contract S7, S16c).
-"""
+"""Tool calls: one result per call and one call per result, in any order (contract S7, S16c)."""
 
 import pytest
 from fake_secrets import generate_secret
@@ -16,7 +14,7 @@ BOTH = pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"
 
 
 def start_stage(partial: bool = False, **config_fields: object) -> Stage:
-    """A stage whose init is said already."""
+    """Start a stage after its init."""
     stage = Stage(partial=partial, **config_fields)
     stage.turn.record_vendor_session_info(session_id="s")
     stage.take_lines()
@@ -24,7 +22,7 @@ def start_stage(partial: bool = False, **config_fields: object) -> Stage:
 
 
 def end_turn(stage: Stage) -> list[str]:
-    """What is left to say when the vendor ends well."""
+    """Return a summary of the rest of the stream after a successful end."""
     stage.turn.record_turn_end()
     summary = stage.finish_turn()
     check_turns(stage.bytes, stage.writer.writes_partial_messages)
@@ -45,7 +43,7 @@ def test_call_becomes_an_assistant_event_and_its_result_a_user_event():
 
 
 def test_call_open_at_an_interrupt_gets_an_error_result():
-    """6.4. gemini 0.61 and opencode 1.18 call a command that they stopped completed."""
+    """6.4. gemini 0.61 and opencode 1.18 report a command that they stopped as completed."""
     stage = start_stage()
     stage.turn.add_tool_call("t", "Bash", {"command": "tail -f a.txt"})
     stage.turn.record_interrupt()
@@ -55,7 +53,7 @@ def test_call_open_at_an_interrupt_gets_an_error_result():
 
 
 def test_call_is_streamed_as_a_single_input_delta_with_partial_messages():
-    """House: its input is one input_json_delta, in Claude's names."""
+    """House: the input is one input_json_delta, in Claude's names."""
     stage = start_stage(True)
     stage.turn.add_tool_call("t", "Bash", {"command": "ls"})
     assert stage.take_summary() == [
@@ -260,7 +258,7 @@ def test_call_name_is_always_a_string(name):
     stage = start_stage()
     try:
         stage.turn.add_tool_call("t", name, {})
-    except Exception:  # the pump counts it
+    except Exception:  # the child stream counts it
         pass
     end_turn(stage)
 
@@ -331,7 +329,9 @@ def test_hidden_call_created_by_its_result_stays_hidden():
 
 @BOTH
 def test_denied_call_stops_the_turn_and_is_listed_as_a_denial(partial):
-    """The second line of defence: what is seen here may have begun to run, and the text says so."""
+    """The second line of defence: a call that is visible here may already be running, and the text
+    says so.
+    """
     stage = start_stage(partial, evaluator=build_evaluator(deny=["Bash"]))
     stage.turn.add_block("I will clean up.")
     stage.turn.add_tool_call("t", "Bash", {"command": "rm -rf /"})
@@ -360,7 +360,7 @@ def test_denied_call_refused_before_execution_does_not_stop_the_turn():
 
 
 def build_informed_evaluator(**rules):
-    """The judge of a vendor that was told beforehand of every rule about a whole tool."""
+    """Build the evaluator of a vendor that received every rule for a whole tool at its start."""
     return PolicyEvaluator(build_evaluator(**rules).policy, is_sent_to_vendor=lambda rule: True)
 
 
@@ -408,7 +408,7 @@ def test_denied_call_created_by_its_result_stops_the_turn():
     check_turns(stage.bytes, partial=False)
 
 
-# -- a limit of turns ------------------------------------------------------------------------------
+# -- max turns -------------------------------------------------------------------------------------
 
 
 @BOTH
@@ -448,7 +448,7 @@ SHELL = ("shell", {"command": "ls"})
 
 
 def ask(stage: Stage, request: str = "q1", call: str = "t", name: str = "Bash"):
-    """What becomes of a vendor's question."""
+    """Return the outcome of a vendor's permission request."""
     stage.turn.request_permission(request, call, name, {"command": "ls"}, SHELL)
     return stage.turn.permission_requests.pending[-1]
 
@@ -564,8 +564,8 @@ def test_failed_result_of_a_refused_call_is_not_reported_as_executed():
 
 
 def test_successful_result_is_accepted_if_the_vendor_did_not_receive_the_denial():
-    """A call of the frontend's own process is denied where it would run, and its vendor may report
-    any result.
+    """A call to the frontend's own process is denied there, and its vendor may report any
+    result.
     """
     stage = start_stage()
     stage.turn.record_permission_denial(
@@ -625,7 +625,7 @@ def test_secret_in_structured_content_is_redacted():
 
 
 def test_mcp_tool_name_is_written_in_claude_format():
-    """The real claude replaces every character that the API does not take in a tool's name."""
+    """The real claude replaces every character that the API does not accept in a tool's name."""
     stage = start_stage()
     name, plain = "mcp__my srv.x__do it/ü", "mcp__my_srv_x__do_it__"
     stage.turn.add_denial("t", name, {})

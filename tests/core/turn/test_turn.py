@@ -1,6 +1,4 @@
-"""One turn: who it is, what a reply is, what is said beside the conversation, and the turn after
-it.
-"""
+"""One turn: its identity, its replies, its system lines, and the next turn."""
 
 import pytest
 from policy_builder import build_evaluator
@@ -23,7 +21,7 @@ DOUBLE = {name: 2 * count for name, count in USAGE.items()}
 
 
 def init_of(stage: Stage) -> dict:
-    """The init line of a turn that says something now."""
+    """Return the init line of a turn that writes its first block now."""
     stage.turn.add_block("x")
     return next(line for line in stage.take_lines() if line["type"] == "system")
 
@@ -82,7 +80,7 @@ def test_session_id_of_the_frontend_overrides_that_of_the_vendor():
 
 @pytest.mark.parametrize("vendors", ["chat-1", "../../etc", "-rf"])
 def test_vendor_session_id_that_is_not_a_uuid_is_replaced(vendors):
-    """Threats: it would become a file name or a flag of somebody else."""
+    """Threats: the id would become a file name or a flag of another program."""
     stage = Stage()
     stage.turn.record_vendor_session_info(session_id=vendors)
     (init,) = stage.take_lines()
@@ -95,7 +93,7 @@ def test_non_string_session_id_does_not_stop_the_turn(vendors):
     try:
         stage.turn.record_vendor_session_info(session_id=vendors)
     except Exception:
-        # a handler's exception is counted by the pump; the turn must be able to go on
+        # The child stream counts a handler's exception. The turn must be able to continue.
         pass
     stage.turn.add_block("hi")
     stage.turn.record_turn_end()
@@ -140,7 +138,7 @@ def test_init_omits_denied_and_hidden_tools():
 
 
 def messages(stage: Stage) -> list[tuple[str, str]]:
-    """(message id, text) of every assistant line."""
+    """Return (message id, text) of every assistant line."""
     lines = [line for line in stage.take_lines() if line["type"] == "assistant"]
     return [
         (line["message"]["id"], line["message"]["content"][0].get("text", "-")) for line in lines
@@ -324,7 +322,7 @@ def test_num_turns_is_1_plus_the_number_of_tool_results(calls, expected):
     assert stage.finish_with_result()["num_turns"] == expected
 
 
-# -- beside the conversation -----------------------------------------------------------------------
+# -- system lines ----------------------------------------------------------------------------------
 
 
 def test_system_line_does_not_close_the_open_block():
@@ -482,7 +480,8 @@ def test_model_usage_is_limited_to_a_maximum_number_of_models():
     for number in range(3 * MAX_MODELS):
         stage.turn.start_message(f"model {number}")
         stage.turn.add_block("hi")
-        stage.turn.end_message(create_usage(1, 0, 0, 2**62))  # what no client can hold is no count
+        # a number that no client can hold is not counted
+        stage.turn.end_message(create_usage(1, 0, 0, 2**62))
     stage.turn.record_turn_end()
     usage_by_model = stage.finish_with_result()["modelUsage"]
     assert len(usage_by_model) == MAX_MODELS + 1

@@ -1,4 +1,4 @@
-"""yume-cli's command line: every flag of Yume's reference, and nothing that ends it."""
+"""yume-cli's command line: every flag of Yume's reference, and no flag that ends it."""
 
 import pytest
 from sweeps import loop_over_rows

@@ -1,4 +1,4 @@
-"""Yume's frames: messages, interrupts, modes and approvals in; nothing but flat lines out."""
+"""Yume's frames: messages, interrupts, modes and approvals go in; only flat lines come out."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Yume's pen: its shapes, and its rules R1 to R15, each by its number."""
+"""Yume's encoder: its line shapes, and its rules R1 to R15, each by its number."""
 
 import json
 
@@ -72,7 +72,7 @@ def test_r1_init_is_the_first_line_and_is_not_repeated(stage):
 
 
 def test_r1_session_change_emits_session_id_instead_of_a_second_init(stage):
-    """The next vendor of a list has a session of its own."""
+    """Each vendor of a fallback list has a session of its own."""
     stage.encoder.write_init_message(U, {})
     stage.encoder.write_init_message(V, {})
     assert [line["subtype"] for line in stage.take_lines()] == ["init", "session_id"]
@@ -390,7 +390,7 @@ def test_r15_yume_modes_map_to_claude_permission_modes(name, mode, asks):
     assert parse_yume_permission_mode(name) == (mode, asks, True)
 
 
-# -- the shapes ------------------------------------------------------------------------------------
+# -- line shapes -----------------------------------------------------------------------------------
 
 
 def test_result_contains_only_yume_fields_and_no_text(stage):
@@ -587,7 +587,7 @@ def test_subagent_of_an_unknown_call_has_no_parent_id(stage):
     assert line["parent_tool_use_id"] is None
 
 
-# -- what asks -------------------------------------------------------------------------------------
+# -- requests --------------------------------------------------------------------------------------
 
 
 def test_call_with_a_permission_prompt_is_emitted_while_another_call_runs(stage):
@@ -636,7 +636,7 @@ def test_call_is_closed_as_late_if_the_buffer_limit_is_exceeded(stage, monkeypat
     assert lines[-2]["shim"]["repairs"] == {"late_tool_result": 1}
 
 
-# -- words -----------------------------------------------------------------------------------------
+# -- texts -----------------------------------------------------------------------------------------
 
 
 @loop_over_rows(
