@@ -80,7 +80,7 @@ def converse(box, *args):
 def test_version_of_a_tested_major_is_trusted(vendor, version, is_trusted, note):
     check = check_vendor_version(get_adapter(vendor), version, "`x --version` printed 'y'")
     assert (check.distrust == "") is is_trusted
-    assert ("a newer version usually works" in check.note) is note
+    assert ("newer than tested" in check.note) is note
 
 
 @pytest.mark.parametrize(
@@ -215,10 +215,7 @@ def test_newer_version_of_a_tested_major_is_trusted_with_a_note(box):
     install(box, "echo 0.77.0")
     shim = box.run_claude(*ASK, *PLAN, SHIM_VENDOR="qwen").init["shim"]
     assert has_started(box) and shim["unattended"] is False
-    assert (
-        "a newer version usually works" in shim["version_note"]
-        and shim["vendor_version"] == "0.77.0"
-    )
+    assert "newer than tested" in shim["version_note"] and shim["vendor_version"] == "0.77.0"
 
 
 def test_untrusted_version_refuses_a_conversation_at_its_first_message(box):
@@ -511,10 +508,10 @@ def test_version_that_ran_a_denied_call_is_distrusted_until_doctor_runs(box):
     second = converse(box, *STDIO)
     assert second.cause == "refused" and "ran a call of Bash" in second.result["errors"][0]
     assert "shim doctor qwen" in second.result["errors"][0]
-    assert "ran a call of Bash that was denied" in " ".join(
+    assert "ran a denied Bash call" in " ".join(
         box.run_shim("doctor", "qwen").stdout.decode().split()
     )
-    assert "ran a call of Bash that was denied" not in " ".join(
+    assert "ran a denied Bash call" not in " ".join(
         box.run_shim("doctor", "qwen").stdout.decode().split()
     )
     assert converse(box, *PLAN).cause != "refused"

@@ -33,7 +33,7 @@ def install_heron(box):
     shutil.copy(PROFILES / "heron.toml", folder)
     done = box.run_shim("install", "--vendor", "heron", "--to", str(box.path / "drop-in"))
     assert done.status == 0, done.stderr
-    assert "asks nobody" in done.stdout.decode() + done.stderr
+    assert "never asks for permission" in done.stdout.decode() + done.stderr
 
 
 @pytest.fixture(scope="module")

@@ -221,7 +221,7 @@ def test_model_settings_and_installation_cannot_select_a_recording(box):
     box.write_settings("")
     done = box.run_shim("--installed", f"vendor=replay:{path}", "claude", "-p", *STREAM, "hi")
     assert done.status == 1 and "SHIM_VENDOR or --shim-vendor only" in done.stderr
-    assert box.run_shim("install", "--vendor", f"replay:{path}").status == 1
+    assert box.run_shim("install", "--vendor", f"replay:{path}").status == 2
 
 
 def test_shim_vendor_flag_selects_a_recording_over_the_environment(box):

@@ -164,6 +164,6 @@ def test_script_works_in_bash(shim, tmp_path):
 
 def test_unknown_shell_is_a_usage_error(shim, monkeypatch):
     status, stdout, complaint = shim("completion", "tcsh")
-    assert (status, stdout) == (2, b"") and "use one of bash, zsh, fish" in complaint
+    assert (status, stdout) == (2, b"") and "the choices are bash, zsh, fish" in complaint
     monkeypatch.setenv("SHELL", "/bin/zsh")
     assert shim("completion") == shim("completion", "zsh")
