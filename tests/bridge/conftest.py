@@ -11,7 +11,7 @@ from shim.commands.turn.demo_child import generate_demo_events
 
 @pytest.fixture
 def hosts(tmp_path, box) -> Iterator[Hosting]:
-    """Hosts of the vendor demo, whose program prints its session at once. They are ended with the
+    """Yield hosts of the vendor demo, whose program prints its session at once. They end with the
     test.
     """
     output = format_ndjson(*generate_demo_events("hi", "/repo", "demo-session"))

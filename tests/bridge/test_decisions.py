@@ -1,4 +1,4 @@
-"""What the answer "always" allows, and which rule a denied call would have needed."""
+"""The effect of the answer "always", and the rule that a denied call would have needed."""
 
 import json
 
@@ -30,7 +30,7 @@ from shim.core.errors import FrontendError
         ("WebFetch", {"url": "https://a.example/x"}, "WebFetch(domain:a.example)"),
         ("WebFetch", {"url": "file:///etc/hosts"}, None),
         ("Monitor", {"command": "tail -f x"}, None),  # of any command
-        ("LS", {"path": "/etc"}, None),  # of all that is below
+        ("LS", {"path": "/etc"}, None),  # of everything below it
         ("Glob", {"path": "/etc", "pattern": "*"}, None),
         ("Grep", {"path": "/etc", "pattern": "x"}, "Read(//etc)"),
         ("mcp__s__t", {"x": 1}, "mcp__s__t"),
@@ -100,7 +100,7 @@ RULE = {
     ],
 )  # fmt: skip
 def test_always_accepts_only_suggested_allow_rules_for_the_requested_call(suggested):
-    """Not even where no rule is known: `rm *` has none."""
+    """This also applies if no rule is known: `rm *` has none."""
     question = build_question(
         tool_name="Bash", input={"command": "rm *"}, permission_suggestions=[suggested]
     )
@@ -177,7 +177,7 @@ def test_answer_fields_are_converted_to_a_permission_decision(request_, answer_f
         (ASKED, "deny", {"replacement_input": {}}, "belong to `allow`"),
         (FORM, "allow", {"always": True}, "cannot be answered for always"),
         ({**ASKED, "input": {"command": "rm *"}}, "allow", {"always": True}, "no rule is known"),
-        # What the agent suggests is about what it asked.
+        # The agent's suggestions are for its own request.
         (
             {**ASKED, "permission_suggestions": [RULE]},
             "allow",

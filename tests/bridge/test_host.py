@@ -1,4 +1,4 @@
-"""The life of a session that lives on its own, with a real host of the vendor demo."""
+"""The life of a background session, with a real host of the vendor demo."""
 
 import os
 import signal

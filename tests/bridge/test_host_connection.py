@@ -1,5 +1,5 @@
-"""Who cannot be let in by a host that lives: it is never called dead, and nobody is told to begin
-it again.
+"""Clients that a running host cannot accept: the host is never reported as dead, and no error
+suggests a new start.
 """
 
 import os
@@ -30,22 +30,22 @@ MESSAGE = {"kind": "message", "message": {"role": "user", "content": "hi"}}
 
 @pytest.fixture
 def hosted_session(hosts):
-    """A session whose host is forked: in the event loop of a test it would be started, which costs
-    more.
+    """Return a session whose host is forked. In the event loop of a test the host would be started,
+    which takes longer.
     """
     return hosts.start_session()
 
 
 @pytest.fixture
 def halted_session(hosted_session, hosts, monkeypatch):
-    """A session whose host is halted."""
+    """Yield a session whose host is suspended by SIGSTOP."""
     with hosts.halt_host(hosted_session):
         monkeypatch.setattr(links, "ANSWER_TIMEOUT_S", 0.2)
         yield hosts.load_session(hosted_session)
 
 
 async def collect_errors(session, environment):
-    """What the blocking form says, a question, and the form for a loop."""
+    """Return the errors of the blocking connection, of a query, and of the async connection."""
     errors = []
     with anyio.fail_after(PATIENCE):
         for operation in (
@@ -103,8 +103,8 @@ async def test_event_loop_runs_while_a_connection_waits_for_the_backlog(hosts, m
 
 
 def test_exiting_host_is_unavailable_with_its_failure_reason(hosts):
-    """It has said in its facts how it ended, and closed its socket; its process is there for a
-    moment longer.
+    """The host has stored its end in its metadata and closed its socket, but its process exits a
+    moment later.
     """
     folder = registry.create_session_folder(SESSION, hosts.environment)
     registry.write_metadata(
@@ -119,7 +119,7 @@ def test_exiting_host_is_unavailable_with_its_failure_reason(hosts):
     assert "respawn" in error_info.value.hint
 
 
-# A host that hears a moment later than others that somebody has left.
+# A host that notices a client's disconnect later than the other clients do.
 HEARS_LATE = """
 import anyio
 from shim.bridge.host import unix_server
@@ -150,7 +150,7 @@ async def test_next_client_becomes_controller_if_the_host_reads_eof_late(hosts, 
 
 
 def _full(listening, connect_to, folder, _):
-    """A connection to a door that lets nobody in."""
+    """Return a connection to a host that accepts no client."""
     made = connect_to(folder)
     theirs, _ = listening.accept()
     theirs.sendall(encode_frame("bye", reason="256 clients are connected already"))
@@ -164,7 +164,7 @@ async def test_send_to_a_suspended_host_raises_when_the_socket_buffer_is_full(
     with hosts.connect(hosted_session) as connection, hosts.halt_host(hosted_session):
         monkeypatch.setattr(links, "ANSWER_TIMEOUT_S", 0.2)
         with anyio.fail_after(PATIENCE), pytest.raises(HostNotAnsweringError):
-            while True:  # until the socket has no more room
+            while True:  # until the socket has no more space
                 connection.send_frame_blocking(
                     {
                         "kind": "message",

@@ -1,8 +1,8 @@
-"""What can go wrong with a host: killed at any moment, no disk, no locks, clocks that jump,
-watchers that stand still.
+"""Failures of a host: killed at any moment, no disk, no locks, clocks that jump, clients that do
+not read.
 
-Nothing that was said to anybody is lost, what is told of the session afterwards is true, and it
-goes on.
+Nothing that was sent to a client is lost, the session's later state is correct, and the session can
+be resumed.
 """
 
 import errno
@@ -36,13 +36,13 @@ from tests.conversation.test_persistent_driver import HELLO, INIT, TURN, result,
 ROUNDS = 200 if sweeps.full else 4
 LATEST = 0.3  # seconds after its start at which a host is killed: its turn is over by then
 BRIDGE = {"SHIM_BRIDGE": "1"}
-# seconds after its start at which a frontend is killed: its message is answered by then
+# Seconds after its start at which a frontend is killed: its message is answered by then.
 ANSWERED = 0.25
 SAYS = says("some words of a vendor that says a lot")
 
 
 def read_log_lines(session):
-    """The lines that the log has, by number."""
+    """Return the lines of the log by number."""
     log = RecordedSessionLog(os.path.join(session.folder, "log"), 10_000)
     lines, after = {}, log.first_line_number - 1
     while entries := log.read(after, 1000):
@@ -53,7 +53,9 @@ def read_log_lines(session):
 
 @pytest.fixture
 def chatty(box, hosts):
-    """A host of a vendor that says `count` things in a turn, and what holds its processes."""
+    """Return a function that starts a host whose vendor writes `count` lines in a turn, and the
+    lifeline of its processes.
+    """
 
     def begin(count, **spec_fields):
         lifeline = box.create_lifeline()
@@ -70,7 +72,7 @@ def chatty(box, hosts):
 
 @pytest.fixture
 def hosting_box(box):
-    """The box, whose hosts end with the test."""
+    """Yield the box, whose hosts end with the test."""
     made = HostingBox(box)
     yield made
     made.stop_hosts()
@@ -127,7 +129,7 @@ def test_session_of_a_killed_host_resumes_the_vendor_session(box, hosts):
         assert read_until_result(connection)[-1]["subtype"] == "success"
     args = box.read_record()["arguments"]
     assert INIT["session_id"] in " ".join(args), args
-    now = read_log_lines(session)  # the log of a session that lives grows
+    now = read_log_lines(session)  # the log of a running session grows
     assert list(now) == list(range(1, max(now) + 1)) and max(now) > last
 
 
@@ -191,7 +193,7 @@ def test_full_disk_fails_the_session(hosts, chatty, tmp_path):
 
 @pytest.fixture
 def small_disk(tmp_path):
-    """A file system of 400 kB."""
+    """Mount a file system of 400 kB."""
     small = tmp_path / "disk"
     small.mkdir()
     if (
@@ -315,7 +317,7 @@ def test_session_resumes_despite_the_leftover_socket_of_a_killed_host(hosts, cha
     assert select.select([descriptor], [], [], PATIENCE)[0]
     os.close(descriptor)
     assert os.path.lexists(os.path.join(session.folder, sockets.SOCKET_FILE))
-    # the number has come back
+    # The process id is in use again.
     registry.write_metadata(session.folder, {**session.metadata, "pid": os.getpid()})
     new_session = hosts.start_session(session=session.session_id, resumes=True)
     with hosts.connect(new_session) as connection:
@@ -368,7 +370,7 @@ def test_stopped_watcher_costs_little_memory_and_receives_every_line(hosts, chat
         )
         read_until_result(connection)
         list(connection.read_frames(60.0))
-        assert _resident(pid) - before < 8 * 1024 * 1024  # with what the turn itself left
+        assert _resident(pid) - before < 8 * 1024 * 1024  # including what the turn itself left
         os.kill(watcher.pid, signal.SIGCONT)
         output, _ = watcher.communicate(timeout=PATIENCE)
     assert output.startswith("True ") and int(output.split()[1]) > 20_000
@@ -429,7 +431,7 @@ def test_killed_frontends_lose_no_messages_and_leak_no_resources(hosting_box, ki
                 running.send_signal(signal.SIGKILL)
                 running.wait_for_status()
         done, deadline = hosting_box.run_claude(*args), time.monotonic() + PATIENCE
-        # a message of one that was killed is answered just now
+        # A message of a killed frontend is being answered.
         while "is running in the background" in done.stderr:
             assert time.monotonic() < deadline, done
             done = hosting_box.run_claude(*args)

@@ -1,4 +1,4 @@
-"""Starting hosts: at once, twice, many, again, and where none can be started."""
+"""Starting hosts: in parallel, twice, many, again, and if none can be started."""
 
 import errno
 import fcntl
@@ -87,7 +87,7 @@ def test_host_uses_the_working_directory_and_environment_of_the_caller(hosts, re
 
 
 def test_host_inherits_no_file_descriptors_of_the_caller(hosts, real_hosts):
-    """Its caller's pipes end with the caller, whatever that had left open for its children."""
+    """The caller's pipes end with the caller, even if it left them open for its children."""
     reading, writing = os.pipe()
     os.set_inheritable(writing, True)
     session = hosts.start_session()
@@ -197,7 +197,9 @@ def test_start_is_refused_without_file_locks(hosts, monkeypatch):
 
 
 def test_respawn_waits_for_the_lock_of_the_ended_host(hosts, monkeypatch):
-    """It is listed as ended; its process writes a recording, or stands still on a busy machine."""
+    """The session is listed as ended, but its process is writing a recording, or is slow on a busy
+    machine.
+    """
     monkeypatch.setattr(lock, "ACQUIRE_TIMEOUT_S", 0.05)
     session = hosts.start_session(session=SESSION)
     send_frames_and_collect_answers(session.session_id, [{"kind": "end"}], hosts.environment)
@@ -262,7 +264,9 @@ def test_concurrent_start_processes_create_separate_sessions(hosts):
 
 
 def test_launch_imports_no_heavy_modules():
-    """`claude --bg` returns at once: no loop, nothing that draws, nothing of the conversation."""
+    """`claude --bg` returns at once: it imports no event loop, no drawing code, and nothing of the
+    conversation.
+    """
     script = "import sys, shim.bridge.launch; print(*sorted(sys.modules))"
     ran = subprocess.run(
         [sys.executable, "-P", "-c", script], capture_output=True, check=True, text=True
@@ -290,9 +294,7 @@ def test_respawn_is_refused_if_the_start_file_is_missing(hosts):
 
 
 def test_respawn_with_new_flags_preserves_the_fork_source(hosts):
-    """Before its first turn nothing was copied yet: without the original it would begin with
-    nothing.
-    """
+    """Before its first turn nothing was copied yet. Without the original it would start empty."""
     session = hosts.start_session(
         session=SESSION, forked=OTHER, beginning=("--resume-session-at=x",)
     )

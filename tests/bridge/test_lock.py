@@ -1,4 +1,4 @@
-"""The lock that dies with its host, and the refusal of a filesystem that has no locks."""
+"""The lock that ends with its host, and the refusal of a file system without locks."""
 
 import errno
 import fcntl
@@ -85,7 +85,7 @@ def test_filesystem_without_file_locks_is_rejected(folder, monkeypatch, number):
 
 
 def test_listening_socket_blocks_the_lock(folder):
-    """The file of its lock may have been deleted."""
+    """The lock's file may have been deleted."""
     with sockets.open_host_listener(folder):
         assert not dead(folder) and lock.acquire_session_host_lock(folder) is None
     host_lock = lock.acquire_session_host_lock(folder)

@@ -1,5 +1,5 @@
-"""The backends of the log port: the suite for each, and what only casts have: files, limits and
-faults.
+"""The backends of the log interface: the common tests for each, and the file limits and faults of
+recordings.
 """
 
 import os

@@ -87,7 +87,7 @@ class Installation:
         self.token = GatewayTokenFile(self.hosts.environment).load_tokens().drive
 
     def move(self):
-        """Move the package to another place."""
+        """Move the package to another folder."""
         self.package.rename(self.site / "elsewhere")
 
     def upgrade(self):
@@ -98,7 +98,7 @@ class Installation:
         (self.package / "__init__.py").write_text('__version__ = "9.9.9"\n', encoding="utf-8")
 
     def close(self):
-        """End the server and the hosts."""
+        """Stop the server and the hosts."""
         if self.server is not None and self.server.poll() is None:
             self.server.send_signal(signal.SIGINT)
             self.server.communicate(timeout=PATIENCE)
@@ -111,7 +111,9 @@ class Installation:
         return answered.json
 
     def begin(self):
-        """Start a session that has answered its first message and has not asked yet. Return its id."""
+        """Start a session that has answered its first message and has not asked yet. Return its
+        id.
+        """
         body = {"vendor": "qwen", "cwd": str(self.hosts.cwd), "prompt": "go"}
         session = self.ask("POST", "/sessions", body)["session"]
         self.hosts.wait_until(
@@ -134,7 +136,7 @@ class Installation:
             return next(event.json["question"] for event in events if event.kind == "question")
 
     def play_to_the_end(self, session):
-        """Use everything that a host and the server do for a session, until it is stopped."""
+        """Use every function of a host and the server for a session, until it is stopped."""
         self.play(session)
         self.ask("POST", f"/sessions/{session}/stop")
         self.until(session, lambda now: not now["alive"])
@@ -142,7 +144,7 @@ class Installation:
         assert log.count(b'"type":"result"') == 3 and b"failed" not in log
 
     def play(self, session):
-        """Ask and answer a question, and run another turn."""
+        """Ask and answer a permission request, and run another turn."""
         self.ask("POST", f"/sessions/{session}/messages", {"text": "ask"})
         self.ask(
             "POST",
@@ -186,10 +188,10 @@ def _log(folder):
 
 @pytest.fixture(scope="module")
 def package(tmp_path_factory):
-    """Copy the package with its bytecode, because compiling would cost each process seconds."""
+    """Copy the package with its bytecode, because compiling would delay each process by seconds."""
     copy = tmp_path_factory.mktemp("package") / "shim"
     shutil.copytree(Path(shim.__file__).parent, copy)
-    compileall.compile_dir(copy, quiet=2)  # what is missing or outdated
+    compileall.compile_dir(copy, quiet=2)  # missing or outdated files
     return copy
 
 
@@ -207,7 +209,7 @@ def installation(tmp_path, box, package):
 def test_sessions_and_server_continue_after_the_package_is_moved_or_replaced(
     installation, how, sessions
 ):
-    """While the package is there nothing is imported after the start; without it no session is
+    """While the package exists nothing is imported after the start. Without it no session is
     started.
     """
     moved = how == "moved or removed"
@@ -259,7 +261,7 @@ def _refuse_a_session(installation):
     assert len(installation.ask("GET", "/sessions")["sessions"]) == len(before)
 
 
-# As `claude`, but it does not wait before it imports the rest.
+# Like `claude`, but it does not wait before it imports the rest.
 SOON = """
 import shim.conversation.loop as loop
 loop.PRELOAD_DELAY_S = 0.0

@@ -1,7 +1,6 @@
 """Two versions of the frames: an old host with a client of today, and the other way round.
 
-A host of another version is today's, started over a file that changes what it says and knows before
-it begins.
+A host of another version is today's host with a startup file that changes its frames.
 """
 
 import subprocess
@@ -15,7 +14,7 @@ from shim.bridge.client import send_frames_and_collect_answers
 from shim.core.bridge.frames import OPTIONAL_KINDS, PROTOCOL_VERSION
 from shim.process.install import ENTRY_CODE
 
-# It knows none of the optional kinds, and has none of the later keys of its welcome.
+# It lacks the optional frame kinds and the later keys of its welcome.
 OLD_HOST = """
 from shim.core.bridge import frames
 frames.OPTIONAL_KINDS = ()
@@ -28,8 +27,7 @@ for kind in ("request", "reply", "deaf"):
     del handlers.HANDLERS[kind]
 """
 
-# It speaks a later protocol: more keys in every frame, more kinds, and lines of a kind that nobody
-# knows.
+# It speaks a later protocol: more keys in every frame, more kinds, and lines of an unknown kind.
 NEW_HOST = """
 from shim.core.bridge import frames
 frames.PROTOCOL_VERSION, frames.OPTIONAL_KINDS = 2, (*frames.OPTIONAL_KINDS, "later")
@@ -43,7 +41,7 @@ frames.encode_frame = lambda kind, **fields: (
 
 @pytest.fixture(autouse=True)
 def quick(hosts, tmp_path):
-    """The vendor answers at once."""
+    """Return hosts whose vendor answers at once."""
     (tmp_path / "said").write_text(
         format_ndjson(START | {"session": "s-1"}, build_text_event("Hello."), END), encoding="utf-8"
     )
@@ -54,7 +52,7 @@ def quick(hosts, tmp_path):
 
 @pytest.fixture(params=[OLD_HOST, NEW_HOST], ids=["old", "new"])
 def other(request, hosts, tmp_path):
-    """Hosts of another version."""
+    """Return hosts of another version."""
     (tmp_path / "version").mkdir()
     only = 'import sys\nif any("bridge.host" in word for word in sys.orig_argv):\n'
     indented = "".join(f"    {line}\n" for line in request.param.splitlines())

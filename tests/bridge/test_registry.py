@@ -1,4 +1,4 @@
-"""Which sessions live, which did, and what is kept of them: files alone, without a host."""
+"""Running sessions, ended sessions, and their stored data: only files, without a host."""
 
 import os
 import time
@@ -23,7 +23,7 @@ def environment(tmp_path):
 
 
 def keep(environment, session=SESSION, **metadata):
-    """A session without a host."""
+    """Create a session without a host."""
     folder = registry.create_session_folder(session, environment)
     registry.write_metadata(folder, {**FACTS, **metadata, "session": session, "id": session[:8]})
     return folder
@@ -93,7 +93,7 @@ def test_malformed_metadata_is_read_as_a_failed_session(environment):
 
 
 def test_ended_session_is_listed_without_probing_its_lock(environment, monkeypatch):
-    """A user interface asks for the list each second, and a month of sessions is in it."""
+    """A user interface requests the list each second, and it contains the sessions of a month."""
     looked = []
     monkeypatch.setattr(
         lock, "probe_session_host_lock", lambda folder: looked.append(folder) or nullcontext(True)
@@ -162,7 +162,9 @@ def test_removing_a_removed_session_succeeds(environment):
 
 
 def test_concurrent_removal_of_a_session_leaves_no_folder(environment, monkeypatch):
-    """The second one opens the lock, and so makes it again, while the first empties the folder."""
+    """The second process opens the lock, and so creates it again, while the first one empties the
+    folder.
+    """
     folder, remove, disturbed = keep(environment), registry.shutil.rmtree, []
 
     def late(path, **how):
@@ -179,7 +181,7 @@ def test_concurrent_removal_of_a_session_leaves_no_folder(environment, monkeypat
 
 
 def many(environment, count, **metadata):
-    """Sessions that ended a minute after each other, the first one first."""
+    """Create sessions that ended one minute apart, the oldest first."""
     names = [f"{number:08}-0000-4000-8000-000000000000" for number in range(count)]
     for number, session in enumerate(names):
         folder = keep(

@@ -1,4 +1,4 @@
-"""What a host does with the commands of its hub."""
+"""How a host runs the commands of its hub."""
 
 import socket
 
@@ -20,7 +20,7 @@ HELLO = b'{"kind":"hello","protocol":1,"client":"a","role":"watch"}'
 
 
 class Host:
-    """A runner with a log, and what it asked for."""
+    """A runner with a log. It records its requests."""
 
     def __init__(self, folder):
         self.metadata_updates, self.sent_lines = [], []
@@ -41,7 +41,7 @@ class Host:
         )
 
     def client(self, number):
-        """A client that has said hello; our end of its socket."""
+        """Return the client's end of a socket after hello."""
         ours, theirs = socket.socketpair()
         theirs.setblocking(False)
         theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
@@ -61,7 +61,7 @@ def host(tmp_path):
 
 
 def test_intermediate_states_are_not_written_to_metadata(host):
-    """A session that begins with a prompt never waits for one, whoever looks."""
+    """A session that starts with a prompt never reports that it waits for one."""
     host.hub.send_initialize()
     host.hub.send_first_message({"role": "user", "content": "hi"}, U)
     host.runner.run_hub_commands()
@@ -129,7 +129,7 @@ def test_log_read_error_ends_the_session(host, monkeypatch):
     def fail_read(after, most, size):
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(subscribers, "MAX_RECENT_BYTES", 0)  # every line of the past is read
+    monkeypatch.setattr(subscribers, "MAX_RECENT_BYTES", 0)  # every earlier line is read
     host.runner.on_conversation_lines(b'{"type":"system"}\n')
     monkeypatch.setattr(host.log, "read", fail_read)
     with host.client(1) as ours:

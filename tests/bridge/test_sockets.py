@@ -1,4 +1,4 @@
-"""The socket's name: paths of any length, rights, and who is at the other end."""
+"""The path of the socket: any length, its permissions, and the identity of the peer."""
 
 import os
 import socket
@@ -71,7 +71,7 @@ def test_new_socket_at_the_same_path_has_a_new_file_id(folder):
     with sockets.open_host_listener(folder):
         first = sockets.find_socket_file_id(folder)
         assert first is not None and sockets.find_socket_file_id(folder) == first
-    # so that the number of the file is not used again
+    # Prevents reuse of the inode number.
     occupying_socket = socket.socket(socket.AF_UNIX)
     occupying_socket.close()
     os.rename(os.path.join(folder, sockets.SOCKET_FILE), os.path.join(folder, "old"))

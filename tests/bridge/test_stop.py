@@ -1,4 +1,4 @@
-"""Ending hosts: only they are told anything, whatever becomes of their numbers meanwhile."""
+"""Stopping hosts: only hosts receive a signal, even if their process ids are reused."""
 
 import os
 import signal
@@ -12,7 +12,7 @@ from shim.bridge import stop
 
 @pytest.fixture
 def bystander():
-    """A process that has nothing to do with any session."""
+    """Yield a process that is unrelated to any session."""
     with subprocess.Popen(
         [sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE
     ) as process:
@@ -23,7 +23,7 @@ def bystander():
 def test_stop_does_not_signal_a_process_that_reused_the_pid_of_a_host(
     hosts, bystander, monkeypatch
 ):
-    """The host dies behind our look at it, and another process gets its number before we hold that."""
+    """The host dies after the check, and another process gets its id before the pidfd is open."""
     session = hosts.start_session()
     session = hosts.wait_until(session, lambda now: now.metadata["pid"])
     opened = os.pidfd_open

@@ -1,5 +1,5 @@
-"""Two users of one machine, each with processes of their own: nothing of the one's sessions is the
-other's.
+"""Two users of one machine, each with their own processes: neither user can access the other's
+sessions.
 """
 
 import json
@@ -20,12 +20,12 @@ from shim.bridge import registry
 
 pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="only root can be two other users")
 
-ALICE, BOB = 61_001, 61_002  # users that no machine has: a file of theirs is nobody else's
+ALICE, BOB = 61_001, 61_002  # users that no machine has, so their files belong to no real user
 PATIENCE = 60.0
 PYTHONS = (sys.executable, "/usr/bin/python{}.{}".format(*sys.version_info))
 PROJECT = Path(__file__).parents[2]
 
-# What Bob can do with each path on his stdin: nothing is printed where he can do nothing.
+# Everything that Bob can try with each path on stdin. It prints only what succeeded.
 TRIES = """
 import os, socket, sys
 for path in sys.stdin.read().splitlines():
@@ -43,8 +43,8 @@ for path in sys.stdin.read().splitlines():
 HOLDS = "import fcntl, sys; held = open(sys.argv[1]); fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB); "
 SLEEPS = "import sys; print(flush=True); sys.stdin.read()"
 
-# Run each command on stdin in a fork, because Python and the commands take long to load.
-# Print the exit status, stdout and stderr of each.
+# Run each command on stdin in a fork, because Python and the commands take long to load. Print the
+# exit status, stdout and stderr of each.
 COMMANDS = """
 import json, os, sys, tempfile
 from shim.__main__ import main
@@ -80,7 +80,7 @@ print(json.dumps([run(words) for words in commands]))
 
 
 class User:
-    """One of them: a home that others may enter, and a program that runs there as that user."""
+    """One user: a home that others may enter, and a program that runs there as that user."""
 
     def __init__(self, number: int, python: str, folder: Path) -> None:
         self.number, self.python, self.home = number, python, folder
@@ -89,7 +89,7 @@ class User:
         self.state = folder / ".local" / "state" / "shim"
 
     def start(self, *argv: str, **variables: str) -> "subprocess.Popen[str]":
-        """A program of this user's. The files that it makes are as open as it lets them be."""
+        """Start a program as this user. Its files are as open as the program makes them."""
         environment = {
             "HOME": str(self.home),
             "PATH": "/usr/bin:/bin",
@@ -105,7 +105,7 @@ class User:
     def run(
         self, *argv: str, stdin_text: str = "", **variables: str
     ) -> subprocess.CompletedProcess[str]:
-        """The same to its end."""
+        """Run a program as this user to its end."""
         with self.start(*argv, **variables) as process:
             out, err = process.communicate(stdin_text, PATIENCE)
         return subprocess.CompletedProcess(argv, process.returncode, out, err)
@@ -113,14 +113,14 @@ class User:
     def shim(
         self, *commands: Sequence[str], **variables: str
     ) -> list[subprocess.CompletedProcess[str]]:
-        """`shim WORDS` for each of these commands, to its end."""
+        """Run each of these `shim` commands to its end."""
         done = self.run("-I", "-c", COMMANDS, stdin_text=json.dumps(commands), **variables)
         assert done.returncode == 0, done
         ended = zip(commands, json.loads(done.stdout), strict=True)
         return [subprocess.CompletedProcess(argv, *fields) for argv, fields in ended]
 
     def facts(self) -> dict[str, Any]:
-        """The facts of this user's session."""
+        """Return the metadata of this user's session."""
         (file,) = self.state.rglob(registry.METADATA_FILE)
         return json.loads(file.read_text())
 
@@ -142,12 +142,12 @@ def users():
 
 
 def is_up(process):
-    """Wait until it has said so."""
+    """Return whether the process reported its start in time."""
     return bool(select.select([process.stdout], [], [], PATIENCE)[0] and process.stdout.readline())
 
 
 def a_python(top):
-    """A Python with the shim that every user can run."""
+    """Create a Python with the shim that every user can run."""
     paths = "\n".join((str(PROJECT), sysconfig.get_path("purelib")))
     for python in PYTHONS:
         folder = top / f"venv-{PYTHONS.index(python)}"
@@ -214,7 +214,7 @@ def test_commands_neither_list_nor_stop_sessions_of_another_user(users):
 
 
 def test_forged_metadata_in_a_foreign_state_folder_is_ignored(users):
-    """Not even by `stop`, which would end the process that the facts name."""
+    """Even `stop` ignores it; it would end the process that the metadata names."""
     alice, bob = users
     shared = bob.home / "shared"
     shutil.copytree(bob.state, shared, ignore=shutil.ignore_patterns("socket"))

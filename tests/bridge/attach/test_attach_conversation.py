@@ -1,7 +1,7 @@
-"""The drop-in as a client of a session that lives on its own: what its frontend sees, and what
-becomes of the session.
+"""The drop-in as a client of a background session: what its frontend sees, and the effect on the
+session.
 
-The vendor is a stand-in that prints what qwen 0.24.4 prints; one child of it stays for the
+The vendor is a stand-in that prints what qwen 0.24.4 prints. One child serves the whole
 conversation.
 """
 
@@ -60,7 +60,9 @@ ASKING_CHILD = (
 
 @pytest.fixture
 def hosting_box(box):
-    """The box, whose hosts end with the test; its vendor answers "one" and "two", and stays."""
+    """Yield the box, whose hosts end with the test. Its vendor answers "one" and "two" and keeps
+    running.
+    """
     made = HostingBox(box)
     made.set_vendor_plan(
         HELLO, ["hear", "one"], turn("First."), ["hear", "two"], turn("Second."), STAYS
@@ -70,15 +72,15 @@ def hosting_box(box):
 
 
 def talk(living, *flags, **environment):
-    """A frontend that holds a conversation."""
+    """Start a frontend in a conversation."""
     return living.box.start_claude(
         *CONVERSE, *flags, stdin=subprocess.PIPE, environment={**living.environment, **environment}
     )
 
 
 def start_session(living, *flags):
-    """A session that lives, after a conversation of one message through the bridge, and what was
-    seen of it.
+    """Return a running session after a one-message conversation through the bridge, and the
+    frontend's output.
     """
     with talk(living, *flags, **BRIDGE) as running:
         running.send_lines(user("one"))
@@ -346,7 +348,7 @@ def test_unsupported_mode_is_refused_as_without_the_bridge(hosting_box):
 
 
 def test_unsupported_mode_can_be_changed_before_the_first_message(hosting_box):
-    """As claude-agent-acp does: it starts with `--permission-mode=auto`, and asks which model
+    """claude-agent-acp does so: it starts with `--permission-mode=auto`, and asks which model
     supports it.
     """
     with talk(hosting_box, "--permission-mode=auto", **BRIDGE, SHIM_VENDOR="cursor") as running:
@@ -411,7 +413,7 @@ def test_resume_is_refused_while_another_client_runs_a_turn(
 
 
 def test_resume_without_prompt_support_is_refused_while_a_prompt_waits(hosting_box):
-    """B50: `same while it waits for permission`, and the question goes on waiting."""
+    """B50: `same while it waits for permission`; the permission request stays open."""
     hosting_box.set_vendor_plan(*ASKING_CHILD)
     with talk(hosting_box, *ASKING, **BRIDGE) as running:
         running.send_lines(user("go"))
@@ -431,7 +433,7 @@ def test_resume_without_prompt_support_is_refused_while_a_prompt_waits(hosting_b
 
 
 SERVERS = '{"mcpServers": {"calc": {"command": "true"}}}'
-# Flags of each group of the table that a running session must have been started with.
+# The flags of each group of the table that a running session must have been started with.
 EQUAL_GROUPS = [
     ("--disallowedTools", "Write"),
     ("--tools", "Read"),
@@ -518,7 +520,7 @@ def test_bypass_mode_is_refused_if_the_session_cannot_have_it(hosting_box, flags
 
 
 def joined_in_plan(living):
-    """A session, and what a frontend received that has joined it with a stricter mode."""
+    """Return a session, and the lines of a frontend that has joined it with a stricter mode."""
     living.set_vendor_plan(HELLO, ["hear", "one"], turn("First."), ["hear", "never"])
     session, _ = start_session(living)
     with talk(living, "--resume", session.session_id, "--permission-mode", "plan") as running:
@@ -568,7 +570,7 @@ def test_frontend_waits_for_a_running_turn_and_receives_only_its_answer(hosting_
         hosting_box.box.start_claude(*args, environment=hosting_box.environment) as second,
     ):
         while hosting_box.wait_for_frame(watcher, "driver")["client"] is None:
-            pass  # the one that was killed
+            pass  # the session that was killed
         gate.open()
         done = second.wait_for_end()
     assert done.status == 0 and done.result["result"] == "Second."
@@ -692,7 +694,7 @@ def test_yume_frontend_without_a_prompt_cannot_join_a_running_session(hosting_bo
     assert "--prompt" in done.stderr and hosting_box.load_session(session).is_running
 
 
-# A host that answers who asks for another mode, and has not said the line about it yet.
+# A host that answers a request for another mode before it has written the line about the mode.
 LATE = """
 import sys
 if any("bridge.host" in word for word in sys.orig_argv):
@@ -833,7 +835,7 @@ def test_resume_is_refused_if_the_original_settings_file_is_missing(hosting_box)
 
 @pytest.mark.parametrize("flag", ["--mcp-config", "--settings"])
 def test_join_succeeds_after_a_flag_file_was_deleted(hosting_box, flag):
-    """It has read it already; a program may write such a file for one start alone."""
+    """The host has already read the file. A program may write such a file for one start only."""
     file = hosting_box.box.cwd / "flag.json"
     file.write_text('{"mcpServers": {}}')
     session, _ = start_session(hosting_box, flag, "flag.json")

@@ -1,4 +1,4 @@
-"""A frontend's lines as frames, and a host's frames as its lines."""
+"""A frontend's lines become frames, and a host's frames become its lines."""
 
 import itertools
 
@@ -125,7 +125,7 @@ def test_refused_message_during_a_turn_names_the_controller():
 
 
 def test_refused_message_is_resent_once_with_take_if_the_session_is_idle():
-    """Its frontend was told of the end by somebody else, before we heard of it."""
+    """Another client told the frontend about the end of the turn before the bridge received it."""
     frontend = build_frontend(driver="editor", busy=True)
     (message,) = hear(frontend, type="user", message={"role": "user", "content": "hi"}, uuid=MINE)
     refused = {"id": MINE, "reason": "not-driver", "text": "x", "driver": "editor"}

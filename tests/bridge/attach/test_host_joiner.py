@@ -1,4 +1,4 @@
-"""A frontend that is let in to its session, or waits for a host that ends."""
+"""A frontend joins its session, or waits for a host that is exiting."""
 
 import json
 import signal
@@ -26,7 +26,7 @@ RECORD = SessionRecord("0123abcd-0000-4000-8000-000000000001", "/gone", True, {"
 
 @pytest.fixture
 def joiner(monkeypatch):
-    """A joiner whose host does not exit soon."""
+    """Return a joiner whose host does not exit soon."""
     monkeypatch.setattr(
         host_joiner.registry, "is_session_running", lambda session, environment: True
     )
@@ -107,7 +107,7 @@ def build_joiner(*argv):
 
 
 def test_wider_mode_that_the_vendor_lacks_is_reported_to_a_conversation(capfd):
-    """claude-agent-acp starts with the mode auto, and then chooses another one."""
+    """claude-agent-acp starts with the mode auto, and then chooses another mode."""
     build_joiner(*CONVERSATION)._report_refused_mode("auto", "default", "it lacks auto")
     assert capfd.readouterr().err.endswith(
         "the session 0123abcd stays in the mode default: it lacks auto\n"
@@ -166,7 +166,7 @@ class PlayConnection:
 
 
 def answer_requests(play, requests):
-    """Carry out the requests that wait, and add them to `requests`."""
+    """Carry out the pending requests, and add them to `requests`."""
     for line in play.take_requests():
         request = line["request"]
         requests.append(request)

@@ -1,4 +1,4 @@
-"""A frontend is compared with the session that it joins: its paths, its servers, its mode."""
+"""The comparison of a frontend with the session that it joins: its paths, its servers, its mode."""
 
 import json
 
@@ -16,7 +16,9 @@ NO_SETTINGS = ClaudeSettings()
 
 @pytest.fixture
 def join(tmp_path, monkeypatch):
-    """Check whether a frontend in the folder `here` may join a session in the folder `there`."""
+    """Return a function that checks whether a frontend in the folder `here` may join a session in
+    the folder `there`.
+    """
     here, there, session_folder = (tmp_path / name for name in ("here", "there", "session"))
     for folder in (here, there, session_folder):
         folder.mkdir()

@@ -1,4 +1,4 @@
-"""The loop of a drop-in whose conversation lives in a host, with a host that is played."""
+"""The loop of a drop-in whose conversation runs in a host. The host is a fake."""
 
 import json
 import os
@@ -32,7 +32,7 @@ RESULT = {"type": "result", "subtype": "success", "is_error": False, "result": "
 
 
 class Stdout:
-    """A reader that takes all, and stays."""
+    """A reader that accepts everything and stays connected."""
 
     has_failed = False
 
@@ -47,7 +47,7 @@ class Stdout:
 
 
 class Host:
-    """The other end of a link."""
+    """The host's end of a connection."""
 
     def __init__(self, host_socket):
         self._socket = host_socket
@@ -57,7 +57,7 @@ class Host:
         self._socket.sendall(b"".join(frames))
 
     async def hear(self):
-        """The next frame of the client, None at its end."""
+        """Return the client's next frame, or None at its end."""
         while b"\n" not in self._buffer:
             await anyio.wait_readable(self._socket)
             chunk = self._socket.recv(65536)
@@ -74,7 +74,7 @@ class Host:
 
 
 class Joined:
-    """A frontend in the session of a played host; `status` and what it was said, once it has ended."""
+    """A frontend in the session of a fake host. After its end, `status` and its output are set."""
 
     def __init__(self, prompt):
         ours, theirs = socket.socketpair()
@@ -102,7 +102,7 @@ class Joined:
 
 
 async def begin_turn(joined):
-    """Have the turn of its message begin."""
+    """Start the turn of the frontend's message."""
     message = await joined.host.hear_of("message")
     init, assistant = (
         {"type": "system", "subtype": "init"},

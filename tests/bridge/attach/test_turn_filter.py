@@ -1,4 +1,4 @@
-"""Which lines of a living session a frontend is said."""
+"""The lines of a running session that a frontend receives."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""A gateway with one session that stands in for a real one."""
+"""A gateway with one stand-in session."""
 
 import pytest
 

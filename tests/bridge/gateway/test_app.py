@@ -1,4 +1,4 @@
-"""The routes of the gateway, over real sockets, with hosts that stand in."""
+"""The routes of the gateway over real sockets, with stand-in hosts."""
 
 import json
 
@@ -166,8 +166,8 @@ def test_answer_to_an_unknown_permission_prompt_returns_404(web, host):
 
 @pytest.mark.parametrize("fields", [{"always": True}, {"message": "but quickly"}])
 def test_unsupported_answer_fields_return_400_and_leave_the_prompt_open(web, host, fields):
-    """No rule allows a command with a star and no more; the mode and the folder that are suggested
-    are wider.
+    """No rule matches only a command with a star. The suggested mode and folder are less
+    restrictive.
     """
     widest = QUESTION["permission_suggestions"][1:]
     web.call_in_thread(host.add_prompt, input={"command": "rm *"}, permission_suggestions=widest)

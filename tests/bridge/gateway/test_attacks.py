@@ -1,6 +1,4 @@
-"""What nobody can do to the gateway, over real sockets: each attack of the threats page by its
-name.
-"""
+"""Attacks on the gateway over real sockets, each with its name in the threats page."""
 
 import json
 import select
@@ -26,7 +24,9 @@ MESSAGE = f"/sessions/{SESSION}/messages"
 
 
 def logged_in(web, role="drive"):
-    """What a browser sends from the gateway's own page: its cookie, its proof, its Origin."""
+    """Return what a browser sends from the gateway's own page: its cookie, its CSRF token, its
+    Origin.
+    """
     answered = web.send_post(
         "/login", {"token": getattr(web.tokens.load_tokens(), role)}, role=None
     )
@@ -34,7 +34,7 @@ def logged_in(web, role="drive"):
     return {"Cookie": cookie, "X-Shim-Page": answered.json["proof"], "Origin": f"http://{web.host}"}
 
 
-# -- no token, and one that may only watch ---------------------------------------------------------
+# -- no token, and a read-only token ---------------------------------------------------------------
 
 
 @pytest.mark.parametrize("headers", [
@@ -199,7 +199,7 @@ def test_post_without_json_content_type_returns_415(web, host, kind):
     "0.0.0.0:{port}", "[::]:{port}", "evil@127.0.0.1:{port}",
 ])  # fmt: skip
 def test_foreign_host_header_returns_403(web, host, name):
-    """DNS rebinding: the browser believes that we are another page's server."""
+    """DNS rebinding: the browser takes the gateway for another page's server."""
     headers = {**web.build_headers(), "Host": name.format(port=web.port)}
     for path in ("/", "/openapi.json", "/sessions"):
         answered = web.send_get(path, role=None, headers=headers)
@@ -300,7 +300,7 @@ def test_cross_site_navigation_loads_only_the_index_page(web):
     )
 
 
-# -- answers ---------------------------------------------------------------------------------------
+# -- responses -------------------------------------------------------------------------------------
 
 
 def test_repeated_answer_to_a_prompt_returns_409(web, host):
@@ -344,8 +344,8 @@ HOSTILE = "<img src=x onerror=alert(1)>\x1b]52;c;eA==\x07\u202e\x00\x9b31m\r\n"
 
 
 def test_session_text_contains_no_control_characters(web, host):
-    """HTML stays text: the page makes text nodes of it. Controls, escapes and direction marks are
-    made visible.
+    """HTML stays text, because the page creates text nodes. Control characters, escapes and
+    direction marks are made visible.
     """
     block = {
         "type": "tool_use",
@@ -460,8 +460,8 @@ def test_session_id_with_path_characters_is_rejected(web, host, session_id):
 
 
 def said_to(web, data):
-    """The first bytes of what is answered to some bytes; b"" if the connection is closed without a
-    word.
+    """Return the first bytes of the response to raw bytes, or b"" if the connection is closed
+    without a response.
     """
     with web.open_connection() as connection:
         try:
@@ -524,13 +524,13 @@ def test_chunked_body_over_the_limit_closes_the_connection(web, host):
             while sent < 2**30:
                 connection.sendall(chunk)
                 sent += len(chunk)
-    # the rest waited in the buffers of the system
+    # The rest was still in the system's buffers.
     assert sent < 32 * MAX_BODY_BYTES and host.received == []
 
 
 @pytest.mark.parametrize("length_header", ["Content-Length: 5000", "Transfer-Encoding: chunked"])
 def test_unauthenticated_body_has_a_smaller_size_limit(web, length_header):
-    """or 512 connections of a stranger would hold 512 MiB"""
+    """Otherwise 512 connections of a stranger would hold 512 MiB."""
     body = b"{" + b" " * 4998 + b"}"
     body = b"1388\r\n" + body + b"\r\n0\r\n\r\n" if "chunked" in length_header else body
     head = f"POST /login HTTP/1.1\r\nHost: {web.host}\r\nContent-Type: application/json\r\n{length_header}\r\n\r\n"
@@ -542,7 +542,7 @@ def test_incomplete_body_times_out(web, host, monkeypatch, path):
     monkeypatch.setattr(connections, "REQUEST_TIMEOUT_S", 0.05)
     head = f"POST {path} HTTP/1.1\r\nHost: {web.host}\r\nAuthorization: Bearer {web.tokens.load_tokens().drive}\r\n"
     head += "Content-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
-    # alone, and behind another request
+    # Alone, and after another request.
     for before in ("", f"GET /openapi.json HTTP/1.1\r\nHost: {web.host}\r\n\r\n"):
         with web.open_connection() as connection, pytest.raises((ConnectionResetError, EOFError)):
             connection.sendall((before + head).encode())
@@ -557,7 +557,7 @@ def test_incomplete_body_times_out(web, host, monkeypatch, path):
     [b"", b"GET / HTTP/1.1\r\nHo", b"GET / HTTP/1.1\r\nHost: x\r\n" + b"X-A: b\r\n" * 50],
 )
 def test_incomplete_request_head_times_out(web, monkeypatch, partial_head):
-    """slow-loris"""
+    """This is the slow-loris attack."""
     monkeypatch.setattr(connections, "REQUEST_TIMEOUT_S", 0.05)
     with web.open_connection() as connection:
         connection.sendall(partial_head)
@@ -582,7 +582,7 @@ def test_keep_alive_request_has_a_separate_timeout(web, monkeypatch):
     request = f"GET /openapi.json HTTP/1.1\r\nHost: {web.host}\r\n\r\n".encode()
     with web.open_connection() as connection:
         for number in range(3):
-            if number == 2:  # of the request that comes after this one
+            if number == 2:  # of the next request
                 monkeypatch.setattr(connections, "REQUEST_TIMEOUT_S", 0.05)
             connection.sendall(request)
             assert read_answer(connection).startswith(b"HTTP/1.1 200")
@@ -627,8 +627,8 @@ def test_oversized_head_is_rejected(web):
 
 
 def flood(web, count, data=b""):
-    """Open connections that say no whole request, some hundred at a time; what a user is answered
-    meanwhile.
+    """Open connections that send no complete request, some hundred at a time. Return the response
+    to a user meanwhile.
     """
     open_connections: list[socket.socket] = []
     try:
@@ -666,7 +666,8 @@ def test_idle_connections_do_not_displace_an_open_stream(web, host, monkeypatch)
 
 def test_stalled_stream_client_is_disconnected(web, host, monkeypatch):
     monkeypatch.setattr(connections, "WRITE_TIMEOUT_S", 0.05)
-    monkeypatch.setattr(connections, "TCP_USER_TIMEOUT", None)  # Linux would let it go by itself
+    # Otherwise Linux would close it by itself.
+    monkeypatch.setattr(connections, "TCP_USER_TIMEOUT", None)
     deadline = time.monotonic() + PATIENCE
     with web.open_connection() as connection:
         request = f"GET /sessions/{SESSION}/events HTTP/1.1\r\nHost: {web.host}\r\n"
@@ -675,7 +676,7 @@ def test_stalled_stream_client_is_disconnected(web, host, monkeypatch):
         )
         while not host.clients:
             assert time.monotonic() < deadline
-        # until the buffers of the system are full, and the browser has had its time
+        # Until the system's buffers are full and the browser's time is over.
         while host.clients:
             web.call_in_thread(host.send_partial, text="x" * 100_000)
             assert time.monotonic() < deadline

@@ -1,4 +1,4 @@
-"""`bridge serve` and a host with 256 file descriptors, as macOS has them, and more connections than
+"""`bridge serve` and a host with 256 file descriptors, as on macOS, and more connections than
 that.
 """
 
@@ -24,8 +24,8 @@ MACOS = 256
 
 @pytest.fixture(scope="module")
 def limited_server(tmp_path_factory):
-    """Start a server process with few descriptors. Yield its port, its token and the file of its
-    stderr.
+    """Start a server process with few descriptors. Yield its port, its token and its stderr
+    file.
     """
     path = tmp_path_factory.mktemp("served")
     environment = {**os.environ, "SHIM_STATE": str(path / "state"), "HOME": str(path)}
@@ -44,7 +44,7 @@ def limited_server(tmp_path_factory):
 
 
 def silent(stack, port, count):
-    """Connections that send nothing. The server may refuse one of them."""
+    """Open connections that send nothing. The server may refuse one of them."""
     for _ in range(count):
         connection = stack.enter_context(socket.socket())
         connection.settimeout(PATIENCE)

@@ -1,4 +1,4 @@
-"""The gateway before real hosts, whose vendor is a stand-in that prints what qwen 0.24.4 prints."""
+"""The gateway with real hosts. Their vendor is a stand-in that prints what qwen 0.24.4 prints."""
 
 import itertools
 import os
@@ -47,7 +47,9 @@ def turn(text):
 
 @pytest.fixture
 def hosting_box(box):
-    """A box whose hosts end with the test; its vendor asks about a call when it hears "go"."""
+    """Yield a box whose hosts end with the test. Its vendor asks about a call when it receives
+    "go".
+    """
     made = HostingBox(box)
     made.set_vendor_plan(HELLO, *ASKS, *OK)
     yield made
@@ -116,7 +118,7 @@ def test_session_is_refused_if_the_vendor_program_cannot_start(
 
 
 class Variables(Mapping[str, str]):
-    """The environment of a gateway whose vendor is another one later."""
+    """The environment of a gateway whose vendor changes later."""
 
     def __init__(self, living):
         self.living = living
@@ -133,13 +135,13 @@ class Variables(Mapping[str, str]):
 
 @pytest.fixture
 def hosts(hosting_box):
-    """The hosts of the box."""
+    """Return the hosts of the box."""
     return LocalBackgroundSessionManager(Variables(hosting_box), {})
 
 
 @pytest.fixture
 def real(hosting_box, hosts):
-    """A gateway in this process before the hosts of the box."""
+    """Yield a gateway in this process with the hosts of the box."""
     running = Web(hosts, GatewayTokenFile(hosting_box.variables), GatewayEndpoint(port=0))
     yield running
     running.close()
@@ -149,7 +151,7 @@ TWO_TURNS = (HELLO, ["hear", "one"], turn("First."), ["hear", "two"], turn("Seco
 
 
 def begin(web, box, prompt="go", **more):
-    """A session that was begun over HTTP; the beginning of its paths."""
+    """Start a session over HTTP. Return the start of its paths."""
     answered = web.send_post(
         "/sessions", {"vendor": "qwen", "prompt": prompt, "cwd": str(box.cwd), **more}
     )
@@ -160,14 +162,14 @@ def begin(web, box, prompt="go", **more):
 
 
 def begin_at(port, token, box):
-    """The same of a gateway that is a process of its own."""
+    """Start a session through a gateway in a separate process."""
     body = {"vendor": "qwen", "prompt": "go", "cwd": str(box.cwd)}
     answered = ask_at(port, "POST", "/sessions", body, {"Authorization": f"Bearer {token}"})
     return f"/sessions/{answered.json['id']}"
 
 
 def until(stream, kind, **keys) -> list[StreamedEvent]:
-    """The events up to one of a kind with these values."""
+    """Return the events up to one of a kind with these values."""
     events = []
     for event in stream:
         events.append(event)
@@ -306,7 +308,8 @@ def test_repeated_wake_message_does_not_restart_an_ended_session(real, hosting_b
         until(stream, "totals", turns=1)
     end(real, hosting_box, path, session)
     assert real.send_post(f"{path}/messages", woken).json == {"woken": True}
-    assert real.send_post(f"{path}/messages", woken).json == {"id": woken["id"]}  # while it lives
+    # while it is running
+    assert real.send_post(f"{path}/messages", woken).json == {"id": woken["id"]}
     with real.open_stream(f"{path}/steps") as stream:
         until(stream, "totals", turns=2)
     hosting_box.wait_until_idle(session)
@@ -320,7 +323,7 @@ def test_repeated_wake_message_does_not_restart_an_ended_session(real, hosting_b
 
 
 def end(web, living, path, session):
-    """End a session, and what is known of it then."""
+    """Stop a session. Return its record afterwards."""
     assert web.send_post(f"{path}/stop").status == 200
     return living.wait_for_end(session)
 
@@ -382,14 +385,14 @@ def test_ended_session_is_readable_and_can_be_restarted(real, hosting_box, box):
     with real.open_stream(f"{path}/events", after=last) as stream:
         events = until(stream, "question")
     assert "gap" not in [event.kind for event in events]
-    # what was sent before is not sent again
+    # Earlier events are not sent again.
     assert lines[1][0] not in [(event.id, event.data) for event in events]
     assert real.send_get(path).json["alive"] is True
 
 
 @pytest.fixture
 def ended(tmp_path, tokens, monkeypatch):
-    """A gateway with one ended session of 3,000 lines."""
+    """Yield a gateway with one ended session of 3,000 lines."""
     log = RecordedSessionLog(str(tmp_path / "log"), 1)
     log.append(build_records(*range(1, 3001)))
     log.close()
@@ -403,7 +406,7 @@ def ended(tmp_path, tokens, monkeypatch):
 
 
 def test_log_of_an_ended_session_is_read_in_threads(ended, monkeypatch):
-    """A coroutine that reads a log holds up all other streams."""
+    """A coroutine that reads a log would block all other streams."""
     read_entries, threads = _LogFile.read_entries, set[int | None]()
 
     def read_entries_and_record(self, after_number):
@@ -464,7 +467,7 @@ def test_repeated_wake_message_is_sent_once(real, hosting_box, box):
 
 
 def test_session_is_readable_while_its_exiting_host_holds_the_lock(real, hosting_box, box):
-    """It has said its end and closed its door, and holds its lock a moment longer."""
+    """The host has sent its end and closed its socket, and holds its lock a moment longer."""
     path = begin(real, box)
     (session,) = hosting_box.list_sessions()
     with real.open_stream(f"{path}/events") as stream:
@@ -510,7 +513,7 @@ def test_closed_streams_leak_no_descriptors(real, hosting_box, box):
 
 
 def settled_descriptors(web):
-    """How many descriptors this process has when no stream is open any more."""
+    """Return this process's number of descriptors when no stream is open."""
     deadline = time.monotonic() + PATIENCE
     while web.server.server_state.tasks:
         assert time.monotonic() < deadline
@@ -528,8 +531,8 @@ CHATTY = tuple(
 
 @pytest.mark.parametrize("kills", [3, pytest.param(200, marks=pytest.mark.full)])
 def test_stream_resumes_without_loss_after_the_gateway_is_killed(hosting_box, box, kills):
-    """kill -9; the browser comes back with the last id that it saw. Every line is heard once, and
-    in its order.
+    """After kill -9 the browser reconnects with the last id that it saw. Every line is received
+    once and in order.
     """
     hosting_box.set_vendor_plan(
         HELLO,
@@ -568,7 +571,7 @@ def test_stream_resumes_without_loss_after_the_gateway_is_killed(hosting_box, bo
 
 @contextmanager
 def run_gateway(living, box):
-    """`shim bridge serve` as a process of its own: it, and its port."""
+    """Start `shim bridge serve` in a separate process. Yield the process and its port."""
     process = start_shim(
         ("bridge", "serve", "--http", "127.0.0.1:0"), env=living.variables, cwd=box.cwd,
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,

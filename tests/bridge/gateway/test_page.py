@@ -1,5 +1,5 @@
-"""The files of the page: what they never do, whatever a session says. A browser tries what they do
-(tests/e2e).
+"""The files of the page, and what they never do for any session text. The tests in tests/e2e run
+them in a browser.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Where the gateway listens, and under which names it answers."""
+"""The gateway's listening addresses, and the host names that it accepts."""
 
 import asyncio
 import socket

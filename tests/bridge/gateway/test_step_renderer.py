@@ -1,4 +1,4 @@
-"""The drawing of a session that goes on, whatever its lines are."""
+"""The steps of a running session, for lines of any kind."""
 
 import orjson
 import pytest
@@ -51,7 +51,7 @@ LINE = st.fixed_dictionaries(
 
 
 def unseen(value):
-    """The characters that a page or a terminal would obey."""
+    """Return the characters that a page or a terminal would obey."""
     if isinstance(value, str):
         return [character for character in value if character in "\x1b\u202e\x9b"]
     inner = (
@@ -119,7 +119,7 @@ def test_malformed_line_produces_no_steps():
 
 
 def test_always_option_contains_the_exact_rule_to_be_allowed():
-    """Not what is suggested: that is a wider rule, a folder, a mode."""
+    """The suggestions are a less restrictive rule, a folder and a mode, so they are not used."""
     suggested = [
         {
             "type": "addRules",

@@ -1,4 +1,4 @@
-"""The two streams of a session: its lines as they are, and its steps as the page draws them."""
+"""The two streams of a session: its raw lines, and its steps as the page draws them."""
 
 import gc
 import http.client
@@ -58,7 +58,7 @@ TURN = (PROMPT, INIT, TEXT, CALL, DONE, RESULT)
 
 
 def until(stream, kind):
-    """The events up to the first of a kind, that one included."""
+    """Return the events up to and including the first of a kind."""
     events = []
     for each in stream:
         events.append(each)
@@ -134,7 +134,7 @@ def test_steps_stream_sends_steps_title_totals_and_welcome(web, host):
 
 
 def test_event_id_is_on_the_last_step_of_a_line(web, host):
-    """Who comes back with it has seen all of them."""
+    """A client that reconnects with this id has received all steps of the line."""
     both = {
         "type": "assistant",
         "message": {"content": TEXT["message"]["content"] + CALL["message"]["content"]},
@@ -270,7 +270,9 @@ def gap(reason):
 
 
 def test_slow_client_receives_a_gap_and_the_next_step(web, host):
-    """As the hub has it: the numbered lines go on without a hole, and nothing is synced once more."""
+    """The hub does the same: the numbered lines continue without a gap, and `synced` is not sent
+    again.
+    """
     say(web, host, *TURN)
     with web.open_stream(f"/sessions/{SESSION}/steps") as stream:
         until(stream, "synced")
@@ -311,7 +313,7 @@ def test_reconnect_sends_a_gap_if_more_steps_are_missing_than_requested(web, hos
 
 
 def build_frames(lines, first=1):
-    """The frames of a host for numbered lines: a welcome, the lines, and `synced`."""
+    """Return the frames of a host for numbered lines: a welcome, the lines, and `synced`."""
     last = first + len(lines) - 1
     return [
         HostFrame("welcome", {"generation": 1, "number": last}),
@@ -332,7 +334,7 @@ def build_frames(lines, first=1):
 
 
 async def encode_all(encoder, frames):
-    """What a reader sends for some frames, as kinds and JSON."""
+    """Return what a reader sends for the frames, as kinds and JSON."""
     encoder.start()
     output = []
     for frame in frames:
@@ -342,7 +344,7 @@ async def encode_all(encoder, frames):
 
 
 def build_prompts(first, last):
-    """Lines that are one step each."""
+    """Return lines that are one step each."""
     return [
         {**PROMPT, "message": {"role": "user", "content": f"number {number}"}}
         for number in range(first, last + 1)
@@ -391,7 +393,7 @@ async def test_reconnect_receives_at_most_200_steps():
 
 @pytest.mark.anyio
 async def test_reader_receives_each_step_with_its_line():
-    """Another reader has drawn the line. The text that this one streams has to end in its order."""
+    """Another reader has drawn the line. The streamed text of this reader must end in order."""
     drawing = SessionDrawing()
     welcome, *lines, _ = build_frames(TURN)
     start = [welcome, HostFrame("synced", {"number": 0})]
@@ -401,7 +403,7 @@ async def test_reader_receives_each_step_with_its_line():
     events = await encode_all(first, lines)
     for frame in lines[:3]:
         assert len(list_steps(await encode_all(second, [frame]))) == 1
-    # The call and its result are one step, and it is sent in its last state.
+    # The call and its result are one step, which is sent in its last state.
     assert list_steps(await encode_all(second, lines[3:4])) == []
     (call,) = list_steps(await encode_all(second, lines[4:5]))
     assert call["outcome"] == "ok"
@@ -439,7 +441,7 @@ async def test_other_streams_get_the_loop_while_a_past_is_sent(monkeypatch):
 
 
 def build_response(frames):
-    """A response with the steps of a session whose host sends these frames."""
+    """Build a response with the steps of a session whose host sends these frames."""
 
     async def feed():
         for frame in frames:
@@ -464,7 +466,7 @@ async def test_browser_may_leave_while_frames_come():
 
 @pytest.mark.anyio
 async def test_frames_pass_a_stream_in_batches(monkeypatch):
-    """A stream that passes one frame per round of a busy loop falls behind its session."""
+    """A stream that passes only one frame per round of a busy loop is too slow for its session."""
     monkeypatch.setattr(streams, "MAX_SLICE_S", PATIENCE)
     rounds = 0
 
@@ -488,7 +490,7 @@ async def test_frames_pass_a_stream_in_batches(monkeypatch):
 
 @pytest.mark.anyio
 async def test_encoded_step_keeps_only_its_json():
-    """With many kept steps, a garbage collection would hold up all streams."""
+    """With many kept steps, a garbage collection would block all streams."""
     drawing = SessionDrawing()
     await drawing.draw_line(LogCursor(1, 1), 0, json.dumps(PROMPT).encode())
     (step,) = drawing.list_steps(0, 1)
@@ -514,7 +516,7 @@ async def test_long_line_is_drawn_in_a_thread(monkeypatch):
 
 
 def test_reconnecting_pages_share_a_drawing(web, host, monkeypatch):
-    """The host is asked for the lines after the last one that was drawn, and for no other line."""
+    """The host is asked only for the lines after the last drawn line."""
     drawn_lines, update_steps = [], SessionStepRenderer.update_steps_from_line
     monkeypatch.setattr(
         SessionStepRenderer,
@@ -639,7 +641,9 @@ def test_ended_session_returns_204_if_all_events_were_received(web, host):
     "lines", [(), TURN, (*TURN, {"type": "system", "subtype": "session_state_changed"})]
 )
 def test_reconnect_after_bye_returns_204_for_an_ended_session(web, host, name, lines):
-    """The id of `bye` is the end of the log, also if the last line has no step or there is no line."""
+    """The id of `bye` is the end of the log, also if the last line has no step or there is no
+    line.
+    """
     say(web, host, *lines)
     with web.open_stream(f"/sessions/{SESSION}/{name}") as stream:
         until(stream, "synced")

@@ -1,4 +1,4 @@
-"""The gateway where other machines can come: with TLS of its own, and behind a proxy that has it."""
+"""The gateway on the network: with TLS of its own, and behind a proxy with TLS."""
 
 import http.client
 import json
@@ -33,7 +33,7 @@ def secure(host, tokens, certificate):
 
 
 def ask(web, certificate, method, path, body=None, **headers):
-    """A request over TLS, whose certificate is checked."""
+    """Send a request over TLS and verify the certificate."""
     context = ssl.create_default_context(cafile=certificate[0])
     raw = socket.create_connection(("127.0.0.1", web.port), PATIENCE)
     connection = http.client.HTTPConnection(NAME, web.port)
@@ -97,7 +97,7 @@ def test_proxied_request_is_accepted_only_for_the_configured_host_name(host, tok
     try:
         for name, origin, status in (
             (NAME, f"https://{NAME}", 200),
-            (web.host, f"https://{NAME}", 200),  # a proxy that says its own word for us
+            (web.host, f"https://{NAME}", 200),  # a proxy that replaces the host name by its own
             (NAME, f"http://{NAME}", 403),
             (NAME, "https://evil.example", 403),
             ("evil.example", "https://evil.example", 403),

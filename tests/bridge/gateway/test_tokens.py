@@ -1,4 +1,4 @@
-"""The tokens of the gateway: kept for us alone, compared in constant time, replaced at once."""
+"""The gateway's tokens: stored with private access, compared in constant time, replaced at once."""
 
 import os
 import stat
@@ -25,7 +25,7 @@ def test_token_file_has_mode_0600_and_its_folder_0700(tokens, tmp_path):
 
 
 def page(tokens, role, authority="here:1"):
-    """What a page of a role shows: its cookie and its proof."""
+    """Return the credentials of a page with a role: its cookie and its CSRF token."""
     return tokens.create_cookie_value(role, authority), tokens.create_csrf_token(role, authority)
 
 

@@ -1,4 +1,4 @@
-"""The life of a session whose host runs in this process."""
+"""A session whose host runs in this process."""
 
 import os
 from collections.abc import Iterator
@@ -14,10 +14,10 @@ from shim.conversation.startup import prepare_conversation
 
 @pytest.fixture
 def host_runtime(local_box, hosts, monkeypatch) -> Iterator[SessionHostRuntime]:
-    """The life of a session in this process, without its conversation. It looks at the time often,
-    and is idle soon.
+    """Yield the runtime of a session in this process, without its conversation. It checks the time
+    often, and is idle soon.
 
-    The session was begun with the prompt "go". `async with life_here.serving()` opens its socket.
+    The session was started with the prompt "go". `async with life_here.serving()` opens its socket.
     """
     opened = []
 
@@ -27,7 +27,7 @@ def host_runtime(local_box, hosts, monkeypatch) -> Iterator[SessionHostRuntime]:
 
     monkeypatch.setattr(launch, "_spawn_host", spawn_host)
     monkeypatch.setattr(runtime, "MAX_TICK_INTERVAL_S", runtime.MIN_TICK_INTERVAL_S)
-    # it would change the process of the tests
+    # It would change the process of the tests.
     monkeypatch.setattr(runtime, "preload_modules", lambda *_: None)
     local_box.write_settings("bridge_idle = 0.01\n")
     session = hosts.start_session("go")

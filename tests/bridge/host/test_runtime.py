@@ -1,5 +1,5 @@
-"""One life of a session with a real host and stand-ins for vendors: questions, signals, its idle
-end, a real claude.
+"""The runtime of a session with a real host and stand-ins for vendors: permission requests,
+signals, its idle end, a real claude.
 """
 
 import json
@@ -45,7 +45,7 @@ ALLOW = {"behavior": "allow", "updatedInput": {"command": "touch x"}}
 
 @pytest.fixture
 def start_qwen_session(box, hosts):
-    """A host of a qwen that does what a plan says."""
+    """Return a function that starts a host of a qwen with a plan."""
 
     def begin(child, prompt="go", **spec_fields):
         hosts.environment.update(SHIM_VENDOR="qwen", SHIM_BIN=child)
@@ -54,10 +54,10 @@ def start_qwen_session(box, hosts):
     return begin
 
 
-# A host looks at the time twice in a twentieth of `permission_timeout`: every 25 ms, and not every
+# A host checks the time twice in a twentieth of `permission_timeout`: every 25 ms instead of every
 # second.
 OFTEN = "permission_timeout = 0.5\n"
-LOOKS_SECONDS = 0.5  # twenty of its looks
+LOOKS_SECONDS = 0.5  # twenty of its checks
 
 
 def settings(hosts, text):
@@ -103,7 +103,7 @@ def test_permission_prompt_waits_until_a_client_answers(box, hosts, start_qwen_s
 
 
 def test_turn_completes_if_prompts_are_disabled(box, hosts, start_qwen_session):
-    """A session that a frontend began asks what that frontend would have been asked, and no more."""
+    """A frontend's session asks only what the frontend would have been asked."""
     child = box.create_fake(HELLO, ["hear", "go"], TURN, ["hear", "never"])
     session = start_qwen_session(child, asks=False)
     with hosts.connect(session) as connection:
@@ -173,7 +173,7 @@ sys.exit(main(sys.argv[1:]))
 
 
 def test_signal_after_the_end_frame_does_not_lose_the_bye_frame(hosts, monkeypatch):
-    """Two stop it at once: the second one's signal comes when the first one's was obeyed."""
+    """Two clients stop it at once: the second signal comes after the first one was handled."""
     monkeypatch.setattr(
         launch, "build_host_command", lambda: [sys.executable, "-P", "-c", REPEATED]
     )
@@ -208,14 +208,14 @@ def test_idle_session_ends_after_its_client_disconnects(box, hosts, start_qwen_s
     with hosts.connect(session) as connection:
         gate.open()
         read_until_result(connection)
-        # a client is connected
+        # A client is connected.
         assert "bye" not in [came["kind"] for came in connection.read_frames(LOOKS_SECONDS)]
     now = hosts.wait_for_end(session)
     assert now.metadata["state"] == "done"
 
 
 def test_connection_is_refused_while_an_idle_session_shuts_down(box, hosts, start_qwen_session):
-    """Its agent may take seconds to go: a message would be lost in them."""
+    """Its agent may take seconds to exit. A message that arrives meanwhile would be lost."""
     settings(hosts, f"bridge_idle = 0.1\n{OFTEN}")
     session = start_qwen_session(box.create_fake(HELLO, ["hear", "go"], TURN, ["hang"]))
     now = hosts.wait_until(
@@ -288,7 +288,7 @@ def test_claude_session_answers_a_second_message(box, hosts):
     ("flags", "mode"), [((), "acceptEdits"), (("--permission-mode", "dontAsk"), "dontAsk")]
 )
 def test_claude_session_starts_in_the_configured_mode(box, hosts, flags, mode):
-    """Before its first turn it says none, and a frontend that forbids more is to be told so."""
+    """Before its first turn claude reports no mode, but a stricter frontend needs it."""
     hosts.environment.update(SHIM_VENDOR="claude", SHIM_BIN=box.create_fake(["hear", "never"]))
     folder = hosts.cwd.parent / ".claude"
     folder.mkdir()
@@ -418,9 +418,7 @@ def test_replayed_lines_are_numbered_consecutively(box, hosts, start_qwen_sessio
 
 
 def test_unanswered_prompt_is_denied_after_permission_timeout(box, hosts, start_qwen_session):
-    """The host's timeout is the earlier one, although the host checks other things only once a
-    second.
-    """
+    """The host's timeout comes first, although the host checks other things only once a second."""
     settings(hosts, "permission_timeout = 0.3\n")
     gate, (hello, go, *later_steps) = (
         box.create_gate(),
@@ -477,7 +475,9 @@ AT = "--resume-session-at=0123abcd-0000-4000-8000-000000000003"
 
 
 def lives_of_a_real_claude(box, hosts, *, says, **spec_fields):
-    """The arguments of two lives of a session, of which the first says a turn, or nothing."""
+    """Return the child's arguments in two lives of a session. The first life writes a turn if
+    `says` is set, or nothing.
+    """
     record_step, turn = ["record", str(box.recording)], [["out", PASSED]] if says else []
     hosts.environment.update(
         SHIM_VENDOR="claude",
@@ -489,7 +489,7 @@ def lives_of_a_real_claude(box, hosts, *, says, **spec_fields):
     )
     for _ in range(2):
         with hosts.connect(session) as connection:
-            # a result said again may be a former life's
+            # A repeated result may come from a former life.
             hosts.wait_until(session, lambda now: box.recording.exists())
             if says:
                 read_until_result(connection)
@@ -524,7 +524,7 @@ def test_resume_passes_resume_session_at_only_to_the_first_run(box, hosts):
 
 
 def test_inline_settings_are_passed_to_claude_as_a_private_file(box, hosts):
-    """Other users see a child's words, and a word has at most 128 KiB."""
+    """Other users can see a child's arguments, and an argument has at most 128 KiB."""
     child = box.create_fake(["record", str(box.recording)], ["hear", "never"])
     hosts.environment.update(SHIM_VENDOR="claude", SHIM_BIN=child)
     settings_json = '{"env": {"KEY": "' + "x" * 200_000 + '"}}'
@@ -538,7 +538,7 @@ def test_inline_settings_are_passed_to_claude_as_a_private_file(box, hosts):
 
 
 def build_claude_startup(cwd, *flags, **environment):
-    """What a host of a real claude knows of its start, as far as it reads settings files."""
+    """Return the startup data that a host of a real claude needs to read settings files."""
     return SimpleNamespace(
         adapter=SimpleNamespace(passthrough=True),
         vendor_list=SimpleNamespace(has_several=False),

@@ -1,5 +1,5 @@
-"""What another user's process, or a client that means harm, can do at the socket of a session:
-nothing.
+"""Attacks of another user's process, or of a hostile client, on the socket of a session. None
+succeeds.
 """
 
 import os
@@ -32,18 +32,18 @@ def raw_at(folder):
 
 
 def read_all(connection):
-    """All that comes up to the end."""
+    """Return everything up to the end."""
     data = b""
     try:
         while chunk := connection.recv(65536):
             data += chunk
-    except ConnectionResetError:  # it was closed before it had read all
+    except ConnectionResetError:  # it was closed before it had read everything
         pass
     return data
 
 
 def as_nobody(do):
-    """What `do` gives, as a process of another user: at most 255 bytes."""
+    """Run `do` in a process of another user. Return its result of at most 255 bytes."""
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -71,14 +71,14 @@ def test_process_of_another_user_cannot_connect(hosts):
     def talk():
         with socket.socket(socket.AF_UNIX) as client_socket:
             client_socket.settimeout(PATIENCE)
-            os.chdir(session.folder)  # whose path is too long for a socket
+            os.chdir(session.folder)  # the path is too long for a socket
             client_socket.connect(sockets.SOCKET_FILE)
             client_socket.sendall(HELLO)
             return b"heard: " + read_all(client_socket)[:200]
 
     assert as_nobody(talk).startswith(b"PermissionError")
     path, opened = session.folder, []
-    while path != "/":  # even where all folders and the socket are open to everybody
+    while path != "/":  # even if all folders and the socket are open to every user
         opened.append((path, os.stat(path).st_mode))
         os.chmod(path, opened[-1][1] & 0o7777 | 0o055)
         path = os.path.dirname(path)
@@ -130,7 +130,7 @@ def test_connections_over_the_limit_are_refused(hosts):
 
 
 def _let_in(session):
-    # where it is full it may have closed before we say a word
+    # A full host may have closed the connection before the client sends anything.
     with raw(session) as connection, suppress(BrokenPipeError):
         connection.sendall(HELLO)
         return b"welcome" in connection.recv(100)
@@ -138,7 +138,7 @@ def _let_in(session):
 
 
 def test_connection_flood_leaks_no_file_descriptors(hosts):
-    """Four hundred of them, unless in `make full`."""
+    """The test opens four hundred, or more in `make full`."""
     session = hosts.start_session()
     pid = hosts.wait_until(session, lambda now: now.metadata["pid"] is not None).metadata["pid"]
     with hosts.connect(session) as other_connection:
@@ -147,7 +147,7 @@ def test_connection_flood_leaks_no_file_descriptors(hosts):
 
         def flood():
             for _ in range(2500 if sweeps.full else 100):
-                # where it is full it may have closed already
+                # A full host may already have closed the connection.
                 with raw(session) as connection, suppress(ConnectionError):
                     connection.send(b"{")
 
