@@ -81,7 +81,9 @@ def find_patch_in_command(command: str) -> str | None:
     match = PATCH_COMMAND.fullmatch(command)
     body = ""
     if match is not None:
-        body = match[3] or ""
+        body = match[3]
+        if not body:
+            body = ""
     if match is None or match[2] in body.split("\n"):
         return None
     return body

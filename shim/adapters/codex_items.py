@@ -143,7 +143,9 @@ def read_item_tool_result(item: Mapping[str, Any]) -> tuple[object, bool]:
     if kind == "commandExecution":
         output = item.get("aggregatedOutput")
         if not output:
-            output = "declined" if status == "declined" else ""
+            output = ""
+            if status == "declined":
+                output = "declined"
         # A command without an exit code has succeeded only if its status is `completed`.
         succeeded = item.get("exitCode") == 0 or (
             item.get("exitCode") is None and status == COMPLETED

@@ -51,7 +51,9 @@ def _needs_hook(request: LaunchRequest) -> bool:
     policy = request.policy
     if policy is None:
         return False
-    return policy.has_restrictions if request.persistent else needs_policy_hook(request)
+    if request.persistent:
+        return policy.has_restrictions
+    return needs_policy_hook(request)
 
 
 def can_hook_apply_allow_rule(rule: PermissionRule) -> bool:

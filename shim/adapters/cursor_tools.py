@@ -195,7 +195,9 @@ def parse_tool_result(name: str, result: dict[str, Any]) -> tuple[object, bool, 
     refused.
     """
     key = "success"
-    body = result.get("success") or {}
+    body = result.get("success")
+    if not body:
+        body = {}
     for outcome_key, outcome_body in result.items():
         if isinstance(outcome_body, dict):
             key = outcome_key
@@ -226,7 +228,9 @@ def _read_shell_output(body: dict[str, Any]) -> str:
         text = str(body.get("stdout", "")) + str(body.get("stderr", ""))
     if text:
         return text
-    return f"Exit code {body['exitCode']}" if body.get("exitCode") else ""
+    if body.get("exitCode"):
+        return f"Exit code {body['exitCode']}"
+    return ""
 
 
 def _read_content(name: str, body: dict[str, Any]) -> object:

@@ -67,7 +67,9 @@ def uses_permission_extension(request: LaunchRequest) -> bool:
     is_needed = request.permission_mode != BYPASS_MODE or (policy is not None and policy.has_rules)
     if not request.persistent:
         return False
-    return is_needed or not request.policy_bypass
+    if is_needed:
+        return True
+    return not request.policy_bypass
 
 
 def build_extension_settings_json(request: LaunchRequest) -> str:
@@ -122,7 +124,10 @@ def choose_enabled_tools(request: LaunchRequest) -> tuple[list[str], bool]:
             for name in list_vendor_tool_names(TOOLS, invocation.allowed_tools)
             if name not in names
         ]
-    allowed_names = tuple(names) if request.mode_arguments else ALL_TOOLS
+    if request.mode_arguments:
+        allowed_names = tuple(names)
+    else:
+        allowed_names = ALL_TOOLS
     is_limited = bool(request.mode_arguments)
     if invocation.tools is not None:
         names = [

@@ -163,7 +163,9 @@ class PiRpcSession(RpcSession):
 
     @property
     def _is_ready(self) -> bool:
-        return bool(self.session_id) and not self.has_open_request(STATE, COMMANDS, SETTING)
+        if not self.session_id:
+            return False
+        return not self.has_open_request(STATE, COMMANDS, SETTING)
 
     @property
     def has_pending_prompt(self) -> bool:

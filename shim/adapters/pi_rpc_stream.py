@@ -135,7 +135,11 @@ class PiRpcTranslator(RpcTranslator, PiTranslator):
         """Return whether the run is complete. A compaction may follow its last reply."""
         if super()._is_complete():
             return True
-        return self._has_run_ended and self._last_message is None and not self._has_open_reply
+        if not self._has_run_ended:
+            return False
+        if self._last_message is not None:
+            return False
+        return not self._has_open_reply
 
     def feed_eof(self, child_exit: ChildExit | None, stderr: str) -> None:
         """End the turn at the exit of pi, or after a silence if pi reports no other end."""

@@ -430,7 +430,9 @@ class PiTranslator(Translator):
             return False
         if self._has_open_reply:
             return False
-        return self._is_answered_by_extension or self.turn.outcome_tracker.is_finalized
+        if self._is_answered_by_extension:
+            return True
+        return self.turn.outcome_tracker.is_finalized
 
 
 def read_message_cost(raw_usage: object) -> float:

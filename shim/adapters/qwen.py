@@ -319,7 +319,9 @@ class QwenAdapter(Adapter):
             return False
         if MCP_PREFIX in self.list_prompted_tools(request):
             return True
-        return rule.tool in request.removed_tools and "*" not in rule.tool[:-1]
+        if rule.tool not in request.removed_tools:
+            return False
+        return "*" not in rule.tool[:-1]
 
     def _list_excluded_tools(self, request: LaunchRequest) -> list[str]:
         """Return qwen's names of the tools that must be excluded.

@@ -227,7 +227,9 @@ class QwenRfcTranslator(Translator):
             if not message:
                 message = {}
             role = message.get("role")
-            reason = read_stop_reason(choice) or "stop"
+            reason = read_stop_reason(choice)
+            if not reason:
+                reason = "stop"
             if reason == "error":
                 error = metadata.get("error")
                 if not error:
@@ -250,8 +252,12 @@ class QwenRfcTranslator(Translator):
     ) -> None:
         turn = self.turn
         text = join_message_text(message.get("content"))
-        reasoning = message.get("reasoning_content") or ""
-        calls = message.get("tool_calls") or []
+        reasoning = message.get("reasoning_content")
+        if not reasoning:
+            reasoning = ""
+        calls = message.get("tool_calls")
+        if not calls:
+            calls = []
         self._write_thoughts(message, model)
         if text or calls or reasoning or self._has_open_reply:
             self._open_reply(model)
@@ -700,7 +706,9 @@ class QwenRfcTranslator(Translator):
         if raw_id:
             call_id = self._resolve_call_id(raw_id)
         else:
-            call_id = self._find_requested_call(*claude_call) or request_id
+            call_id = self._find_requested_call(*claude_call)
+            if not call_id:
+                call_id = request_id
         if len(self._prompted_calls) < MAX_PENDING_REQUESTS:
             self._prompted_calls.add(call_id)
         self._write_partial_calls()
@@ -879,7 +887,9 @@ def infer_displayed_call(event: Event, diagnostics: Diagnostics) -> tuple[str, A
     Return ("", {}) if the display has no such fields yet.
     """
     display = event.get("result_display")
-    name = event.get("tool_name") or event.get("name")
+    name = event.get("tool_name")
+    if not name:
+        name = event.get("name")
     if isinstance(name, str) and name:
         arguments = event.get("arguments")
         if not arguments:
@@ -929,7 +939,9 @@ def format_vendor_error(error: object) -> str:
     """
     if not isinstance(error, dict):
         return str(error)
-    code = error.get("code") or error.get("type")
+    code = error.get("code")
+    if not code:
+        code = error.get("type")
     message = error.get("message")
     return ": ".join(str(part) for part in (code, message) if part) or dump_json(error).decode()
 

@@ -245,7 +245,9 @@ class QwenTranslator(ClaudeProtocolTranslator):
             error = {}
         message = error
         if not isinstance(error, str):
-            message = error.get("message") or ""
+            message = error.get("message")
+            if not message:
+                message = ""
         text = event.get("result")
         if not text:
             text = ""

@@ -70,7 +70,9 @@ def run_shim(argv: list[str]) -> None:
             sys.stdout.flush()  # a failure can still be reported here
         sys.exit(status)
     except ShimError as error:
-        status = USAGE_ERROR_STATUS if isinstance(error, CommandUsageError) else 1
+        status = 1
+        if isinstance(error, CommandUsageError):
+            status = USAGE_ERROR_STATUS
         _exit_with_error(str(error), error.hint, status)
     except (BrokenPipeError, SystemExit) as error_or_exit:
         # click exits with 1 if a pipe breaks inside it

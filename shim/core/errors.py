@@ -186,4 +186,6 @@ def format_error(error: ShimError) -> str:
     text = str(error)
     if not error.is_claude_text and not text.lower().startswith("error: "):
         text = f"error: {text}"
-    return f"{text}\nhint: {error.hint}" if error.hint else text
+    if error.hint:
+        return f"{text}\nhint: {error.hint}"
+    return text

@@ -200,7 +200,9 @@ class FrontendOutput:
         elif self._is_array and not self._has_ended:  # nothing may follow the end of an array
             items = data.rstrip(b"\n").replace(b"\n", b",")
             # The next write continues a cancelled one.
-            separator = b"," if self._has_started else b"["
+            separator = b"["
+            if self._has_started:
+                separator = b","
             self._has_started = True
             await self.stdout.write(separator + items)
 

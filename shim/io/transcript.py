@@ -354,7 +354,9 @@ def get_projects_dir(environment: Mapping[str, str], cwd: str) -> str:
         home = os.path.expanduser("~")
     config_dir = environment.get("CLAUDE_CONFIG_DIR")
     if not config_dir:
-        config_dir = os.path.join(home, ".claude") if os.path.isabs(home) else ""
+        config_dir = ""
+        if os.path.isabs(home):
+            config_dir = os.path.join(home, ".claude")
     if config_dir:
         return os.path.join(cwd, config_dir, "projects")
     return ""

@@ -189,7 +189,9 @@ def _has_bytecode(source_path: str) -> bool:
     expected_stamp = modified_s.to_bytes(4, "little") + size_bytes.to_bytes(4, "little")
     if file_header[:4] != MAGIC_NUMBER:
         return False
-    return is_hash_based or file_header[8:] == expected_stamp
+    if is_hash_based:
+        return True
+    return file_header[8:] == expected_stamp
 
 
 def find_first_program_on_path(name: str, path_variable: str) -> str | None:

@@ -45,8 +45,12 @@ def build_install_hint(extra: str = "") -> str:
         "pip": [sys.executable, "-m", "pip", "install"],
     }
     if not source.requirement or installer not in commands:
-        with_extra = f" with its extra `{extra}`" if extra else ""
-        with_installer = f", using {installer}" if installer else ""
+        with_extra = ""
+        if extra:
+            with_extra = f" with its extra `{extra}`"
+        with_installer = ""
+        if installer:
+            with_installer = f", using {installer}"
         return f"install claude-shim again{with_extra}{with_installer}"
     args = commands[installer]
     if source.is_editable:
@@ -58,7 +62,9 @@ def build_install_hint(extra: str = "") -> str:
 def find_checkout() -> str:
     """Return the folder of the source tree that this copy runs from, or ""."""
     root = os.path.dirname(PACKAGE_DIR)
-    return root if os.path.exists(os.path.join(root, "pyproject.toml")) else ""
+    if os.path.exists(os.path.join(root, "pyproject.toml")):
+        return root
+    return ""
 
 
 def _detect_installer(metadata: Distribution | None) -> str:
@@ -85,7 +91,9 @@ def _find_distribution() -> Distribution | None:
     source = _parse_direct_url(metadata.read_text("direct_url.json"))
     if source.is_editable:
         package_dir = os.path.join(source.requirement, "shim")
-    return metadata if os.path.realpath(package_dir) == os.path.realpath(PACKAGE_DIR) else None
+    if os.path.realpath(package_dir) == os.path.realpath(PACKAGE_DIR):
+        return metadata
+    return None
 
 
 def _read_source(metadata: Distribution | None) -> PackageSource:

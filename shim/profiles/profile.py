@@ -172,9 +172,9 @@ class ProfileTranslator(ProfileRuleEngine):
                 return False
             if turn.assistant_message.has_ended_with_tool_calls:
                 return False
-            return (
-                turn.assistant_message.number > 0 or turn.assistant_message.stop_reason is not None
-            )
+            if turn.assistant_message.number > 0:
+                return True
+            return turn.assistant_message.stop_reason is not None
         if turn.assistant_message.number <= 0:
             return False
         if turn.open_calls:

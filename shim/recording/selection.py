@@ -173,7 +173,8 @@ class RecordingSet:
 
                 # A recording without secrets has the redacted prompt.
                 matches = match(unused, Redactor().redact_text(prompt))
-            matches = matches or [child for child in unused if child.prompt is None]
+            if not matches:
+                matches = [child for child in unused if child.prompt is None]
         if not matches:
             raise VendorError(*self._explain_no_match(prompt, children))
         if matches[0].recording_id == last_child_id.rpartition(":")[0]:

@@ -98,16 +98,24 @@ def _list_edits(tool: str, tool_input: Mapping[str, Any]) -> Iterator[tuple[str,
         return
     for edit in as_list(edits)[:MAX_EDITS]:
         if isinstance(edit, Mapping):
-            old = edit.get("old_string") or ""
-            new = edit.get("new_string") or ""
+            old = edit.get("old_string")
+            if not old:
+                old = ""
+            new = edit.get("new_string")
+            if not new:
+                new = ""
             if isinstance(old, str) and isinstance(new, str):
                 yield old, new
 
 
 def _format_hunks(old: str, new: str, first_line: int, context_lines: int) -> Iterator[str]:
     """Format the hunks of one change. `first_line` is its first line in the file, 0 if unknown."""
-    old_lines = old.split("\n") if old else []
-    new_lines = new.split("\n") if new else []
+    old_lines = []
+    if old:
+        old_lines = old.split("\n")
+    new_lines = []
+    if new:
+        new_lines = new.split("\n")
     if old_lines[-1:] in ([], [""]) and new_lines[-1:] in ([], [""]):
         old_lines = old_lines[:-1]
         new_lines = new_lines[:-1]

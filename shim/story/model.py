@@ -371,7 +371,10 @@ class SessionStepTracker:
         previous_cost = self.totals.cost_usd
         self._add_result_totals(line)
         turn_start_s = self._turn_requested_s
-        self._turn_requested_s = time_s if self._queued_prompts else None
+        if self._queued_prompts:
+            self._turn_requested_s = time_s
+        else:
+            self._turn_requested_s = None
         if turn_start_s is None:
             turn_start_s = time_s
         cost = self.totals.cost_usd - previous_cost

@@ -105,7 +105,9 @@ class BackgroundSessionAttacher:
 
     async def _connect(self, signals: SignalRecorder) -> HostConnection:
         """Connect to the host. Raise SessionHostEndedError if it has ended."""
-        client_name = os.environ.get("CLAUDE_CODE_ENTRYPOINT") or "claude"
+        client_name = os.environ.get("CLAUDE_CODE_ENTRYPOINT")
+        if not client_name:
+            client_name = "claude"
         wants_partial = self._invocation.partial
         try:
             return await connect_to_session(

@@ -130,6 +130,7 @@ def _choose_settings_mode(
     They request a mode only if it differs from the mode at the start of the session and is more
     restrictive than the current mode. The session may have left its first mode since then.
     """
-    mode, started_mode = settings.mode or DEFAULT_MODE, session_settings.mode or DEFAULT_MODE
+    mode = settings.mode or DEFAULT_MODE
+    started_mode = session_settings.mode or DEFAULT_MODE
     is_stricter = rank_permission_mode(mode) < rank_permission_mode(session_mode)
     return mode if mode != started_mode and is_stricter else ""

@@ -58,7 +58,9 @@ class OpenAssistantMessage:
             events.append({"type": "content_block_stop", "index": self._block_index})
         if self._message:
             delta = {"stop_reason": None, "stop_sequence": None}
-            usage = self._message.get("usage") or {}
+            usage = self._message.get("usage")
+            if not usage:
+                usage = {}
             events += [
                 {"type": "message_delta", "delta": delta, "usage": usage},
                 {"type": "message_stop"},

@@ -88,10 +88,8 @@ class FrontendTurnFilter:
         """Record the state of the session at the join. `init_line` is its last `init`, or empty if
         it has had no turn.
         """
-        self._init_line, self.owner = (
-            init_line,
-            TurnOwner.OTHER_CLIENT if is_running else TurnOwner.NO_TURN,
-        )
+        self._init_line = init_line
+        self.owner = TurnOwner.OTHER_CLIENT if is_running else TurnOwner.NO_TURN
 
     def add_unanswered_message_id(self, message_id: str) -> None:
         """Record that a message is sent to the session."""

@@ -56,7 +56,9 @@ def complete_claude_args(args: Sequence[str]) -> list[Completion]:
 
 
 def _list_completions(previous: Sequence[str], incomplete: str) -> list[Completion]:
-    flag = FLAG_BY_NAME.get(previous[-1]) if previous else None
+    flag = None
+    if previous:
+        flag = FLAG_BY_NAME.get(previous[-1])
     if flag is not None and _takes_value(flag, incomplete):
         return _list_flag_values(flag, incomplete)
     if incomplete.startswith("-"):
@@ -76,7 +78,9 @@ def _takes_value(flag: Flag, incomplete: str) -> bool:
     """
     if flag.arity == SINGLE_VALUE:
         return True
-    return "<" in flag.spelling or ("[" in flag.spelling and not incomplete.startswith("-"))
+    if "<" in flag.spelling:
+        return True
+    return "[" in flag.spelling and not incomplete.startswith("-")
 
 
 def _list_flag_values(flag: Flag, incomplete: str) -> list[Completion]:
@@ -101,7 +105,9 @@ def _format_for_bash(value: str, description: str) -> str:
 
 def _format_for_zsh(value: str, description: str) -> str:
     escaped_value = value.replace("\\", "\\\\").replace(":", "\\:")
-    return f"{escaped_value}:{description}" if description else escaped_value
+    if description:
+        return f"{escaped_value}:{description}"
+    return escaped_value
 
 
 def _format_for_fish(value: str, description: str) -> str:

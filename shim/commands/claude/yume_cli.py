@@ -85,7 +85,9 @@ def _start(call: YumeInvocation, installed_options: Mapping[str, str], argv: Seq
     except FrontendError:  # it is raised again below and then becomes a result
         resumed_name = ""
         refusal_invocation = invocation
-    display_id = resumed_name if canonicalize_uuid(resumed_name) != resumed_name else ""
+    display_id = ""
+    if canonicalize_uuid(resumed_name) != resumed_name:
+        display_id = resumed_name
     session_id = refusal_invocation.session_id
 
     def start() -> "ConversationStartup | BackgroundConversation":

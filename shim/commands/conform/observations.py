@@ -190,7 +190,9 @@ def is_new_conversation_line(line: JsonObject) -> bool:
     """Return whether a line belongs to the conversation and is not a repetition of a sent message."""
     if is_init_line(line):
         return True
-    return line.get("type") in CONVERSATION_TYPES and not line.get("isReplay")
+    if line.get("type") not in CONVERSATION_TYPES:
+        return False
+    return not line.get("isReplay")
 
 
 def split_run_into_turns(run: CommandRun) -> list[ObservedTurn]:

@@ -230,7 +230,9 @@ def check_vendor(
     adapter = choose_adapter_of_installed_cli(adapter, vendor_settings, environment, cwd).copy_with(
         name=adapter.name
     )
-    program = "bundled" if adapter.cli.bundled_module else None
+    program = None
+    if adapter.cli.bundled_module:
+        program = "bundled"
     version = None
     findings = list[DiagnosisFinding]()
     level = PROBLEM if is_required else WARNING
@@ -514,7 +516,9 @@ def _check_login(
     `probe` is None for a program that does not report its version.
     """
     login_probe = adapter.cli.login_probe
-    fix = adapter.login_hint or "log in to it once"
+    fix = adapter.login_hint
+    if not fix:
+        fix = "log in to it once"
     if login_probe.refusal_regex and probe is not None:
         refusal = probe.find_login_error(login_probe)
         if refusal:

@@ -146,7 +146,9 @@ def _build_vendor_table(rows: Sequence[dict[str, Any]], gap: int) -> Table:
         is_external = row["program"] not in (None, "bundled")
         version = ""
         if is_external:
-            version = row["version"] or "unknown"
+            version = row["version"]
+            if not version:
+                version = "unknown"
         tested_cell = Text(
             TESTED_LABELS[row["place"]] if is_external else "",
             style="" if row["place"] == "tested" else "yellow",

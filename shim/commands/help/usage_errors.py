@@ -24,7 +24,9 @@ def is_usage_error(error: Exception) -> bool:
 
     Typer brings its own copy of Click, or uses the installed one; their classes are unrelated.
     """
-    return hasattr(error, "format_message") and hasattr(error, "exit_code")
+    if not hasattr(error, "format_message"):
+        return False
+    return hasattr(error, "exit_code")
 
 
 def describe_usage_error(error: Any) -> UsageErrorText:
@@ -57,15 +59,20 @@ def _describe_problem(error: Any) -> str:
     match = INVALID_VALUE_PATTERN.match(error.format_message())
     if match is None:
         return _lower_first_letter(message)
-    option, message = match[1].replace("'", ""), match[2]
+    option = match[1].replace("'", "")
+    message = match[2]
     if PREDICATE_PATTERN.match(message):
         return f"{option} {message}"
     return f"invalid value for {option}: {_lower_first_letter(message)}"
 
 
 def _format_suggestion(names: Any) -> str:
-    return f", did you mean `{sorted(names)[0]}`?" if names else ""
+    if names:
+        return f", did you mean `{sorted(names)[0]}`?"
+    return ""
 
 
 def _lower_first_letter(text: str) -> str:
-    return text[:1].lower() + text[1:] if text[1:2].islower() else text
+    if text[1:2].islower():
+        return text[:1].lower() + text[1:]
+    return text

@@ -151,7 +151,9 @@ def _format_field(field: InferredRuleField, item_path: FieldPath) -> str:
     path_text = _format_field_path(field.path, item_path)
     if field.is_json:
         return f'{{ path = {path_text}, parse = "json" }}'
-    operator = "not_in" if field.is_negated else "in"
+    operator = "in"
+    if field.is_negated:
+        operator = "not_in"
     values = ", ".join(map(json.dumps, field.values))
     if values:
         return f"{{ path = {path_text}, {operator} = [{values}] }}"

@@ -51,7 +51,9 @@ def explain_turn(
     """
     from shim.commands.turn.run import load_installed_dropin_options
 
-    argv = words or []
+    argv = words
+    if not argv:
+        argv = []
     installed_options = load_installed_dropin_options()
     explanation = build_invocation_explanation(
         parse_argv(argv, dialect=installed_options.get("dialect") or "claude"), installed_options

@@ -618,7 +618,9 @@ class PersistentDriver(ChildDriver):
         ) is not None:
             child = self._child
             stream = self.stream
-            is_stopped = self._interrupted or self._stalled
+            is_stopped = self._interrupted
+            if not is_stopped:
+                is_stopped = self._stalled
             if not message.needs_reply:
                 # This message and all later ones wait for the next turn.
                 return

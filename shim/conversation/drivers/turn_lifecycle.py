@@ -282,7 +282,9 @@ class TurnLifecycle:
         if not vendor_session:
             vendor_session = conversation.vendor_session_id
         if not vendor_session:
-            vendor_session = resume_state.assigned_id if turn.outcome_tracker.has_started else None
+            vendor_session = None
+            if turn.outcome_tracker.has_started:
+                vendor_session = resume_state.assigned_id
         vendor_stores = adapter.passthrough and not context.is_translated
         if (
             (vendor_stores and not replay_position)

@@ -164,7 +164,11 @@ class EventDispatcher:
             return isinstance(event, dict)
         if not isinstance(kind, str):
             return False
-        return self._overrides_feed or kind in self.translator.handlers or kind in _CONTROL_TYPES
+        if self._overrides_feed:
+            return True
+        if kind in self.translator.handlers:
+            return True
+        return kind in _CONTROL_TYPES
 
     def _is_trustworthy(self, event: object) -> bool:
         """Return whether an object from a broken line may be an event of this session. A control

@@ -23,7 +23,9 @@ def needs_policy_hook(request: LaunchRequest) -> bool:
     """Return whether a call of the turn may have to be denied."""
     if request.permission_mode != BYPASS_MODE:
         return True
-    return request.policy is not None and request.policy.has_restrictions
+    if request.policy is None:
+        return False
+    return request.policy.has_restrictions
 
 
 def build_hook_command(

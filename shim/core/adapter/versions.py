@@ -65,7 +65,10 @@ class VersionProbe(NamedTuple):
         match = re.search(self.regex, lines, re.MULTILINE)
         if match is None:
             return None
-        version = match[1] if match.re.groups else match[0]
+        if match.re.groups:
+            version = match[1]
+        else:
+            version = match[0]
         if not version:
             version = ""
         return version.strip().rstrip(".,;:)")[:MAX_VERSION_CHARS] or None

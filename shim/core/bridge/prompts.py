@@ -187,7 +187,9 @@ def has_permission_mode_change(body: Mapping[str, Any]) -> bool:
     updates = body.get("updatedPermissions")
     if updates is None:
         return False
-    return not isinstance(updates, list) or any(
+    if not isinstance(updates, list):
+        return True
+    return any(
         not isinstance(update, dict) or update.get("type") == "setMode" or "mode" in update
         for update in updates
     )

@@ -168,7 +168,9 @@ class SessionSubscribers:
         for client in self.clients.values():
             if not client.is_live:
                 continue
-            item = all_item if client.hello.wants_partial else numbered_item
+            item = numbered_item
+            if client.hello.wants_partial:
+                item = all_item
             if client.skips_open_block:
                 item = self._skip_open_block(client, frames)
             if not item.line_count:

@@ -55,9 +55,9 @@ class MessageBlock(NamedTuple):
         """Return whether the block can be passed to a vendor that accepts these kinds."""
         if self.problem:
             return False
-        return self.kind == "text" or (
-            self.kind in accepted_kinds and (not self.url or "url" in accepted_kinds)
-        )
+        if self.kind == "text":
+            return True
+        return self.kind in accepted_kinds and (not self.url or "url" in accepted_kinds)
 
     def to_json(self) -> dict[str, Any]:
         """Return the block in Claude's format."""

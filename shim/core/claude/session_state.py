@@ -181,7 +181,9 @@ class SessionState:
         """Whether the vendor asks for permission in the current mode."""
         if not self.vendor.asks_permissions:
             return False
-        return self.vendor.asks_in_bypass_mode or self.mode != BYPASS_MODE
+        if self.vendor.asks_in_bypass_mode:
+            return True
+        return self.mode != BYPASS_MODE
 
     def add_sdk_mcp_servers(self, names: Iterable[object]) -> None:
         """Register MCP servers in the frontend's own process."""

@@ -198,7 +198,9 @@ def _convert_binary(data: str, declared: str, heading: str, *, is_image: bool) -
         return _build_text_block(EMPTY_IMAGE_TEXT)
     media_type = _recognize_image(content)
     if not media_type:
-        media_type = declared if declared in SHOWABLE_IMAGE_TYPES and content else ""
+        media_type = ""
+        if declared in SHOWABLE_IMAGE_TYPES and content:
+            media_type = declared
     if media_type:
         return {
             "type": "image",

@@ -172,7 +172,9 @@ def _is_plain_node(node: "Node") -> bool:
         return False
     if not node.is_named:
         return True
-    return node.type in _PLAIN_NODE_TYPES and _is_without_effect(node)
+    if node.type not in _PLAIN_NODE_TYPES:
+        return False
+    return _is_without_effect(node)
 
 
 def _uses_arithmetic(node: "Node") -> bool:

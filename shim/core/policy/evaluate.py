@@ -169,7 +169,9 @@ class PolicyEvaluator:
         restriction = self.find_restricting_decision(tool, tool_input)
         if restriction is None:
             return False
-        return restriction.outcome == "deny" or not self._can_ask
+        if restriction.outcome == "deny":
+            return True
+        return not self._can_ask
 
     def is_denial_enforced_by_vendor(self, tool: str) -> bool:
         """Return whether the vendor itself refuses a denied call and does not run it."""
@@ -429,7 +431,9 @@ def _matches_argument(rule: PermissionRule, tool_input: Mapping[str, Any]) -> bo
             return True
         if host == domain:
             return True
-        return domain.startswith("*.") and host.endswith(domain[1:])
+        if not domain.startswith("*."):
+            return False
+        return host.endswith(domain[1:])
     texts = [value for value in tool_input.values() if isinstance(value, str)]
     if not texts:
         return True

@@ -87,9 +87,13 @@ def _split_pattern(rule: PermissionRule, workspace: Workspace) -> tuple[str, str
         pattern = "/" + content.lstrip("/")
     elif content == "~" or content.startswith("~/"):
         root = workspace.user_home
-        pattern = content[1:] or "/"
+        pattern = content[1:]
+        if not pattern:
+            pattern = "/"
     elif content.startswith("/"):
-        root = rule.base or workspace.cwd
+        root = rule.base
+        if not root:
+            root = workspace.cwd
         pattern = content
     else:
         root = workspace.cwd
@@ -121,7 +125,9 @@ def resolve_rule_path(rule: PermissionRule, folder: str) -> PermissionRule:
     root = folder
     pattern = content.removeprefix("./")
     if content.startswith("/"):
-        root = rule.base or folder
+        root = rule.base
+        if not root:
+            root = folder
         pattern = content[1:]
     elif pattern.startswith("../"):
         while pattern.startswith("../"):

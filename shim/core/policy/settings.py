@@ -212,7 +212,9 @@ def _is_requested(key: str, value: object) -> bool:
         return value.get("enabled") is not False
     if bool(value):
         return True
-    return value == [] and key.startswith("allowed")
+    if value != []:
+        return False
+    return key.startswith("allowed")
 
 
 def _as_texts(value: object) -> list[str]:

@@ -132,9 +132,9 @@ class McpRelayServer:
         try:
             with anyio.move_on_after(TICKET_TIMEOUT_S):
                 lines = await _read_first_lines(connection, splitter)
-                server = (
-                    self._tickets.get(lines.pop(0).decode("ascii", "replace")) if lines else None
-                )
+                server = None
+                if lines:
+                    server = self._tickets.get(lines.pop(0).decode("ascii", "replace"))
                 relay = None
                 if server is not None:
                     relay = McpRelayConnection(connection, server)

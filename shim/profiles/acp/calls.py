@@ -193,7 +193,11 @@ class AcpToolCall:
         keys = self._format.question_keys.get(requested.kind)
         if self._format.name_source != "kind":
             return True
-        return self.start_count > 0 and keys is not None and requested.input.keys() >= {*keys}
+        if self.start_count <= 0:
+            return False
+        if keys is None:
+            return False
+        return requested.input.keys() >= {*keys}
 
     @property
     def has_input(self) -> bool:
@@ -266,7 +270,9 @@ class AcpToolCall:
 
     def _build_kind_input(self, vendor_input: Mapping[str, Any]) -> dict[str, Any]:
         kind = self.kind
-        path = self.paths[0] if len(self.paths) == 1 else None
+        path = None
+        if len(self.paths) == 1:
+            path = self.paths[0]
         if kind == "execute":
             command = vendor_input.get("command", self.title)
             tool_input = {

@@ -113,8 +113,10 @@ class AcpMessageAndTerminalStore:
 def clear_null_fields(call: AcpToolCall, update: Mapping[str, Any]) -> None:
     """Clear the fields of a call that an update sets to null."""
     null_keys = {key for key in NULLABLE_KEYS if key in update and update[key] is None}
-    call.title = "" if "title" in null_keys else call.title
-    call.kind = "" if "kind" in null_keys else call.kind
+    if "title" in null_keys:
+        call.title = ""
+    if "kind" in null_keys:
+        call.kind = ""
     if "rawInput" in null_keys:
         call.input = {}
     if "content" in null_keys:

@@ -283,7 +283,9 @@ class AcpTranslator(RpcTranslator):
             return
         self._end_denied_calls()
         message_id = str(update["messageId"])
-        blocks = update["content"] or ()
+        blocks = update["content"]
+        if not blocks:
+            blocks = ()
         new_text = self._upserts.update_message_and_get_new_text(
             message_id,
             "".join(text for block in blocks if (text := format_content_block(block)) is not None),
@@ -312,7 +314,10 @@ class AcpTranslator(RpcTranslator):
     def _apply_turn_step(self, response: RpcResponse) -> None:
         """End the turn, or pause it until the agent continues or stays silent."""
         was_paused = self._pending_end is not None
-        self._pending_end = response.result if response.request_label == TURN_MAY_END else None
+        if response.request_label == TURN_MAY_END:
+            self._pending_end = response.result
+        else:
+            self._pending_end = None
         if response.request_label == STEP_PROMPT:
             self._end_turn(response.result)
         elif self._pending_end is not None:

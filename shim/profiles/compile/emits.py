@@ -319,11 +319,9 @@ def _write_tool_result(
     content_binding, bound_name = builder.bind_expression_to_variable(
         compile_optional_field_expression(node.get_child("content"), builder)
     )
-    content = (
-        f'("" if {content_binding} is None else {bound_name})'
-        if node.get_child("content")
-        else '""'
-    )
+    content = '""'
+    if node.get_child("content"):
+        content = f'("" if {content_binding} is None else {bound_name})'
     raw_id = compile_field_expression(node.get_child("id"), builder)
     call_id = _compile_id(raw_id, options, builder)
     if node.get_child("oldest").read_bool() and not node.get_child("name"):

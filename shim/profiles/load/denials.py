@@ -147,7 +147,9 @@ class ToolDenialTemplates:
             return False
         if mode == "plan":
             return False
-        return runs_allowed_calls_unprompted or bool(self._config["allow"])
+        if runs_allowed_calls_unprompted:
+            return True
+        return bool(self._config["allow"])
 
     def build_tool_denial_config(self, request: LaunchRequest) -> ToolDenialConfig:
         """Return the deny rules of a request for the program. Raise UnsupportedPermissionModeError
@@ -194,7 +196,9 @@ class ToolDenialTemplates:
         policy = request.policy
         mode = request.permission_mode
         removed_tools = set(request.removed_tools)
-        chosen_tools = None if policy is None else policy.only_tools
+        chosen_tools = None
+        if policy is not None:
+            chosen_tools = policy.only_tools
         allowed_tools: set[str] | None = None
         if mode in self._tools_by_mode and not request.persistent:
             allowed_tools = set(self._tools_by_mode[mode])

@@ -90,7 +90,9 @@ def needs_space_before_prompt_argument(dash_guard: str, prompt: str) -> bool:
     """
     if dash_guard in ("space", "word") and prompt.startswith(("-", "@")):
         return True
-    return dash_guard == "word" and " " not in prompt
+    if dash_guard != "word":
+        return False
+    return " " not in prompt
 
 
 def _count_bytes(text: str) -> int:

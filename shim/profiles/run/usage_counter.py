@@ -43,8 +43,11 @@ class VendorUsageCounter:
         """Return the usage and the cost of the turn, which ends with these figures."""
         if self.usage_meaning == "request":
             return {"usage": reported_usage} | ({"cost": cost} if cost else {})
-        total = reported_usage or self._last_usage
-        cost = cost or self._last_cost
+        total = reported_usage
+        if not total:
+            total = self._last_usage
+        if not cost:
+            cost = self._last_cost
         self._last_usage = None
         self._last_cost = 0.0
         if self.usage_meaning == "thread_total":

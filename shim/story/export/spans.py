@@ -384,7 +384,9 @@ class OtelSpanBuilder:
         )
         redacted = {key: self._redact(value) for key, value in attributes.items()}
         span_id = self._compute_id(turn_number, key, 8)
-        parent_id = self._compute_id(turn_number, parent_key, 8) if parent_key else b""
+        parent_id = b""
+        if parent_key:
+            parent_id = self._compute_id(turn_number, parent_key, 8)
         trace_id = self._compute_id(turn_number, "trace", 16)
         return OtelSpan(
             trace_id,
@@ -484,5 +486,7 @@ def _build_output_message(reply: ModelReply) -> dict[str, Any]:
             )
     finish_reason = FINISH_REASONS.get(reply.stop_reason, reply.stop_reason)
     if not finish_reason:
-        finish_reason = "tool_call" if reply.tool_calls else "stop"
+        finish_reason = "stop"
+        if reply.tool_calls:
+            finish_reason = "tool_call"
     return {"role": "assistant", "parts": parts, "finish_reason": finish_reason}

@@ -42,7 +42,9 @@ class SafeMarkdown(Markdown):
     elements = {**Markdown.elements, "heading_open": _LeftHeading, "table_open": _FoldedTable}  # noqa: RUF012 - as rich has it
 
     def __init__(self, source: str) -> None:
-        code_theme = "ansi_light" if is_light_terminal(os.environ) else "ansi_dark"
+        code_theme = "ansi_dark"
+        if is_light_terminal(os.environ):
+            code_theme = "ansi_light"
         super().__init__("", code_theme=code_theme, hyperlinks=False)
         self.markup = escape_control_chars(source)
         self.parsed = parse_markdown_tokens(self.markup, _PARSER)

@@ -165,7 +165,9 @@ class TerminalScreen:
     def _has_footer(self) -> bool:
         if self._has_open_prompt:
             return False
-        return self._is_waiting or self.render_input is not None
+        if self._is_waiting:
+            return True
+        return self.render_input is not None
 
     def show_wait_message(self, message: str) -> None:
         if self._footer is not None and not self._has_open_prompt:

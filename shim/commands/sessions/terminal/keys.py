@@ -90,7 +90,8 @@ class KeyParser:
         text = self._decoder.decode(data)
         # The key Esc is a sequence that has only begun; a key that follows it in another read is a
         # key of its own.
-        text = text if pending == "\x1b" and text[:1] not in "[O" else pending + text
+        if not (pending == "\x1b" and text[:1] not in "[O"):
+            text = pending + text
         self._unparsed = ""
         # An index is used, because copying the rest for each line would take minutes for a
         # megabyte.

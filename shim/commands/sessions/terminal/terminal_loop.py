@@ -281,7 +281,9 @@ def _is_paste(chunk: bytes) -> bool:
     text = chunk.strip(b"\r")
     if b"\x1b" in chunk:
         return False
-    return len(text) > MIN_PASTE_BYTES or b"\r" in text
+    if len(text) > MIN_PASTE_BYTES:
+        return True
+    return b"\r" in text
 
 
 def set_terminal_attributes(descriptor: int, settings: list[Any]) -> None:

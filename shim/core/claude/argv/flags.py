@@ -375,7 +375,9 @@ class _ArgvParser:
             return remaining[-1] in CONFIG_ACTIONS
         if is_first and argument in FIRST_ARG_SUBCOMMANDS:
             return True
-        return argument in SUBCOMMANDS and not self.fields.get("print_mode")
+        if argument not in SUBCOMMANDS:
+            return False
+        return not self.fields.get("print_mode")
 
     def _store_subcommand(self, name: str, args: list[str]) -> None:
         options = args

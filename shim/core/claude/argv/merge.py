@@ -213,9 +213,10 @@ def _format_field(field: str, value: object) -> list[str]:
     if value is None or value is False:
         return []
     if value == ():
-        return (
-            [f"{flag.name}="] if field == "tools" else []
-        )  # `--tools=` is not the same as no flag
+        # `--tools=` is not the same as no flag
+        if field == "tools":
+            return [f"{flag.name}="]
+        return []
     if isinstance(value, tuple):
         return [f"{flag.name}={entry}" for entry in value]
     return _format_flag(flag, None if value is True else str(value))
