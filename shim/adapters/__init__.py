@@ -86,10 +86,13 @@ def build_replay_adapter(
     adapter = get_adapter(name, without_passthrough=without_passthrough)
     if persistent and adapter.cli.has_two_way:
         adapter = adapter.build_two_way()
+    child_input_ref = ""
+    if persistent:
+        child_input_ref = adapter.child_input_ref
     return adapter.copy_with(
         name="replay",
         programs=(),
-        child_input_ref=adapter.child_input_ref if persistent else "",
+        child_input_ref=child_input_ref,
         modes=dict.fromkeys((*PERMISSION_MODES, *adapter.modes), ()),
         unattended=False,
         abilities=adapter.abilities._replace(

@@ -98,9 +98,10 @@ class ClaudeAdapter(Adapter):
                 arguments += [name]
             else:
                 arguments += [f"{name}={value}"]
-        return LaunchSpec(
-            tuple(arguments), b"" if request.persistent else encode_prompt_stdin(request.prompt)
-        )
+        stdin = b""
+        if not request.persistent:
+            stdin = encode_prompt_stdin(request.prompt)
+        return LaunchSpec(tuple(arguments), stdin)
 
 
 ADAPTER = ClaudeAdapter()

@@ -257,10 +257,13 @@ class PassthroughTurn:
         if kind == "message_start":
             message = inner["message"]
             self._assistant_message.model = str(message.get("model"))
+            usage = message.get("usage")
+            if not usage:
+                usage = NO_USAGE
             self._writer.set_current_message(
                 str(message.get("id")),
                 self._assistant_message.model,
-                message.get("usage") or NO_USAGE,
+                usage,
             )
             self._assistant_message.number += 1
             self._machine.move_to(MESSAGE, True)

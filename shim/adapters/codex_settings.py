@@ -62,9 +62,12 @@ def convert_mcp_server_config(config: Mapping[str, Any]) -> dict[str, Any]:
             "http_headers": dict(as_dict(config.get("headers"))),
         }
     arguments = config.get("args")
+    args = []
+    if isinstance(arguments, list):
+        args = [str(arg) for arg in arguments]
     return {
         "command": str(config.get("command") or ""),
-        "args": [str(arg) for arg in arguments] if isinstance(arguments, list) else [],
+        "args": args,
         "env": {str(key): str(value) for key, value in as_dict(config.get("env")).items()},
     }
 

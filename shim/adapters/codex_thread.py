@@ -403,9 +403,10 @@ def _convert_message(message: UserMessage) -> list[dict[str, Any]]:
     inputs: list[dict[str, Any]] = []
     for part in message.select_blocks(ACCEPTED_KINDS):
         if part.kind == "image":
-            inputs.append(
-                {"type": "image", "url": part.url or f"data:{part.media_type};base64,{part.data}"}
-            )
+            url = part.url
+            if not url:
+                url = f"data:{part.media_type};base64,{part.data}"
+            inputs.append({"type": "image", "url": url})
         else:
             inputs.append({"type": "text", "text": part.text, "text_elements": []})
     return inputs

@@ -298,9 +298,12 @@ class QwenAdapter(Adapter):
         if not request.persistent:  # qwen rejects the flag with stream-json input
             arguments += request.format_flag("--json-schema", invocation.json_schema)
         arguments += build_session_arguments(request)
+        stdin = b""
+        if not request.persistent:
+            stdin = encode_prompt_stdin(request.prompt)
         return LaunchSpec(
             tuple(arguments),
-            b"" if request.persistent else encode_prompt_stdin(request.prompt),
+            stdin,
             environment,
         )
 

@@ -217,7 +217,10 @@ class QwenRfcTranslator(Translator):
 
     def _translate_completion(self, event: Event, metadata: dict[str, Any]) -> None:
         """Translate a line with a complete message. The message of a handshake is empty."""
-        usage = convert_usage(event.get("usage") or metadata.get("usage"))
+        raw_usage = event.get("usage")
+        if not raw_usage:
+            raw_usage = metadata.get("usage")
+        usage = convert_usage(raw_usage)
         for choice in event.get("choices") or ():
             if choice.get("index"):
                 continue
@@ -284,7 +287,10 @@ class QwenRfcTranslator(Translator):
         choices = event.get("choices")
         if not choices:
             choices = ()
-        usage = convert_usage(event.get("usage") or metadata.get("usage"))
+        raw_usage = event.get("usage")
+        if not raw_usage:
+            raw_usage = metadata.get("usage")
+        usage = convert_usage(raw_usage)
         if self._pending_stop_reason is not None and usage is not None:
             self._end_reply(usage)
         elif usage is not None and not choices:  # a late usage

@@ -464,7 +464,10 @@ def _add_failure_reason(
         return HostUnavailableError(session_id, error.reason, is_running=True)
     if session is None or session.metadata["state"] != "failed":
         return error
-    return HostUnavailableError(session_id, session.metadata.get("detail") or error.reason)
+    reason = session.metadata.get("detail")
+    if not reason:
+        reason = error.reason
+    return HostUnavailableError(session_id, reason)
 
 
 def _encode_frame(fields: Mapping[str, Any]) -> bytes:

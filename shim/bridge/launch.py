@@ -106,7 +106,10 @@ def start_host(
     """
     if not session_id:
         session_id = create_uuid()
-    spec = spec._replace(cwd=spec.cwd or get_working_directory())
+    cwd = spec.cwd
+    if not cwd:
+        cwd = get_working_directory()
+    spec = spec._replace(cwd=cwd)
     if not (os.path.isdir(spec.cwd) and os.access(spec.cwd, os.X_OK)):
         raise FrontendError(
             f"no host can be started for the session {session_id}: its folder {spec.cwd} is gone, or closed to you",
@@ -186,9 +189,11 @@ def _restore_fork_source(spec: SessionSpec, folder: str) -> SessionSpec:
     fork_args = (start_data or {}).get("beginning")
     if not (isinstance(forked_id, str) and isinstance(fork_args, list)):
         return spec
-    return spec._replace(
-        forked=forked_id, beginning=tuple(map(str, fork_args)) if forked_id else ()
-    )
+    if forked_id:
+        beginning = tuple(map(str, fork_args))
+    else:
+        beginning = ()
+    return spec._replace(forked=forked_id, beginning=beginning)
 
 
 def respawn_session(
@@ -275,9 +280,10 @@ def build_resume_invocation(
     ):
         start_invocation = _inline_settings(start_invocation)
         requested = _inline_settings(requested)
-    return merge_resume_flags(
-        extract_restricting_flags(start_invocation) if is_copy else start_invocation, requested
-    )
+    original = start_invocation
+    if is_copy:
+        original = extract_restricting_flags(start_invocation)
+    return merge_resume_flags(original, requested)
 
 
 def _inline_settings(invocation: Invocation) -> Invocation:
@@ -361,21 +367,36 @@ def _build_metadata(session_id: str, folder: str, spec: SessionSpec) -> dict[str
         previous = {}
     now_ms = int(time.time() * 1000)
     needs_prompt = spec.prompt is None
+    vendor = spec.vendor
+    if not vendor:
+        vendor = previous.get("vendor", "")
+    created = previous.get("created")
+    if not created:
+        created = now_ms
+    status = "busy"
+    if needs_prompt:
+        status = "idle"
+    state = "working"
+    if needs_prompt:
+        state = "blocked"
+    needs = None
+    if needs_prompt:
+        needs = "send a prompt to start"
     return {
         "protocol": PROTOCOL_VERSION,
         "id": shorten_session_id(session_id),
         "session": session_id,
         "cwd": spec.cwd,
-        "vendor": spec.vendor or previous.get("vendor", ""),
+        "vendor": vendor,
         "name": spec.name or previous.get("name") or derive_session_name(spec.prompt or {}) or None,
-        "created": previous.get("created") or now_ms,
+        "created": created,
         "started": now_ms,
         "pid": None,
         "generation": previous.get("generation", 0) + 1,
-        "status": "idle" if needs_prompt else "busy",
+        "status": status,
         "waitingFor": None,
-        "state": "blocked" if needs_prompt else "working",
-        "needs": "send a prompt to start" if needs_prompt else None,
+        "state": state,
+        "needs": needs,
         "detail": "starting…",
         "driver": None,
         "version": __version__,

@@ -55,9 +55,10 @@ class StderrCopier:
             text if self._redactor is None else self._redactor.feed(text)
         ).encode()
         try:
-            self._is_blocked = bool(
-                write_available(2, data, 0.0 if self._is_blocked else STDERR_TIMEOUT_S)
-            )
+            timeout_s = STDERR_TIMEOUT_S
+            if self._is_blocked:
+                timeout_s = 0.0
+            self._is_blocked = bool(write_available(2, data, timeout_s))
         except (OSError, ValueError):
             self._is_blocked = True
 

@@ -144,10 +144,13 @@ class ConversationRunner:
                 output = self._open_output()
                 driver = self._create_driver(first_child, output, control, tasks)
                 launcher.relays = FrontendMcpRelays(launcher, driver, output, control, tasks)
+                first_message = None
+                if prompt is not None:
+                    first_message = UserMessage(prompt)
                 loop = MessageLoop(
                     driver,
                     output,
-                    first_message=None if prompt is None else UserMessage(prompt),
+                    first_message=first_message,
                     control=control,
                     source=source,
                     recorder=launcher.recorder,

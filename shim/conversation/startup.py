@@ -158,11 +158,14 @@ class ConversationStartup(NamedTuple):
             from shim.conversation.runner import ConversationRunner
 
             is_fork = plan.keeps_transcript and self.invocation.fork_session
+            forked_transcript = ""
+            if is_fork:
+                forked_transcript = self._find_resumed_transcript()
             runner = ConversationRunner(
                 launcher,
                 plan,
                 signals,
-                forked_transcript=self._find_resumed_transcript() if is_fork else "",
+                forked_transcript=forked_transcript,
                 chain=chain,
                 transport=transport,
             )
@@ -221,9 +224,10 @@ class ConversationStartup(NamedTuple):
             )
         )
         is_mode_open = allow_mode_change and self.mode not in adapter.modes
-        launcher = self._create_launcher(
-            context, plan, policy, mode="default" if is_mode_open else self.mode
-        )
+        mode = "default"
+        if not is_mode_open:
+            mode = self.mode
+        launcher = self._create_launcher(context, plan, policy, mode=mode)
         launcher.program.locate_program()
         return plan, launcher
 
@@ -270,25 +274,29 @@ class ConversationStartup(NamedTuple):
         if not session_id:
             session_id = new_session_id
         recordings = self.recordings
+        name = ""
+        if recordings is not None:
+            name = recordings.requested_vendor
         state = build_session_state(
             context,
             plan,
             policy,
             mode=mode,
             session_id=session_id,
-            name="" if recordings is None else recordings.requested_vendor,
+            name=name,
             servers=self.mcp_servers,
             vendor_list=self.vendor_list,
         )
+        list_replayed_attempts = None
+        if recordings is not None:
+            list_replayed_attempts = recordings.get_failed_vendor_attempts
         return self.launcher_class(
             context,
             state=state,
             open_writer=lambda: self._open_writer(plan, id_prefix),
             stored_session=self.resumed_session,
             failed_attempts=tuple(self.vendor_list.skipped_attempts),
-            list_replayed_attempts=None
-            if recordings is None
-            else recordings.get_failed_vendor_attempts,
+            list_replayed_attempts=list_replayed_attempts,
             mode_can_change=plan.run_mode in (RunMode.MESSAGES, RunMode.ANSWERS),
         )
 
@@ -406,8 +414,11 @@ def prepare_conversation(
         settings = config.load_shim_settings(invocation, environment, installed)
     register_user_profiles(environment, invocation.shim_config)
     check_vendor_names_in_settings(settings)
+    log_setting = None
+    if not launcher_class.is_dry:
+        log_setting = settings.log
     log = open_log(
-        None if launcher_class.is_dry else settings.log,
+        log_setting,
         redact=settings.resolve_redaction_mode() != "none",
     )
     if DIALECTS[settings.dialect].is_flat:
@@ -418,9 +429,12 @@ def prepare_conversation(
     if vendor_list.has_several:
         invocation, claude_settings = _load_claude_settings(invocation, cwd)
     adapter = _select_adapter(vendors, invocation, can_wait=not launcher_class.is_dry)
+    partial = invocation.partial
+    if not partial:
+        partial = DIALECTS[settings.dialect].streams_fragments
     invocation = invocation._replace(
         model=vendor_list.select_vendor_model(adapter.name, vendors.choice.model),
-        partial=invocation.partial or DIALECTS[settings.dialect].streams_fragments,
+        partial=partial,
     )
     adapter = choose_adapter_of_installed_cli(
         adapter,
@@ -486,16 +500,21 @@ def _choose_vendors(
         from shim.recording.selection import RecordingSet
 
         recordings = RecordingSet(replay_path, cwd, environment)
-    resumed_id, resumed_session = resolve_resumed_session(
-        invocation, shim_vendor if recordings is None else REPLAY_VENDOR, cwd, environment
-    )
     if recordings is None:
+        vendor_name = shim_vendor
+    else:
+        vendor_name = REPLAY_VENDOR
+    resumed_id, resumed_session = resolve_resumed_session(invocation, vendor_name, cwd, environment)
+    if recordings is None:
+        session_vendor = None
+        if resumed_session:
+            session_vendor = resumed_session.vendor
         choice = choose_vendors(
             invocation,
             installed,
             environment,
             settings.vendor,
-            session_vendor=resumed_session.vendor if resumed_session else None,
+            session_vendor=session_vendor,
             cwd=cwd,
         )
     else:
@@ -525,9 +544,10 @@ def _select_adapter(
     """
     if vendors.recordings is None:
         is_mode_open = can_wait and can_change_permission_mode(invocation)
-        return vendors.vendor_list.select_first_usable_adapter(
-            "" if is_mode_open else resolve_requested_permission_mode(invocation)
-        )
+        mode = ""
+        if not is_mode_open:
+            mode = resolve_requested_permission_mode(invocation)
+        return vendors.vendor_list.select_first_usable_adapter(mode)
     session = vendors.resumed_session
     vendor_session = ""
     if session is not None and session.vendor == REPLAY_VENDOR:

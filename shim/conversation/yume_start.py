@@ -187,9 +187,10 @@ def apply_mode(call: YumeInvocation, invocation: Invocation) -> Invocation:
                 f"{call.vendor_name or 'yume-cli'}: the permission mode {call.mode[:60]!r} is not known: default\n"
             )
         )
-    return invocation._replace(
-        permission_mode=mode, permission_prompt_tool="stdio" if asks_frontend else None
-    )
+    permission_prompt_tool = None
+    if asks_frontend:
+        permission_prompt_tool = "stdio"
+    return invocation._replace(permission_mode=mode, permission_prompt_tool=permission_prompt_tool)
 
 
 def derive_session_uuid(name: str) -> str:

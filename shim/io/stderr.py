@@ -50,11 +50,10 @@ def warn(text: str) -> None:
     """
     global _is_stderr_unread
     try:
-        _is_stderr_unread = bool(
-            write_available(
-                2, text.encode("utf-8", "replace"), 0.0 if _is_stderr_unread else STDERR_TIMEOUT_S
-            )
-        )
+        timeout_s = STDERR_TIMEOUT_S
+        if _is_stderr_unread:
+            timeout_s = 0.0
+        _is_stderr_unread = bool(write_available(2, text.encode("utf-8", "replace"), timeout_s))
     except (OSError, ValueError):
         pass
 

@@ -123,9 +123,10 @@ class Stdout:
         finally:
             self._unwritten = bytes(view)
             if self._recorder is not None:
-                self._record_written(
-                    pending[: len(pending) - len(view)] if view else pending, self._recorder
-                )
+                written = pending
+                if view:
+                    written = pending[: len(pending) - len(view)]
+                self._record_written(written, self._recorder)
 
     def _record_written(self, written: bytes, recorder: "RunRecordSink") -> None:
         if written:

@@ -197,7 +197,10 @@ class Transcript:
             try:
                 self._usage_writer.write_changed_usage(self._descriptor)
             except OSError as error:
-                self._stop_writing(error.strerror or str(error))
+                reason = error.strerror
+                if not reason:
+                    reason = str(error)
+                self._stop_writing(reason)
 
     def _open_from_init(self, data: bytes) -> None:
         start = 0
@@ -232,7 +235,10 @@ class Transcript:
             try:
                 self._open_file()
             except OSError as error:
-                self._stop_writing(error.strerror or str(error))
+                reason = error.strerror
+                if not reason:
+                    reason = str(error)
+                self._stop_writing(reason)
         return not self._is_closed
 
     def _open_file(self) -> None:
@@ -322,7 +328,10 @@ class Transcript:
                 data = data[os.write(self._descriptor, data) :]
             return os.lseek(self._descriptor, 0, os.SEEK_CUR) - len(lines)
         except OSError as error:
-            self._stop_writing(error.strerror or str(error))
+            reason = error.strerror
+            if not reason:
+                reason = str(error)
+            self._stop_writing(reason)
             return 0
 
     def _stop_writing(self, reason: str) -> None:

@@ -21,9 +21,13 @@ def spawn_with_subprocess(
     signals.
     """
     with _reset_signals(default_signals):
+        if opens_stdin:
+            stdin = subprocess.PIPE
+        else:
+            stdin = subprocess.DEVNULL
         return subprocess.Popen(
             list(command),
-            stdin=subprocess.PIPE if opens_stdin else subprocess.DEVNULL,
+            stdin=stdin,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env=dict(environment),

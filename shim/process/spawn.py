@@ -172,9 +172,10 @@ def _start_by_posix_spawn(
         return _start_by_subprocess(command, environment, cwd, opens_stdin=opens_stdin)
     for descriptor in (child_stdout, child_stderr, *stdin_ends[:1]):
         os.close(descriptor)
-    return SpawnedProcess(
-        pid, FileIO(stdin_ends[1], "w") if opens_stdin else None, FileIO(stdout), FileIO(stderr)
-    )
+    stdin = None
+    if opens_stdin:
+        stdin = FileIO(stdin_ends[1], "w")
+    return SpawnedProcess(pid, stdin, FileIO(stdout), FileIO(stderr))
 
 
 def _start_by_subprocess(

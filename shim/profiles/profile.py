@@ -256,6 +256,9 @@ def build_translator_class(
         raise node.get_child("adapter").build_error(
             "a subclass of shim.profiles.profile.ProfileTranslator"
         )
+    protocol = []
+    if load_protocol_class is not None:
+        protocol = [load_protocol_class]
     fields = {name: getattr(stream, name) for name in STREAM_FIELDS} | {
         "__doc__": f"The rules of {node.source.path}.",
         "tools": stream.options.tools,
@@ -264,7 +267,7 @@ def build_translator_class(
         "late": stream.options.has_late_results,
         "marks_ids": stream.options.has_process_ids,
         "stderr_rules": stream.stderr,
-        "protocol": [] if load_protocol_class is None else [load_protocol_class],
+        "protocol": protocol,
     }
     translator_class: type[ProfileTranslator] = type(bases[0].__name__, bases, fields)
     return translator_class

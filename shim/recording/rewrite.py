@@ -149,9 +149,12 @@ def _read_lines(file_descriptor: int, splitter: LineSplitter) -> CastLines:
 
 def _replace_data(line: RecordingLine, raw: bytes, data: bytes) -> bytes:
     """Return a record with the same time and other data."""
+    code_suffix = "-"
+    if line.has_newline:
+        code_suffix = ""
     return b"%s,%s]" % (
         raw[: raw.index(b",")],
-        encode_record_data(line.code, data, "" if line.has_newline else "-"),
+        encode_record_data(line.code, data, code_suffix),
     )
 
 
@@ -180,10 +183,13 @@ def _redact_header(line: bytes, redactor: RecordingRedactor) -> bytes:
     fields: dict[str, Any] = orjson.loads(line)
     redacted_fields = redactor.redact_json_fields(_redact_command_line(fields))
     redaction_mode = fields.get("redact")
+    redact = redaction_mode
+    if redaction_mode == "none":
+        redact = "casts"
     return orjson.dumps(
         {
             **redacted_fields,
-            "redact": "casts" if redaction_mode == "none" else redaction_mode,
+            "redact": redact,
             "swept": True,
         }
     )

@@ -113,15 +113,24 @@ class RecordingSet:
             requested_id = ""
         speed, max_gap_s = self._pace
         report_folder = request.files.report_folder
+        session = ""
+        if self._is_passthrough:
+            session = requested_id
+        folder = ""
+        if not (self._is_single_file or request.prompt):
+            folder = os.path.dirname(child.path)
+        report = ""
+        if report_folder:
+            report = os.path.join(report_folder, self._report_name)
         replay_request = ReplayRequest(
             child.path,
             child=child.number,
             speed=speed,
             max_gap=max_gap_s,
             signals=True,
-            session=requested_id if self._is_passthrough else "",
-            folder="" if self._is_single_file or request.prompt else os.path.dirname(child.path),
-            report=os.path.join(report_folder, self._report_name) if report_folder else "",
+            session=session,
+            folder=folder,
+            report=report,
         )
         return LaunchSpec(
             tuple(format_replay_args(replay_request)),

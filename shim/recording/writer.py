@@ -177,7 +177,10 @@ class RecordingWriter:
                 self._is_written = True
                 self._redact_split_secrets()
         except OSError as error:
-            self._stop_writing(error.strerror or repr(error))
+            reason = error.strerror
+            if not reason:
+                reason = repr(error)
+            self._stop_writing(reason)
         except Exception as error:
             self._stop_writing(f"the shim failed: {error!r}")
         if self._failed and self._redactor is not None and self._redactor.edits:

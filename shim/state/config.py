@@ -397,8 +397,12 @@ def load_shim_settings(
         _resolve_choice(path, "dialect", invocation.shim_dialect, environment, table, "claude")
     ]
     line_bytes = _resolve_max_line_bytes(path, environment, table)
+    if isinstance(chosen_vendor, str):
+        vendor = (chosen_vendor,)
+    else:
+        vendor = tuple(chosen_vendor)
     return ShimSettings(
-        vendor=(chosen_vendor,) if isinstance(chosen_vendor, str) else tuple(chosen_vendor),
+        vendor=vendor,
         dialect=dialect.name,
         redact=_resolve_choice(path, "redact", None, environment, table, ""),
         record=_parse_record_path(path, table),
@@ -447,8 +451,12 @@ def _parse_bridge(
     if switch and switch not in SWITCH_VALUES:
         raise _create_choice_error("SHIM_BRIDGE", switch, SWITCH_VALUES)
     defaults = BackgroundSessionSettings()
+    if switch:
+        enabled = SWITCH_VALUES[switch]
+    else:
+        enabled = bool(table.get("bridge", defaults.enabled))
     return BackgroundSessionSettings(
-        enabled=SWITCH_VALUES[switch] if switch else bool(table.get("bridge", defaults.enabled)),
+        enabled=enabled,
         idle_timeout_s=float(table.get("bridge_idle", defaults.idle_timeout_s)),
         retention_days=float(table.get("bridge_days", defaults.retention_days)),
         answered_by=_resolve_choice(

@@ -507,7 +507,10 @@ class SessionStepTracker:
         is_error = bool(block.get("is_error"))
         step.output = content
         step.extra = extra
-        change = self._close_call(time_s, step, (step.outcome or "failed") if is_error else "ok")
+        outcome = "ok"
+        if is_error:
+            outcome = step.outcome or "failed"
+        change = self._close_call(time_s, step, outcome)
         self._update_activity(time_s)
         yield change
 

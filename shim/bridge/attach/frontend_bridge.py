@@ -339,9 +339,10 @@ class FrontendSessionBridge:
             state = {}
         self.is_busy = state.get("status") in ("busy", "waiting")
         init = frame.get("init")
-        self.turn_filter.record_joined_session(
-            dump_json(init) if init else b"", is_running=self.is_busy
-        )
+        init_line = b""
+        if init:
+            init_line = dump_json(init)
+        self.turn_filter.record_joined_session(init_line, is_running=self.is_busy)
         self._set_controller(frame.get("driver"))
         if not self._can_answer:
             self._send_deaf()
@@ -419,9 +420,10 @@ class FrontendSessionBridge:
         if isinstance(body, dict) and body.get("cancelled") is True:
             self.turn_filter.remove_unanswered_message_id(str(body.get("message_uuid")))
         frontend_id = self._open_requests.pop(request_id)
-        self._finish_initialize(
-            request_id, str(response.get("error")) if response.get("subtype") == "error" else ""
-        )
+        refusal = ""
+        if response.get("subtype") == "error":
+            refusal = str(response.get("error"))
+        self._finish_initialize(request_id, refusal)
         if frontend_id is not INTERNAL_REQUEST:
             self._write_line(
                 {"type": "control_response", "response": {**response, "request_id": frontend_id}}

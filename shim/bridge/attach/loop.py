@@ -295,8 +295,11 @@ class AttachedConversationLoop(ConversationLoop):
             session_notice = FRONTEND_STOPPED_TEXT.format(
                 signal=self._stop_signal, session=session_id
             )
+            reason = session_notice
+            if last_frames:
+                reason = f"the turn was stopped by {self._stop_signal}"
             await self._write_last_result(
-                f"the turn was stopped by {self._stop_signal}" if last_frames else session_notice,
+                reason,
                 "signal",
             )
 

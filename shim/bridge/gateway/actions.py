@@ -212,8 +212,11 @@ def read_text_field(
     if not isinstance(value, str) or (is_required and not value.strip()):
         raise HTTPError(400, f"`{key}` must be a string")
     if len(value) > max_chars:
+        status = 400
+        if max_chars == MAX_TEXT_CHARS:
+            status = 413
         raise HTTPError(
-            413 if max_chars == MAX_TEXT_CHARS else 400,
+            status,
             f"`{key}` may have at most {max_chars:,} characters",
         )
     if "\0" in value:

@@ -389,8 +389,11 @@ class WebGateway:
         if is_valid_id:
             matches = await anyio.to_thread.run_sync(self._hosts.find_sessions, id_prefix)
         if len(matches) != 1:
+            status = 409
+            if not matches:
+                status = 404
             raise HTTPError(
-                404 if not matches else 409,
+                status,
                 "session not found" if not matches else "pass the full id",
             )
         return matches[0]

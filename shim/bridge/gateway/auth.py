@@ -143,9 +143,12 @@ class AuthMiddleware:
         try:
             visitor = self._authorize(scope)
             scope.setdefault("state", {})["visitor"] = visitor
+            max_bytes = MAX_BODY_BYTES
+            if visitor is None:
+                max_bytes = MAX_PUBLIC_BODY_BYTES
             await self._app(
                 scope,
-                _limit_body(receive, MAX_PUBLIC_BODY_BYTES if visitor is None else MAX_BODY_BYTES),
+                _limit_body(receive, max_bytes),
                 send_with_headers,
             )
         except HTTPError as error:
@@ -169,7 +172,10 @@ class AuthMiddleware:
         is_public = path in PUBLIC_PATHS or path.startswith(ASSETS_PREFIX)
         self._check_sender(headers, is_page=is_public and method != "POST")
         if method == "POST":
-            _check_body(headers, MAX_PUBLIC_BODY_BYTES if is_public else MAX_BODY_BYTES)
+            max_bytes = MAX_BODY_BYTES
+            if is_public:
+                max_bytes = MAX_PUBLIC_BODY_BYTES
+            _check_body(headers, max_bytes)
         if is_public:
             return None
         visitor, uses_cookie = self._authenticate(headers)

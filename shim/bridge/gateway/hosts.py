@@ -228,8 +228,11 @@ class LocalBackgroundSessionManager:
         role = WATCH
         if as_controller:
             role = DRIVE
+        client = WATCHER_NAME
+        if as_controller:
+            client = CONTROLLER_NAME
         hello = {
-            "client": CONTROLLER_NAME if as_controller else WATCHER_NAME,
+            "client": client,
             "replay": replay,
             "partial": partial,
         }

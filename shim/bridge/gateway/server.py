@@ -157,14 +157,18 @@ def build_server_names(endpoint: GatewayEndpoint, port: int) -> GatewayHostsAndO
     primary_name = default_name
     if endpoint.names:
         primary_name = endpoint.names[0].lower()
+    authority = primary_name
+    if ":" not in primary_name.rpartition("]")[2]:
+        authority = f"{primary_name}:{443 if is_secure or endpoint.has_proxy else port}"
+    any_address_suffix = ""
+    if address.is_unspecified:
+        any_address_suffix = f":{port}"
     return GatewayHostsAndOrigins(
         frozenset(hosts),
         frozenset(origins),
-        primary_name
-        if ":" in primary_name.rpartition("]")[2]
-        else f"{primary_name}:{443 if is_secure or endpoint.has_proxy else port}",
+        authority,
         is_secure or endpoint.has_proxy,
-        f":{port}" if address.is_unspecified else "",
+        any_address_suffix,
     )
 
 

@@ -270,7 +270,10 @@ class SessionStepEventEncoder(ServerSentEventEncoder):
         """Yield the steps up to a line that a browser with a cursor has not received."""
         drawing = self._drawing
         omitted_count = 0
-        steps = drawing.list_steps(0 if cursor is None else cursor.number, last_number)
+        after_number = 0
+        if cursor is not None:
+            after_number = cursor.number
+        steps = drawing.list_steps(after_number, last_number)
         if cursor is not None and (
             len(steps) > self._max_steps or cursor.number < drawing.dropped_number
         ):

@@ -66,11 +66,19 @@ class GatewayTokenPair(NamedTuple):
 
     def create_cookie_value(self, role: Role, authority: str) -> str:
         """Return the value of the cookie for a role. `authority` is the gateway's name and port."""
-        return _compute_mac("cookie", self.drive if role == "drive" else self.watch, authority)
+        if role == "drive":
+            token = self.drive
+        else:
+            token = self.watch
+        return _compute_mac("cookie", token, authority)
 
     def create_csrf_token(self, role: Role, authority: str) -> str:
         """Return the proof that a page sends with its cookie in each request."""
-        return _compute_mac("proof", self.drive if role == "drive" else self.watch, authority)
+        if role == "drive":
+            token = self.drive
+        else:
+            token = self.watch
+        return _compute_mac("proof", token, authority)
 
     def find_role_by_cookie(self, cookie: str, csrf_token: str, authority: str) -> Role | None:
         """Return the role of a cookie and its proof, or None unless both belong to one token."""

@@ -64,8 +64,11 @@ def main(args: list[str]) -> int:
         runtime = SessionHostRuntime(folder, metadata, startup, spec, listener)
         signals.raise_if_stopped()
         status = startup.run(signals, runtime)
+        state = REASON_STOPPED
+        if status and status not in SIGNAL_STATUSES:
+            state = "failed"
         metadata.record_end(
-            "failed" if status and status not in SIGNAL_STATUSES else REASON_STOPPED,
+            state,
             runtime.runner.failure_reason or None,
         )
     except StartInterruptedError:

@@ -203,7 +203,10 @@ class SessionHostRuntime:
                 # The loop no longer handles signals, and a signal must not cut off the last frames.
                 early_signals.start_collecting_signals()
                 with anyio.CancelScope(shield=True):
-                    await runner.close_clients(runner.failure_reason or self.end_reason)
+                    reason = runner.failure_reason
+                    if not reason:
+                        reason = self.end_reason
+                    await runner.close_clients(reason)
                     self._log.close()
                 tasks.cancel_scope.cancel()
 

@@ -341,8 +341,11 @@ def _replay_and_compare(
         if code == "end" and current_line is None:
             break
         line_number += 1
+        recorded_line = None
+        if code == "O":
+            recorded_line = line
         difference = compare_output_lines(
-            line_number, normalizers[0], line if code == "O" else None, normalizers[1], current_line
+            line_number, normalizers[0], recorded_line, normalizers[1], current_line
         )
         if difference is not None:
             return RecordingCheckResult(path, "differs", line_number, difference)

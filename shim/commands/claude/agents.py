@@ -116,8 +116,11 @@ def build_session_json(session: SessionRecord) -> dict[str, Any]:
     status_fields = {}
     if session.is_running:
         status_fields = {"status": metadata.get("status"), "waitingFor": metadata.get("waitingFor")}
+    pid = None
+    if session.is_running:
+        pid = metadata.get("pid")
     fields = {
-        "pid": metadata.get("pid") if session.is_running else None,
+        "pid": pid,
         "id": session.short_id,
         "cwd": metadata["cwd"],
         "kind": "background",

@@ -175,6 +175,9 @@ def report_turn_start_failure(
     distrust = ""
     if isinstance(error, UntrustedVendorVersionError):
         distrust = error.distrust_reason
+    model = requested_model
+    if is_unusable:
+        model = None
     turn_config = TurnConfig(
         vendor=VendorInfo(
             error.vendor or "none", is_unattended=bool(distrust), unattended_reason=distrust
@@ -183,7 +186,7 @@ def report_turn_start_failure(
             new_session_id,
             invocation.session_id or validate_uuid(invocation.resume or ""),
         ),
-        model=None if is_unusable else requested_model,
+        model=model,
         requested_model=requested_model if is_unusable else None,
         cwd=get_working_directory(),
         failed_attempts=error.failed_attempts,
@@ -191,16 +194,20 @@ def report_turn_start_failure(
     chosen_terminator = invocation.shim_terminator
     if not chosen_terminator:
         chosen_terminator = os.environ.get("SHIM_TERMINATOR", "auto")
-    terminator_text = choose_result_terminator_line(
-        invocation, chosen_terminator if chosen_terminator in TERMINATORS else "auto"
-    )
+    terminator_setting = "auto"
+    if chosen_terminator in TERMINATORS:
+        terminator_setting = chosen_terminator
+    terminator_text = choose_result_terminator_line(invocation, terminator_setting)
     writer = create_output_writer(
         dialect.name, uuid_prefix, terminator=terminator_text, display_name=display_id
     )
     if isinstance(error, UnknownSessionError) and not dialect.is_flat:
         if invocation.output_format == "json":
             return 1
-        writer.set_session_id(turn_config.session.requested_id or new_session_id)
+        session_id = turn_config.session.requested_id
+        if not session_id:
+            session_id = new_session_id
+        writer.set_session_id(session_id)
         writer.write_result(
             build_minimal_error_result(turn_config.vendor.name, str(error), "not_found")
         )

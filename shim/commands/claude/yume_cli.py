@@ -59,7 +59,10 @@ def main(argv: Sequence[str], installed_options: Mapping[str, str]) -> int:
     if call.command == "auth":
         from shim.commands.claude.subcommands import run_subcommand
 
-        invocation = Invocation(subcommand="auth", subcommand_args=call.args or ("status",))
+        subcommand_args = call.args
+        if not subcommand_args:
+            subcommand_args = ("status",)
+        invocation = Invocation(subcommand="auth", subcommand_args=subcommand_args)
         invocation = invocation._replace(shim_vendor=call.vendor_name or None)
         return run_subcommand(invocation, installed_options)
     return _start(call, installed_options, argv)

@@ -216,7 +216,10 @@ def split_run_into_turns(run: CommandRun) -> list[ObservedTurn]:
             if is_init_line(line):
                 break
             following_lines.append(line)
-        turns.append(ObservedTurn(run, lines, {} if is_last else lines[-1], following_lines))
+        result = {}
+        if not is_last:
+            result = lines[-1]
+        turns.append(ObservedTurn(run, lines, result, following_lines))
     return turns
 
 

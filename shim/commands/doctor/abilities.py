@@ -28,10 +28,19 @@ def collect_adapter_abilities(adapter: Adapter) -> dict[str, str]:
     Emulated means: fragments are complete blocks, a limit stops the turn, a system prompt is added
     to the prompt, or the prompt asks for JSON and the answer is checked.
     """
+    resume = NO
+    if adapter.abilities.can_resume:
+        resume = YES
+    fork = NO
+    if adapter.abilities.can_resume and _can_fork(adapter):
+        fork = YES
+    budget = NO
+    if adapter.abilities.reports_cost or adapter.passthrough:
+        budget = YES
     return {
         "partial messages": YES if adapter.abilities.can_stream else EMULATED,
-        "resume": YES if adapter.abilities.can_resume else NO,
-        "fork": YES if adapter.abilities.can_resume and _can_fork(adapter) else NO,
+        "resume": resume,
+        "fork": fork,
         "interrupt": YES,
         "permission requests": YES if adapter.child_input_ref or adapter.passthrough else NO,
         "tool limits": YES if adapter.abilities.can_limit_tools else EMULATED,
@@ -41,7 +50,7 @@ def collect_adapter_abilities(adapter: Adapter) -> dict[str, str]:
         "system prompt": _find_system_prompt_ability(adapter),
         "MCP servers": _find_passed_ability(adapter, mcp_config=(SAMPLE_MCP_CONFIG,)),
         "JSON schema": YES if adapter.abilities.accepts_json_schema else EMULATED,
-        "budget": YES if adapter.abilities.reports_cost or adapter.passthrough else NO,
+        "budget": budget,
     }
 
 

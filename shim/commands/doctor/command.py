@@ -50,9 +50,10 @@ def doctor(
     """
     with show_status("checking versions and logins …"):
         logins = collect_missing_login_messages(os.environ)
-        diagnosis = build_diagnosis(
-            [vendor] if vendor else [], os.environ, os.getcwd(), wait, logins
-        )
+        vendor_names = []
+        if vendor:
+            vendor_names = [vendor]
+        diagnosis = build_diagnosis(vendor_names, os.environ, os.getcwd(), wait, logins)
         if project is not None:
             diagnosis = diagnosis._replace(
                 machine=[*diagnosis.machine, *check_project_claude_binaries(project, os.environ)]

@@ -149,9 +149,12 @@ def _build_vendor_table(rows: Sequence[dict[str, Any]], gap: int) -> Table:
             version = row["version"]
             if not version:
                 version = "unknown"
+        style = "yellow"
+        if row["place"] == "tested":
+            style = ""
         tested_cell = Text(
             TESTED_LABELS[row["place"]] if is_external else "",
-            style="" if row["place"] == "tested" else "yellow",
+            style=style,
         )
         if row["talks"]:
             asking_label = "interactive"
@@ -161,9 +164,12 @@ def _build_vendor_table(rows: Sequence[dict[str, Any]], gap: int) -> Table:
             asking_label = "yes"
         else:
             asking_label = "no"
+        style = "dim"
+        if row["program"]:
+            style = ""
         program_cell = Text(
             escape_control_chars(row["program"] or row["install"] or "not found"),
-            style="" if row["program"] else "dim",
+            style=style,
         )
         table.add_row(
             _format_text(row["name"]),

@@ -69,7 +69,10 @@ def _read_line_file(path: str, sink: CapturedOutputSink) -> None:
 def _read_recording(path: str, sink: CapturedOutputSink) -> None:
     number = 0
     for number, child in enumerate(split_records_by_child(Recording(path).read_records()), 1):
-        sink.start_child_output(path if number == 1 else f"{path} (child {number})")
+        label = path
+        if number != 1:
+            label = f"{path} (child {number})"
+        sink.start_child_output(label)
         stderr = HeadTailBuffer()
         exit_status = None
         for record in child:

@@ -70,9 +70,10 @@ def infer_profile_rules(events: Sequence[CapturedEvent]) -> InferredProfileRules
     results = _find_result_rules(events, scopes_by_id, calls)
     end = _find_end_rule(events)
     used_scopes = {*calls, *results}
-    texts, has_pieces = _find_text_rules(
-        events, used_scopes, end.scope.kind if end is not None else None
-    )
+    end_kind = None
+    if end is not None:
+        end_kind = end.scope.kind
+    texts, has_pieces = _find_text_rules(events, used_scopes, end_kind)
     errors = [
         rule
         for event in _list_first_of_kind(events)
@@ -314,11 +315,12 @@ def _find_text_rules(
                 key,
                 *(event_table.item_label or ()),
             )
+            emit = "text"
+            if has_name_containing_marker_word(vocabulary.THINKING_MARKERS, *names):
+                emit = "thinking"
             rule = InferredEventRule(
                 scope,
-                "thinking"
-                if has_name_containing_marker_word(vocabulary.THINKING_MARKERS, *names)
-                else "text",
+                emit,
                 {"text": InferredRuleField((*event_table.path, key))},
             )
             if has_name_containing_marker_word(vocabulary.FRAGMENT_MARKERS, *names):

@@ -120,9 +120,10 @@ def collect_rule_field_paths(
         path for key in rule_table.get("match") or () for path in parse_event_path_alternatives(key)
     }
     for key in rule_table.get("item_match") or ():
-        condition_paths.update(
-            parse_event_path_alternatives(key if key.startswith("$") else f"$.{key}", item_path)
-        )
+        path_expression = key
+        if not key.startswith("$"):
+            path_expression = f"$.{key}"
+        condition_paths.update(parse_event_path_alternatives(path_expression, item_path))
     read_paths = set(condition_paths)
     for key, value in rule_table.items():
         if key in ("match", "item_match", "foreach") or key in _RULE_SETTING_KEYS:

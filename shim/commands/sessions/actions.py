@@ -148,9 +148,10 @@ def answer_permission_prompt(
             "expected `allow` or `deny`, after at most one prompt id", param_hint="ANSWER"
         )
     if behavior == "deny" and (given or always):
-        raise typer.BadParameter(
-            "can only be used with `allow`", param_hint="--input" if given else "--always"
-        )
+        param_hint = "--always"
+        if given:
+            param_hint = "--input"
+        raise typer.BadParameter("can only be used with `allow`", param_hint=param_hint)
     if behavior == "allow" and message:
         raise typer.BadParameter(
             "can only be used with `deny`; `shim bridge say` sends a message",

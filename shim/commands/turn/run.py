@@ -140,7 +140,8 @@ def _run_and_draw(flags: list[str], installed_options: dict[str, str], prompt: s
     if is_interactive:
         command += ["--permission-prompt-tool", "stdio"]
     with BrokenPipeHandler():
-        return TerminalTurnRunner(
-            console, TerminalAnswerReader(0, os.getcwd()) if is_interactive else None
-        ).run(command, prompt)
+        person = None
+        if is_interactive:
+            person = TerminalAnswerReader(0, os.getcwd())
+        return TerminalTurnRunner(console, person).run(command, prompt)
     return 0

@@ -146,7 +146,11 @@ class ChildDriver:
         tools.
         """
         self._remove_attachments()
-        descendants.reap_orphans(self._child.pids if self._child is not None else set())
+        if self._child is not None:
+            excluded_pids = self._child.pids
+        else:
+            excluded_pids = set()
+        descendants.reap_orphans(excluded_pids)
 
     def _remove_attachments(self) -> None:
         """Remove the files of the message that was answered, if there are any."""
@@ -390,9 +394,10 @@ class ChildDriver:
         """
         await child.wait_for_exit()
         if self._child is child:
-            self._deadlines.shorten_exit_deadline(
-                self.launcher.exit_timeout_s if self._turn_has_output else SILENT_EXIT_TIMEOUT_S
-            )
+            timeout_s = SILENT_EXIT_TIMEOUT_S
+            if self._turn_has_output:
+                timeout_s = self.launcher.exit_timeout_s
+            self._deadlines.shorten_exit_deadline(timeout_s)
 
     async def _ensure_child_exit(self, child: Child) -> ChildExit | None:
         """Make sure that the child has exited. Return how it ended, or None if we ended it."""

@@ -421,13 +421,28 @@ class ChildLauncher:
         resumed_model = None
         if resume_state.vendor_model and resume_state.vendor_session_id:
             resumed_model = state.reported_model
+        model = state.model
+        if not model:
+            model = resumed_model
+        system_prompt = state.system_prompt
+        if not system_prompt:
+            system_prompt = invocation.system_prompt
+        append_system_prompt = state.append_system_prompt
+        if not append_system_prompt:
+            append_system_prompt = invocation.append_system_prompt
         invocation = invocation._replace(
-            model=state.model or resumed_model,
+            model=model,
             effort=state.effort,
             fallback_model=map_model_names(invocation.fallback_model, self.context.map_model_name),
-            system_prompt=state.system_prompt or invocation.system_prompt,
-            append_system_prompt=state.append_system_prompt or invocation.append_system_prompt,
+            system_prompt=system_prompt,
+            append_system_prompt=append_system_prompt,
         )
+        session_id = ""
+        if invocation.session_id or resume_state.vendor_session_id:
+            session_id = state.options.session_id
+        store_attachment = None
+        if self._can_attach:
+            store_attachment = self._store_attachment
         return LaunchRequest(
             mcp_servers=self._build_servers(),
             invocation=resume_state.assign_session_id(
@@ -442,16 +457,14 @@ class ChildLauncher:
             persistent=resume_state.persistent,
             policy=policy,
             hook_argv=HOOK_ARGV,
-            session_id=state.options.session_id
-            if invocation.session_id or resume_state.vendor_session_id
-            else "",
+            session_id=session_id,
             transcript_path=state.options.find_transcript() if policy.hooks else "",
             mode_file=self._ensure_mode_file(),
             environment={**self.child_environment, **self.context.vendor_settings.env},
             store_text=self.store_text,
             files=TurnReportAndAttachmentFiles(
                 self.prepare_vendor_run_report_folder(),
-                self._store_attachment if self._can_attach else None,
+                store_attachment,
             ),
             policy_bypass=explain_possible_policy_bypass(
                 self.adapter,
@@ -674,8 +687,11 @@ def build_vendor_capabilities(
     bypass_request = LaunchRequest(
         Invocation(), "", permission_mode=BYPASS_MODE, persistent=persistent
     )
+    display_name = name
+    if not display_name:
+        display_name = adapter.display_name
     return VendorCapabilities(
-        name or adapter.display_name,
+        display_name,
         tuple(adapter.modes),
         asks_permissions=persistent,
         asks_in_bypass_mode=persistent and bool(adapter.list_prompted_tools(bypass_request)),

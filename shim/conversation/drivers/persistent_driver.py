@@ -344,7 +344,10 @@ class PersistentDriver(ChildDriver):
         """Decide about a permission request of the vendor, or ask the hooks and the frontend."""
         # The frontend is not asked after the result (contract S16b) or after an interrupt.
         if self._stage is TurnStage.FINISHED:
-            request = request._replace(refusal=request.refusal or TURN_OVER_TEXT)
+            refusal = request.refusal
+            if not refusal:
+                refusal = TURN_OVER_TEXT
+            request = request._replace(refusal=refusal)
         elif self._interrupted:
             await self.send_decision(request, PermissionDecision(False, ends_turn=True))
             return

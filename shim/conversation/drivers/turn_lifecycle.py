@@ -136,12 +136,28 @@ class TurnLifecycle:
         if adapter.abilities.accepts_model:
             model = state.model
         vendor_counts_turns = adapter.abilities.can_limit_turns and not resume_state.persistent
+        version = None
+        if resume_state.version_check.distrust or resume_state.version_check.note:
+            version = resume_state.version_check.version
+        vendor_session_usage = NO_VENDOR_SESSION_USAGE
+        if resume_state.stored_session is not None:
+            vendor_session_usage = resume_state.stored_session.vendor_session_usage
+        max_turns = None
+        if not vendor_counts_turns:
+            max_turns = invocation.max_turns
+        max_budget_usd = None
+        if not adapter.passthrough:
+            max_budget_usd = invocation.max_budget_usd
+        requested_model = None
+        if state.requested_model != model:
+            requested_model = state.requested_model
+        default_model = ""
+        if not model:
+            default_model = state.reported_model
         return TurnConfig(
             vendor=VendorInfo(
                 adapter.display_name,
-                version=resume_state.version_check.version
-                if resume_state.version_check.distrust or resume_state.version_check.note
-                else None,
+                version=version,
                 version_note=resume_state.version_check.note,
                 is_unattended=adapter.unattended or bool(resume_state.version_check.distrust),
                 unattended_reason=resume_state.version_check.distrust,
@@ -155,20 +171,18 @@ class TurnLifecycle:
             session=SessionConfig(
                 state.options.session_id,
                 requested_id=self._choose_session_id(),
-                vendor_session_usage=NO_VENDOR_SESSION_USAGE
-                if resume_state.stored_session is None
-                else resume_state.stored_session.vendor_session_usage,
+                vendor_session_usage=vendor_session_usage,
                 list_servers=lambda: (state.list_mcp_server_entries(), state.list_sdk_mcp_tools()),
                 list_server_names=lambda: self._list_server_names(policy),
             ),
             limits=ConversationLimits(
-                max_turns=None if vendor_counts_turns else invocation.max_turns,
+                max_turns=max_turns,
                 requested_max_turns=invocation.max_turns,
-                max_budget_usd=None if adapter.passthrough else invocation.max_budget_usd,
+                max_budget_usd=max_budget_usd,
             ),
             model=model,
-            requested_model=None if state.requested_model == model else state.requested_model,
-            default_model="" if model else state.reported_model,
+            requested_model=requested_model,
+            default_model=default_model,
             cwd=context.cwd,
             tools=adapter.list_available_tools(request),
             mode=state.mode,

@@ -172,11 +172,14 @@ def _accept_message(
         raise FrameError('message has `message`, an object with the role "user"')
     if not isinstance(message.get("content"), str | list):
         raise FrameError("`content` of a message is a text or a list of blocks")
+    client_number = 0
+    if request_id:
+        client_number = client.number
     hub.send_message(
         message,
         uuid or hub.create_id(),
         priority=frame.get("priority"),
-        client_number=client.number if request_id else 0,
+        client_number=client_number,
         request_id=request_id,
     )
     hub.set_controller(client)

@@ -167,8 +167,11 @@ class RecordingRedactor:
 
     def _create_child_path(self, parent: JsonPathNode, key: str) -> JsonPathNode:
         secrets = self._find_and_count_secrets(key)
+        redacted_key = None
+        if secrets:
+            redacted_key = replace_secret_spans(key, secrets)
         path = JsonPathNode(
-            redacted_key=replace_secret_spans(key, secrets) if secrets else None,
+            redacted_key=redacted_key,
             names_secret=is_secret_name(key),
             is_token=key in _TOKEN_KEYS or self._path_count >= MAX_JSON_PATHS,
         )

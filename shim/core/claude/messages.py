@@ -120,11 +120,12 @@ class UserMessage(NamedTuple):
             (MessageBlock("text", surrounding_text),) if surrounding_text else ()
             for surrounding_text in (before, after)
         ]
+        blocks = ()
+        if self.blocks:
+            blocks = (*surrounding_blocks[0], *remaining_blocks, *surrounding_blocks[1])
         return self._replace(
             text=text,
-            blocks=(*surrounding_blocks[0], *remaining_blocks, *surrounding_blocks[1])
-            if self.blocks
-            else (),
+            blocks=blocks,
         )
 
     def prepend_context(self, context: "Sequence[UserMessage]") -> "UserMessage":

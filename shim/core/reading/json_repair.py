@@ -118,7 +118,10 @@ class JsonRepairer:
             scanner = JsonObjectScanner()
             end = scanner.feed(line, match.start())
             if end is None:
-                self._start_object(line[match.start() :] if values else line, scanner)
+                piece = line
+                if values:
+                    piece = line[match.start() :]
+                self._start_object(piece, scanner)
                 break
             value = self._parse_value(line[match.start() : end])
             if value is _NO_VALUE:

@@ -62,11 +62,10 @@ def omit_middle(text: str, max_bytes: int, store_text: StoreText | None = None) 
     head = next(split_text(text[: half + 1], half))
     tail = _find_fitting_part(text[-half:], half, from_end=True)
     omitted_chars = len(text) - len(head) - len(tail)
-    return (
-        head
-        + CUT_NOTE.format(count=omitted_chars, where=f"; the whole is in {path}" if path else "")
-        + tail
-    )
+    where = ""
+    if path:
+        where = f"; the whole is in {path}"
+    return head + CUT_NOTE.format(count=omitted_chars, where=where) + tail
 
 
 def shorten_strings(value: Any, max_bytes: int, store_text: StoreText | None = None) -> Any:

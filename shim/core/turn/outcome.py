@@ -105,7 +105,10 @@ class TurnOutcomeTracker:
         if self.outcome is not None and (
             self.outcome.kind == "interrupted" or self.outcome.ended_by_shim
         ):
-            self.outcome = self.outcome._replace(fields=result_fields or self.outcome.fields)
+            fields = result_fields
+            if not fields:
+                fields = self.outcome.fields
+            self.outcome = self.outcome._replace(fields=fields)
             return
         failure = classify_api_error(message, status)
         if api is None:
@@ -129,7 +132,10 @@ class TurnOutcomeTracker:
         if self._machine.is_over:
             return
         if self.outcome is not None and self.outcome.ended_by_shim:
-            self.outcome = self.outcome._replace(fields=result_fields or self.outcome.fields)
+            fields = result_fields
+            if not fields:
+                fields = self.outcome.fields
+            self.outcome = self.outcome._replace(fields=fields)
         else:
             self.outcome = TurnOutcome("interrupted", cause="interrupted", fields=result_fields)
         self.record_open_call(has_open_call)

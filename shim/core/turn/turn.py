@@ -405,7 +405,10 @@ class Turn:
         """
         self.outcome_tracker.reset()
         if self.machine.state is DONE:
-            self.machine.move_to(READY if self.outcome_tracker.has_started else NEW, True)
+            goal = NEW
+            if self.outcome_tracker.has_started:
+                goal = READY
+            self.machine.move_to(goal, True)
         if self.machine.state is not NEW:
             self.text_blocks.retract_message()
 
@@ -480,9 +483,10 @@ class Turn:
             build_minimal_error_result(config.vendor.name, text), True, "internal", text
         )
         if not self.outcome_tracker.has_started:
-            self.writer.write_init_message(
-                self.conversation.session_id or config.session.new_id, {}
-            )
+            session_id = self.conversation.session_id
+            if not session_id:
+                session_id = config.session.new_id
+            self.writer.write_init_message(session_id, {})
         self.writer.write_result(self.result.line)
 
     def write_result_terminator_line(self) -> None:
@@ -546,6 +550,12 @@ class Turn:
             self.is_terminated = False
             return
         user_message = self.user_messages.message
+        vendor_version = self.vendor_info.get("vendor_version")
+        if not vendor_version:
+            vendor_version = self.config.vendor.version
+        origin = None
+        if user_message is not None:
+            origin = user_message.origin
         self.result = result = build_turn_result(
             FinishedTurn(
                 config=self.config,
@@ -559,13 +569,13 @@ class Turn:
                 stop_reason=message.stop_reason,
                 last_text=message.last_text,
                 model=message.model,
-                vendor_version=self.vendor_info.get("vendor_version") or self.config.vendor.version,
+                vendor_version=vendor_version,
                 denials=list(self.tool_calls.denials.entries.values()),
                 usage_totals=self.conversation.add_turn_usage(
                     outcome.fields, message.usage_by_model, message.cost_usd, message.model
                 ),
                 max_bytes=self.writer.max_bytes,
-                origin=None if user_message is None else user_message.origin,
+                origin=origin,
             )
         )
         if result.api_error is not None:
@@ -598,6 +608,9 @@ class Turn:
             or self.subagents.open_calls
             or self.tool_calls.denials.entries
         )
+        open_call_names = ""
+        if calls.open_calls and message.has_ended_with_tool_calls:
+            open_call_names = outcomes.format_open_call_names(calls.open_calls)
         return TurnSnapshot(
             config=self.config,
             outcome=self.outcome_tracker.outcome,
@@ -606,9 +619,7 @@ class Turn:
             has_output=self.has_output,
             has_effects=bool(has_effects) or message.number > 1,
             is_repeatable=message.written_text.is_repeatable,
-            open_call_names=outcomes.format_open_call_names(calls.open_calls)
-            if calls.open_calls and message.has_ended_with_tool_calls
-            else "",
+            open_call_names=open_call_names,
             has_unknown_events=bool(diagnostics.unknown_events),
             has_misread_output=diagnostics.has_unreadable_output,
         )

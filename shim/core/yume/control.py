@@ -49,7 +49,10 @@ def _parse_approval(frame: Mapping[str, Any]) -> PermissionDecision:
     reason = frame.get("reason")
     if not reason:
         reason = frame.get("message")
-    return PermissionDecision(False, message=reason if isinstance(reason, str) else DENIED_TEXT)
+    message = DENIED_TEXT
+    if isinstance(reason, str):
+        message = reason
+    return PermissionDecision(False, message=message)
 
 
 class YumeControlSession(ControlSession):

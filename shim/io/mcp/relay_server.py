@@ -193,7 +193,10 @@ class McpRelayServer:
         finally:
             self._pending_decisions -= 1
         if not decision.allow:
-            self._servers.deny_tool_call(relay, message, decision.message or TURN_STOPPED_TEXT)
+            reason = decision.message
+            if not reason:
+                reason = TURN_STOPPED_TEXT
+            self._servers.deny_tool_call(relay, message, reason)
             return
         if decision.updated_input is not None:
             message = {

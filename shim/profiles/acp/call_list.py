@@ -139,7 +139,10 @@ class OpenAcpToolCalls:
 
     def _add_call(self, agent_id: str, create_id: Callable[[str], str]) -> AcpToolCall:
         is_free = agent_id and not self.list_calls(agent_id)
-        call = AcpToolCall(agent_id if is_free else create_id(agent_id), self._format)
+        call_id = agent_id
+        if not is_free:
+            call_id = create_id(agent_id)
+        call = AcpToolCall(call_id, self._format)
         call.agent_id = agent_id
         if len(self._calls) >= MAX_CALLS:
             self._calls.pop(0)

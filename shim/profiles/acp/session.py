@@ -126,8 +126,11 @@ class AcpSession(RpcSession):
     def _encode_opening(self, request: LaunchRequest) -> bytes:
         invocation = request.invocation
         self._mode = request.permission_mode
+        model = None
+        if self._sets_model:
+            model = invocation.model
         self._settings = {
-            "model": invocation.model if self._sets_model else None,
+            "model": model,
             "mode": self._map_mode(self._mode),
         }
         self._effort = invocation.effort
@@ -273,7 +276,10 @@ class AcpSession(RpcSession):
             may_end = self.prompt_progress.record_prompt_and_detect_turn_end(
                 message["id"], is_answered=True
             )
-            return RpcResponse(TURN_MAY_END if may_end else PROMPT_ACCEPTED, result)
+            request_label = PROMPT_ACCEPTED
+            if may_end:
+                request_label = TURN_MAY_END
+            return RpcResponse(request_label, result)
         if self.is_initialized:
             self._advance_steps(step, result)
         elif step == STEP_SESSION:
@@ -301,7 +307,10 @@ class AcpSession(RpcSession):
             ends_turn = "stopReason" in update
         if ends_turn is None:
             return RpcResponse(TURN_MAY_END, update)
-        return RpcResponse(STEP_PROMPT if ends_turn else PROMPT_ACCEPTED, update)
+        request_label = PROMPT_ACCEPTED
+        if ends_turn:
+            request_label = STEP_PROMPT
+        return RpcResponse(request_label, update)
 
     def record_user_message_echo(self) -> None:
         """Record that the agent has repeated the user's message. The prompt is then in the

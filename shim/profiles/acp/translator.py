@@ -639,5 +639,8 @@ class AcpTranslator(RpcTranslator):
             status = None
             if isinstance(code, int) and 400 <= code < 600:
                 status = code
-            self.turn.record_failure(text, status=status, api=True if status else None)
+            api = None
+            if status:
+                api = True
+            self.turn.record_failure(text, status=status, api=api)
         self.turn.record_vendor_completion()

@@ -135,9 +135,11 @@ def _analyze_part(parts: Any, previous: _MatchCost, flags: int) -> _MatchCost:
             return _analyze_sequence(parts, previous, flags)
     characters = _list_matching_characters(operator, value, flags)
     is_overlapping = bool(characters & previous.extendable)
-    return _MatchCost(
-        previous.exponent, previous.extendable if is_overlapping else frozenset(), characters
-    )
+    if is_overlapping:
+        extendable = previous.extendable
+    else:
+        extendable = frozenset()
+    return _MatchCost(previous.exponent, extendable, characters)
 
 
 def _analyze_alternatives(

@@ -86,9 +86,10 @@ class ProfileEventRule:
 
     def parse_conditions(self) -> list[EventMatchCondition]:
         """Return the conditions of the rule besides the type."""
-        return parse_match_conditions(
-            self.node.get_child("match"), skipped_key="" if self.types is None else "type"
-        )
+        skipped_key = "type"
+        if self.types is None:
+            skipped_key = ""
+        return parse_match_conditions(self.node.get_child("match"), skipped_key=skipped_key)
 
 
 RuleConditions = tuple[

@@ -416,6 +416,12 @@ def _compile_launch(
         )
         text = "\n\n".join([*prompt_prefixes, request.prompt])
         is_argument, prompt_path = choose_prompt_argument_or_file(delivery, request, text, name)
+        session_id = None
+        if not resume:
+            session_id = invocation.session_id
+        max_turns = None
+        if invocation.max_turns is not None:
+            max_turns = str(invocation.max_turns)
         values: dict[str, Any] = {
             **dict.fromkeys(variants, False),
             "permission_args": request.mode_arguments,
@@ -430,11 +436,11 @@ def _compile_launch(
             "effort": effort and choose_supported_effort(effort, efforts),
             "resume": resume,
             "fork": bool(resume and invocation.fork_session),
-            "session_id": None if resume else invocation.session_id,
+            "session_id": session_id,
             "new_session": not resume,
             "system_prompt": system,
             "append_system_prompt": appended_system,
-            "max_turns": None if invocation.max_turns is None else str(invocation.max_turns),
+            "max_turns": max_turns,
             "add_dirs": invocation.add_dirs,
             "mcp_configs": (
                 *request.list_mcp_configs_without_sdk_servers(),

@@ -112,10 +112,13 @@ class ProfileAdapter(Adapter):
             stream_node.get_child("saves_late").read_bool(),
             stream_node.get_child("given_id").read_bool(),
         )
+        clean_exit_codes = frozenset(int(event.read_number(0, 255)) for event in exit_codes)
+        if not clean_exit_codes:
+            clean_exit_codes = frozenset((0,))
         self.shutdown = VendorShutdownConfig(
             launch["interrupt"]["signal"],
             launch["interrupt"]["grace"],
-            frozenset(int(event.read_number(0, 255)) for event in exit_codes) or frozenset((0,)),
+            clean_exit_codes,
         )
         self.cli = VendorCliInfo(
             variants=template.variants,

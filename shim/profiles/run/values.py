@@ -121,10 +121,16 @@ def build_usage(
         and output_tokens is None
     ):
         return None
+    cache_read_tokens = cached_tokens
+    if cached_tokens is None:
+        cache_read_tokens = 0
+    cache_creation_tokens = written_tokens
+    if written_tokens is None:
+        cache_creation_tokens = 0
     return create_usage(
         0 if input_tokens is None else input_tokens,
-        0 if cached_tokens is None else cached_tokens,
-        0 if written_tokens is None else written_tokens,
+        cache_read_tokens,
+        cache_creation_tokens,
         0 if output_tokens is None else output_tokens,
     )
 

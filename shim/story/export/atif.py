@@ -33,7 +33,10 @@ def write_recording_export(path: str, write: WriteFunction, *, redact: bool) -> 
     it is not a recording.
     """
     recording = RecordingTraceReader(path)
-    _AtifDocument(recording, write, Redactor() if redact else None).write_document()
+    redactor = None
+    if redact:
+        redactor = Redactor()
+    _AtifDocument(recording, write, redactor).write_document()
 
 
 class _AgentTrajectory:
@@ -201,9 +204,11 @@ class _AtifDocument:
         )
 
     def _build_reply_step(self, trajectory: _AgentTrajectory, reply: ModelReply) -> dict[str, Any]:
-        step = self._build_timestamp(
-            reply.at if reply.first_output_at is None else reply.first_output_at
-        )
+        if reply.first_output_at is None:
+            time_s = reply.at
+        else:
+            time_s = reply.first_output_at
+        step = self._build_timestamp(time_s)
         step |= {"source": "agent", "message": reply.join_part_texts()}
         if reply.model and reply.model != self._recording.model:
             step["model_name"] = reply.model

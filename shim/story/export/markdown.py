@@ -132,8 +132,11 @@ def _format_text(step: SessionStepView) -> list[str]:
 
 def _format_thinking(step: SessionStepView) -> list[str]:
     duration_s = ((step.until or step.at) - step.at) / 1000
+    title = "Thought"
+    if duration_s:
+        title = f"Thought for {format_duration(duration_s)}"
     return _format_details(
-        f"Thought for {format_duration(duration_s)}" if duration_s else "Thought",
+        title,
         _quote_lines(sanitize_markdown(step.text.format_text())),
     )
 

@@ -46,6 +46,10 @@ def send_recording_spans(path: str, endpoint: str, *, redact: bool, content: boo
         return SpanContext(*ids, is_remote=False, trace_flags=TraceFlags(TraceFlags.SAMPLED))
 
     def build_span(span: OtelSpan) -> ReadableSpan:
+        if span.kind == KIND_CLIENT:
+            kind = SpanKind.CLIENT
+        else:
+            kind = SpanKind.INTERNAL
         return ReadableSpan(
             span.name,
             build_context(span, span.span_id),
@@ -53,7 +57,7 @@ def send_recording_spans(path: str, endpoint: str, *, redact: bool, content: boo
             resource,
             dict(span.attributes),
             [Event(name, dict(attributes), time_ns) for time_ns, name, attributes in span.events],
-            kind=SpanKind.CLIENT if span.kind == KIND_CLIENT else SpanKind.INTERNAL,
+            kind=kind,
             status=Status(StatusCode.STATUS_ERROR) if span.is_failed else Status(),
             start_time=span.start_ns,
             end_time=span.end_ns,

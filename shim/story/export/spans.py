@@ -229,10 +229,13 @@ class OtelSpanBuilder:
                 attributes |= {}
             if result is not None and result.text:
                 parts = [{"type": "text", "content": result.text}]
+                finish_reason = "stop"
+                if cause:
+                    finish_reason = "error"
                 answer = {
                     "role": "assistant",
                     "parts": parts,
-                    "finish_reason": "error" if cause else "stop",
+                    "finish_reason": finish_reason,
                 }
                 attributes["gen_ai.output.messages"] = self._dump_redacted([answer])
         name = f"invoke_agent {self._recording.answering_vendor_name}".strip()

@@ -155,9 +155,10 @@ class TerminalScreen:
                 typed = None
                 if self.render_input is not None:
                     typed = self.render_input(self._console.width)
-                self._footer.draw(
-                    self._render_footer(typed), None if typed is None else typed.cursor
-                )
+                cursor = None
+                if typed is not None:
+                    cursor = typed.cursor
+                self._footer.draw(self._render_footer(typed), cursor)
 
     # -- the current activity ----------------------------------------------------------------------
 

@@ -66,7 +66,10 @@ def draw_recording(
     follower = None
     if follow:
         follower = RecordingFileFollower(path)
-    recording = Recording(path, follower.wait_for_more_data if follower is not None else None)
+    wait_for_more = None
+    if follower is not None:
+        wait_for_more = follower.wait_for_more_data
+    recording = Recording(path, wait_for_more)
     if raw:
         renderer: RawRecordRenderer | _RecordingRenderer = RawRecordRenderer(console, full=full)
     else:

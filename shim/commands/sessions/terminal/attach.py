@@ -47,9 +47,10 @@ def attach_terminal_to_session(
     loop = TerminalLoop(
         console, view, TerminalInputController(view, time.monotonic), reads_keys=reads_keys
     )
-    return _run_to_end(
-        session, environment, loop, "terminal" if reads_keys else "script", DRIVE, resume_command
-    )
+    client = "script"
+    if reads_keys:
+        client = "terminal"
+    return _run_to_end(session, environment, loop, client, DRIVE, resume_command)
 
 
 def _check_stdin(session: SessionRecord, command: str) -> None:

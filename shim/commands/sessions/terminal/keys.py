@@ -205,7 +205,10 @@ class LineEditor:
         elif key == ENTER:
             return self._finish_line()
         elif key in (UP, DOWN):
-            self._show_history(1 if key == UP else -1)
+            step = -1
+            if key == UP:
+                step = 1
+            self._show_history(step)
         elif key in _EDITS_BY_KEY:
             self.text, self.cursor = _EDITS_BY_KEY[key](self.text, self.cursor)
         return None
