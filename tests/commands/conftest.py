@@ -1,6 +1,4 @@
-"""What the tests of the commands may ask for: sessions that live on their own, and the drop-in
-beside them.
-"""
+"""Fixtures for the command tests: background sessions, and the drop-in beside them."""
 
 from collections.abc import Iterator
 
@@ -12,24 +10,24 @@ ANSWER = format_ndjson({**START, "session": "one"}, build_text_event("Hello."), 
 
 
 class Desk(Hosting):
-    """A person's machine: `claude` and `shim` beside the sessions in its state folder."""
+    """A person's machine: `claude`, `shim` and the sessions in its state folder."""
 
     def __init__(self, box: Box, **variables: str) -> None:
         super().__init__(box.path / "desk", **variables)
         self.box = box
 
     def run_claude(self, *args: str, stdin: bytes = b"", **variables: str) -> Done:
-        """`claude WORDS`, to its end."""
+        """Run `claude ARGS` to its end."""
         return self.run_shim("claude", *args, stdin=stdin, **variables)
 
     def run_shim(self, *args: str, stdin: bytes = b"", **variables: str) -> Done:
-        """`shim WORDS`, to its end."""
+        """Run `shim ARGS` to its end."""
         return run_shim(args, stdin=stdin, env=self.environment | variables, cwd=self.cwd)
 
 
 @pytest.fixture
 def desk(box) -> Iterator[Desk]:
-    """A desk whose vendor is demo with a program that answers at once."""
+    """Yield a desk with the demo vendor, whose program answers at once."""
     (box.path / "desk").mkdir()
     made = Desk(box, SHIM_BIN=box.create_fake(["read"], ["out", ANSWER]))
     yield made

@@ -1,5 +1,5 @@
-"""`shim …`: the commands for people. In this process; what matters is what they print and how they
-exit.
+"""`shim …`: the commands for people, in this process. The tests check their output and their exit
+status.
 """
 
 import json
@@ -283,7 +283,7 @@ def test_all_option_lists_every_vendor_with_its_install_command(shim):
 
 @pytest.fixture
 def slow(monkeypatch):
-    """A machine under load, where a program that answers does so in the end."""
+    """Raise the timeout for a machine under load."""
     from shim.process import probe
 
     monkeypatch.setattr(probe, "INTERACTIVE_TIMEOUT_S", 30)
@@ -619,7 +619,7 @@ def test_removed_working_directory_is_reported_by_the_process(box, args):
 def test_removed_working_directory_is_reported_by_doctor_and_run(
     local_box, shim, monkeypatch, args
 ):
-    """In this process."""
+    """The commands run in this process."""
     monkeypatch.setenv("SHIM_VENDOR", "demo")
     monkeypatch.setenv("SHIM_BIN", local_box.create_fake(["out", ANSWER]))
     removed_folder = local_box.cwd / "gone"
@@ -633,7 +633,7 @@ def test_removed_working_directory_is_reported_by_doctor_and_run(
 
 
 def test_error_names_the_reason_if_the_state_folder_cannot_be_created(box):
-    """As with a HOME on a disk that is read-only."""
+    """This also happens if HOME is on a read-only disk."""
     (box.path / "file").touch()
     state = f"{box.path}/file/state"
     environment = {

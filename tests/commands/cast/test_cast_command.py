@@ -1,4 +1,4 @@
-"""`shim cast …`, in this process; what matters is what it prints, what it writes, and how it exits."""
+"""`shim cast …`, in this process. The tests check its output, its files, and its exit status."""
 
 import json
 import os
@@ -21,7 +21,7 @@ INTACT = build_recording([(0.0, "i", b"hello\n")])
 
 @pytest.fixture
 def folder(local_box) -> Path:
-    """A folder with an intact cast, a damaged one and one that was cut off."""
+    """Create a folder with an intact recording, a damaged one and a truncated one."""
     casts = local_box.path / "casts"
     casts.mkdir()
     (casts / "a.cast").write_bytes(INTACT)
@@ -105,7 +105,9 @@ OWN = "ACME-123456"
 
 
 def secret_cast(**header) -> bytes:
-    """A cast with a known secret and one of a person's own in every place, and split over lines."""
+    """Return a recording with a known secret and a person's own secret in every place, also split
+    over lines.
+    """
     text_lines = [
         json.dumps({"type": "text", "text": text}).encode() + b"\n"
         for text in (f"an {OWN[:6]}", f"{OWN[6:]} .")
@@ -311,7 +313,9 @@ def test_fixture_requires_redact_for_an_unredacted_recording(shim, secrets):
     "name", ["pi/1.5.2-bash", "acai/2026-04-http401", "cursor/handmade-err-auth"]
 )
 def test_fixture_of_a_recorded_run_matches_the_vendor_output(box, name):
-    """Record, verify, cut: the drop-in, a program that prints a fixture, and the fixture again."""
+    """Record, verify and extract: the drop-in with a program that prints a fixture, and then the
+    fixture again.
+    """
     fixture_case = find_case(name)
     path = box.path / "run.cast"
     ended = ["leave", fixture_case.exit.code]
@@ -343,15 +347,15 @@ def test_fixture_of_a_recorded_run_matches_the_vendor_output(box, name):
     assert (metadata["exit"], metadata["stderr"]) == (fixture_case.exit.code, fixture_case.stderr)
 
 
-# -- what a terminal obeys, and what rich takes for markup -----------------------------------------
+# -- terminal control sequences, and rich markup ---------------------------------------------------
 
 HOSTILE = "\x1b]52;c;ZXZpbA==\x07\x1b[2J\x1b[38;5;201m[red]evil[/red]\u202e\x9b31m"
 
 
 @pytest.fixture(params=["piped", "terminal"])
 def run_cast(request, box):
-    """Run `shim cast …` and give back its status and what a person sees of it, with our own colours
-    taken out.
+    """Run `shim cast …`. Return its status and its visible output without the shim's own
+    colours.
     """
 
     def call(*args: str) -> tuple[int, str]:
@@ -372,7 +376,7 @@ def run_cast(request, box):
 
 
 def on_terminal(box: Box, *args: str) -> tuple[int, str]:
-    """`shim ARGUMENTS` with a terminal for its output, which is small."""
+    """Run `shim ARGS` with a terminal for its output, which must be small."""
     ours, its = os.openpty()
     try:
         environment = {**box.build_environment(), "TERM": "xterm-256color", "COLUMNS": "300"}
@@ -391,7 +395,9 @@ def on_terminal(box: Box, *args: str) -> tuple[int, str]:
 
 @pytest.fixture
 def hostile(box) -> str:
-    """A cast that is hostile in everything that is quoted of it, and in its name."""
+    """Write a recording with hostile text in every quoted field, and in its name. Return its
+    path.
+    """
     path = box.path / "evil[bold]\x1b[38;5;201m\x9b2J.cast"
     started = {
         "child": HOSTILE,
@@ -457,7 +463,7 @@ def test_verify_and_folder_modules_are_not_imported_at_module_level():
     assert "recording.folders" not in head and "cast.verify" not in head
 
 
-# -- who reads what is said ------------------------------------------------------------------------
+# -- the reader of the output ----------------------------------------------------------------------
 
 
 WRITING = (

@@ -1,5 +1,5 @@
-"""A fixture that is cut out of a cast: the child's bytes and facts, in a folder that the tests take
-as it is.
+"""A fixture that is extracted from a recording: the child's bytes and metadata, in a folder that
+the tests can use unchanged.
 """
 
 import os
@@ -40,7 +40,7 @@ def start(child: int = 1, turn: int = 1, **fields: Any) -> dict[str, Any]:
 
 
 def write_cast(tmp_path: Path, data: bytes, name: str = "run.cast") -> str:
-    """A cast in a file."""
+    """Write a recording to a file. Return its path."""
     path = tmp_path / name
     path.write_bytes(data)
     return str(path)

@@ -1,4 +1,4 @@
-"""`shim cast list`: a row for each recording, whatever is wrong with it."""
+"""`shim cast list`: a row for each recording, even a broken one."""
 
 import json
 import os
@@ -23,14 +23,13 @@ from tests.program.test_threats import ESCAPES, visible
 
 HEADS = ["when", "vendor", "prompt", "turns", "tools", "lasted", "cost", "outcome", "file"]
 
-# What rich says itself; what ESCAPES has would be bold, dim or of a colour of the table by chance
-# only.
+# rich's own escape sequences. A bold, dim or coloured part of ESCAPES would match only by chance.
 COLORS = re.compile(r"\x1b\[(0|1|2|31|32|33|36)m")
 
 
 @pytest.fixture
 def casts(local_box):
-    """Write casts into a folder; gives the folder."""
+    """Return a function that writes recordings into a folder and returns the folder."""
 
     def write(**files):
         folder = local_box.path / "casts"
@@ -43,12 +42,12 @@ def casts(local_box):
 
 
 def build_header(prompt, **header):
-    """A header for a session with this prompt."""
+    """Return a header for a session with this prompt."""
     return {"argv": [*HEADER["argv"][:-1], "--", prompt], **header}
 
 
 def rows_of(stdout):
-    """The lines of a table."""
+    """Return the lines of a table."""
     head, *lines = stdout.decode().splitlines()
     assert head.split() == HEADS
     return lines
@@ -157,7 +156,7 @@ def test_row_reports_the_state_and_outcome_of_a_recording(shim, casts):
 
 @pytest.mark.parametrize("args", [[], ["--output-format", "json"], ["--shim-dialect", "yume"]])
 def test_refused_run_is_listed_as_refused(shim, local_box, args):
-    """Also where the frontend got a sentence only, or another dialect."""
+    """This includes a frontend that received only a sentence, or another dialect."""
     path = str(local_box.path / "one.cast")
     run_shim(["claude", "--shim-vendor", "nobody", "--shim-record", path, *args, "-p", "hello"])
     assert [(row["outcome"], row["prompt"]) for row in list_rows(shim, path)] == [
@@ -244,7 +243,7 @@ def test_markup_and_escapes_in_a_recording_are_not_interpreted(shim, casts, monk
 
 
 def _terminal():
-    """rich's Console, as if stdout were a wide terminal."""
+    """Return rich's Console for a wide terminal."""
     from rich.console import Console
 
     return lambda **options: Console(**{"force_terminal": True, "width": 400, **options})
@@ -280,7 +279,7 @@ def test_secret_in_a_prompt_is_redacted(shim, casts, secret):
 
 
 def named_by(secret):
-    """A session in which everything that has a name has this secret in it."""
+    """Return a session with this secret in everything that has a name."""
     failed = build_result_line(
         is_error=True, shim={"cause": f"c {secret} c", "repairs": {f"r {secret} r": 1}}
     )
@@ -297,7 +296,7 @@ WHERE = (("list",), ("list", "--json"), ("stats",), ("stats", "--json"), ("stats
 
 @pytest.mark.parametrize("args", WHERE, ids=" ".join)
 def test_secret_in_a_name_is_redacted_in_lists_and_statistics(shim, casts, args):
-    # few enough that no table is cut
+    # Few enough that no table is truncated.
     groups = [SECRETS[at : at + 5] for at in range(0, len(SECRETS), 5)]
     if not sweeps.full:
         groups = groups[WHERE.index(args) % 2 :: 2]

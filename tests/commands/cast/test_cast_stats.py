@@ -1,4 +1,4 @@
-"""`shim cast stats`: recordings added up, as a table, as JSON and as a page that runs nothing."""
+"""`shim cast stats`: the sum of recordings, as a table, as JSON and as a page without scripts."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""A folder of recordings against today's drop-in, and what counts as a difference."""
+"""A folder of recordings compared with today's drop-in, and what counts as a difference."""
 
 import json
 import subprocess
@@ -25,7 +25,9 @@ PI = find_case("pi/1.5.2-bash")
 
 
 def record_cast(box, data, *args, stdin=b""):
-    """A cast with what the drop-in says for it, as the recorder would have made it."""
+    """Return a recording with the drop-in's output for it, as the recorder would have written
+    it.
+    """
     header, records = read_cast(data)
     assert header.header is not None
     header_fields = dict(header.header.fields)
@@ -219,7 +221,7 @@ def test_different_output_is_reported_with_its_line_without_escape_sequences(
     status, summary = report(path)
     (row,) = summary["casts"]
     assert status == 1 and row["outcome"] == "differs" and summary["differs"] == 1
-    # the child says the changed words too, so only ours are other
+    # The child has the changed text too, so only the shim's output differs.
     data = hello
     changed = data.replace(b'\\"num_turns\\":2', b'\\"num_turns\\":9\\u001b')
     assert changed != data
@@ -244,7 +246,7 @@ def test_missing_and_extra_lines_are_reported_as_differences(box, report, hello)
 
 
 def test_truncated_recording_is_checked_up_to_its_last_line(box, report, hello):
-    """It was killed in the middle, or grew too large: what is said behind that today is no
+    """The recording was interrupted, or grew too large. Today's output after that point is not a
     difference.
     """
     _, records = read_cast(hello)

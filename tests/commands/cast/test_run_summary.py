@@ -1,4 +1,4 @@
-"""Runs in numbers: bounded, exact where it can be, and the same added up in any order."""
+"""Statistics of runs: bounded, exact if possible, and independent of the order of addition."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""`claude --bg` and the sessions that it begins (background page, B1 to B8)."""
+"""`claude --bg` and its sessions (background page, B1 to B8)."""
 
 import json
 import re
@@ -15,7 +15,7 @@ U = "11111111-2222-4333-8444-555555555555"
 
 
 def start_background_session(desk, *args, stdin=b"", **variables):
-    """The session that `claude --bg WORDS` begins, and what it said."""
+    """Start a session with `claude --bg ARGS`. Return the session and the output."""
     done = desk.run_claude("--bg", *args, stdin=stdin, **variables)
     assert done.status == 0, done.stderr
     match = FIRST.match(done.stdout.decode())
@@ -25,7 +25,7 @@ def start_background_session(desk, *args, stdin=b"", **variables):
 
 
 def test_background_prints_the_session_id_and_follow_up_commands(desk):
-    """B1: a client reads the id from the first line; it is how the session's UUID begins."""
+    """B1: a client reads the id from the first line. It is the start of the session's UUID."""
     record, done = start_background_session(desk, "write it")
     assert done.stderr == ""
     assert done.stdout.decode() == (
@@ -113,7 +113,7 @@ def test_background_is_disabled_with_the_agent_view(desk):
     ],
 )
 def test_invalid_options_are_refused_before_the_session_starts(desk, args, variables, why):
-    """The real one says rc 0, and the session fails later (B4, B20)."""
+    """The real claude exits with 0, and the session fails later (B4, B20)."""
     done = desk.run_claude("--bg", "hi", *args, **variables)
     assert (done.status, done.stdout) == (1, b"")
     assert why in done.stderr

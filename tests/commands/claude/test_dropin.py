@@ -1,4 +1,4 @@
-"""The drop-in `claude` as a process, over stand-ins for the vendors."""
+"""The drop-in `claude` as a process, with stand-ins for the vendors."""
 
 import io
 import json
@@ -32,7 +32,7 @@ STANDINS = {
 
 @pytest.fixture
 def demo(box):
-    """The bundled vendor with a program of ours: answers at once."""
+    """Return the environment of the bundled vendor with a fake program that answers at once."""
     return {
         "SHIM_VENDOR": "demo",
         "SHIM_BIN": box.create_fake(["read"], ["record", str(box.recording)], ["out", ANSWER]),
@@ -40,14 +40,14 @@ def demo(box):
 
 
 def run_refused_turn(box, *args, **environment):
-    """A turn that must not start: the stand-in of every vendor would leave a file."""
+    """Run a turn that must not start: the stand-in of every vendor would create a file."""
     trap = box.write_program("trap", f"touch {box.path}/started\n")
     done = box.run_claude(*args, **({"SHIM_BIN": trap} | environment))
     assert not (box.path / "started").exists(), "a vendor was started"
     return done
 
 
-# -- one turn of each vendor -----------------------------------------------------------------------
+# -- a turn of each vendor -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("vendor", STANDINS)
@@ -218,7 +218,7 @@ def test_hint_lists_programs_on_path_if_no_vendor_is_configured(box):
     ],
 )
 def test_unsupported_mode_is_refused_before_a_child_starts(local_box, capfd, vendor, mode):
-    """In this process: only the refusal matters, and it is the same code."""
+    """The test runs in this process: it checks only the refusal, which is the same code."""
     from shim.commands.claude.dropin import main
 
     trap = local_box.write_program("trap", f"touch {local_box.path}/started\n")
@@ -241,7 +241,7 @@ def test_unsupported_mode_is_refused_before_a_child_starts(local_box, capfd, ven
 def test_unsupported_mode_prints_a_single_error_line_and_a_hint(box):
     done = run_refused_turn(box, *ASK, "--permission-mode", "plan", SHIM_VENDOR="acai")
     assert (done.status, done.cause) == (1, "refused")
-    assert len(done.stderr.splitlines()) == 2  # the sentence, and its hint
+    assert len(done.stderr.splitlines()) == 2  # the error, and its hint
 
 
 @pytest.mark.parametrize("args", [(), ("",), ("  ",)], ids=["none", "empty", "blank"])
@@ -473,7 +473,7 @@ main()
 
 
 def test_open_stdin_without_data_times_out_if_a_prompt_was_passed(box, demo):
-    """P20. `test_prompt` tests the wait of three seconds."""
+    """P20. `test_prompt` tests the timeout of three seconds."""
     command = [sys.executable, "-P", "-c", LESS_PATIENT, "claude", "-p", "hi"]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen(
@@ -488,7 +488,7 @@ def test_open_stdin_without_data_times_out_if_a_prompt_was_passed(box, demo):
     assert box.read_record()["stdin"] == "hi"
 
 
-# -- doors that start nothing ----------------------------------------------------------------------
+# -- subcommands that start nothing ----------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -552,7 +552,7 @@ def test_help_lists_claude_flags_and_starts_no_vendor(box):
 
 
 def test_resume_passes_the_vendor_session_id(box):
-    """F5: cake has ids of its own and no flag for ours; the store maps one to the other."""
+    """F5: cake has its own ids and no flag for the shim's ids. The store maps one to the other."""
     box.write_program(
         "cake",
         f'{TELL_VERSION}echo "$@" >> {box.path}/calls; exec cat {_fixture("cake/2026-07-text")}\n',
@@ -757,7 +757,7 @@ def test_hidden_call_and_its_result_are_omitted(box, vendor, partial):
 
 
 def _blocks(line):
-    """The content blocks of a line, and the one that a stream event opens."""
+    """Return the content blocks of a line, and the one that a stream event opens."""
     content = (line.get("message") or {}).get("content") or []
     opened = (line.get("event") or {}).get("content_block")
     return [*(content if isinstance(content, list) else []), *([opened] if opened else [])]
@@ -792,7 +792,9 @@ def test_launcher_prefixes_the_vendor_command(box, demo):
 
 @pytest.mark.parametrize("mode", ["default", "plan", "bypassPermissions"])
 def test_mode_that_needs_a_policy_file_is_refused_with_a_launcher(box, mode):
-    """Without its policy file gemini lets its model leave a mode, and says nothing (test_bundled)."""
+    """Without its policy file gemini lets its model leave a mode, and reports nothing
+    (test_bundled).
+    """
     prefix_program = box.write_program(
         "launcher", f"shift; {TELL_VERSION}echo started > {box.path}/launched; exit 3\n"
     )
@@ -806,8 +808,8 @@ def test_mode_that_needs_a_policy_file_is_refused_with_a_launcher(box, mode):
 
 @pytest.mark.parametrize("mode", ["default", "plan", "bypassPermissions"])
 def test_mode_is_refused_if_machine_policies_can_override_the_mode(box, mode):
-    """gemini ignores our policies where the machine's administrator has any, and says so on stderr
-    only.
+    """gemini ignores the shim's policies if the machine's administrator has any, and reports it
+    only on stderr.
     """
     policies, gemini = (
         box.path / "policies",
@@ -834,8 +836,8 @@ def test_mode_is_refused_if_machine_policies_can_override_the_mode(box, mode):
 
 @pytest.mark.parametrize("mode", ["default", "bypassPermissions"])
 def test_mode_is_refused_if_a_machine_file_can_disable_the_hook(box, mode):
-    """codex leaves our hook out, and says nothing, where its administrator allows managed hooks
-    alone.
+    """codex skips the shim's hook without a message if its administrator allows managed hooks
+    only.
     """
     codex = box.write_program("codex", f"{TELL_VERSION}echo started > {box.path}/started; exit 3\n")
     file = box.path / "requirements.toml"
@@ -927,7 +929,7 @@ def _fixture(case):
 
 @pytest.mark.parametrize(("status", "expected"), [(143, True), (129, True), (0, False), (1, False)])
 def test_recorder_does_not_wait_after_a_signal_exit_status(monkeypatch, status, expected):
-    """The signal was the loop's; whoever sent it kills us a moment later."""
+    """The signal was for the loop. The sender may kill the shim a moment later."""
     from shim.commands.claude import dropin
     from shim.core.claude.argv.invocation import Invocation
 

@@ -1,5 +1,5 @@
-"""A forbidden call stops the turn when it is seen, also if its id is that of an open call that is
-allowed, or empty.
+"""A forbidden call stops the turn when it is seen, even if its id belongs to an open allowed call,
+or is empty.
 """
 
 import json
@@ -26,8 +26,8 @@ def test_denied_second_call_with_a_shared_id_stops_the_child(box, vendor, call_i
 
 
 def test_denied_call_of_a_subagent_stops_the_child(box):
-    """qwen knows the rule and does not get its tool for subagents. A qwen that runs the call is
-    stopped.
+    """qwen receives the rule and does not get its tool for subagents. A qwen that still runs the
+    call is stopped.
     """
 
     def event(kind, parent, *content):

@@ -19,7 +19,7 @@ LISTED = "Run 'claude agents' to list running sessions."
 
 @pytest.fixture
 def session(desk):
-    """A session whose first turn is over."""
+    """Return a session whose first turn is over."""
     new_session = desk.start_session("hi", name="my job")
     with desk.connect(new_session) as connection:
         read_until_result(connection)
@@ -27,7 +27,7 @@ def session(desk):
 
 
 def agents(desk, *args):
-    """What `claude agents --json WORDS` lists."""
+    """Return the entries of `claude agents --json ARGS`."""
     done = desk.run_claude("agents", "--json", *args)
     assert (done.status, done.stderr) == (0, "")
     return json.loads(done.stdout)
@@ -70,7 +70,9 @@ def test_running_session_is_listed_with_the_keys_of_claude(desk, session):
 
 
 def test_ended_session_is_listed_only_with_all_flag(desk, session):
-    """B16, B18: without a process it has no pid and no status, and its time is that of its making."""
+    """B16, B18: without a process it has no pid and no status, and its time is that of its
+    creation.
+    """
     desk.run_claude("respawn", session.short_id)
     assert (
         agents(desk)[0]["startedAt"]
@@ -107,7 +109,7 @@ def test_session_can_be_stopped_before_its_host_handles_signals(desk):
 
 
 def damage(session, data):
-    """Write something else into `host.json`, or remove it."""
+    """Overwrite `host.json` with other data, or remove it."""
     path = os.path.join(session.folder, registry.METADATA_FILE)
     os.unlink(path)
     if data is not None:
@@ -167,7 +169,7 @@ def test_cwd_filter_lists_sessions_at_or_below_the_folder(desk, session):
 
 
 def test_killed_host_is_listed_as_failed(desk, session):
-    """B17, and never as working."""
+    """B17; it is never listed as working."""
     desk.environment["SHIM_BIN"] = desk.box.create_fake(["hang"])
     busy_session = desk.start_session("hi")
     pid = desk.wait_until(busy_session, lambda now: now.metadata["status"] == "busy").metadata[
@@ -229,7 +231,7 @@ def test_logs_prints_the_reason_if_a_session_failed_before_its_first_line(desk):
 
 
 def test_stop_ends_a_session_and_preserves_its_log(desk, session):
-    """B26: repeated it says the same."""
+    """B26: a second stop prints the same."""
     for _ in range(2):
         done = desk.run_claude("stop", session.short_id[:4])
         assert (done.status, done.stdout.decode(), done.stderr) == (
@@ -264,7 +266,7 @@ def test_unresponsive_host_is_killed(desk, monkeypatch):
 
 
 def test_stop_does_not_signal_another_process_with_the_recorded_pid(desk, session):
-    """The facts of a living host name a process that is not it: nobody is told anything for them."""
+    """The metadata of a running host names another process, which must not receive a signal."""
     from shim.bridge import stop
 
     os.kill(session.metadata["pid"], signal.SIGKILL)
@@ -360,7 +362,7 @@ def test_invalid_session_commands_print_the_errors_of_claude(desk, command_line,
 
 
 def test_daemon_status_reports_not_running_and_counts_sessions(desk, session):
-    """B38: programs look for the first line."""
+    """B38: programs parse the first line."""
     done = desk.run_claude("daemon", "status")
     assert (done.status, done.stderr) == (1, "")
     assert (
@@ -419,14 +421,16 @@ def test_daemon_subcommands_exit_with_a_status_and_message(desk, command_line, s
     assert done.status == status and (done.stderr or done.stdout.decode()).startswith(expected)
 
 
-# -- on a terminal, and hostile words --------------------------------------------------------------
+# -- terminal output, and hostile text -------------------------------------------------------------
 
 HOSTILE = "job\x1b]0;owned\x07\x1b[2J\u202e[red]x[/red]"
 
 
 @pytest.fixture
 def screen(desk):
-    """`claude WORDS` on a terminal: its exit status and what was drawn."""
+    """Return a function that runs `claude ARGS` on a terminal. It returns the exit status and the
+    drawn text.
+    """
 
     def run_on_terminal(*args):
         with on_terminal([*SHIM, "claude", *args], env=desk.environment, cwd=desk.cwd) as terminal:
@@ -452,7 +456,7 @@ def test_agents_table_and_logs_are_colored_on_a_terminal(desk, session, screen):
 
 
 def test_session_names_are_printed_without_control_characters(desk, screen):
-    """It comes from a prompt, and that from anywhere."""
+    """A name comes from a prompt, which may come from any source."""
     session, other = desk.start_session(HOSTILE, name=HOSTILE), desk.start_session(name=HOSTILE)
     for args in (
         ("agents",),

@@ -1,5 +1,5 @@
-"""Session ids as they are typed, and messages at which a session is resumed, measured with claude
-2.1.329.
+"""Session ids in the form in which they are typed, and messages at which a session is resumed.
+Measured with claude 2.1.329.
 """
 
 import json

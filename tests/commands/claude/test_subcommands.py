@@ -19,7 +19,7 @@ from shim.core.claude.argv.flags import ALL_SUBCOMMANDS, FIRST_ARG_SUBCOMMANDS, 
 
 @pytest.fixture
 def ask(capfd, monkeypatch, tmp_path):
-    """Ask the door; the exit status, stdout and stderr."""
+    """Return a function that runs a subcommand. It returns the exit status, stdout and stderr."""
     monkeypatch.setenv("HOME", str(tmp_path))
     for name in ("SHIM_VENDOR", "SHIM_CONFIG", "XDG_CONFIG_HOME", "CLAUDE_CONFIG_DIR"):
         monkeypatch.delenv(name, raising=False)
@@ -67,8 +67,8 @@ def test_auth_status_uses_directories_of_claude_config_dir(ask, monkeypatch):
 
 @pytest.mark.parametrize("who", ["flag", "environment", "installed", "settings", "settings list"])
 def test_auth_status_uses_the_same_vendor_precedence_as_a_turn(ask, monkeypatch, tmp_path, who):
-    """The order of the surface page: each is named by all that come after it too, with another
-    vendor.
+    """The order is that of the surface page. Each source is combined with all later sources, which
+    name another vendor.
     """
     order = ["flag", "environment", "installed", "settings"]
     position = order.index(who.partition(" ")[0])
@@ -117,7 +117,7 @@ def test_auth_login_and_logout_are_refused(ask, monkeypatch, action, vendor):
     assert vendor in err
 
 
-# -- the others ------------------------------------------------------------------------------------
+# -- other subcommands -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -241,7 +241,7 @@ def test_help_is_at_most_120_columns_wide():
     assert max(map(len, format_claude_help().splitlines())) <= 120
 
 
-# -- the cost --------------------------------------------------------------------------------------
+# -- import cost -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,6 @@
-"""Yume's dialect and its binary as processes: a turn at a time, many in one, and every way to fail."""
+"""Yume's dialect and its binary as processes: one turn per process, many in one, and every kind of
+failure.
+"""
 
 import json
 import os
@@ -30,7 +32,7 @@ RESULT = {"type": "result", "id": "c1", "output": "a.txt"}
 
 
 def start(box, *args, child=None, stdin=b"", **environment):
-    """`yume-cli start WORDS`, to its end, with a demo vendor that is `child`."""
+    """Run `yume-cli start ARGS` to its end, with a demo vendor that is `child`."""
     environment = {
         "SHIM_BIN": child
         or box.create_fake(["read"], ["record", str(box.recording)], ["out", ANSWER])
@@ -55,14 +57,14 @@ def user(content):
 
 
 def start_with_open_stdin(box, child, *args, vendor="demo", stdin=subprocess.PIPE):
-    """`yume-cli start` while it runs, with stdin open."""
+    """Start `yume-cli start` with stdin open."""
     environment = {"SHIM_BIN": child}
     return box.start_claude(
         "start", "--provider", vendor, *args, door="yume-cli", stdin=stdin, environment=environment
     )
 
 
-# -- a turn at a time ------------------------------------------------------------------------------
+# -- one turn per process --------------------------------------------------------------------------
 
 
 def test_prompt_flag_is_sent_to_the_child(box):
@@ -196,7 +198,7 @@ def test_huge_tool_result_is_truncated_and_stored_in_a_file(box):
 
 
 def read_child_args(box):
-    """The id with which the last child was told to go on."""
+    """Return the arguments of the last child."""
     return box.read_record()["arguments"]
 
 
@@ -289,7 +291,7 @@ def test_transcript_is_written_in_claude_format(box):
     ]
 
 
-# -- every failure ends in a result ----------------------------------------------------------------
+# -- every failure ends with a result --------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -665,7 +667,7 @@ def test_r14_stdin_end_denies_a_pending_tool_call(box):
 
 
 def test_r14_approval_timeout_denies_the_tool_call(box):
-    """The drop-in with another patience: nobody waits ten minutes for a test."""
+    """The drop-in has a shorter timeout here, because ten minutes are too long for a test."""
     denied = [
         "out",
         format_ndjson(returns("no", failed=True), says("Then not."), result("Then not.")),
@@ -771,7 +773,7 @@ def test_persistent_vendor_reports_the_requested_session_id(box):
 
 
 def _split_recording(name):
-    """The lines of a recording before and behind the answer that it waited for."""
+    """Return the lines of a recording before and after the answer that it waited for."""
     with open(_fixture(name), encoding="utf-8") as file:
         lines = file.readlines()
     request_index = next(number for number, line in enumerate(lines) if "can_use_tool" in line)
@@ -891,7 +893,7 @@ def test_api_base_is_set_in_the_environment_of_the_child(box, base):
 
 
 def test_truncated_reply_is_not_retried_if_the_vendor_has_no_sessions(box):
-    """R11 says a message once more only where the conversation can go on."""
+    """R11 repeats a message only if the conversation can be resumed."""
     init, says_first, first, says_second, says_other, other = (
         {name: value for name, value in line.items() if name != "session_id"}
         for line in (

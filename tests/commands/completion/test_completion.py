@@ -20,8 +20,6 @@ MODES = "acceptEdits auto bypassPermissions default dontAsk plan"
 
 @pytest.fixture
 def complete_shim(shim, monkeypatch):
-    """Return a function that completes the last argument of a command line of `shim`."""
-
     def complete(line):
         args = shlex.split(line)
         monkeypatch.setenv("_SHIM_COMPLETE", "complete_bash")

@@ -1,5 +1,5 @@
-"""`shim conform`: every rule fails where it is broken and passes where it is kept; no command that
-is tried harms.
+"""`shim conform`: every rule fails if it is broken and passes if it is kept. No tested command can
+cause harm.
 """
 
 import json
@@ -30,14 +30,14 @@ from shim.process import child, spawn
 from tests.program.test_threats import ESCAPES, visible
 
 FAKE = build_stand_in_command("fake_claude")
-# timeouts for a command that does not answer; a busy machine needs the longer ones
+# Timeouts for a command that does not answer. A busy machine needs the longer ones.
 SOON = (0.25, 1.0, PATIENCE)
 DOORS = ()
-# each goes on with what one before it left
+# Each continues with the session of an earlier one.
 SESSION_RUNS = {"session", "resume", "fork", "continue", "session-again"}
 
-# Defect of transcript_defects.py, or of fake_claude.py, which is executed → the rule that sees it,
-# and the runs that it takes. In the order of the rules.
+# A defect of transcript_defects.py, or of fake_claude.py, which is executed → the rule that detects
+# it, and the required runs, in the order of the rules.
 MISTAKES, REQUESTS, CONVERSATION, QUEUE = (
     ("run_invalid_arguments",),
     ("run_control_protocol",),
@@ -187,8 +187,7 @@ DEFECTS = {
     "auth-exit-1": ("auth", DOORS),
     "no-help": ("help", DOORS),
 }
-# Rules of time: no test waits for them to be broken, the time that they allow is taken away
-# instead.
+# Rules with time limits: no test waits until they are broken. The limit is set to nothing instead.
 TIMES = {
     "version-is-quick": ("VERSION_TIMEOUT_S", DOORS),
     "it-leaves": ("EXIT_TIMEOUT_S", REQUESTS),
@@ -198,7 +197,7 @@ TIMES = {
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch):
-    """A loaded machine breaks no rule of time here: each allows more than a test waits."""
+    """Raise every time limit above a test's timeout, so that a loaded machine breaks no rule."""
     for name, _ in TIMES.values():
         monkeypatch.setattr(conform_doors, name, 10 * PATIENCE)
     monkeypatch.setattr(conform_control, "MAX_INTERRUPT_SECONDS", 10 * PATIENCE)
@@ -207,7 +206,7 @@ def patient(monkeypatch):
 
 @pytest.fixture(scope="module")
 def valid_observations(tmp_path_factory):
-    """What is seen of a fake that keeps every rule."""
+    """Yield the observations of a fake that keeps every rule."""
     fake_box = Box(tmp_path_factory.mktemp("kept"))
     with pytest.MonkeyPatch.context() as patch:
         use_forks(patch)
@@ -222,8 +221,8 @@ def valid_observations(tmp_path_factory):
 
 
 def use_forks(monkeypatch):
-    """Fork what is judged of a process that has imported it already; all else, and in `make full`,
-    is executed.
+    """Fork the tested commands from a process that has imported them already. Execute all others,
+    and all of them in `make full`.
     """
     execute = spawn._start_by_subprocess
 
@@ -254,7 +253,7 @@ def fork_patch(monkeypatch):
 
 
 class Watched(dict):
-    """Runs that know which of them were looked at."""
+    """Runs that record which of them were read."""
 
     def __init__(self, runs):
         super().__init__(runs)
@@ -276,7 +275,9 @@ class WatchedObservations(conform_seen.ObservedCommandRuns):
 
 
 def runs_of(rule, valid_observations):
-    """The names of the runs that a rule is judged by. Those of sessions need each other."""
+    """Return the names of the runs that decide a rule. Runs with a common session need each
+    other.
+    """
     watched = Watched(valid_observations.runs)
     (chosen,) = (candidate for candidate in conform.RULES if candidate.name == rule)
     conform.evaluate_conformance_rule(chosen, WatchedObservations(runs=watched))
@@ -285,7 +286,7 @@ def runs_of(rule, valid_observations):
 
 @pytest.fixture
 def only(valid_observations, monkeypatch):
-    """Make no other runs than these; in the place of others stand those of the fake that keeps
+    """Return a function that runs only these runs and takes all others from the fake that keeps
     every rule.
     """
 
@@ -305,7 +306,9 @@ def only(valid_observations, monkeypatch):
 
 @pytest.fixture
 def see(local_box, fork_patch, monkeypatch):
-    """The verdict of every rule about the fake, by name, after the runs of some chains."""
+    """Return a function that runs some chains with the fake. It returns the verdict of every rule
+    by name.
+    """
 
     def collect_findings(defect="", chains=None, timeout_s=PATIENCE, **options):
         monkeypatch.setenv("FAKE_DEFECT", defect)
@@ -431,7 +434,7 @@ def test_unchanged_transcript_passes_every_rule(valid_observations):
 
 
 def test_every_rule_has_a_defect():
-    """A check that cannot fail is none."""
+    """A check without a defect might never fail."""
     rule_names = {rule for rule, _ in DEFECTS.values()} | set(TIMES) | {"init-waits-for-a-message"}
     assert {rule.name for rule in conform.RULES} == rule_names
 
@@ -468,7 +471,7 @@ def test_tool_call_rules_are_skipped_without_a_tool_call(see):
         assert findings[name] == "skipped"
 
 
-# -- which rules, which runs -----------------------------------------------------------------------
+# -- selection of rules and runs -------------------------------------------------------------------
 
 
 def test_real_claude_is_not_checked_against_drop_in_rules(see):
@@ -522,7 +525,7 @@ def test_valid_command_needs_fewer_runs_than_max_runs(valid_observations):
     assert set(valid_observations.runs) >= conform_seen.STREAM_RUNS
 
 
-# -- commands that harm ----------------------------------------------------------------------------
+# -- harmful commands ------------------------------------------------------------------------------
 
 
 def program(box, script):
@@ -586,7 +589,7 @@ def test_command_that_does_not_read_stdin_times_out(local_box, monkeypatch):
 
 
 def test_command_that_exits_immediately_passes_only_two_rules(local_box):
-    """Silence is not what a rule about answers asks for, however quick and exact it is."""
+    """A rule about answers is not satisfied by silence, however fast and exact the command is."""
     findings = check_command(program(local_box, "exit 0\n"), PATIENCE)
     assert {
         findings[name].verdict for name in ("version", "initialize", "text", "chosen-session")
@@ -659,7 +662,9 @@ def test_relative_file_argument_is_resolved_from_the_original_folder(local_box, 
 
 @pytest.fixture
 def run_conform(shim, fork_patch, monkeypatch):
-    """`shim conform ARGUMENTS -- FAKE`, with a defect of the fake and the runs of a few chains."""
+    """Return a function that runs `shim conform ARGS -- FAKE` with a defect of the fake and the
+    runs of a few chains.
+    """
 
     def run(*args, defect="", command=FAKE, chains=SESSIONS):
         monkeypatch.setenv("FAKE_DEFECT", defect)
@@ -809,10 +814,10 @@ def test_cancelled_run_kills_a_command_that_ignores_sigterm(local_box, monkeypat
     assert lifeline.wait_until_closed()
 
 
-# -- ours ------------------------------------------------------------------------------------------
+# -- the shim itself -------------------------------------------------------------------------------
 
 OURS = [sys.executable, "-I", "-m", "shim", "claude"]
-# What a play cannot show: it asks nobody, and no request of its fails.
+# What a replay cannot show: it never asks, and its requests never fail.
 UNSEEN_IN_DEMO = {
     "api-failures",
     "questions-stand-behind-their-calls",
@@ -822,8 +827,7 @@ UNSEEN_IN_DEMO = {
 }
 
 
-# The runs of these need turns that are long enough to be interrupted. All others are of a play
-# without pauses.
+# These runs need turns that are long enough to be interrupted. All others replay without pauses.
 LONG = (conform_runs.run_interrupted_turn, conform_runs.run_terminated_turns)
 GROUPS = {
     "long turns": (LONG, 0.4),
@@ -840,18 +844,20 @@ GROUPS = {
 
 
 def check_ours(monkeypatch, vendor, record):
-    """As an SDK would start it and as Yume would; return the rules that are not seen."""
-    # the demo vendor pauses as a model does, and so does its replay
+    """Run the checks as an SDK and as Yume would start the shim. Return the rules that are not
+    shown.
+    """
+    # The demo vendor pauses as a model does, and so does its replay.
     monkeypatch.setattr(conform, "MAX_PARALLEL_RUNS", 8)
     monkeypatch.setenv("SHIM_VENDOR", vendor)
     monkeypatch.setenv("SHIM_RECORD", record)
-    findings = check_command(OURS, 120.0)  # of a machine that is busy with other things too
+    findings = check_command(OURS, 120.0)  # for a busy machine
     assert describe_failures(findings) == {}
     return {name for name, finding in findings.items() if finding.verdict == "skipped"}
 
 
 def unseen_of(valid_observations, chains):
-    """The rules that the runs of some chains do not show."""
+    """Return the rules that the runs of some chains do not show."""
     made = {
         run
         for scenario in (conform_runs.run_version_help_and_auth_commands, *chains)
@@ -868,7 +874,7 @@ def unseen_of(valid_observations, chains):
 
 
 def names_of(scenario):
-    """The names of the runs of a chain."""
+    """Return the names of a chain's runs."""
     names = []
 
     class RunNameCollector:

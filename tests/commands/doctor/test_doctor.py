@@ -1,4 +1,4 @@
-"""`shim doctor`: what works, and what to fix. The programs are real processes."""
+"""`shim doctor`: its findings and fixes. The programs are real processes."""
 
 import json
 import os
@@ -28,8 +28,8 @@ SAYS = {
 
 @pytest.fixture
 def machine(local_box, monkeypatch):
-    """A PATH of the box's programs alone, with what their scripts need, and a machine that may be
-    slow.
+    """Set a PATH with only the box's programs and what their scripts need, and timeouts for a slow
+    machine.
     """
     monkeypatch.setattr(probe, "INTERACTIVE_TIMEOUT_S", 30)
     for name in ("cat", "head", "sleep"):
@@ -40,7 +40,9 @@ def machine(local_box, monkeypatch):
 
 @pytest.fixture
 def doctor(machine, shim):
-    """`shim doctor WORDS --json`: the exit status and what it reports."""
+    """Return a function that runs `shim doctor ARGS --json`. It returns the exit status and the
+    report.
+    """
 
     def ask(*args):
         status, stdout, complaint = shim("doctor", *args, "--json")
@@ -51,7 +53,7 @@ def doctor(machine, shim):
 
 
 def findings(report, vendor=None):
-    """What is said of the machine, or of one vendor, as (level, text and fix)."""
+    """Return the findings for the machine, or for one vendor, as (level, text and fix)."""
     entries = report["machine"]
     if vendor is not None:
         (row,) = (row for row in report["vendors"] if row["name"] == vendor)
@@ -64,7 +66,7 @@ def levels(report, vendor=None):
 
 
 def get_finding(report, phrase, vendor=None):
-    """The one finding that has these words, and how bad it is."""
+    """Return the level and text of the only finding that contains this phrase."""
     (match,) = ((level, text) for level, text in findings(report, vendor) if phrase in text)
     return match
 
@@ -147,7 +149,7 @@ def test_failed_version_probe_is_reported_with_its_output(
 
 
 def test_wait_option_extends_the_version_timeout(machine, doctor, monkeypatch):
-    """Some programs need seconds to say who they are."""
+    """Some programs need seconds to print their version."""
     monkeypatch.setattr(probe, "INTERACTIVE_TIMEOUT_S", 0.1)
     machine.write_program("gemini", "sleep 0.5; echo 0.61.0\n")
     assert (
@@ -328,7 +330,7 @@ def failed_login(text, first_vendor="pi", later_results=()):
 
 
 def test_vendor_without_login_in_its_last_recording_is_a_warning(machine, doctor, monkeypatch):
-    """The program is a stand-in, the recordings are real runs of the drop-in."""
+    """The program is a stand-in, but the recordings are real runs of the drop-in."""
     folder = machine.path / "casts"
     monkeypatch.setenv("SHIM_RECORD", f"{folder}/")
     environment = machine.build_environment(SHIM_VENDOR="pi", SHIM_RECORD=f"{folder}/")
@@ -348,7 +350,7 @@ def test_vendor_without_login_in_its_last_recording_is_a_warning(machine, doctor
 
 @pytest.fixture
 def recordings(machine, monkeypatch):
-    """The folder into which runs are recorded, with a program that does not know its login."""
+    """Return the folder for recordings. The program in it cannot check its own login."""
     folder = machine.path / "casts"
     folder.mkdir()
     monkeypatch.setenv("SHIM_RECORD", f"{folder}/")
@@ -453,7 +455,9 @@ def test_invalid_setting_is_a_problem(machine, doctor, settings, phrase):
 
 
 def test_claude_settings_that_would_refuse_a_turn_are_a_problem(machine, doctor):
-    """Claude's own settings, which deny a tool that pi cannot be told of, and a mistake in them."""
+    """The files are Claude's own settings: a denied tool that pi cannot disable, and an invalid
+    value.
+    """
     machine.write_program("pi", f"echo {SAYS['pi']}\n")
     assert doctor("pi")[0] == 0
     (machine.home / ".claude").mkdir()
@@ -580,7 +584,7 @@ def test_recording_folder_that_cannot_be_created_is_reported(machine, doctor):
     assert get_finding(doctor()[1], "runs are recorded to")[0] == "ok"
 
 
-# -- who answers -----------------------------------------------------------------------------------
+# -- the selected vendor ---------------------------------------------------------------------------
 
 
 def test_missing_vendor_programs_are_a_problem_with_install_hints(machine, doctor):
@@ -616,7 +620,7 @@ def test_doctor_fails_unless_a_chosen_vendor_is_installed(machine, doctor, monke
     assert doctor()[0] == 0
 
 
-# -- for a person ----------------------------------------------------------------------------------
+# -- the output for a person -----------------------------------------------------------------------
 
 
 def test_text_report_contains_level_marks_and_fixes(machine, shim):

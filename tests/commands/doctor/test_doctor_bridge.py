@@ -1,4 +1,4 @@
-"""What `shim doctor` and `shim sessions` say of sessions that live on their own."""
+"""The background sessions in the output of `shim doctor` and `shim sessions`."""
 
 import json
 import os

@@ -1,5 +1,5 @@
-"""`shim --help`: every command below a title, with its whole sentence; the completion of a shell
-knows them too.
+"""`shim --help`: every command below a title, with its full sentence, which the completion of a
+shell also shows.
 """
 
 import re
@@ -51,7 +51,7 @@ def test_shell_completes_commands_topics_and_options(shim, monkeypatch, command_
 
 
 def pages(command=None, command_path=()):
-    """The words of every command."""
+    """Yield the path of every command."""
     command = typer.main.get_command(app) if command is None else command
     yield command_path
     for name, inner in getattr(command, "commands", {}).items():

@@ -1,4 +1,4 @@
-"""What `shim install --into`, `shim uninstall --into` and `shim doctor --project` say."""
+"""The output of `shim install --into`, `shim uninstall --into` and `shim doctor --project`."""
 
 import json
 
@@ -7,7 +7,7 @@ import pytest
 
 @pytest.fixture
 def theirs(local_box):
-    """A project whose Python package keeps a claude."""
+    """Create a project whose Python package contains a claude."""
     file = local_box.path / "project" / "venv" / "claude_agent_sdk" / "_bundled" / "claude"
     file.parent.mkdir(parents=True)
     file.write_text("theirs")
@@ -16,7 +16,7 @@ def theirs(local_box):
 
 @pytest.fixture
 def project(shim, theirs):
-    """What the doctor says of the project's files, as (level, text, fix)."""
+    """Return the doctor's findings for the project's files, as (level, text, fix)."""
 
     def look():
         entries = json.loads(shim("doctor", "--project", str(theirs.parents[3]), "--json")[1])[

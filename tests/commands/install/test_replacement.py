@@ -1,5 +1,5 @@
-"""`shim install --into`: the drop-in where a package keeps a claude, what was there, and what an
-update leaves.
+"""`shim install --into`: the drop-in in place of a package's claude, the original file, and the
+state after an update.
 """
 
 import json
@@ -33,7 +33,7 @@ NODE = shutil.which("node")
 
 @pytest.fixture
 def bundled_claude(tmp_path: Path) -> Path:
-    """The claude of a Python package."""
+    """Write the claude of a Python package."""
     return write_program(
         tmp_path / "site-packages" / "claude_agent_sdk" / "_bundled" / "claude", "echo theirs\n"
     )
@@ -41,7 +41,7 @@ def bundled_claude(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def cli(tmp_path: Path) -> Path:
-    """The claude of a package of npm's whose files are modules."""
+    """Write the claude of an npm package whose files are modules."""
     package = tmp_path / "node_modules" / "@anthropic-ai" / "claude-code"
     file = write_program(package / "cli.js", "console.log('theirs')\n")
     (package / "package.json").write_text('{"type": "module"}')
@@ -171,7 +171,7 @@ def raise_permission_error(*_: object) -> None:
 
 
 def test_install_does_not_change_a_hard_linked_store_file(bundled_claude, tmp_path):
-    """uv and pnpm link the files of a package to those of a store."""
+    """uv and pnpm hard-link the files of a package to those of a store."""
     store = tmp_path / "store"
     os.link(bundled_claude, store)
     replace_file_with_dropin(str(bundled_claude), DEMO)

@@ -1,4 +1,4 @@
-"""`shim vendor check`: what is to be fixed in a vendor, over what its program printed."""
+"""`shim vendor check`: the problems of a profile, with the output of its program."""
 
 import json
 
@@ -61,12 +61,14 @@ SAY, ASIDE, BYE = (
     {"type": "bye"},
 )
 WHOLE = (HELLO, ASIDE, RUN, RAN, SAY, BYE)
-SECRET = "sk-ant-api03-" + "abcdefgh0123456789" * 5  # no key of anybody
+SECRET = "sk-ant-api03-" + "abcdefgh0123456789" * 5  # not a real key
 
 
 @pytest.fixture
 def check_profile(shim, local_box):
-    """Check a profile over runs: the exit status, and the report."""
+    """Return a function that checks a profile with some runs. It returns the exit status and the
+    report.
+    """
 
     def check(*runs, profile=PROFILE, args=("--json",)):
         profile_path = local_box.path / "own.toml"
@@ -313,7 +315,7 @@ def test_inherited_rules_are_reported_with_their_profile(shim):
 
 
 def test_rules_of_a_turn_are_not_traced():
-    """What is traced is compiled anew; the vendor of a turn has the rules as they are."""
+    """Traced rules are compiled separately. The vendor of a turn has the rules without traces."""
     from shim.adapters import get_adapter
     from shim.commands.profile.rule_tracer import RuleTracer
 

@@ -1,8 +1,8 @@
-"""`shim vendor draft`: a first profile from captured output, over the recordings of every vendor.
+"""`shim vendor draft`: a first profile from captured output, with the recordings of every vendor.
 
-A draft is measured by what it finds: over a run that only answers and one that calls tools, the
-text whole and once as our own translation has it, the calls by the vendor's own ids, names and
-arguments, and each with one result.
+A draft is measured by its results. One run only answers and one calls tools. The text must be
+complete and equal to the shim's own translation. The calls must have the vendor's ids, names and
+arguments, and each call one result.
 """
 
 import json
@@ -22,7 +22,7 @@ from shim.profiles.check.config_node import ConfigSource
 from shim.profiles.load.adapter import build_adapter
 from tests.program.test_threats import ESCAPES, visible
 
-# Vendor: a run that answers, one that calls tools, and the calls there as its own lines say them
+# Vendor: a run that answers, one that calls tools, and the calls of that run from its own lines
 # (id, name, arguments).
 RUNS = {
     "acai": (
@@ -292,8 +292,9 @@ RUNS = {
 
 @cache
 def build_draft(vendor, few=False):
-    """The draft from all runs of a vendor's, or from a `few`, the two that it is measured by; and
-    the vendor that it describes, without what it guesses of tools."""
+    """Build the draft from all runs of a vendor, or with `few` from the two measured runs. Return
+    the draft and its vendor, without the guesses for tools.
+    """
     collector = CapturedEventCollector()
     runs = [FIXTURES / vendor / name / "vendor.ndjson" for name in RUNS[vendor][:2]]
     for path in runs if few else sorted(FIXTURES.glob(f"{vendor}/*/vendor.ndjson")):
@@ -309,7 +310,9 @@ def build_draft(vendor, few=False):
 
 
 def translate_run(vendor, name, few=False):
-    """What a draft says for a run: its text, its calls, and how many results each of them has."""
+    """Return a draft's result for a run: its text, its calls, and the number of results of each
+    call.
+    """
     translation = create_translation(build_draft(vendor, few)[1])
     data = translation.feed(find_case(name).data)[0]
     opened = set(translation.turn.open_calls)
@@ -341,17 +344,17 @@ def ours(name):
 
 
 def own_id(call_id):
-    """An id of ours as the vendor says it: without codex's mark of the process, or cline's place in
-    a list.
+    """Return the vendor's form of an id: without the shim's prefix for a codex process, and without
+    cline's list index.
     """
     return re.sub(r"^[0-9a-f]{6}_(?=item_)|:0$", "", call_id)
 
 
-# -- what it finds ---------------------------------------------------------------------------------
+# -- the results of a draft ------------------------------------------------------------------------
 
 
 def holds(vendor, few):
-    """What of a vendor's runs its draft finds; the words are those of the table that is printed."""
+    """Return what a draft finds in a vendor's runs, in the words of the printed table."""
     plain, tools, expected = RUNS[vendor]
     text, *_ = translate_run(vendor, f"{vendor}/{plain}", few)
     tools_text, calls, results = translate_run(vendor, f"{vendor}/{tools}", few)
@@ -368,9 +371,9 @@ def holds(vendor, few):
     }
 
 
-# What is not plain: calls without a name or arguments of their own (codex, cursor), calls in lists
-# inside of lists (cline) or before they are whole (copilot), results inside of other values (vibe),
-# texts that may be pieces (kimi).
+# Vendors without a simple format: calls without a name or arguments of their own (codex, cursor),
+# calls in nested lists (cline) or before they are complete (copilot), results inside other values
+# (vibe), texts that may be fragments (kimi).
 NOT_PLAIN = {"cline", "codex", "copilot", "cursor", "kimi", "kimi-code", "vibe"}
 
 
@@ -389,7 +392,7 @@ def test_run_table_contains_every_vendor_with_fixtures():
 
 @loop_over_rows("vendor", RUNS)
 def test_draft_has_a_rule_for_every_event_of_its_fixture(vendor):
-    """Whatever is not understood is at least named as left out."""
+    """Events that the draft does not understand are at least listed as ignored."""
     _, tools, _ = RUNS[vendor]
     translation = create_translation(build_draft(vendor)[1])
     translation.feed(find_case(f"{vendor}/{tools}").data)
@@ -403,7 +406,7 @@ def test_draft_code_contains_no_vendor_names():
         assert not tokens & names, path.name
 
 
-# -- shapes that no recording has ------------------------------------------------------------------
+# -- formats without a recording -------------------------------------------------------------------
 
 CHUNKS = [
     {"object": "chat.completion.chunk", "choices": [{"index": 0, "delta": {"role": "assistant"}}]},
@@ -497,7 +500,7 @@ def test_written_draft_can_be_checked_and_is_not_overwritten(shim, local_box):
         path = local_box.path / f"run{number}.ndjson"
         path.write_text("".join(json.dumps(event) + "\n" for event in BIRD), encoding="utf-8")
         files.append(str(path))
-    # a folder that nobody has made yet
+    # A folder that does not exist yet.
     profile_path = str(local_box.path / "vendors" / "parrot.toml")
     status, stdout, complaint = shim("vendor", "draft", *files, "-o", profile_path)
     assert (status, complaint) == (0, "")

@@ -25,7 +25,9 @@ from tests.conversation.test_persistent_driver import (
 
 @pytest.fixture
 def waiting_session(desk):
-    """A session that asks whether it may run `touch x`; what its vendor is told is recorded."""
+    """Return a session that asks for permission to run `touch x`. The vendor's input is
+    recorded.
+    """
     plan = (
         HELLO,
         ["hear", "go"],
@@ -42,7 +44,7 @@ def waiting_session(desk):
 
 
 def read_answer(desk):
-    """What the vendor was told of its question."""
+    """Return the answer that the vendor received."""
     (answer,) = [
         json.loads(line)["response"]["response"]
         for line in desk.box.read_record()["stdin"].splitlines()
@@ -144,7 +146,7 @@ def test_always_option_adds_a_permission_rule(desk, waiting_session):
     log = next(
         (desk.box.path / "desk" / "state" / "bridge" / waiting_session.session_id / "log").iterdir()
     ).read_text()
-    log = log.replace("\\", "")  # a line of it is a text in JSON
+    log = log.replace("\\", "")  # a line of the log is a JSON text
     assert (
         '"updatedPermissions":[{"type":"addRules","rules":[{"toolName":"Bash","ruleContent":"touch x"}]'
         in log
@@ -152,7 +154,9 @@ def test_always_option_adds_a_permission_rule(desk, waiting_session):
 
 
 def test_concurrent_second_answer_is_rejected_with_the_first_decision(desk, waiting_session):
-    """Two of us at once: one settles it, the other one is told by whom."""
+    """Two clients answer at once: one resolves the request, and the other receives the first
+    client's decision.
+    """
     (question,) = [each["question"] for each in list_sessions(desk)[0]["questions"]]
     done = []
     both = [

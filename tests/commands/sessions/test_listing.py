@@ -14,7 +14,7 @@ ONE = SessionRecord("1f0c2ab4-5d36-4e6f-8a7b-90c1d2e3f405", "/nowhere", True, FA
 
 @pytest.fixture
 def rows(monkeypatch):
-    """The rows on a terminal of some columns."""
+    """Return a function that draws the rows on a terminal of this width."""
 
     def draw_rows(columns):
         monkeypatch.setenv("COLUMNS", str(columns))

@@ -1,4 +1,4 @@
-"""`--shim-explain` and `shim explain`: what would be started and why, while nothing is."""
+"""`--shim-explain` and `shim explain`: what would be started and why. No program is started."""
 
 import json
 import os
@@ -12,7 +12,7 @@ KEY = "sk-ant-api03-" + "Ab3dEf6hIj" * 9
 
 
 def files(box):
-    """All files of the box, but for compiled profiles, which are kept as at any start."""
+    """Return all files of the box except compiled profiles, which every start stores."""
     return {
         path
         for path in box.path.rglob("*")
@@ -22,7 +22,9 @@ def files(box):
 
 @pytest.fixture
 def run_explain(box):
-    """`shim explain --json -- ARGS`, and that neither a program was started nor a file was made."""
+    """Return a function that runs `shim explain --json -- ARGS` and checks that no program was
+    started and no file created.
+    """
 
     def explain(*args, status=0, **environment):
         marker = box.path / "started"

@@ -25,7 +25,7 @@ HELD = format_ndjson(START, build_text_event("Hello."))
 
 @pytest.fixture
 def keyboard(box):
-    """Start `shim WORDS` on a terminal of its own."""
+    """Return a function that starts `shim ARGS` on a new terminal."""
 
     def start(*args, echo=True, **environment):
         env = box.build_environment(**environment)
@@ -119,12 +119,12 @@ def test_closed_stdout_ends_the_turn(box):
     assert lifeline.wait_until_closed()
 
 
-# -- questions -------------------------------------------------------------------------------------
+# -- permission requests ---------------------------------------------------------------------------
 
 
 def build_asking_child(box, command="touch x", *, further_steps=()):
-    """A qwen that asks about a shell command and records what it was told; `further_steps` are
-    further questions.
+    """Create a qwen that asks about a shell command and records its input. `further_steps` are
+    further permission requests.
     """
     child_steps = [
         HELLO,
@@ -140,7 +140,7 @@ def build_asking_child(box, command="touch x", *, further_steps=()):
 
 
 def read_decisions(box):
-    """The answers that the vendor was given."""
+    """Return the answers that the vendor received."""
     lines = map(json.loads, box.read_record()["stdin"].splitlines())
     return [
         line["response"]["response"]["behavior"]
@@ -269,7 +269,7 @@ def test_allow_flag_skips_the_permission_prompt(box):
     assert "✓ done" in done.stdout.decode()
 
 
-# -- what it is given ------------------------------------------------------------------------------
+# -- the vendor's input ----------------------------------------------------------------------------
 
 
 def test_run_uses_the_installed_vendor(box):

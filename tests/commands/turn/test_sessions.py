@@ -1,4 +1,4 @@
-"""`shim sessions`: what can go on, how, and forgetting it."""
+"""`shim sessions`: the resumable sessions, how to resume them, and how to delete one."""
 
 import json
 import os
@@ -16,7 +16,7 @@ ONE, TWO, THREE = (
 
 @pytest.fixture
 def sessions_box(local_box, monkeypatch):
-    """Three sessions, the last of them of this folder."""
+    """Create three sessions, the last of them in this folder."""
     monkeypatch.setenv("SHIM_STATE", str(local_box.path / "state"))
     now = 1_795_000_000.0
     for age, (each, session) in enumerate(

@@ -1,4 +1,4 @@
-"""A bare `claude` on a terminal of its own: a sentence, or the vendor's own program in its place."""
+"""`claude` without arguments on a terminal: an error, or the vendor's own program in its place."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ import pytest
 from box import SHIM
 from terminal import CTRL_C, on_terminal
 
-# Says what it is and was given, then echoes lines; a vendor's screen in short.
+# Prints its identity and its arguments, then echoes lines; a vendor's interface in short.
 PROGRAM = """#!/bin/sh
 [ -t 0 ] && [ -t 1 ] && [ -t 2 ] && echo "pid $$ on a terminal"
 echo "given <$*> <$OWN> <$SHIM_VENDOR$CLAUDE_SHIM_VENDOR> <$CLAUDECODE> <$SHIM_DEPTH>"
@@ -16,7 +16,9 @@ while read -r line; do echo "heard $line"; [ "$line" = bye ] && exit 7; done
 
 @pytest.fixture
 def own_screen(box):
-    """Start `claude WORDS` on a terminal, in the box; `tui` is what the settings say."""
+    """Return a function that starts `claude ARGS` on a terminal in the box. `tui` is the value in
+    the settings.
+    """
     program = box.path / "screen"
     program.write_text(PROGRAM)
     program.chmod(0o755)

@@ -1,4 +1,4 @@
-"""Sessions that live on their own, and terminals at them."""
+"""Background sessions, and terminals that are attached to them."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -14,7 +14,7 @@ from shim.bridge.registry import SessionRecord
 
 @pytest.fixture
 def hosts(tmp_path) -> Iterator[Hosting]:
-    """Hosts that are ended with the test."""
+    """Yield hosts that end with the test."""
     folder = tmp_path / "hosts"
     folder.mkdir()
     made = Hosting(folder)
@@ -24,7 +24,9 @@ def hosts(tmp_path) -> Iterator[Hosting]:
 
 @pytest.fixture
 def start_session(hosts: Hosting, box: Box) -> Callable[..., SessionRecord]:
-    """Begin a session of a stand-in for qwen that does these steps once it was greeted."""
+    """Return a function that starts a session of a stand-in for qwen. It performs the steps after
+    `initialize`.
+    """
 
     def start(*steps: object, prompt: str | None = "go", **spec_fields: object) -> SessionRecord:
         child = box.create_fake(["hear", '"initialize"'], *steps, ["hear", "never"])
@@ -36,7 +38,7 @@ def start_session(hosts: Hosting, box: Box) -> Callable[..., SessionRecord]:
 
 @pytest.fixture
 def attach_terminal(hosts: Hosting) -> Callable[..., AbstractContextManager[Any]]:
-    """Attach a `Terminal` of its own to a session."""
+    """Return a function that attaches a new `Terminal` to a session."""
 
     def attach_session(
         record: SessionRecord, *args: str, columns: int = 100, **environment: str

@@ -1,4 +1,4 @@
-"""`claude attach` on a terminal of its own, at a real host over a stand-in for qwen."""
+"""`claude attach` on a separate terminal, with a real host and a stand-in for qwen."""
 
 import json
 import os
@@ -97,7 +97,7 @@ def test_unbracketed_paste_of_four_lines_is_a_single_message(start_session, atta
 
 
 def test_large_unbracketed_paste_is_a_single_message(start_session, attach_terminal, hosts):
-    """A terminal delivers a long paste in pieces of a few kilobytes, and some pieces end at the end
+    """A terminal delivers a long paste in chunks of a few kilobytes, and some chunks end at the end
     of a line.
     """
     session = start_session(["hear", "go"], TURN, ["hear", "begins"], TURN)
@@ -151,7 +151,7 @@ def test_background_attach_continues_in_the_foreground(start_session, hosts):
 
 
 def until_prompt(connection, beginning):
-    """Return the first message of a person that begins so, as the session repeats it."""
+    """Return the first message of a person with this start, as the session repeats it."""
     while True:
         line = wait_for_frame(connection, "line")["line"]
         content = line.get("message", {}).get("content")
@@ -164,7 +164,7 @@ def until_prompt(connection, beginning):
 
 
 def test_permission_prompt_is_answered_with_a_key(start_session, attach_terminal, box):
-    """The key "a" comes last, because later calls would not be asked about."""
+    """The key "a" comes last, because later calls would not need permission."""
     behaviours = {"y": "allow", "n": "deny", "a": "allow"}
     steps = []
     for key in behaviours:
@@ -366,7 +366,7 @@ def test_no_color_disables_colors(start_session, attach_terminal):
 
 
 def test_suspended_terminal_catches_up_after_sigcont(start_session, attach_terminal, hosts, box):
-    """It is dropped from what the host holds for it, and reads the log instead."""
+    """The host drops its queue, so the terminal reads the log instead."""
     gate = box.create_gate()
     lines = []
     for number in range(200):

@@ -1,4 +1,4 @@
-"""`claude attach` without a terminal: lines of stdin are messages and answers; and `shim bridge
+"""`claude attach` without a terminal: lines of stdin are messages and answers; also `shim bridge
 watch`.
 """
 
@@ -35,7 +35,7 @@ SECOND = [["hear", "second"], ["out", format_ndjson(says("World."), result("Worl
 
 @pytest.fixture
 def shim(hosts):
-    """Run `shim WORDS` with some lines on stdin."""
+    """Return a function that runs `shim ARGS` with some lines on stdin."""
 
     def run(*args, stdin_text="", stdin=subprocess.PIPE):
         pipes = {"stdin": stdin, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
@@ -51,7 +51,9 @@ def shim(hosts):
 
 @pytest.fixture
 def run_program(hosts):
-    """Start `shim WORDS` with pipes; it is killed where a test leaves it."""
+    """Return a function that starts `shim ARGS` with pipes. The process is killed when the test
+    leaves the context.
+    """
 
     @contextmanager
     def start(*args, command=()):
@@ -71,7 +73,7 @@ def run_program(hosts):
 
 
 def read_to(process, text):
-    """Read what a process prints up to a text, and what came with it."""
+    """Return the output of a process up to the chunk with a text."""
     read, descriptor = "", process.stdout.fileno()
     while text not in read:
         ready = select.select([descriptor], [], [], PATIENCE)[0]
@@ -90,7 +92,7 @@ def wait_for_question(hosts, session):
 
 
 def next_question(hosts, session, before):
-    """Wait for a question that is none of those before."""
+    """Return the next permission request that is not in `before`."""
     deadline = time.monotonic() + PATIENCE
     while True:
         with hosts.connect(session, role="watch", replay=False) as watcher:
@@ -112,8 +114,8 @@ WORDS = {
 
 
 def test_stdin_line_answers_the_open_prompt_before_eof_detaches(start_session, hosts, shim, box):
-    """With each word that is an answer; "a" comes last, because later calls would not be asked
-    about.
+    """The test uses each word that is an answer. "a" comes last, because later calls would not need
+    permission.
     """
     steps, gates = [], {answer: box.create_gate() for answer in WORDS}
     for answer in WORDS:
@@ -274,7 +276,7 @@ def test_watch_prints_the_session_and_ignores_stdin(start_session, hosts, run_pr
         assert hosts.load_session(session).metadata["status"] == "waiting"
         with hosts.connect(session, client="the page") as page:
             question = wait_for_frame(page, "question")
-            # a shorter session has no sums
+            # A shorter session has no summary.
             while time.time() < question["at"] / 1000 + 2 * MIN_BAR_SECONDS:
                 time.sleep(MIN_BAR_SECONDS / 10)
             answer = {
@@ -286,7 +288,7 @@ def test_watch_prints_the_session_and_ignores_stdin(start_session, hosts, run_pr
         assert "→ denied by the page after" in read_to(process, "⊘ ended with 1 denied call")
         process.send_signal(signal.SIGINT)
         output, _ = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 0 and "a person" in output  # the sums, as a recording has them
+    assert process.returncode == 0 and "a person" in output  # the summary, as for a recording
     assert hosts.load_session(session).is_running
 
 

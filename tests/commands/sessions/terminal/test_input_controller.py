@@ -1,4 +1,4 @@
-"""What a person types at a session, and what becomes of it."""
+"""A person's input at a session, and its effect."""
 
 import pytest
 from story_builder import (
@@ -150,7 +150,7 @@ def test_mode_change_is_reported_once():
     assert "the permission mode is plan now" in sitting.screen_text
 
 
-# -- questions -------------------------------------------------------------------------------------
+# -- permission requests ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("key", "behaviour"), [("y", "allow"), ("n", "deny")])
@@ -211,7 +211,7 @@ def question(prompt_id="q1", **tool_input):
     "keys", [["ye"], ["y\r"], ["\x1b[200~y\x1b[201~", ""], ["\t", "y"], ["x", "y"]]
 )
 def test_typed_text_does_not_answer_a_prompt(sitting, keys):
-    """Of several keys in one read, of a paste, behind Tab, in a line that is begun."""
+    """The keys come several in one read, in a paste, after Tab, or in a started line."""
     sitting.receive_permission_request("Bash", command="ls")
     sitting.press_keys(*keys)
     assert sitting.answers == []
@@ -354,7 +354,7 @@ def test_mcp_elicitation_without_a_form_is_declined_with_a_key(sitting):
     assert sitting.answers == [{"action": "decline"}]
 
 
-# -- Ctrl-C and leaving ----------------------------------------------------------------------------
+# -- Ctrl-C and detaching --------------------------------------------------------------------------
 
 
 def test_ctrl_c_interrupts_and_double_ctrl_c_leaves(sitting):
@@ -373,7 +373,7 @@ def test_ctrl_c_clears_the_line_when_idle(sitting):
     assert sitting.talk.editor.text == "" and sitting.sent_frames == []
 
 
-# -- what is drawn ---------------------------------------------------------------------------------
+# -- drawing ---------------------------------------------------------------------------------------
 
 
 def test_partial_text_is_drawn_while_streaming(sitting):

@@ -1,4 +1,4 @@
-"""What a person types: keys and text from the bytes of a terminal, and the line that is edited."""
+"""A person's input: keys and text from the bytes of a terminal, and the edited line."""
 
 from types import SimpleNamespace
 
@@ -14,7 +14,7 @@ def read_keys(*chunks: bytes) -> list[str]:
 
 
 def type_keys(*chunks: bytes) -> tuple[LineEditor, list[str]]:
-    """The editor, and the messages that were ended."""
+    """Return the editor and the completed messages."""
     editor, messages = LineEditor(), []
     for key in read_keys(*chunks):
         if (done := editor.apply_key_and_take_message(key)) is not None:
@@ -41,7 +41,8 @@ def test_key_is_parsed_from_complete_and_split_bytes(data, key):
 def test_unsupported_escape_sequences_are_dropped():
     assert read_keys(b"\x1b[200;x", b"\x1bx\x00\x1b[15~a") == ["a"]
     assert read_keys(b"\x1b", b"y") == ["y"]  # Esc, then y
-    assert len(read_keys(b"\x1b[" + b"1" * 500, b"A")) == 2  # no order is so long: it is text
+    # no escape sequence is so long, so it is text
+    assert len(read_keys(b"\x1b[" + b"1" * 500, b"A")) == 2
 
 
 def test_utf8_character_split_over_two_chunks_is_decoded():

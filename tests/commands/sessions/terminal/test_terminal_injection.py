@@ -1,5 +1,5 @@
-"""What a model, a vendor or another client may try on a terminal at a session: every string of
-theirs is text.
+"""Terminal injection by a model, a vendor or another client at a session: every string of theirs is
+text.
 """
 
 import io
@@ -23,7 +23,7 @@ FORM = {"questions": [{"question": BAD, "options": [{"label": BAD, "description"
 
 
 def hostile(sitting):
-    """A session in which every string is bad."""
+    """Return a session in which every string is hostile."""
     sitting.start_session(**FACTS)
     for event in build_hostile_events():
         sitting.receive_line(event)
@@ -41,8 +41,8 @@ def hostile(sitting):
 
 
 def test_session_output_cannot_send_control_characters_to_a_terminal():
-    """The screen of the test fails at an escape that is not ours; so does every character that is
-    obeyed.
+    """The test's screen fails at a foreign escape sequence and at every control character that a
+    terminal obeys.
     """
     sitting = Sitting(columns=400)
     hostile(sitting)
