@@ -371,8 +371,8 @@ def _build_calls(request: ModelRequest, number: int) -> Iterator[ScriptedCall]:
     they have results.
     """
     tools = _TOOLS[request.script] or _READERS
-    # What was taken away is asked for all the same, by the program's own name: the tables have one
-    # order.
+    # If the request does not offer the tool, the script calls it all the same, by the name that the
+    # program uses. All tables list the programs in the same order.
     program = next(
         (index for index, reader in enumerate(_READERS) if reader[0] in request.offered), 1
     )

@@ -240,7 +240,7 @@ def is_listening(port: int) -> bool:
         return trial.connect_ex(("127.0.0.1", port)) == 0
 
 
-# What is no setting of the vendor's.
+# The variables that are not settings of the vendor.
 KEPT = ("PATH", "HOME", "TMPDIR", "LANG", "NODE_COMPILE_CACHE", MARK)
 
 

@@ -1,5 +1,5 @@
-"""The casts in `fixtures/casts/`: whatever the format becomes, these files are read, judged and
-told as they are.
+"""The recordings in `fixtures/casts/`: later versions of the format still read, verify and show
+them the same way.
 """
 
 import hashlib
@@ -15,8 +15,7 @@ from shim.story.model import SessionStep
 from shim.story.reader import RecordedSessionStepReader, Recording
 
 CASTS = FIXTURES / "casts"
-# What was kept, and of which version it is. Every version has files here; none of them is ever
-# written again.
+# Name → format version and checksum. Every version has files here, and no file is ever changed.
 KEPT = {
     "minimal": (1, "26e775f0049a76d6abd21402fd6135bf938d5933672a334071761d3ca8ef1ba5"),
     "full": (1, "6c1a1e5229dcc2ec1fbbc4d26711e925d6099eaf7d3c1ec0ebd67f42519d19da"),
@@ -36,7 +35,7 @@ def verify_recording(name: str) -> RecordingVerifier:
 
 
 def read_steps(name: str) -> list[SessionStep]:
-    """The steps of its story."""
+    """Return the steps of a recording."""
     cast = Recording(str(CASTS / f"{name}.cast"))
     teller = RecordedSessionStepReader(cast.header)
     changes = [

@@ -1,6 +1,4 @@
-"""What a person calls a secret: expressions and words of their own, and what an expression may
-cost.
-"""
+"""The user's own secrets: patterns and texts, and the limits of a pattern's cost."""
 
 import json
 import signal
@@ -13,7 +11,7 @@ from shim.recording.pattern_search import MAX_PATTERN_CHARS, MAX_PATTERNS, Custo
 
 
 def find_matches(text: str, *patterns: str, texts: tuple[str, ...] = ()) -> list[tuple[str, str]]:
-    """What is found in a text, and as what."""
+    """Return the matches in a text with their placeholders."""
     return [
         (text[start:end], placeholder)
         for start, end, placeholder in CustomRedactionSearch(patterns, texts)(text)

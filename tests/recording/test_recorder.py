@@ -1,4 +1,6 @@
-"""The sink that fails alone: what writes may be slow, short or broken, and nobody waits for it."""
+"""The recorder, whose failures do not affect the turn: its disk may be slow, full or broken, and
+nothing waits for it.
+"""
 
 import os
 import threading
@@ -24,8 +26,9 @@ SECRET = f"sk-ant-api03-{generate_secret(80)}"
 
 @pytest.fixture
 def record(tmp_path: Path, monkeypatch):
-    """A recorder into a file of the test's, and how to read what stands there. The disk of a busy
-    machine may pause.
+    """Return a function that creates a recorder for a file of the test, with a function that reads
+    the file. The timeout for a stuck disk is longer, because the disk of a busy machine may
+    pause.
     """
     monkeypatch.setattr(writer, "STUCK_TIMEOUT_S", writer.CLOSE_TIMEOUT_S)
     path = tmp_path / "one.cast"
@@ -43,7 +46,7 @@ def record(tmp_path: Path, monkeypatch):
 
 
 class Hung:
-    """A disk that takes nothing until it is let go."""
+    """A disk whose write hangs until `free` is set."""
 
     def __init__(self) -> None:
         self.called, self.free = threading.Event(), threading.Event()
@@ -99,7 +102,7 @@ def test_recording_stays_near_its_size_limit_with_many_small_chunks(record):
     for _ in range(100):
         recorder.record_stream("O", b"x" * 99 + b"\n")
     recorder.close()
-    assert record.path.stat().st_size < 4000  # the limit, one chunk, and the last lines
+    assert record.path.stat().st_size < 4000  # the limit, one chunk and the last lines
 
 
 def test_short_writes_are_completed(record):
@@ -114,7 +117,7 @@ def test_hanging_disk_blocks_neither_events_nor_close(record, capfd, monkeypatch
     hung = Hung()
     recorder = record(hung)
     assert hung.called.wait(10)
-    for _ in range(1000):  # each would wait for ever
+    for _ in range(1000):  # a call that waited for the disk would never return
         recorder.record_stream("o", b"line\n")
         recorder.record_run_event("kind")
     recorder.close()
@@ -224,7 +227,7 @@ async def test_strict_recorder_reports_a_failed_write(record, capfd):
 
 @pytest.mark.parametrize("strict", [False, True])
 def test_failed_write_after_the_last_turn_is_reported(record, capfd, strict):
-    """Nobody is left who could say it in a result."""
+    """There is no result left that could report the failure."""
 
     def full(file, data):
         if b'"end"]' in data:

@@ -1,5 +1,5 @@
-"""Every run leaves a cast that is what happened, whatever kind of run it is and however it ends:
-real processes.
+"""Recordings of every kind of run with every kind of end, by real processes: a recording equals
+what happened.
 """
 
 import json
@@ -61,14 +61,13 @@ from tests.program.test_process import BROKEN
 SESSION = "7f1c2f4e-0000-4000-8000-0000000000aa"
 SECRET = f"sk-ant-api03-{generate_secret(80)}"
 FULL = (
-    # bytes that a disk has left; no cast of a test is so small that it fits, no state so large that
-    # it does not
+    # The free bytes of the disk: fewer than the recordings need, and more than the state needs.
     20_000
 )
 
 
 class Recorded:
-    """A cast that was read: its header, its records, and what each stream had."""
+    """A loaded recording: its header, its records and its streams."""
 
     def __init__(self, path: Path, *, is_complete: bool = True) -> None:
         self.path = path
@@ -98,7 +97,7 @@ class Recorded:
 
     @property
     def order(self) -> str:
-        """The letters, each once where it stands several times in a row."""
+        """The codes of the records. Repeated codes appear once."""
         letters = [record.code for record in self.records if record.code != "n"]
         return "".join(
             letter
@@ -109,19 +108,19 @@ class Recorded:
 
 @pytest.fixture
 def folder(box):
-    """Where the runs of a test are recorded."""
+    """Return the folder for the recordings of a test."""
     return box.path / "casts"
 
 
 @pytest.fixture
 def casts(folder):
-    """What was recorded, in order."""
+    """Return a function that loads the recordings in their order."""
     return lambda **options: [Recorded(path, **options) for path in sorted(folder.iterdir())]
 
 
 @pytest.fixture
 def ask(box, folder):
-    """One message, recorded as it is."""
+    """Return a function that runs a turn of one message, recorded without redaction."""
 
     def run(child, *args, vendor="demo", **environment):
         environment = {"SHIM_REDACT": "none", "SHIM_RECORD": f"{folder}/"} | environment
@@ -132,7 +131,7 @@ def ask(box, folder):
 
 @pytest.fixture
 def talk(box, folder):
-    """Return what starts a recorded conversation."""
+    """Return a function that starts a recorded conversation."""
     return partial(
         box.start_conversation, vendor="demo", SHIM_REDACT="none", SHIM_RECORD=f"{folder}/"
     )
@@ -245,7 +244,7 @@ def test_stdout_of_text_and_json_output_is_recorded(box, ask, casts, args):
 
 @pytest.mark.parametrize("args", [["--output-format", "text"], ["--output-format", "json"], STREAM])
 def test_result_note_is_recorded_in_every_output_format(box, ask, casts, args):
-    """Although our own signal ended the child: it had said all and did not go."""
+    """The child sends its result but does not exit, so the shim ends it with a signal."""
     box.write_settings("end_grace = 0.2\n")
     ask(box.create_fake(["out", ANSWER], ["hang"]), "-p", "hi", *args)
     (cast,) = casts()
@@ -582,7 +581,7 @@ def _begin(running: Running, how: str) -> None:
 
 
 def _await_in_cast(folder: Path, text: bytes) -> None:
-    """Wait until the one cast in `folder` holds `text`; it says so when that takes too long."""
+    """Wait until the only recording in `folder` contains `text`. Fail after `PATIENCE` seconds."""
     deadline = time.monotonic() + PATIENCE
     while not any(text in path.read_bytes() for path in folder.iterdir()):
         assert time.monotonic() < deadline, f"{text!r} was never recorded"
@@ -595,7 +594,7 @@ def test_killed_run_leaves_a_readable_recording(box, folder, casts):
         *args, environment=environment | {"SHIM_RECORD": f"{folder}/"}
     ) as running:
         output = running.read_until(b"I am ")
-        # a thread writes it: what the frontend has may not be there yet
+        # A thread writes the recording, so the frontend may have output that is not recorded yet.
         _await_in_cast(folder, rb'I am \"}"]')
         running.send_signal(signal.SIGKILL)
         running.process.wait()
@@ -619,8 +618,8 @@ def test_recording_is_complete_if_the_frontend_closes_stdout(box, folder, casts)
 
 
 def _small_disk():
-    """The process may write so many bytes of a file and no more; what Python compiles stays where
-    it is.
+    """Limit the size of the files that the process writes. The test also sets
+    PYTHONDONTWRITEBYTECODE, so that Python does not write its compiled modules.
     """
     resource.setrlimit(resource.RLIMIT_FSIZE, (FULL, FULL))
 
@@ -640,7 +639,7 @@ def test_full_disk_stops_the_recording_and_fails_the_turn_only_if_strict(box, fo
         "PYTHONDONTWRITEBYTECODE": "1",
     }
     with box.start_claude(*ASK, environment=environment, preexec_fn=_small_disk) as running:
-        # said while the turn runs
+        # The message is printed during the turn.
         line = "" if strict else running.process.stderr.readline().decode()
         if not strict:
             gate.open()
@@ -656,7 +655,9 @@ def test_full_disk_stops_the_recording_and_fails_the_turn_only_if_strict(box, fo
 
 
 def test_strict_recording_that_fails_after_the_result_fails_the_run(box, folder):
-    """The disk is full when the last of it is written: the turn has its result by then."""
+    """The disk is full when the end of the recording is written, after the turn has sent its
+    result.
+    """
     box.write_settings("record_strict = true\n")
     code = (
         "from shim.core.cast import encoder as cast\n"
@@ -695,8 +696,8 @@ def test_recording_stops_at_record_max_bytes(box, ask, casts):
 
 @pytest.mark.parametrize("redact", ["casts", "all"])
 def test_planted_secrets_are_redacted_in_the_recording_and_the_log(box, folder, redact):
-    """Threats page: in a prompt, a tool's output, stderr and the environment, whole and split over
-    deltas and lines.
+    """The secrets are in a prompt, a tool's output, stderr and the environment. They are whole or
+    split over deltas and lines.
     """
     events, stderr, hidden, prompts = [START], "", [], []
     for number, (_, before, secret, suffix) in enumerate(SECRETS):

@@ -1,4 +1,6 @@
-"""A recording played as a program, and as the child of the drop-in: real processes, at once."""
+"""A recording that is replayed as a program and as the child of the drop-in, by real processes
+without delays.
+"""
 
 import json
 import os
@@ -29,7 +31,7 @@ ENDS = [None, 0, 1, 3, 127, "SIGTERM", "SIGINT", "SIGKILL", "SIGSEGV", "SIG_DFL"
 
 
 def write_recording(box: Box, data: bytes, name: str = "session.cast") -> str:
-    """A cast in the box; its path."""
+    """Write a recording into the box and return its path."""
     path = box.path / name
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(data)
@@ -37,7 +39,7 @@ def write_recording(box: Box, data: bytes, name: str = "session.cast") -> str:
 
 
 def play(box: Box, data: bytes, *args: str, stdin: bytes = b"") -> Done:
-    """`shim replay CAST --speed 0`, to its end."""
+    """Run `shim replay CAST --speed 0` until it exits."""
     return box.run_shim("replay", write_recording(box, data), "--speed", "0", *args, stdin=stdin)
 
 
@@ -154,7 +156,7 @@ def test_replay_input_events_are_ordered_and_include_an_unterminated_line(monkey
 
 
 def ask(box: Box, data: bytes, *args: str, stdin: bytes = b"", **environment: str | None):
-    """One turn of the drop-in that plays a cast."""
+    """Run a turn of the drop-in that replays a recording."""
     chosen = {
         "SHIM_VENDOR": f"replay:{write_recording(box, data)}",
         "SHIM_REPLAY_SPEED": "0",
@@ -272,7 +274,7 @@ CALL = {"type": "tool_use", "id": "c1", "name": "run_shell_command", "input": {"
 
 
 def reply(*blocks):
-    """A reply of qwen's."""
+    """Build a reply of qwen."""
     usage = {"input_tokens": 1, "output_tokens": 1}
     return encode_line(
         {
@@ -283,7 +285,9 @@ def reply(*blocks):
 
 
 def qwen_cast(behavior="allow"):
-    """Two messages to a qwen that stays; the first one asks for a permission."""
+    """Build a recording of two messages to a persistent qwen. The first turn has a permission
+    prompt.
+    """
     question = encode_control_request(
         "q1",
         "can_use_tool",
@@ -312,7 +316,7 @@ TALK = (*STREAM, "--input-format", "stream-json", "--permission-prompt-tool", "s
 
 
 def start_replay(box, data, *args):
-    """A conversation of the drop-in that plays a cast."""
+    """Start a conversation of the drop-in that replays a recording."""
     environment = {"SHIM_VENDOR": f"replay:{write_recording(box, data)}", "SHIM_REPLAY_SPEED": "0"}
     return box.start_claude(*TALK, *args, stdin=subprocess.PIPE, environment=environment)
 

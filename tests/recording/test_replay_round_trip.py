@@ -1,4 +1,4 @@
-"""Record, replay, record: the child's bytes are the same, byte for byte."""
+"""Record, replay and record again: the bytes of the child are the same."""
 
 import json
 import signal
@@ -17,14 +17,14 @@ from torture_cases import list_torture_cases as torture_cases
 
 from tests.recording.test_replay import TALK, qwen_cast, write_recording
 
-LARGEST = 3_000_000  # bytes of a case of torture that is tried here
-EVERY = 20  # of the fixtures one in so many; the others are in the end-to-end tests
+LARGEST = 3_000_000  # the size limit in bytes of the torture cases in this test
+EVERY = 20  # Only every 20th case is tested here. The end-to-end tests have the others.
 CASES = [item for item in list_fixture_cases() if item.exit is not None]
 TORTURE = [item for item in torture_cases() if len(item.data) < LARGEST]
 
 
 def environment(box: Box, data: bytes) -> dict[str, str]:
-    """The drop-in plays a cast and records what it does."""
+    """Return the environment in which the drop-in replays a recording and records the run."""
     into = box.path / "recorded"
     into.mkdir(exist_ok=True)
     path = write_recording(box, data)
@@ -37,7 +37,7 @@ def environment(box: Box, data: bytes) -> dict[str, str]:
 
 
 def take_recording(box: Box) -> bytes:
-    """The one cast that was recorded."""
+    """Remove the only new recording and return its data."""
     (path,) = (box.path / "recorded").iterdir()
     data = path.read_bytes()
     path.unlink()
@@ -45,7 +45,7 @@ def take_recording(box: Box) -> bytes:
 
 
 def streams(data: bytes) -> tuple[bytes, bytes, object]:
-    """What a child said on its stdout and its stderr, and how it ended."""
+    """Return the stdout and the stderr of a child, and its exits."""
     _, records = read_cast(data)
     ends = [
         (record.fields["code"], record.fields["signal"]) for record in records if record.code == "x"
@@ -54,27 +54,27 @@ def streams(data: bytes) -> tuple[bytes, bytes, object]:
 
 
 def record_replay(box: Box, data: bytes, *args: str) -> bytes:
-    """The cast of a one-message run that plays another."""
+    """Replay a recording in a run of one message. Return the new recording."""
     box.run_claude("-p", *STREAM, *args, "hi", **environment(box, data))
     return take_recording(box)
 
 
 def case_again(box: Box, case: Case) -> None:
-    """Assert it for a fixture."""
+    """Assert that the replay of a fixture records the same streams."""
     data = build_case_recording(case)
     now = record_replay(box, data)
     reader, records = read_cast(now)
     assert reader.header is not None and reader.header.vendor == case.vendor, (
         "it is still the vendor's recording"
     )
-    # we ended it, behind its result
+    # If the shim ended the child after its result, the exits differ.
     ours = any(record.fields.get("kind") == "signal" for record in records)
     compared = 2 if ours else 3
     assert streams(now)[:compared] == streams(data)[:compared]
 
 
 def torture_again(box: Box, torture_case: Torture, vendor: str) -> None:
-    """Assert it for a case of torture."""
+    """Assert that the replay of a torture case records the same streams."""
     data = build_recording(
         [START, (0.1, "o", torture_case.data), build_exit_record(0.2)], vendor=vendor
     )
@@ -100,7 +100,7 @@ def test_replay_of_a_torture_case_records_the_same_streams(box, torture_case):
 
 @contextmanager
 def start_recorded_replay(box: Box, data: bytes, *args: str) -> Iterator[Running]:
-    """A conversation that plays a cast and is recorded."""
+    """Start a conversation that replays a recording and is recorded."""
     with box.start_claude(
         *TALK, *args, stdin=subprocess.PIPE, environment=environment(box, data)
     ) as running:
@@ -145,7 +145,7 @@ def test_replay_of_an_interrupt_records_the_same_streams(box):
             *TALK, "--include-partial-messages", stdin=subprocess.PIPE, environment=chosen
         ) as running:
             running.send_lines(json.loads(encode_user_message("one")))
-            # all that it said: what an interrupt cuts off is another thing each time
+            # Read all output first. Otherwise, each interrupt would cut it off at a different place.
             running.read_until(b"part1 ")
             running.send_lines(
                 {"type": "control_request", "request_id": "r1", "request": {"subtype": "interrupt"}}

@@ -1,4 +1,6 @@
-"""A cast that is written anew: without its secrets, at the same moments, whole or not at all."""
+"""Recordings that are rewritten without their secrets: the times stay the same, and a failure
+changes nothing.
+"""
 
 import os
 import re
@@ -48,7 +50,7 @@ def source(tmp_path):
 
 
 def build_pattern_finder(pattern):
-    """What finds a person's own pattern."""
+    """Return a function that finds the matches of the user's own pattern."""
     return lambda text: [
         (hit.start(), hit.end(), "[REDACTED:own]") for hit in re.finditer(pattern, text)
     ]
@@ -177,7 +179,6 @@ def test_pattern_without_a_match_leaves_lines_unchanged():
 
 
 def test_rewrite_of_long_lines_uses_bounded_memory(source, monkeypatch):
-    """A recording of long lines is written anew in little memory."""
     line = b"x" * (MAX_RECORD_BYTES - 1) + b"\n"
     source.write_bytes(build_recording([(0.0, "o", line * 8)]))
     sizes = []

@@ -1,4 +1,4 @@
-"""Which recording answers a message: by its prompt, or in the order of recording."""
+"""Which recording answers a message: it is selected by the prompt, or in the order of recording."""
 
 import json
 import subprocess
@@ -22,7 +22,9 @@ from tests.recording.test_replay import TALK, write_recording
 
 
 def folder(box, *recordings):
-    """A directory of casts: `(prompt, fixture)` each, recorded in this order; its path."""
+    """Write a folder of recordings, a `(prompt, fixture)` pair each, in this order. Return its
+    path.
+    """
     for number, (prompt, name) in enumerate(recordings):
         argv = ["-p", *STREAM, prompt]
         fixture = find_case(name)
@@ -38,14 +40,14 @@ PLAIN, UNICODE, BASH = "pi/1.5.2-plain", "pi/1.5.2-unicode", "pi/1.5.2-bash"
 
 
 def said_by(box, path, prompt, *args):
-    """One turn of the drop-in that plays what is at a path."""
+    """Run a turn of the drop-in that replays the recordings at `path`."""
     return box.run_claude(
         "-p", *STREAM, *args, prompt, SHIM_VENDOR=f"replay:{path}", SHIM_REPLAY_SPEED="0"
     )
 
 
 def golden(name):
-    """What a fixture's result says."""
+    """Return the result text of a fixture."""
     _, records = read_cast(build_case_recording(find_case(name)))
     return json.loads(stream_of(records, "O").splitlines()[-2])["result"]
 
@@ -214,7 +216,7 @@ def test_suffix_after_a_recorded_prompt_is_ignored_if_allowed(box):
 
 
 def write_relayed_recordings(box, *prompts):
-    """A directory of conversations with a real claude, each of one message; its path."""
+    """Write a folder of conversations with a real claude, each of one message. Return its path."""
     for number, prompt in enumerate(prompts):
         init = {
             "type": "system",
@@ -257,7 +259,7 @@ SESSION = "11111111-1111-4111-8111-111111111111"
 
 
 def relay(box, path, prompt):
-    """A conversation of one message with whoever is played there."""
+    """Run a conversation of one message that replays the recordings at `path`."""
     environment = {"SHIM_VENDOR": f"replay:{path}", "SHIM_REPLAY_SPEED": "0"}
     with box.start_claude(*LISTENS, stdin=subprocess.PIPE, environment=environment) as running:
         running.send_lines(json.loads(encode_control_request("mine", "initialize")))
@@ -281,7 +283,7 @@ def test_unrecorded_first_message_ends_in_an_error_result(box):
 
 
 def test_uninterrupted_recording_is_preferred_to_an_interrupted_recording(box):
-    """One that was stopped waits for it: only who asks for that alone gets it."""
+    """An interrupted recording is selected only if no other recording has the prompt."""
     path = folder(box, ("go", PLAIN), ("go", BASH), ("stop", UNICODE))
     for cast in sorted((box.path / "casts").iterdir())[::2]:
         lines = cast.read_bytes().splitlines(keepends=True)

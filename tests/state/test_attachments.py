@@ -1,5 +1,5 @@
-"""Files of a message for a vendor that is given paths: ours alone, bounded, and gone when its turn
-is over.
+"""Files of a message for a vendor that takes paths: private, limited in size, and removed after the
+turn.
 """
 
 import base64

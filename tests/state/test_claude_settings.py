@@ -1,4 +1,4 @@
-"""`--settings` for a vendor that is not Claude: what narrows is obeyed."""
+"""`--settings` for vendors other than Claude: restrictions are applied."""
 
 import json
 import os
@@ -68,7 +68,7 @@ FILES = {"user": "home/.claude/settings.json", "project": "work/.claude/settings
     ],
 )
 def test_setting_sources_select_the_settings_files(tmp_path, args, read):
-    """Permission-parity W13"""
+    """Permission-parity W13."""
     for name, file_name in FILES.items():
         write(tmp_path / file_name, {"permissions": {"deny": [f"Bash({name})"]}})
     settings = load_settings_for_args(*args, root=tmp_path)
@@ -105,14 +105,14 @@ def test_fifo_instead_of_a_settings_file_is_refused(tmp_path):
 
 @pytest.fixture
 def managed_folder(tmp_path, monkeypatch):
-    """The folder of the machine's own settings."""
+    """Return a folder that replaces the folder of the managed settings."""
     folder = tmp_path / "managed"
     monkeypatch.setattr(claude_settings, "MANAGED_FOLDER", str(folder))
     return folder
 
 
 def test_managed_settings_merge_the_file_and_its_drop_in_directory(managed_folder):
-    """The real one at 2.1.329: neither a hidden file nor one of another kind is read."""
+    """Measured with Claude 2.1.329: it reads neither hidden files nor files with another ending."""
     write(
         managed_folder / "managed-settings.json",
         {"permissions": {"deny": ["Bash(a)"], "defaultMode": "acceptEdits"}},
@@ -161,7 +161,7 @@ def test_home_that_is_not_a_directory_has_no_settings():
 
 
 def test_missing_settings_file_error_matches_claude(box):
-    """Contract 11"""
+    """Contract 11."""
     done = box.run_claude(
         *ASK, "--settings", "{bad", SHIM_VENDOR="demo", SHIM_BIN=box.create_fake(["out", ANSWER])
     )
@@ -210,9 +210,7 @@ HOOK = {"hooks": {"PreToolUse": [{"hooks": [{"type": "command", "command": "x"}]
 
 
 def hook_refusals(tmp_path, **trusted):
-    """Why the hooks of the user's, the project's and the local file are not run; "" for one that
-    is.
-    """
+    """Return for the hooks of each settings file whether they are refused."""
     projects = {
         str(folder): {"hasTrustDialogAccepted": is_trusted}
         for folder, is_trusted in trusted.get("folders", ())

@@ -1,5 +1,5 @@
-"""Settings: the file, SHIM_* over it, flags over both; a mistake is named with file, key, found and
-allowed.
+"""The settings: the file, the SHIM_* variables over the file, and flags over both. The error
+message of a wrong value has its file, its key, the value, and the allowed values.
 """
 
 import pytest
@@ -182,8 +182,8 @@ def test_unknown_key_is_reported_with_line_and_suggestion(box, toml, expected):
 
 @pytest.mark.parametrize("value", ["nan", "inf"])
 def test_end_grace_that_is_not_finite_is_rejected(box, value):
-    """With nan no deadline ever passes; with inf the grace has no bound (house: every wait has a
-    bound).
+    """With nan, no deadline is ever reached. With inf, the grace period is unlimited, but every
+    wait has a limit.
     """
     box.write_settings(f"end_grace = {value}\n")
     with pytest.raises(FrontendError, match="end_grace"):

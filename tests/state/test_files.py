@@ -1,4 +1,4 @@
-"""Small files in a folder of ours alone."""
+"""Small files in a private folder."""
 
 import os
 import stat
@@ -99,7 +99,7 @@ def test_symlink_at_the_temporary_path_is_not_followed(folder, tmp_path):
 
 
 def test_leftover_temporary_file_does_not_block_a_write(folder):
-    """A later process may have its number."""
+    """The name has a process id, and a later process may get the same id."""
     ensure_private_dir(folder)
     with open(os.path.join(folder, f"x.{os.getpid()}.tmp"), "wb") as file:
         file.write(b"half of a long rec")
@@ -216,7 +216,9 @@ def test_stale_temporary_files_are_removed(tmp_path):
 
 
 def test_old_spilled_results_are_removed_without_following_symlinks(tmp_path, monkeypatch):
-    """A link in the spill folder is not followed, and neither it nor a file there is in the way."""
+    """A symlink in the spill folder is not followed. Neither a symlink nor a file there causes an
+    error.
+    """
     environment = {"SHIM_STATE": str(tmp_path / "state")}
     root = tmp_path / "state" / "spill"
     ensure_private_dir(str(root))

@@ -1,4 +1,4 @@
-"""Which session of a vendor stands behind an id of Claude's."""
+"""The stored mapping from a session id of Claude to the session of a vendor."""
 
 import json
 import os
@@ -120,7 +120,7 @@ def test_oldest_sessions_above_the_limit_are_removed(box, environment, monkeypat
 
 
 def used(box, session_id, session, age):
-    """Remember a session as if it had been used at that time."""
+    """Store a session as if it had been used at the time `age`."""
     assert store_session(session_id, session, box.build_environment())
     os.utime(box.state / "sessions" / f"{session_id}.json", (age, age))
 

@@ -1,5 +1,5 @@
-"""A vendor that nobody wrote Python for: a TOML file beside config.toml, and the drop-in over a
-program of its own.
+"""Vendors without Python code: a TOML file next to config.toml, and a turn of the drop-in with the
+program of such a vendor.
 """
 
 import json
@@ -101,7 +101,7 @@ NIGHT = format_ndjson(
 
 
 def write(box, text=PARROT, name="parrot.toml"):
-    """A profile of the box's user; its path."""
+    """Write a user profile into the box and return its path."""
     path = box.config.parent / "vendors" / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
@@ -110,7 +110,7 @@ def write(box, text=PARROT, name="parrot.toml"):
 
 @pytest.fixture(autouse=True)
 def forgotten():
-    """What this process learned of other places is forgotten."""
+    """Restore the registered vendors and profile loaders after the test."""
     original_vendors, readers = dict(VENDORS), list(adapters.profile_loaders)
     yield
     VENDORS.clear()
@@ -254,7 +254,7 @@ echo '{end}'
 
 
 def test_session_id_that_does_not_match_the_profile_is_not_passed(box):
-    """Threats: vendor output, session ids that become arguments."""
+    """Threat: a session id from the vendor's output becomes an argument."""
     write(box)
     box.create_fake(
         ["record", str(box.recording)], ["out", NIGHT.replace("perch-7", "evil:7")], name="parrot"
@@ -332,7 +332,7 @@ def test_profile_is_loaded_from_the_folder_of_shim_config(box):
 
 
 def test_profiles_and_adapters_are_not_loaded_from_the_working_directory(box):
-    """Threats: working directory, settings never read from it."""
+    """Threat: settings are never read from the working directory."""
     write(box, PARROT.replace("unattended = true", 'adapter = "beak:Beak"'))
     for folder in (box.cwd, box.cwd / "vendors", box.cwd / ".config" / "shim" / "vendors"):
         folder.mkdir(parents=True, exist_ok=True)
@@ -540,7 +540,7 @@ def test_registering_another_config_folder_removes_old_profiles(local_box):
 
 
 def test_turn_of_a_bundled_vendor_imports_no_profile_modules(box):
-    """Start-up is a feature: what is not asked for is not imported."""
+    """Modules that are not needed are not imported, so that the start is fast."""
     write(box)
     script = (
         "import sys; from shim.__main__ import main\n"

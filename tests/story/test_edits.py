@@ -1,4 +1,4 @@
-"""What a call changed in a file, line by line."""
+"""The lines that a call changes in a file."""
 
 from typing import Any
 

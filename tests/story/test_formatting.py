@@ -1,4 +1,4 @@
-"""Times and values as text."""
+"""Times and values formatted as text."""
 
 from sweeps import loop_over_rows
 

@@ -1,4 +1,4 @@
-"""Markdown as a tree of elements: what a page shows of it, and what it never does."""
+"""The parser from Markdown to a tree of elements, and the elements that it never creates."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -125,7 +125,7 @@ def test_non_web_link_is_rendered_as_text(source):
 
 
 SIGNS = "[]()!*_`~<>#|-+=:\\ \n0.1"
-STEPS = range(1, 40, 1 if sweeps.full else 3)  # each step makes another text of control characters
+STEPS = range(1, 40, 1 if sweeps.full else 3)  # each step builds a different hostile text
 HOSTILE = [
     "<script>alert(1)</script>\n\n<img src=x onerror=alert(1)>",
     "[a\u202eb](https://e.example/%E2%80%AE%1b) <https://e.example/%E2%80%AE>",

@@ -1,4 +1,4 @@
-"""What is told beside the words and calls of a session, as sentences."""
+"""The sentences about events of a session that are neither text nor calls."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Replies: blocks and calls sorted by who said them, given out when nothing more can come."""
+"""Replies: blocks and calls are grouped by agent, and returned once they are complete."""
 
 from cast_builder import build_case_recording, read_cast
 from export_helpers import (
@@ -25,7 +25,7 @@ STOP = {"type": "stream_event", "event": {"type": "content_block_stop", "index":
 
 
 def trace_events(*events):
-    """What a trace gives for events that are a second apart, and the trace."""
+    """Return the items that a trace yields for events one second apart, and the trace."""
     trace, items = SessionTrace(), []
     for number, event in enumerate(events):
         trace.add_claude_event(float(number), event)

@@ -1,5 +1,5 @@
-"""The numbers of a recording are the same wherever they are said: drawn, listed, added up,
-exported.
+"""The statistics of a recording are equal in all outputs: the terminal, the list, the sums and the
+exports.
 """
 
 import json
@@ -73,8 +73,8 @@ def talk(*moments: tuple[float, str, dict[str, Any]]) -> bytes:
 
 
 def build_queued_recording() -> bytes:
-    """Two messages at once, a third in the middle of a turn; a call fails, one is denied, one has
-    no answer.
+    """Build a recording with two messages at once and a third one during a turn. One call fails,
+    one is denied, and one has no result.
     """
     return talk(
         (0.0, "i", build_user_line("one")),
@@ -131,7 +131,7 @@ def cast(request: pytest.FixtureRequest) -> bytes:
 
 @pytest.fixture
 def row(cast: bytes, tmp_path: Path) -> dict[str, Any]:
-    """What `shim cast list --json` says of it."""
+    """Return the entry of a recording in `shim cast list --json`."""
     (tmp_path / "row.cast").write_bytes(cast)
     return load_run_summary(str(tmp_path / "row.cast")).build_json()
 
@@ -279,8 +279,8 @@ def _attributes(span: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_turn_duration_starts_at_its_message_or_the_previous_result(tmp_path: Path) -> None:
-    """A message that came in the middle of a turn makes that one no shorter, and its own begins
-    when it is free.
+    """A message during a turn does not shorten that turn. The turn of the message starts at the
+    previous result.
     """
     took = [10.0, 10.0, 6.0]
     (tmp_path / "one.cast").write_bytes(build_queued_recording())
@@ -313,7 +313,7 @@ def test_turn_without_a_message_starts_with_its_first_output(tmp_path: Path) -> 
 
 
 def test_token_text_of_a_turn_is_the_same_in_html_and_terminal(tmp_path: Path) -> None:
-    """What a cache gave is input too, wherever it is said."""
+    """The input tokens include the tokens from a cache."""
     cast = build_queued_recording()
     data = _data(export_recording(export_html.write_recording_export, tmp_path, cast))
     token_texts = [
@@ -346,7 +346,7 @@ def test_failure_cause_of_a_turn_is_the_same_in_all_outputs(
     name: str, ours: bool, tmp_path: Path
 ) -> None:
     cast = build_case_recording(find_case(name))
-    if not ours:  # without what only the shim says
+    if not ours:  # without the fields that only the shim writes
         cast = re.sub(rb'\\"shim\\":', rb'\\"shin\\":', cast)
     causes = set(_causes(cast, tmp_path))
     assert len(causes) == 1 and not causes & {"success", "unknown", "completed", ""}

@@ -1,6 +1,4 @@
-"""A session as a person reads it: what is said is told once, what is done has its outcome and its
-time.
-"""
+"""The story of a session: each text appears once, and each step has its outcome and its times."""
 
 import re
 from typing import Any
@@ -39,7 +37,8 @@ from shim.story.events import (
 from shim.story.reader import parse_child_exit
 from shim.story.timeline import ACTIVITIES, MAX_BUCKETS, ActivityTimeline
 
-ODD = re.compile("torture|/fuzz-")  # what never comes whole is not said without partial messages
+# Without partial messages, text that is never completed is missing.
+ODD = re.compile("torture|/fuzz-")
 
 
 def texts(steps: list[SessionStep], kind: str = "text") -> list[str]:
@@ -474,7 +473,7 @@ def test_backward_timestamps_produce_no_negative_durations() -> None:
 
 
 def shares(timeline: ActivityTimeline, count: int) -> dict[str, float]:
-    """What share of the columns each thing has."""
+    """Return the share of each activity, summed over all columns."""
     columns = timeline.compute_activity_shares_by_column(count)
     assert len(columns) == count and all(sum(column) == pytest.approx(1) for column in columns)
     return {
@@ -548,7 +547,9 @@ FAILED = {"is_error": True, "subtype": "error_during_execution", "shim": {"cause
 
 
 def text_cast(*after: Any, output_format: str = "text", vendor: str = "pi") -> bytes:
-    """A run whose child has said that it is done; `after` is what comes behind that."""
+    """Build a recording of a run whose child has sent its result. `after` are the records that
+    follow.
+    """
     child_events: list[Any] = [
         (0.1, "s", {"child": 1}),
         (0.5, "o", find_case("pi/1.5.2-plain").data),
@@ -572,7 +573,7 @@ def results(changes: list[SessionStepChange]) -> list[SessionStep]:
 def test_turn_is_not_a_failure_if_the_shim_ended_the_child(
     output_format: str, noted: list[Any]
 ) -> None:
-    """Also in recordings of earlier versions, which have no note of the result."""
+    """This also holds for recordings of earlier versions, which have no note of the result."""
     moments = [(2.5, "n", SIGNALLED), (2.5, "x", ENDED_BY_US), *noted]
     _, changes = read_story(text_cast(*moments, output_format=output_format))
     (step,) = results(changes)

@@ -1,4 +1,4 @@
-"""`shim export --to asciicast`: the drawn session with its times, for `asciinema play`."""
+"""`shim export --to asciicast`: the rendered session with its times, for `asciinema play`."""
 
 import os
 from pathlib import Path

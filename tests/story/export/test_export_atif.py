@@ -1,4 +1,4 @@
-"""`shim export --to atif`: every fixture is a valid trajectory, and says what happened."""
+"""`shim export --to atif`: the export of every fixture is a valid trajectory of its session."""
 
 import json
 from itertools import pairwise

@@ -1,4 +1,4 @@
-"""`shim export`: which format, where to, and what a failure leaves behind."""
+"""`shim export`: the formats, the destinations, and the files after a failure."""
 
 import importlib
 import os
@@ -19,7 +19,7 @@ SECRET = BARE["api-key"][0]
 
 @pytest.fixture
 def cast(box):
-    """A cast in the working directory; its name."""
+    """Write a recording into the working directory and return its name."""
     path = box.cwd / "run.cast"
     path.write_bytes(build_full_session().add_prompt(f"and {SECRET}").build_recording())
     return path.name
@@ -159,7 +159,7 @@ def test_html_is_refused_on_a_terminal_and_markdown_is_printed(box, cast):
         try:
             while chunk := os.read(primary, 65536):
                 output += chunk
-        except OSError:  # the end of a terminal
+        except OSError:  # the terminal was closed
             pass
         os.close(primary)
         _, complaint = process.communicate(timeout=PATIENCE)

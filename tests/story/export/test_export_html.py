@@ -1,4 +1,4 @@
-"""A session as a page: what stands in the file. What a browser makes of it is tested in tests/e2e."""
+"""The contents of an exported HTML page. tests/e2e tests the page in a browser."""
 
 import base64
 import hashlib
@@ -41,7 +41,9 @@ HOSTILE = [
 
 
 class Page(HTMLParser):
-    """The elements of a page with their attributes, and what stands in scripts and styles."""
+    """A parsed page: its elements with their attributes, and the text of its scripts, styles and
+    title.
+    """
 
     def __init__(self, data: bytes) -> None:
         super().__init__()
@@ -89,7 +91,7 @@ def export_page(tmp_path):
 
 
 def hostile(text: str) -> bytes:
-    """A session in which every place that a vendor fills says the words."""
+    """Build a recording with `text` in every place that a vendor controls."""
     script = SessionBuilder().add_prompt(text).add_init(model=text, cwd=text)
     script.add_message({"type": "thinking", "thinking": text}, {"type": "text", "text": text})
     call = script.add_call(text, {"command": text, text: text, "deep": {text: [text]}})

@@ -1,5 +1,5 @@
-"""A session as Markdown: one golden that a person has read, and what hostile words cannot do to a
-page of others'.
+"""The Markdown export: a golden file that a person has reviewed, and texts that must not change the
+page that they are pasted into.
 """
 
 import json
@@ -31,7 +31,7 @@ from tests.story.export.test_export_html import ESCAPES, hostile
 
 GOLDEN = FIXTURES / "exports" / "everything.md"
 
-# Words → what is left of them in a model's Markdown.
+# Text of a model → its sanitized form.
 UNWANTED = {
     "<img src=x onerror=alert(1)>": "&#60;img src=x onerror=alert(1)>",
     "</details><script>": "&#60;/details>&#60;script>",
@@ -49,7 +49,7 @@ UNWANTED = {
     r"\<b> \@octocat \\ \a \`x": "&#60;b> &#64;&#8203;octocat &#92; &#92;a &#96;x",
     "an open ` tick and ``` three": "an open &#96; tick and &#96;&#96;&#96; three",
 }
-# What a model may write stays as it is.
+# Texts of a model that are not changed.
 WANTED = [
     '# A *title*\n\n1. one\n   - **two** `x = "<b>" @me #1`\n\n| a | b |\n| --- | --- |\n| 1 | ``a`b`` |',
     "[the guide](https://example.org/a_b?c=1#d)",
@@ -72,7 +72,7 @@ def export_markdown(tmp_path):
 
 
 def parse_markdown(text):
-    """What a page makes of it: blocks, and what stands inside of them."""
+    """Parse Markdown like a web page does. Return its blocks and their inline elements."""
     blocks = MarkdownIt("commonmark").enable("table").parse(text)
     return blocks, [child for block in blocks for child in block.children or ()]
 

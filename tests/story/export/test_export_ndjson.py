@@ -1,4 +1,4 @@
-"""`shim export --to ndjson`: the frontend's stream, byte for byte, or without its secrets."""
+"""`shim export --to ndjson`: the stream of the frontend, byte for byte, or without its secrets."""
 
 import orjson
 import pytest

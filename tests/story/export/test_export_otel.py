@@ -1,5 +1,5 @@
-"""`shim export --to otel`: OTLP JSON that is well-formed, and spans that say what happened, not
-what was said.
+"""`shim export --to otel`: valid OTLP JSON. Its spans contain the steps of a session, but not its
+texts.
 """
 
 import json
@@ -44,8 +44,8 @@ KINDS = {
 
 
 def spans_of(folder, cast, **options):
-    """The spans of an export, checked: ids, times, kinds and values are as OTLP JSON has them,
-    parents are there.
+    """Return the spans of an export. Assert that their ids, times, kinds and values are valid in
+    OTLP JSON, and that the parent of each span exists.
     """
     document = json.loads(export_recording(write_recording_export, folder, cast, **options))
     (resource,) = document["resourceSpans"]
@@ -84,7 +84,7 @@ def _check_attributes(attributes):
 
 
 def facts_of(span):
-    """The attributes of a span as values."""
+    """Return the attributes of a span as values."""
     values = {}
     for attribute in span["attributes"]:
         ((kind, value),) = attribute["value"].items()

@@ -1,5 +1,5 @@
-"""Whatever stands in a recording: every export is well-formed or says that it is no cast, and a
-list has its row.
+"""Any content of a recording: every export is valid or reports that the file is not a recording,
+and the list has an entry for it.
 """
 
 import json
@@ -112,8 +112,8 @@ VALUES = st.recursive(
 @limit_examples(30, full_count=200)
 @given(data=st.data())
 def test_recording_with_arbitrary_event_fields_is_exported(data, tmp_path):
-    """A value somewhere in a line that the frontend saw is another one: of a real claude nobody
-    knows them all.
+    """Replaces values in the lines of the frontend, because a real claude may send values that we
+    do not know.
     """
     lines = data.draw(st.sampled_from(CASTS)).split(b"\n")
     line_numbers = [number for number, line in enumerate(lines) if b'"O"' in line[:20]]
@@ -130,7 +130,7 @@ def test_recording_with_arbitrary_event_fields_is_exported(data, tmp_path):
 
 
 def _places(value):
-    """Every place in a value: what holds it, and its key there."""
+    """Yield every place in a value: its container and its key."""
     for key, item in value.items() if isinstance(value, dict) else enumerate(value):
         yield value, key
         if isinstance(item, dict | list):

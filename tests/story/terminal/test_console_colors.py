@@ -1,4 +1,4 @@
-"""Colors that can be read on dark and on light terminals."""
+"""Colors that are readable on dark and on light terminals."""
 
 import io
 import re

@@ -1,5 +1,5 @@
-"""What is drawn below a session: it is erased, whatever was said above it, and whatever became of
-the width.
+"""The footer below a session: it is erased completely, after any output and after any change of the
+width.
 """
 
 import io
@@ -14,7 +14,7 @@ from shim.story.terminal.screen import RenderedKeyboardInput, TerminalScreen
 
 
 class Window:
-    """A console on a screen."""
+    """A console whose output is shown on an emulated terminal."""
 
     def __init__(self, columns: int = 20, lines: int = 6) -> None:
         self.screen = TerminalEmulator(columns, lines)
@@ -23,7 +23,7 @@ class Window:
         )
 
     def read_rows(self) -> list[str]:
-        """The rows, once what was written arrived."""
+        """Feed the output to the terminal and return its rows."""
         file = self.console.file
         assert isinstance(file, io.StringIO)
         self.screen.feed(file.getvalue())
@@ -53,7 +53,7 @@ def test_printed_text_stays_above_the_redrawn_footer():
 def test_cursor_is_at_the_input_position():
     window = Window()
     footer = TerminalFooter(window.console)
-    for number in range(9):  # further down than the screen is high
+    for number in range(9):  # more lines than the screen has
         footer.print_above(Text(f"line {number}"))
         footer.draw(Text("> ab\nkeys"), InputCursor(1, 3))
         window.read_rows()
@@ -138,8 +138,8 @@ def test_dumb_terminal_receives_only_lines():
 
 
 def test_terminal_lines_have_no_trailing_spaces():
-    """What is filled up with spaces breaks where the terminal becomes narrower, and is copied with
-    the text.
+    """A line that is padded with spaces wraps if the terminal becomes narrower, and the spaces are
+    copied with the text.
     """
     file = io.StringIO()
     paper = TerminalScreen(

@@ -1,6 +1,4 @@
-"""`shim show` as a person calls it: of a folder, in a pager; and what a long command shows while it
-works.
-"""
+"""`shim show` of a folder and in a pager, and the progress that long commands print."""
 
 import os
 import pty
@@ -71,7 +69,7 @@ def test_pager_variable_selects_an_executable_program(pager_setting, expected):
 
 
 def on_a_terminal(args: list[str], variables: dict[str, str]) -> tuple[int, str]:
-    """Run `shim WORDS` on a terminal; its exit status and what it wrote."""
+    """Run `shim ARGS` on a terminal. Return its exit status and its output."""
     main, other = pty.openpty()
     with start_shim(
         args, stdin=other, stdout=other, stderr=other, env={**os.environ, **variables}
@@ -81,7 +79,7 @@ def on_a_terminal(args: list[str], variables: dict[str, str]) -> tuple[int, str]
         try:
             while chunk := os.read(main, 65_536):
                 output += chunk
-        except OSError:  # the terminal's last program has ended
+        except OSError:  # the last program on the terminal has ended
             pass
     os.close(main)
     return process.returncode, output.decode()
@@ -107,7 +105,9 @@ def test_closing_the_pager_early_is_not_an_error(tmp_path):
 
 
 def test_long_command_prints_progress_on_a_terminal(monkeypatch):
-    """In a process of its own no time would be sure; here the work lasts until the line is there."""
+    """Runs in this process, so that the work can last until the line is printed. With another
+    process, its duration would be a guess.
+    """
     start_event = threading.Event()
 
     class Terminal(shown_progress.Console):  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""A session drawn for a person: each kind of step, in a pipe."""
+"""The rendered session in a pipe: each kind of step."""
 
 import io
 from typing import Any
@@ -38,7 +38,7 @@ COLOUR = {
 
 
 def draw_events(*events: Event, **options: Any) -> str:
-    """What is drawn of events a second after each other."""
+    """Return the rendered output of events one second apart."""
     console, story = Console(file=io.StringIO(), _environ={}), SessionStepTracker()
     drawing = TerminalSessionRenderer(console, story, **options)
     for at, event in enumerate(events):
@@ -52,7 +52,7 @@ def draw_events(*events: Event, **options: Any) -> str:
 
 
 def rows(*events: Event, **options: Any) -> list[str]:
-    """The lines that say something."""
+    """Return the rendered lines that are not empty."""
     return [row for row in draw_events(*events, **options).split("\n") if row]
 
 
@@ -404,7 +404,7 @@ HIDDEN_IN_A_CHANGE = [
 
 
 def question(name: str, **tool_input: Any) -> list[str]:
-    """The lines of a question, where a person answers."""
+    """Return the lines of a permission prompt in an interactive terminal."""
     return rows(build_permission_request("q", "c", name, **tool_input), is_interactive=True)
 
 

@@ -1,4 +1,4 @@
-"""`shim show`: a recording as a person reads it, however it ends and whoever wrote it."""
+"""`shim show`: recordings of every end and every version, and the command itself."""
 
 import io
 import os
@@ -147,7 +147,9 @@ def test_running_call_in_a_truncated_recording_is_unanswered() -> None:
 
 
 class Writer:
-    """Somebody who writes the next piece of a recording whenever it is waited for."""
+    """A replacement for the sleep of `shim show --follow`. Each call writes the next piece of the
+    recording.
+    """
 
     def __init__(self, path: Path, *steps: bytes | Callable[[], Any]) -> None:
         self._path = path
@@ -183,7 +185,7 @@ def follow(
 
 @pytest.fixture
 def partial_recording(tmp_path: Path) -> Path:
-    """A recording of which two thirds are written."""
+    """Write the first third of a recording."""
     path = tmp_path / "a.cast"
     path.write_bytes(WHOLE[: len(WHOLE) // 3])
     return path
@@ -269,7 +271,7 @@ def test_long_raw_line_is_truncated_unless_full_output_is_requested() -> None:
 def run_of(
     *lines: bytes, terminal: bool = False, width: int = 100, prompt: str = "hi"
 ) -> tuple[int, str]:
-    """What is drawn of a run whose drop-in prints these lines, and its status."""
+    """Render a run whose drop-in prints these lines. Return its exit status and the output."""
     console = Console(
         file=io.StringIO(), force_terminal=terminal, width=width, highlight=False, markup=False, emoji=False,
         color_system="standard" if terminal else None, _environ={},
@@ -466,7 +468,7 @@ ODD: tuple[Any, ...] = (None, 7, -1.5, True, "x", [], {}, [None, 7], {"a": {"b":
 
 
 def vary_value(value: Any, odd: Any) -> Iterator[Any]:
-    """Copies of a value, each with another part of it replaced."""
+    """Yield copies of a value. In each copy, another part is replaced by `odd`."""
     yield odd
     if isinstance(value, dict):
         for key, part in value.items():
