@@ -27,7 +27,7 @@ def test_sentences_of_a_module_are_listed_without_docstrings(tmp_path):
 @pytest.mark.parametrize(
     ("text", "is_prose"),
     [
-        ("name recordings, or folders of them", True),
+        ("pass recordings, or folders of recordings", True),
         ("--shim-vendor", False),
         ("a b", False),
         ("it is empty", True),

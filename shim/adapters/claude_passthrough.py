@@ -283,7 +283,7 @@ class PassthroughTurn:
 
     def _track_block_start(self, index: object, kind: str) -> None:
         if index.__class__ is not int:
-            raise TypeError("the index of a block is no number")
+            raise TypeError("the index of a block is not a number")
         if self._machine.state is READY:
             self._writer.set_current_message(
                 self._writer.create_message_id(), self._assistant_message.model, NO_USAGE

@@ -144,5 +144,5 @@ def _add_patch_line(calls: list[ClaudeCall], line: str) -> None:
 def require_text(value: object) -> str:
     """Return `value`. Raise ValueError if it is not a string."""
     if not isinstance(value, str):
-        raise ValueError("the call does not say what it does")
+        raise ValueError("the call does not state what it does")
     return value

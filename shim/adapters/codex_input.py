@@ -33,7 +33,8 @@ class CodexThreadAdapter(ProfileAdapter):
     def build_launch(self, request: LaunchRequest) -> LaunchSpec:
         if request.resume_id and not re.fullmatch(THREAD_ID, request.resume_id):
             raise FrontendError(
-                f"{request.resume_id[:60]!r} is no session id of codex", hint="start a new session"
+                f"{request.resume_id[:60]!r} is not a session id of codex",
+                hint="start a new session",
             )
         args = codex_rules.build_app_server_arguments(request)
         # This raises an error if the hook cannot be used; codex must not be started without it.

@@ -18,12 +18,11 @@ from shim.core.reading.values import as_dict
 PROMPT_APPROVAL = {"default_tools_approval_mode": "prompt"}
 DECIDING_EVENTS = ("preToolUse", "permissionRequest")
 UNKNOWN_HOOKS_MESSAGE = (
-    "codex did not say which hooks it runs, and one of them might answer for you; "
-    "choose another version of codex"
+    "codex did not report which hooks it runs, and one of them might answer permission "
+    "prompts; choose another version of codex"
 )
 MANAGED_HOOK_MESSAGE = (
-    "a hook of your administrator's ({}) answers for you in codex; "
-    "ask for bypassPermissions without rules"
+    "a managed hook ({}) answers permission prompts in codex; use bypassPermissions without rules"
 )
 
 

@@ -37,8 +37,8 @@ CLIENT_CAPABILITIES = {"experimentalApi": True, "requestAttestation": False}
 BYPASS_HOOK_TRUST = "bypass_hook_trust"
 DENIED_MESSAGE = "The call was denied: {}"  # sent to the model as a message of the turn
 UNCHANGED_MESSAGE = (
-    "Not run: codex runs a call as it is or not at all, "
-    "and the call was allowed with another input only."
+    "Not run: codex cannot change the input of a call, and the call was allowed only with "
+    "another input."
 )
 COMMAND_APPROVAL = "item/commandExecution/requestApproval"
 PATCH_APPROVAL = "item/fileChange/requestApproval"

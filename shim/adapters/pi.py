@@ -80,13 +80,14 @@ def build_extension_settings_json(request: LaunchRequest) -> str:
     """
     if request.policy_bypass and request.persistent:
         raise UnsupportedPermissionModeError(
-            f"pi might not load the file that asks before each of its calls: {request.policy_bypass}",
-            hint='start it without a launcher, set [vendors.pi] driver = "one-way", where it asks nobody, or choose '
-            f"{BYPASS_MODE} without rules",
+            f"pi might not load the extension that asks before each call: {request.policy_bypass}",
+            hint='start it without a launcher, set [vendors.pi] driver = "one-way", which never '
+            f"asks, or choose {BYPASS_MODE} without rules",
         )
     if request.policy_bypass:
         raise UnsupportedPermissionModeError(
-            f"pi might not load the file that keeps its edits in the folder: {request.policy_bypass}",
+            "pi might not load the extension that restricts its edits to the folder: "
+            f"{request.policy_bypass}",
             hint="start it without a launcher, or choose default or bypassPermissions",
         )
     import json

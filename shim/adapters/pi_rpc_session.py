@@ -43,7 +43,7 @@ THINKING_LEVELS = frozenset(("off", "minimal", "low", "medium", "high", "xhigh",
 TEXT_COMMAND_SOURCES = ("prompt", "skill")
 PLAN_MODE = "plan"
 UNSUPPORTED_CHANGE_MESSAGE = (
-    "Not run: the call was allowed with an input that pi's {tool} has no words for: {input}"
+    "Not run: the call was allowed with an input that pi's {tool} does not support: {input}"
 )
 INTERRUPTED_MESSAGE = "Interrupted by the user."
 

@@ -33,12 +33,14 @@ from shim.profiles.rpc.session import RpcResponse
 from shim.profiles.rpc.translator import RpcTranslator
 
 NO_EXTENSION_MESSAGE = (
-    "pi did not load our extension, which asks before each of its tools, so nothing was said to its model; start pi by "
-    'itself to see why, or set [vendors.pi] driver = "one-way", where it asks nobody'
+    "pi did not load the shim's extension, which asks before each tool call, so no message "
+    "was sent to its model; start pi by itself to see why, or set [vendors.pi] driver = "
+    '"one-way", which never asks'
 )
 EARLY_DIALOG_MESSAGE = (
-    "pi ended at its start: an extension of yours opens a dialog in session_start, before pi hears any answer; take "
-    'that extension away, or set [vendors.pi] driver = "one-way", where pi opens no dialog'
+    "pi exited at start: one of your extensions opens a dialog in session_start, before pi "
+    'reads any answer; remove that extension, or set [vendors.pi] driver = "one-way", '
+    "where pi opens no dialog"
 )
 # The prefix of an extension's tool that has the name of one of Claude's tools.
 FOREIGN_TOOL_PREFIX = "mcp__pi__"

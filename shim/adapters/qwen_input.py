@@ -31,10 +31,10 @@ VENDOR_MODES = {
 }
 # 0.24.4 records `updatedInput`, but runs the original input. So a changed input must be denied.
 CHANGED_MESSAGE = (
-    "Not run: the user allows this call with another input only. "
-    "Make the call again with exactly this input: {input}"
+    "Not run: the user allows this call only with another input. Make the call again with "
+    "exactly this input: {input}"
 )
-NO_FILE_MESSAGE = "[An image was sent here; it could not be kept in a file.]"
+NO_FILE_MESSAGE = "[An image was sent here; it could not be stored in a file.]"
 SPECIAL_CHARS = r"[^\w./-]"  # in a path that a prompt names
 
 

@@ -230,7 +230,7 @@ class QwenRfcAdapter(Adapter):
     child_input_ref = "shim.adapters.qwen_rfc:QwenRfcInput"
     session_traits = VendorSessionBehavior(prefixes_system_prompt=True)
     cli = VendorCliInfo(
-        unreleased_note="no released program speaks it; translated as its RFC says (2025-10)"
+        unreleased_note="no released program supports it; translated according to its RFC (2025-10)"
     )
 
     def build_launch(self, request: LaunchRequest) -> LaunchSpec:

@@ -657,7 +657,7 @@ class QwenRfcTranslator(Translator):
         elif kind in ("dialog", "quit", "load_history"):
             path = " ".join(map(str, (event.get("command") or {}).get("path") or [kind]))
             action = kind.replace("_", " ")
-            self._write_notice(f"/{path}: {action}, which has nothing to show here")
+            self._write_notice(f"/{path}: {action}, which has no output here")
             self._end_turn(local=True)
         else:
             self.turn.record_unknown_event(f"result/command/{kind}", event)
@@ -826,7 +826,7 @@ def join_message_text(content: Any) -> str:
     if isinstance(content, list):
         return "".join(as_str(as_dict(part).get("text")) for part in content)
     if content is not None and not isinstance(content, str):
-        raise TypeError("the content of a message is no text")
+        raise TypeError("the content of a message is not text")
     if content:
         return content
     return ""

@@ -42,7 +42,7 @@ ANSWER_TIMEOUT_S = 10.0  # for any answer of a running host
 # The time in which a host notices that its controller has disconnected. Until then it refuses
 # another controller.
 LEAVE_TIMEOUT_S = 1.0
-NOT_ANSWERING = "does not answer"
+NOT_ANSWERING = "does not respond"
 MAX_FRAME_BYTES = 2 * MAX_LINE_BYTES  # of a host's frame: a line and the other fields
 READ_CHUNK_BYTES = 64 * 1024  # a few hundred frames, which are parsed in about 1 ms
 # The kinds of frames that answer a client's frame. They have the id of that frame.
@@ -60,11 +60,11 @@ class HostUnavailableError(FrontendError):
         suffix = ""
         if reason:
             suffix = f" ({reason})"
-        problem = "does not live on its own"
-        hint = f"`claude respawn {shorten_session_id(session_id)}` begins it again"
+        problem = "is not running in the background"
+        hint = f"`claude respawn {shorten_session_id(session_id)}` restarts it"
         if is_running:
             problem = "has a host that closed the connection"
-            hint = "`claude agents --json` shows whether it goes on"
+            hint = "`claude agents --json` shows whether it is still running"
         super().__init__(f"the session {session_id} {problem}{suffix}", hint=hint)
         self.reason = reason
 
@@ -75,14 +75,14 @@ class HostNotAnsweringError(SystemResourceError):
     """
 
     def __init__(self, session_id: str, pid: int | None, reason: str = NOT_ANSWERING) -> None:
-        stop_hint = f"`claude stop {shorten_session_id(session_id)}` ends the session"
-        wait_hint = "it is being started"
+        stop_hint = f"`claude stop {shorten_session_id(session_id)}` stops the session"
+        wait_hint = "it is still starting"
         if pid:
-            wait_hint = f"`kill -CONT {pid}` lets a process go on that was halted"
+            wait_hint = f"`kill -CONT {pid}` resumes a stopped process"
         if reason == NOT_ANSWERING:
             hint = f"{wait_hint}, {stop_hint}"
         else:
-            hint = f"try again once one of them has left; {stop_hint}"
+            hint = f"try again when a client has disconnected; {stop_hint}"
         super().__init__(
             f"the session {session_id} has a host that {reason}" + (f" (pid {pid})" if pid else ""),
             hint=hint,

@@ -136,15 +136,17 @@ def build_decision_body(
     """
     if behavior == "allow" and message:
         raise FrontendError(
-            "a message is told with `deny` alone",
-            hint="leave it out, and say it as the next message",
+            "a message can only be used with `deny`",
+            hint="leave it out, and send it as the next message",
         )
     if behavior == "deny" and (always or replacement_input is not None):
-        raise FrontendError("another input, and always, belong to `allow`", hint="leave them out")
+        raise FrontendError(
+            "another input and always can only be used with `allow`", hint="leave them out"
+        )
     if request.get("subtype") == ELICITATION_SUBTYPE:
         if always:
             raise FrontendError(
-                "what a server asks cannot be answered for always", hint="leave always out"
+                "a request of an MCP server cannot be answered with always", hint="leave out always"
             )
         if behavior == "deny":
             return {"action": "decline"}
@@ -162,9 +164,7 @@ def build_decision_body(
             final_request = {**request, "input": replacement_input, "permission_suggestions": None}
         prompt = build_permission_prompt("", final_request, cwd)
         if not prompt.permission_updates:
-            raise FrontendError(
-                "no rule is known that would allow just what is asked", hint="leave always out"
-            )
+            raise FrontendError("no rule matches exactly this call", hint="leave out always")
         decision["updatedPermissions"] = list(prompt.permission_updates)
     return decision
 

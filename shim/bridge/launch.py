@@ -56,10 +56,10 @@ class SessionRunningError(FrontendError):
 
     def __init__(self, session_id: str) -> None:
         super().__init__(
-            f"the session {session_id} lives already",
+            f"the session {session_id} is already running",
             hint=(
-                f"`claude attach {shorten_session_id(session_id)}` opens it, "
-                f"`claude stop {shorten_session_id(session_id)}` ends it"
+                f"`claude attach {shorten_session_id(session_id)}` attaches to it, `claude "
+                f"stop {shorten_session_id(session_id)}` stops it"
             ),
         )
 
@@ -112,8 +112,9 @@ def start_host(
     spec = spec._replace(cwd=cwd)
     if not (os.path.isdir(spec.cwd) and os.access(spec.cwd, os.X_OK)):
         raise FrontendError(
-            f"no host can be started for the session {session_id}: its folder {spec.cwd} is gone, or closed to you",
-            hint="make that folder again, or begin another session in one that is there",
+            f"cannot start a host process for session {session_id}: its folder {spec.cwd} "
+            "does not exist or is not accessible",
+            hint="create the folder again, or start a new session in an existing folder",
         )
     _check_utf8(session_id, spec)
     require_package_files_for_child(build_host_command())
@@ -144,9 +145,9 @@ def start_host(
         if isinstance(error, FrontendError):
             raise
         raise FrontendError(
-            f"no host can be started for the session {session_id}: "
+            f"cannot start a host process for session {session_id}: "
             f"{error.filename or folder}: {error.strerror or error}",
-            hint="SHIM_STATE names another folder for what the shim keeps",
+            hint="set SHIM_STATE to another folder for the shim's state",
         ) from None
     finally:
         if listener is not None:
@@ -171,8 +172,8 @@ def _check_utf8(session_id: str, spec: SessionSpec) -> None:
             if text is spec.cwd:
                 subject = "its folder"
             raise FrontendError(
-                f"no host can be started for the session {session_id}: "
-                f"{subject} {escape_control_chars(text)} is not UTF-8",
+                f"cannot start a host process for session {session_id}: {subject} "
+                f"{escape_control_chars(text)} is not UTF-8",
                 hint="rename the folder or file, or run the prompt in the foreground with `claude -p`",
             )
 
@@ -240,8 +241,8 @@ def read_session_spec(folder: str) -> SessionSpec:
     ):
         session_id = os.path.basename(folder)
         raise FrontendError(
-            f"what the session {session_id} was started with is not known any more",
-            hint=f"`claude --bg --resume {session_id}` goes on with it under new flags",
+            f"the start options of session {session_id} are no longer available",
+            hint=f"`claude --bg --resume {session_id}` resumes it with new flags",
         )
     return SessionSpec(**{key: start_data[key] for key in SessionSpec._fields if key in start_data})
 
@@ -316,9 +317,9 @@ def check_flag_files_exist(
             path = os.path.join(str(session.metadata["cwd"]), file_name)
             if _is_missing_file(file_name, path):
                 raise FrontendError(
-                    f"the session {session.session_id} was begun with {FLAG_BY_FIELD[field].name}, "
-                    f"whose file {path} is gone",
-                    hint="put it back: a session goes on with what it was begun with",
+                    f"session {session.session_id} was started with "
+                    f"{FLAG_BY_FIELD[field].name}, whose file {path} no longer exists",
+                    hint="restore the file: a session resumes with its original options",
                 )
 
 

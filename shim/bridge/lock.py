@@ -29,8 +29,10 @@ class FileLocksUnsupportedError(FrontendError):
 
     def __init__(self, folder: str, reason: str) -> None:
         super().__init__(
-            f"background sessions need file locks, and the filesystem of {folder} has none: {reason}",
-            hint="set SHIM_STATE to a folder on a filesystem with file locks, such as a local disk",
+            f"background sessions need file locks, which the file system of {folder} does "
+            f"not support: {reason}",
+            hint="set SHIM_STATE to a folder on a file system with file locks, such as a local "
+            "disk",
         )
 
 

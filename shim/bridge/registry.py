@@ -56,7 +56,7 @@ MAX_ENDED_SESSIONS = 10_000
 # to remove a folder in which another process creates the lock again while it removes the folder
 REMOVE_ATTEMPTS = 3
 SECONDS_PER_DAY = 24 * 60 * 60.0
-HOST_DIED_DETAIL = "its host died"  # the detail of a session whose host died at work
+HOST_DIED_DETAIL = "its host crashed"  # the detail of a session whose host died at work
 # the detail of a session whose metadata cannot be read
 DAMAGED_DETAIL = "damaged: its file host.json {}"
 RESTORED_KEYS = ("cwd", "vendor", "name", "generation")  # metadata that is also in start.json
@@ -100,7 +100,7 @@ def get_session_folder(session_id: str, environment: Mapping[str, str]) -> str:
     """
     canonical_id = canonicalize_uuid(session_id)
     if canonical_id is None:
-        raise ValueError(f"{session_id[:60]!r} is no UUID")
+        raise ValueError(f"{session_id[:60]!r} is not a UUID")
     return os.path.join(get_bridge_folder(environment), canonical_id)
 
 
@@ -119,12 +119,13 @@ def create_session_folder(session_id: str, environment: Mapping[str, str]) -> st
             private_folder = folder
     except OSError as error:
         raise FrontendError(
-            f"no session can live on its own: {error.filename or private_folder}: {error.strerror}",
-            hint="SHIM_STATE names another folder for what the shim keeps",
+            f"background sessions are unavailable: {error.filename or private_folder}: "
+            f"{error.strerror}",
+            hint="set SHIM_STATE to another folder for the shim's state",
         ) from None
     raise FrontendError(
-        f"no session can live on its own: {explain_unusable_dir(private_folder)}",
-        hint="SHIM_STATE names another folder for what the shim keeps",
+        f"background sessions are unavailable: {explain_unusable_dir(private_folder)}",
+        hint="set SHIM_STATE to another folder for the shim's state",
     )
 
 
@@ -480,9 +481,9 @@ def write_session_start_data(session_folder: str, start_data: Mapping[str, Any])
     data = dump_json(start_data)
     if len(data) > MAX_FILE_BYTES:
         raise FrontendError(
-            f"what a session is started with has at most {MAX_FILE_BYTES:,} bytes, and this prompt with its flags has "
-            f"{len(data):,}",
-            hint="put the text into a file, and name the file in the prompt",
+            f"the start options of a session can have at most {MAX_FILE_BYTES:,} bytes; "
+            f"this prompt and its flags have {len(data):,}",
+            hint="put the text into a file, and refer to the file in the prompt",
         )
     replace_file(os.path.join(session_folder, START_FILE), lambda file: write_all(file, data))
 

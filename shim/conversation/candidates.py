@@ -74,7 +74,8 @@ def build_driver_fallback_chain(
         runs_more = adapter.unattended and state.mode != BYPASS_MODE
         if driver_name == ONE_WAY and (runs_more or state.hooks or state.mode not in adapter.modes):
             error = FrontendError(
-                f"{adapter.name} could not be driven so that it asks, and in the other way it would not ask",
+                f"{adapter.name}'s two-way mode failed, and its one-way mode cannot ask "
+                "for permission",
                 hint=f"start {adapter.name} by itself to see why, or set [vendors.{adapter.name}] driver",
             )
             return FallbackCandidate(candidate.launcher, persistent=False, refusal_error=error)

@@ -94,7 +94,7 @@ def select_driver(
             _keep_child(adapter.build_two_way()), f"[vendors.{adapter.name}] driver"
         )
     if not (can_ask or needs_partials):
-        return DriverChoice(adapter, "it is given one message, and nobody can be asked")
+        return DriverChoice(adapter, "there is one message, and nobody to ask for permission")
     from shim.process.probe import find_unsupported_argument
 
     if missing_flag := find_unsupported_argument(adapter, vendor_settings, environment, cwd):
@@ -104,18 +104,22 @@ def select_driver(
             and resolve_requested_permission_mode(invocation) != BYPASS_MODE
         ):
             raise FrontendError(
-                f"the frontend wants to be asked, and this version of {adapter.name} asks nobody: its --help does not "
-                f"name {missing_flag}",
-                hint=f'install a newer one; [vendors.{adapter.name}] driver = "one-way" lets it run its tools unasked',
+                "the frontend wants permission prompts, but this version of "
+                f"{adapter.name} does not support them: its --help does not name "
+                f"{missing_flag}",
+                hint=f'install a newer version; [vendors.{adapter.name}] driver = "one-way" '
+                "lets it run its tools without asking",
             )
         return DriverChoice(
-            adapter, f"this version cannot do more: its --help does not name {missing_flag}"
+            adapter,
+            f"this version supports only this mode: its --help does not name {missing_flag}",
         )
     if can_ask:
         return DriverChoice(
-            adapter.build_two_way(), "the frontend holds a conversation, or can be asked"
+            adapter.build_two_way(),
+            "the frontend sends stream-json messages, or accepts permission prompts",
         )
-    return DriverChoice(_keep_child(adapter.build_two_way()), "the frontend wants text in pieces")
+    return DriverChoice(_keep_child(adapter.build_two_way()), "the frontend wants partial messages")
 
 
 def _keep_child(adapter: Adapter) -> Adapter:
@@ -146,7 +150,7 @@ def apply_claude_settings(invocation: Invocation, claude_settings: ClaudeSetting
     Raise UnsupportedPermissionModeError for a mode that a file forbids.
     """
     for ignored_setting in claude_settings.unsupported_keys:
-        warn(f"{ignored_setting} has no effect: only the real claude can honour it\n")
+        warn(f"{ignored_setting} has no effect: only the real claude supports it\n")
     if (
         invocation.permission_mode is None
         and not invocation.skip_permissions
@@ -156,8 +160,9 @@ def apply_claude_settings(invocation: Invocation, claude_settings: ClaudeSetting
     if claude_settings.bypass_forbidden_by:
         if resolve_requested_permission_mode(invocation) == BYPASS_MODE:
             raise UnsupportedPermissionModeError(
-                f"the permission mode {BYPASS_MODE} is forbidden by {claude_settings.bypass_forbidden_by}",
-                hint="ask for another mode, or leave the file out with --setting-sources",
+                f"the permission mode {BYPASS_MODE} is forbidden by "
+                f"{claude_settings.bypass_forbidden_by}",
+                hint="use another mode, or exclude the file with --setting-sources",
             )
         invocation = invocation._replace(allow_skip_permissions=False)
     return invocation._replace(add_dirs=(*invocation.add_dirs, *claude_settings.directories))
@@ -175,7 +180,8 @@ def apply_yume_permission_mode(invocation: Invocation) -> Invocation:
     mode, asks_frontend, is_known = parse_yume_permission_mode(mode_name)
     if not is_known:
         warn(
-            f"the permission mode {escape_control_chars(str(mode_name)[:60])!r} is not known: default\n"
+            f"unknown permission mode {escape_control_chars(str(mode_name)[:60])!r}; using "
+            "default\n"
         )
     return invocation._replace(
         permission_mode=mode,
@@ -210,14 +216,14 @@ def validate_invocation(invocation: Invocation) -> Invocation:
         )
     if resume and validate_vendor_session_id(resume) is None:
         raise FrontendError(
-            f"the session id {resume[:60]!r} is neither a UUID nor an id of a vendor"
+            f"the session id {resume[:60]!r} is neither a UUID nor a vendor's session id"
         )
     if (effort := invocation.effort) is not None:
         invocation = invocation._replace(effort=parse_effort_level(effort))
         if parse_effort_level(effort) is None:
             warn(
-                f"--effort {escape_control_chars(effort[:40])!r} has no effect: "
-                f"known are {', '.join(CLAUDE_EFFORT_LEVELS)}\n"
+                f"--effort {escape_control_chars(effort[:40])!r} has no effect; the levels "
+                f"are {', '.join(CLAUDE_EFFORT_LEVELS)}\n"
             )
     for directory in invocation.add_dirs:
         if directory.startswith("-"):
@@ -266,7 +272,7 @@ def check_session_flags(
     if stored_session and stored_session.vendor != adapter.name:
         raise FrontendError(
             f"this session belongs to {stored_session.vendor}; {adapter.name} cannot resume it",
-            hint="start a new session, or leave the choice of vendor to the session",
+            hint="start a new session, or do not choose a vendor",
         )
     if invocation.resume and is_replay:
         return
@@ -310,8 +316,9 @@ def require_resume_at_last_message(
     uuids = load_uuids()
     if not uuids:
         raise FrontendError(
-            f"--resume-session-at is refused: the session has no transcript, so it is not known whether the message is "
-            f"its last one, and {adapter.name} can only resume the end of a session",
+            "--resume-session-at is refused: the session has no transcript, so the shim "
+            f"cannot tell whether the message is the last one, and {adapter.name} can only "
+            "resume the end of a session",
             hint="resume without it, and set transcripts = true in config.toml",
         )
     if invocation.resume_session_at not in uuids:

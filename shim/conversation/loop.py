@@ -138,4 +138,4 @@ def explain_turn_failure(error: Exception) -> str:
     """Return the reason of a turn that failed because of the machine or a defect of the shim."""
     if isinstance(error, SystemResourceError):
         return str(error)
-    return f"the shim failed: {error!r}"
+    return f"internal error: {error!r}"

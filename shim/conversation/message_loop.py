@@ -321,7 +321,7 @@ class MessageLoop(ConversationLoop):
         try:
             await self._write_last_result(explain_turn_failure(error), "internal")
         except Exception as write_error:
-            warn(f"the shim failed: {write_error!r}\n")
+            warn(f"internal error: {write_error!r}\n")
 
     async def _write_last_result(self, reason: str, cause: TurnEndCause) -> None:
         """End the running turn with an error result, unless it has a result. Stdout must accept the

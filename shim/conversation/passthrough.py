@@ -254,7 +254,7 @@ class PassthroughLoop(ConversationLoop):
         if self._recorder is not None:
             self._recorder.record_run_event("timeout", name=timeout_name, seconds=timeout_s)
         reason = self._stream.describe_stall(
-            f"claude said nothing for {timeout_s:g} s ({timeout_name})"
+            f"claude printed nothing for {timeout_s:g} s ({timeout_name})"
         )
         await self._child.stop(self._launcher.adapter.shutdown.interrupt_signal)
         await self._finish_open_turn(reason, "stall")

@@ -121,7 +121,8 @@ def _add_mcp_servers(
         state.add_sdk_mcp_servers(sdk_names)
     else:
         warn(
-            f"no effect without --input-format stream-json: the MCP servers of type sdk ({', '.join(sdk_names)})\n"
+            "MCP servers of type sdk have no effect without --input-format stream-json: "
+            f"{', '.join(sdk_names)}\n"
         )
 
 

@@ -29,7 +29,7 @@ DENY_EXIT_STATUS = 2
 # The time for one call without its hooks. A vendor may run the call if its hook takes much longer.
 JUDGE_TIMEOUT_S = 30
 CHANGED_INPUT_TEXT = (
-    "{tool} was not run: a hook of the settings allows it with another input only, which is {input}"
+    "{tool} was not run: a hook in the settings allows it only with another input: {input}"
 )
 
 HookCall = tuple[str, dict[str, Any]]
@@ -50,7 +50,7 @@ def main() -> int:
         calls = module.list_hook_calls(event, policy.workspace, *adapter_args)
         vendor_asks = hasattr(module, "can_ask") and module.can_ask(event, mode, *adapter_args)
     except (ValueError, RecursionError) as error:
-        reason = f"the call cannot be judged: {error}"
+        reason = f"the call cannot be checked: {error}"
     else:
         reason = _find_refusal(
             event, calls, policy, context, policy_context.prompted_tools, vendor_asks=vendor_asks
@@ -128,7 +128,7 @@ def _find_refusal(
         if decision.outcome != "allow":
             suffix = ""
             if decision.outcome == "ask":
-                suffix = " and nobody can be asked"
+                suffix = " and permission prompts are not available"
             return (
                 f"{name} is not allowed{suffix} "
                 f"({hook_decision.reason if hook_decision.requires_prompt else decision.reason})"

@@ -54,14 +54,14 @@ def create_yume_startup(
         else:
             provider_text = f"{yume_invocation.provider} ({yume_invocation.vendor_name})"
         raise FrontendError(
-            f"unknown provider {provider_text[:80]}", hint=f"known are: {', '.join(VENDORS)}"
+            f"unknown provider {provider_text[:80]}", hint=f"the providers are {', '.join(VENDORS)}"
         )
     if yume_invocation.cwd:
         try:
             os.chdir(yume_invocation.cwd)
         except OSError as error:
             raise FrontendError(
-                f"the folder {yume_invocation.cwd} cannot be entered: {error.strerror}"
+                f"cannot enter the folder {yume_invocation.cwd}: {error.strerror}"
             ) from None
     invocation, display_name = _resolve_session(yume_invocation, invocation)
     return prepare_conversation(
@@ -89,12 +89,14 @@ def _resolve_session(call: YumeInvocation, invocation: Invocation) -> tuple[Invo
         session = store.find_session(session_id, os.environ)
     if session is not None and call.history and call.vendor_name not in ("", session.vendor):
         warn(
-            f"{call.vendor_name}: the session belongs to {session.vendor}; a new one begins, {_HISTORY_NOT_READ}\n"
+            f"{call.vendor_name}: the session belongs to {session.vendor}; starting a new "
+            f"one, {_HISTORY_NOT_READ}\n"
         )
         return invocation, ""
     if session is None and call.history:
         warn(
-            f"{call.vendor_name or 'yume-cli'}: the session is not known here; a new one begins, {_HISTORY_NOT_READ}\n"
+            f"{call.vendor_name or 'yume-cli'}: unknown session; starting a new one, "
+            f"{_HISTORY_NOT_READ}\n"
         )
         name = call.session
         session_id = ""
@@ -146,7 +148,8 @@ def _apply_api_base(
     """
     if not adapter.environment.api_base_variable:
         warn(
-            f"{adapter.name}: --api-base is not passed on; set the address in its own configuration\n"
+            f"{adapter.name}: --api-base is ignored; set the address in the vendor's "
+            "configuration\n"
         )
         return environment
     if not api_base.startswith(("http://", "https://")):
@@ -171,7 +174,7 @@ def _read_first_line(startup: ConversationStartup) -> tuple[bytes, bool]:
     return data, _is_frame(data)
 
 
-_HISTORY_NOT_READ = "and --history-file is not read: no vendor takes another's history"
+_HISTORY_NOT_READ = "and --history-file is ignored: no vendor can read another vendor's history"
 
 
 def apply_mode(call: YumeInvocation, invocation: Invocation) -> Invocation:
@@ -184,7 +187,8 @@ def apply_mode(call: YumeInvocation, invocation: Invocation) -> Invocation:
     if not is_known:
         warn(
             escape_control_chars(
-                f"{call.vendor_name or 'yume-cli'}: the permission mode {call.mode[:60]!r} is not known: default\n"
+                f"{call.vendor_name or 'yume-cli'}: unknown permission mode "
+                f"{call.mode[:60]!r}; using default\n"
             )
         )
     permission_prompt_tool = None
@@ -199,7 +203,7 @@ def derive_session_uuid(name: str) -> str:
     if uuid is not None:
         return uuid
     if validate_vendor_session_id(name) is None:
-        raise FrontendError(f"the session id {name[:60]!r} has characters that no session id has")
+        raise FrontendError(f"the session id {name[:60]!r} has invalid characters")
     from uuid import UUID, uuid5
 
     return str(uuid5(UUID(SESSION_NAMESPACE), name))

@@ -123,7 +123,7 @@ def _read_piped_text(
         if not ready:
             if parts:
                 raise FrontendError(
-                    f"stdin said nothing for {timeout_s:g} s in the middle of the prompt"
+                    f"stdin was silent for {timeout_s:g} s in the middle of the prompt"
                 )
             warn(SLOW_STDIN_WARNING)
             break

@@ -138,8 +138,8 @@ class Stdout:
 # An error with one of these causes has the text of a vendor or an API, which does not name its source.
 VENDOR_CAUSES = ("auth", "rate_limit", "vendor_error", "refused", "truncated")
 VENDOR_ERROR_HINT = (
-    "the error comes from {name}, or from the API that it asks; "
-    "`shim doctor {name}` checks what can be checked\n"
+    "the error comes from {name} or its API; `shim doctor {name}` checks the installation "
+    "and login\n"
 )
 
 

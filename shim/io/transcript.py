@@ -298,7 +298,7 @@ class Transcript:
             stat.S_ISREG(status.st_mode) and status.st_uid == os.getuid() and status.st_nlink == 1
         )
         if not is_shim_file or os.pread(descriptor, len(FILE_PREFIX), 0) != FILE_PREFIX:
-            raise OSError("it exists and was not made by the shim")
+            raise OSError("it exists and was not created by the shim")
         self._size_bytes = status.st_size
         tail = os.pread(descriptor, TAIL_BYTES, max(0, status.st_size - TAIL_BYTES))
         # The last line may be incomplete, because the shim was killed or the disk was full.
@@ -384,5 +384,5 @@ def _open_folder(path: str, parent: int | None) -> int:
     status = os.fstat(descriptor)
     if status.st_uid != os.getuid() or status.st_mode & 0o002:
         os.close(descriptor)
-        raise OSError("its folder is not yours, or everybody may write to it")
+        raise OSError("its folder is owned by another user, or is writable by others")
     return descriptor

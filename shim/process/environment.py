@@ -104,4 +104,4 @@ def parse_extra_args(environment: Mapping[str, str]) -> list[str]:
     try:
         return shlex.split(text)
     except ValueError as error:
-        raise FrontendError(f"SHIM_ARGS cannot be split as a shell would: {error}") from None
+        raise FrontendError(f"SHIM_ARGS is not valid shell syntax: {error}") from None

@@ -164,20 +164,20 @@ def explain_possible_policy_bypass(
     tools that no rule names.
     """
     if command_prefix:
-        return "behind a launcher it might not see our file"
+        return "with a launcher it might not see the shim's file"
     for override_path in adapter.environment.overriding_files.get(sys.platform, ()):
         try:
             if any(name.endswith(".toml") for name in os.listdir(override_path)):
-                return f"the files in {override_path} go before our file"
+                return f"the files in {override_path} take precedence over the shim's file"
         except NotADirectoryError:
-            return f"{override_path} goes before our file"
+            return f"{override_path} takes precedence over the shim's file"
         except OSError:
             continue  # the file is missing, or the vendor cannot read it either
     for name, key in adapter.environment.extra_tool_keys.items():
         for folder in filter(None, folders):
             path = os.path.join(folder, name)
             if _may_contain_key(path, key):
-                return f"{path} may give it tools that no rule names ({key})"
+                return f"{path} may give it tools that no rule covers ({key})"
     return ""
 
 
@@ -201,9 +201,10 @@ def check_project_autostart_programs(
         return
     if path:
         raise UnsupportedPermissionModeError(
-            f"{adapter.name} starts what {path} brings, unasked, and the real claude starts nothing of a folder that "
-            "nobody has trusted",
-            hint=f"look at it, then set [vendors.{adapter.name}] trust = true; or remove it",
+            f"{adapter.name} starts programs that {path} configures without asking; the "
+            "real claude starts none in a folder that is not trusted",
+            hint=f"check the file, then set [vendors.{adapter.name}] trust = true, or remove "
+            "the file",
         )
 
 

@@ -83,20 +83,20 @@ def install_drop_in_script(
         os.makedirs(os.path.dirname(path), exist_ok=True)
     except OSError as error:
         raise FrontendError(
-            f"the folder {os.path.dirname(path)} cannot be made: {error.strerror}"
+            f"the folder {os.path.dirname(path)} cannot be created: {error.strerror}"
         ) from None
     backup_path = None
     if os.path.lexists(path) and (os.path.islink(path) or not is_drop_in_script(path)):
         if not force:
             raise FrontendError(
-                f"{path} exists already and is not ours",
+                f"{path} already exists and was not created by claude-shim",
                 hint=f"choose another folder with --to, or --force to rename it to {name}{BACKUP_SUFFIX}",
             )
         backup_path = path + BACKUP_SUFFIX
         if os.path.lexists(backup_path):
             raise FrontendError(
                 f"{backup_path} exists already",
-                hint="move it away first; it may be your real claude",
+                hint="move it first; it may be your real claude",
             )
         os.rename(path, backup_path)
     replace_file(path, lambda file: write_all(file, build_drop_in_script(settings, name)), 0o755)

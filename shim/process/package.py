@@ -53,8 +53,8 @@ def require_package_files_for_child(
     texts = [*command, *environment_values]
     if any(text.startswith(MODULE_PREFIX) or any(name in text for name in names) for text in texts):
         raise SystemResourceError(
-            f"{describe_shim_package_change()}, and the program that would be started now needs its files",
-            hint="install claude-shim again; `claude respawn ID` then continues a background session",
+            f"{describe_shim_package_change()}, and the program to start needs its files",
+            hint="reinstall claude-shim; `claude respawn ID` then restarts a background session",
         )
 
 

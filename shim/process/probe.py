@@ -247,7 +247,7 @@ class ProgramProbe:
             self.cannot_run = True
             return b""
         if not output.strip():
-            self.failure = f"it said nothing and ended with exit {status}"
+            self.failure = f"it printed nothing and exited with status {status}"
         self.has_succeeded = status == 0
         return output
 

@@ -20,20 +20,24 @@ def create_spawn_error(
     """Return the error for a child that could not be started."""
     program = command[0]
     if not isinstance(error, OSError):
-        return FrontendError(f"{program} could not be started: an argument holds a NUL character")
+        return FrontendError(
+            f"{program} could not be started: an argument contains a NUL character"
+        )
     system_message = error.strerror
     if not system_message:
         system_message = str(error)
     if error.errno in MACHINE_ERRNOS:
         return SystemResourceError(
             f"{program} could not be started: {system_message}",
-            hint="this machine has no processes, open files or memory left for it (`ulimit -a` lists the limits)",
+            hint="this machine has no free processes, open files or memory (`ulimit -a` lists "
+            "the limits)",
         )
     if error.errno == errno.E2BIG:
         return _create_too_long_error(command, environment)
     if not os.access(cwd, os.X_OK):
         return FrontendError(
-            f"{program} could not be started: the working directory {cwd} is gone or may not be entered",
+            f"{program} could not be started: the working directory {cwd} does not exist "
+            "or is not accessible",
             hint="start from another directory",
         )
     reason, hint = _explain_failure(program, error.errno, system_message)
@@ -57,7 +61,7 @@ def _create_too_long_error(command: Sequence[str], environment: Mapping[str, str
         f"{command[0]} could not be started: its command line is too long for this machine "
         f"({sum(sizes)} bytes, {sizes[longest_index]} of them in {flag or 'one argument'}; "
         f"{environment_bytes} bytes of environment)",
-        hint="shorten the longest of them; a message of the user's may be as long as you like, given on stdin",
+        hint="shorten the longest argument; a user's message can be of any length on stdin",
     )
 
 
@@ -66,9 +70,9 @@ def _explain_failure(
 ) -> tuple[str, str]:
     """Return what is wrong with the program, and what to do."""
     if os.sep not in program:
-        return "there is no such program on PATH", "install it, or name it by its absolute path"
+        return "it was not found on PATH", "install it, or use its absolute path"
     if os.path.isdir(program):
-        return "it is a directory", "name the program inside of it"
+        return "it is a directory", "use the path of the program in it"
     first_line = _read_first_line(program)
     if error_number == errno.ENOENT and first_line.startswith(b"#!"):
         interpreter = first_line[2:].strip().partition(b" ")[0].decode("utf-8", "replace")
@@ -76,22 +80,22 @@ def _explain_failure(
             return "its lines end in CR LF", "save the script with Unix line ends"
         return (
             f"its interpreter {interpreter} does not exist",
-            "install that, or correct the first line of the script",
+            "install the interpreter, or correct the first line of the script",
         )
     if error_number == errno.ENOENT and os.path.exists(program):
         return (
-            "what loads it does not exist here",
-            "install the build that is meant for this machine",
+            "its loader does not exist here",
+            "install the build for this machine",
         )
     if error_number == errno.ENOENT:
-        return "it does not exist", "install it, or name it with SHIM_BIN"
+        return "it does not exist", "install it, or set SHIM_BIN to its path"
     if error_number == errno.EACCES:
         return (
             system_message,
-            f"make it executable (chmod +x {program}), and its folder one that programs may run from",
+            f"make it executable (chmod +x {program}), in a folder that allows execution",
         )
     if error_number == errno.ENOEXEC and not os.path.getsize(program):
-        return f"{system_message}: it is empty", "install it again"
+        return f"{system_message}: it is empty", "reinstall it"
     if (
         error_number == errno.ENOEXEC
         and b"\0" not in first_line
@@ -99,9 +103,9 @@ def _explain_failure(
     ):
         return (
             f"{system_message}: it is text without a #! line",
-            "name the program itself, or give the script its first line",
+            "use the path of the program itself, or add a first line to the script",
         )
-    return system_message, "install the build that is meant for this machine"
+    return system_message, "install the build for this machine"
 
 
 def _read_first_line(path: str) -> bytes:

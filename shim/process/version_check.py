@@ -120,7 +120,7 @@ def _check_version(
     )
     version = probe.ask_version(version_probe)
     if version is None and probe.is_answer_missing:
-        return VersionCheck(note="not remembered; a turn first asks the program for it")
+        return VersionCheck(note="not cached; a turn asks the program first")
     return check_vendor_version(
         adapter,
         version,

@@ -31,7 +31,7 @@ def list_cast_paths(paths: Iterable[str]) -> Iterator[str]:
         if not os.path.isdir(path):
             if not path.endswith(CAST_SUFFIX) and not os.path.lexists(path):
                 raise RecordingError(
-                    f"{path} does not exist", hint="name recordings, or folders of them"
+                    f"{path} does not exist", hint="pass recordings, or folders of recordings"
                 )
             yield path
             continue
@@ -57,7 +57,7 @@ def is_cast_file(entry: "os.DirEntry[str]") -> bool:
     try:
         return entry.is_file()
     except OSError as error:
-        warn(escape_control_chars(f"{entry.path} is left out: {error.strerror}\n"))
+        warn(escape_control_chars(f"{entry.path} is skipped: {error.strerror}\n"))
         return False
 
 
@@ -170,18 +170,18 @@ def redact_cast(
     custom_search = CustomRedactionSearch(patterns, texts)
     if target is None and os.path.islink(path):
         raise RecordingError(
-            f"{path} is a link", hint=f"name the file itself, {os.path.realpath(path)}"
+            f"{path} is a link", hint=f"use the file itself, {os.path.realpath(path)}"
         )
     verification = verify_cast_file(path)
     if not force and verification.state != "unreadable" and not verification.chained:
         raise RecordingError(
             f"{path} is damaged; new checksums would hide that",
-            hint="--force writes it nevertheless",
+            hint="--force writes it anyway",
         )
     if not force and verification.cut and target is None:
         raise RecordingError(
-            f"{path} is cut off, or still being recorded: what is recorded later would be lost",
-            hint="-o FILE leaves it as it is; use --force if its recording is over",
+            f"{path} is cut off or still being recorded; later lines would be lost",
+            hint="use -o FILE to write a new file, or --force if the recording has ended",
         )
     if not patterns and not texts:
         return rewrite_cast_without_secrets(path, target)

@@ -89,16 +89,16 @@ def explain_unrecordable_path(path: str) -> str:
 
 def _describe_error(error: Exception) -> str:
     if isinstance(error, FileExistsError):
-        return "it is there already, and a recording is never overwritten"
+        return "it already exists, and a recording is never overwritten"
     return getattr(error, "strerror", None) or str(error)
 
 
 def _report_unrecorded(path: str, error: Exception, settings: ShimSettings) -> None:
     """Report why a run is not recorded, or raise RecordingRequiredError."""
-    reason = escape_control_chars(f"the run cannot be recorded in {path}: {_describe_error(error)}")
+    reason = escape_control_chars(f"the run cannot be recorded to {path}: {_describe_error(error)}")
     if settings.record_strict:
         raise RecordingRequiredError(
-            reason, hint="record_strict is set; name another file or folder"
+            reason, hint="record_strict is set; choose another file or folder"
         ) from None
     warn(f"{reason}; the turn is not recorded\n")
 

@@ -63,7 +63,7 @@ class CustomRedactionSearch:
         def raise_timeout(signal_number: int, frame: FrameType | None) -> None:
             raise RecordingError(
                 f"a pattern took more than {SEARCH_TIMEOUT_S:g} seconds for one text",
-                hint="no repetition inside a repetition, as in (a+)+; bound it, as in a{1,100}",
+                hint="avoid nested repetitions such as (a+)+; use limits such as a{1,100}",
             )
 
         previous_handler = signal.signal(signal.SIGALRM, raise_timeout)
@@ -83,10 +83,10 @@ def _compile_pattern(pattern: str) -> re.Pattern[str]:
         compiled = re.compile(pattern)
     except (re.error, OverflowError, RecursionError) as error:
         raise RecordingError(
-            f"{excerpt!r} is no regular expression: {error}", hint="--text takes words as they are"
+            f"{excerpt!r} is not a regular expression: {error}", hint="use --text for literal text"
         ) from None
     if compiled.search("") is not None:
-        raise RecordingError(f"the pattern {excerpt!r} matches nothing at all, and so everywhere")
+        raise RecordingError(f"the pattern {excerpt!r} matches the empty text, and so everywhere")
     return compiled
 
 

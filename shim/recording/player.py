@@ -187,7 +187,7 @@ def create_recording_replayer(request: ReplayRequest) -> RecordingReplayer:
     if first_record is None:
         raise RecordingError(
             f"this recording has no child number {request.child}",
-            hint="`shim show CAST` tells what happened in it",
+            hint="`shim show CAST` prints the recording",
         )
     select_records = (
         (lambda line: _find_records_by_message(line, request)) if request.folder else None

@@ -41,7 +41,7 @@ def open_recording_file(path: str) -> int:
         reason = getattr(error, "strerror", None)
         if not reason:
             reason = str(error)
-        hint = "a cast is a file; `shim claude --shim-record FILE` makes one"
+        hint = "pass a recording file; `shim claude --shim-record FILE` records one"
         raise RecordingError(f"{path!r} cannot be read: {reason}", hint=hint) from None
 
 

@@ -115,7 +115,7 @@ def redact_split_secrets(
 
     with _open_source(path) as file_descriptor:
         if not os.path.samestat(os.fstat(file_descriptor), status):
-            raise RecordingError(f"{path} was replaced by another file meanwhile")
+            raise RecordingError(f"{path} was replaced by another file in the meantime")
         _write_file(
             path,
             None,
@@ -261,5 +261,5 @@ def _write_file(source: str, target: str | None, chunks: Iterator[bytes]) -> Non
         if target is None:
             problem = f"{source} cannot be written"
         else:
-            problem = f"{target} cannot be made"
+            problem = f"{target} cannot be created"
         raise RecordingError(f"{problem}: {error.strerror}") from None

@@ -27,7 +27,7 @@ MAX_CASTS = 10_000  # recordings in a folder
 MAX_LISTED_PROMPTS = 5
 MAX_EXCERPT_CHARS = 60
 MAX_PACE_VALUE = 1e6  # the largest speed, and the longest gap in seconds
-PATH_HINT = "`SHIM_VENDOR=replay:PATH` takes a cast, or a directory of them"
+PATH_HINT = "`SHIM_VENDOR=replay:PATH` expects a recording or a directory of recordings"
 
 
 class RecordingSet:
@@ -91,7 +91,7 @@ class RecordingSet:
             ):
                 return run
         if first_run is None:
-            raise FrontendError("no recording there can be read", hint=PATH_HINT)
+            raise FrontendError("no recording in it can be read", hint=PATH_HINT)
         return first_run
 
     def build_launch(self, request: LaunchRequest) -> LaunchSpec:
@@ -283,7 +283,7 @@ def _resolve_files(path: str, cwd: str, environment: Mapping[str, str]) -> tuple
     sorted by name, and so by time. Raise FrontendError if there are none.
     """
     if not path or "\0" in path:
-        raise FrontendError("replay: needs the path of a cast", hint=PATH_HINT)
+        raise FrontendError("replay: requires the path of a recording", hint=PATH_HINT)
     home = environment.get("HOME")
     if not home:
         home = os.path.expanduser("~")
@@ -305,13 +305,13 @@ def _resolve_files(path: str, cwd: str, environment: Mapping[str, str]) -> tuple
         ) from None
     if not paths:
         raise FrontendError(
-            f"the directory {display_path} holds no cast (a file that ends in {CAST_SUFFIX})",
+            f"the directory {display_path} has no recording (a file that ends in {CAST_SUFFIX})",
             hint=PATH_HINT,
         )
     if len(paths) > MAX_CASTS:
         raise FrontendError(
-            f"the directory {display_path} holds more than {MAX_CASTS} casts",
-            hint="name a smaller one",
+            f"the directory {display_path} has more than {MAX_CASTS} recordings",
+            hint="use a smaller directory",
         )
     return sorted(paths), False
 

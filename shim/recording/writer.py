@@ -66,7 +66,7 @@ class RecordingFailureReporter:
     def report_stop(self, reason: str) -> None:
         self.reason = f"the recording {self._path} stopped: {reason}"
         if self._alarm_pipe is None:
-            warn(f"{self.reason}; the turn goes on without it\n")
+            warn(f"{self.reason}; the turn continues without it\n")
             return
         with contextlib.suppress(OSError):
             os.write(self._alarm_pipe[1], b"!")
@@ -164,7 +164,7 @@ class RecordingWriter:
         if not self._is_written:
             self._stop_writing("the disk is too slow")
         if self._redactor is not None and self._redactor.edits:
-            self._warn_secret_left("may still be", "there was no time to write it anew")
+            self._warn_secret_left("may still be", "there was no time to rewrite the file")
 
     # -- the thread --------------------------------------------------------------------------------
 
@@ -182,9 +182,9 @@ class RecordingWriter:
                 reason = repr(error)
             self._stop_writing(reason)
         except Exception as error:
-            self._stop_writing(f"the shim failed: {error!r}")
+            self._stop_writing(f"internal error: {error!r}")
         if self._failed and self._redactor is not None and self._redactor.edits:
-            self._warn_secret_left("may still be", "it was not written to its end")
+            self._warn_secret_left("may still be", "it was not written completely")
         self.done.set()
 
     def _write_batch(self) -> bool:
@@ -219,7 +219,8 @@ class RecordingWriter:
             return self._encoder.encode_stream_chunk(code, time_s, data)
         self._queue.closed = True
         warn(
-            f"the recording {self._path} is as large as record_max_bytes allows; the turn goes on without it\n"
+            f"the recording {self._path} has reached record_max_bytes; the turn continues "
+            "without it\n"
         )
         return self._encode_end(time_s, {"kind": "limit", "bytes": self._max_bytes})
 
@@ -245,16 +246,18 @@ class RecordingWriter:
                 self._path, redactor.edits, os.fstat(self._file_descriptor), self._check_abandoned
             )
         except (RecordingError, CastRewriteStoppedError) as error:
-            self._warn_secret_left("is still", str(error) or "there was no time to write it anew")
+            self._warn_secret_left(
+                "is still", str(error) or "there was no time to rewrite the file"
+            )
         else:
             if redactor.has_lost_edits:
-                self._warn_secret_left("may still be", "there are more of them than are kept")
+                self._warn_secret_left("may still be", "there are more of them than can be tracked")
 
     def _warn_secret_left(self, certainty: str, reason: str) -> None:
         """Report once that a secret is still in the file, and how to remove it."""
         if not self._has_warned:
             self._has_warned = True
-            advice = f"`shim cast redact {self._path}` takes it out"
+            advice = f"`shim cast redact {self._path}` removes it"
             warn(
                 f"a secret that was split over lines {certainty} in {self._path}: {reason}; {advice}\n"
             )

@@ -146,14 +146,14 @@ def _load_file(path: str) -> Mapping[str, Any]:
         if not reason:
             reason = "it is not a regular file"
     except ValueError:
-        reason = f"it is no JSON object of at most {MAX_SETTINGS_BYTES} bytes"
+        reason = f"it is not a JSON object of at most {MAX_SETTINGS_BYTES} bytes"
     raise _create_unreadable_error(path, reason)
 
 
 def _create_unreadable_error(path: str, reason: str | None) -> FrontendError:
     return FrontendError(
-        f"Claude's settings file {path} cannot be read, and it may deny something: {reason}",
-        hint="mend it, or leave it out with --setting-sources",
+        f"Claude's settings file {path} may have deny rules, but cannot be read: {reason}",
+        hint="correct the file, or exclude it with --setting-sources",
     )
 
 

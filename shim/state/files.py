@@ -21,7 +21,7 @@ from shim.io.stderr import warn
 if TYPE_CHECKING:
     from shim.core.reading.lines import OpenSpillFile, SpillFile
 
-NOT_PRIVATE_TEXT = "{path} is not your own folder, closed to others (chmod 700)"
+NOT_PRIVATE_TEXT = "{path} must be owned by you and private (chmod 700)"
 
 
 def ensure_private_dir(path: str) -> bool:
@@ -97,8 +97,8 @@ def explain_unusable_dir(path: str) -> str:
     if error is None:
         reason = NOT_PRIVATE_TEXT.format(path=folder)
     else:
-        reason = f"{folder} cannot be made: {error.strerror}"
-    return f"state is not kept: {reason}"
+        reason = f"{folder} cannot be created: {error.strerror}"
+    return f"state is not stored: {reason}"
 
 
 def find_unusable_dir(path: str) -> tuple[str, OSError | None]:

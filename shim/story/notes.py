@@ -21,7 +21,7 @@ def describe_note_step(note_step: SessionStep) -> str:
     if note_step.name == "user":
         return note_step.text
     if note_step.name == "late_result":
-        return f"a result that came late, or twice: {format_content_text(note_step.output)}"
+        return f"a late or repeated result: {format_content_text(note_step.output)}"
     describe = _NOTE_DESCRIBERS.get(note_step.name)
     try:
         sentence = ""
@@ -54,7 +54,7 @@ def _describe_retry(fields: EventFields) -> str:
     delay = ""
     if fields.get("retry_delay_ms"):
         delay = f", after {float(fields['retry_delay_ms']) / 1000:.1f} s"
-    return f"the model is asked again ({fields.get('attempt')}{max_attempts}{delay})" + (
+    return f"retrying the request to the model ({fields.get('attempt')}{max_attempts}{delay})" + (
         f": {cause}" if cause else ""
     )
 
@@ -66,7 +66,7 @@ def _describe_compaction(fields: EventFields) -> str:
     token_count = ""
     if metadata.get("pre_tokens"):
         token_count = f", {metadata['pre_tokens']:,} tokens before"
-    return f"the context was shortened ({metadata.get('trigger') or 'auto'}{token_count})"
+    return f"the context was compacted ({metadata.get('trigger') or 'auto'}{token_count})"
 
 
 def _describe_background_task(fields: EventFields) -> str:
@@ -93,7 +93,7 @@ def _describe_recording_limit(fields: EventFields) -> str:
 
 
 def _describe_redaction(fields: EventFields) -> str:
-    return "blanked in the recording: " + ", ".join(
+    return "redacted in the recording: " + ", ".join(
         f"{name} {count}" for name, count in fields["counts"].items()
     )
 
@@ -101,10 +101,10 @@ def _describe_redaction(fields: EventFields) -> str:
 _PROMPT_OUTCOMES = {
     "allow": "allowed",
     "deny": "denied",
-    "timeout": "denied, because nobody answered in time",
-    "interrupt": "taken back with the turn",
+    "timeout": "denied: no answer in time",
+    "interrupt": "withdrawn because the turn was interrupted",
     "cancelled": "taken back",
-    "ended": "denied, because the session ended",
+    "ended": "denied: the session ended",
 }
 
 
@@ -115,7 +115,7 @@ _CLIENT_PHRASES = (
         "from a terminal by `shim bridge answer`",
     ),
     (re.compile(r"terminal \d+(-\d+)?"), "from a terminal"),
-    (re.compile(r"web(-\d+)?"), "on a page"),
+    (re.compile(r"web(-\d+)?"), "in a browser"),
 )
 
 
@@ -125,12 +125,12 @@ def _describe_resolved_prompt(fields: EventFields) -> str:
         (f" {phrase}" for pattern, phrase in _CLIENT_PHRASES if pattern.fullmatch(client_name)),
         f" by {client_name}" if client_name else "",
     )
-    return f"the question was {_PROMPT_OUTCOMES[fields['how']]}{client_phrase}"
+    return f"permission prompt {_PROMPT_OUTCOMES[fields['how']]}{client_phrase}"
 
 
 _NOTE_DESCRIBERS: dict[str, Callable[[EventFields], str]] = {
     # Notes of the recorder.
-    "caught": lambda fields: f"the drop-in got {fields['signal']}",
+    "caught": lambda fields: f"the drop-in received {fields['signal']}",
     "limit": _describe_recording_limit,
     "passed_over": lambda fields: (
         f"{fields['vendor']} did not answer ({fields['cause']}): {fields['reason']}"
@@ -140,17 +140,17 @@ _NOTE_DESCRIBERS: dict[str, Callable[[EventFields], str]] = {
     "repair": lambda fields: (
         f"repaired: {str(fields['repair']).replace('_', ' ')} {fields.get('count') or ''}".rstrip()
     ),
-    "retry": lambda fields: "the reply broke off, so it is asked for again",
-    "signal": lambda fields: f"the agent's process got {fields['signal']}",
+    "retry": lambda fields: "the reply was cut off; requesting it again",
+    "signal": lambda fields: f"the agent's process received {fields['signal']}",
     "spill": lambda fields: (
-        f"too large for a line: {fields['characters']:,} characters are in {fields['path']}"
+        f"too large for one line: {fields['characters']:,} characters are in {fields['path']}"
     ),
-    "timeout": lambda fields: f"nothing came for {fields['seconds']} s ({fields['name']})",
+    "timeout": lambda fields: f"no output for {fields['seconds']} s ({fields['name']})",
     "unknown_event": lambda fields: (
         f"not understood: {fields['event']} {fields.get('count') or ''}".rstrip()
     ),
     # Notes of the host of a background session.
-    "driver": lambda fields: f"{fields['client'] or 'nobody'} drives",
+    "driver": lambda fields: f"control: {fields['client'] or 'released'}",
     "settled": _describe_resolved_prompt,
     "unanswered": lambda fields: "a message was not answered: the session ended before its turn",
     # Notes of claude.
@@ -158,11 +158,11 @@ _NOTE_DESCRIBERS: dict[str, Callable[[EventFields], str]] = {
     "compact_boundary": _describe_compaction,
     "hook_response": _describe_hook_failure,
     "informational": lambda fields: str(fields["content"]),
-    "interrupt": lambda fields: "the person interrupted",
+    "interrupt": lambda fields: "interrupted by the user",
     "model_refusal_no_fallback": lambda fields: "the model refused to answer",
     "permission_denied": lambda fields: f"{fields['tool_name']} was refused: {fields['message']}",
     "rate_limit": lambda fields: f"rate limit: {fields['rate_limit_info'].get('status')}",
-    "set_model": lambda fields: f"another model: {fields.get('model') or 'the default'}",
+    "set_model": lambda fields: f"model changed: {fields.get('model') or 'the default'}",
     "set_permission_mode": lambda fields: f"permission mode: {fields.get('mode')}",
     "task_notification": _describe_background_task,
     "task_started": lambda fields: f"in the background: {fields['description']}",

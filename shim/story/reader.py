@@ -34,7 +34,7 @@ CHUNK_BYTES = 256 * 1024
 MAX_PROMPT_BYTES = 1024 * 1024  # of a prompt from stdin; a person does not read more
 # A line may be recorded in pieces. The limit is 16 times the drop-in's longest line for an SDK.
 MAX_LINE_BYTES = 16 * 1024 * 1024
-TOO_LONG_PHRASE = "could not be read, being too long"
+TOO_LONG_PHRASE = "could not be read because of excessive length"
 _SIGNAL_NAME = re.compile(r"SIG[A-Z0-9]{1,16}\Z|signal \d{1,4}\Z")  # the recorded name of a signal
 CAUGHT_SIGINT = {"kind": "caught", "signal": "SIGINT"}  # the note of an interrupt
 MAX_TRANSLATED_LINE_BYTES = 1_000_000  # of a line that is translated again, as for an SDK

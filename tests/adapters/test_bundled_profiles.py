@@ -588,7 +588,7 @@ def test_prompt_is_not_parsed_as_a_flag(vendor, prompt):
 def test_invalid_resume_id_is_rejected(vendor):
     from shim.core.errors import FrontendError
 
-    with pytest.raises(FrontendError, match="is no session id"):
+    with pytest.raises(FrontendError, match="is not a session id"):
         launch(vendor, resume_id="../../x")
 
 

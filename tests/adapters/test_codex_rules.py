@@ -178,7 +178,7 @@ def test_settings_hook_is_passed_on_and_makes_the_sandbox_writable():
 
 
 def test_rules_that_exceed_the_argument_limit_are_refused():
-    with pytest.raises(UnsupportedPermissionModeError, match="so many permission rules"):
+    with pytest.raises(UnsupportedPermissionModeError, match="that many permission rules"):
         build_args(request("default", deny=[f"Bash(command-{number})" for number in range(5000)]))
 
 
@@ -187,13 +187,15 @@ def test_rules_that_exceed_the_argument_limit_are_refused():
 )
 def test_launch_is_refused_if_codex_might_not_run_the_hook(launch_request):
     with pytest.raises(
-        UnsupportedPermissionModeError, match=r"might not start the hook .*: behind a launcher"
+        UnsupportedPermissionModeError, match=r"might not start the hook .*: with a launcher"
     ):
         build_args(
-            launch_request._replace(policy_bypass="behind a launcher it might not see our file")
+            launch_request._replace(
+                policy_bypass="with a launcher it might not see the shim's file"
+            )
         )
     assert build_args(
-        request(BYPASS)._replace(policy_bypass="behind a launcher it might not see our file")
+        request(BYPASS)._replace(policy_bypass="with a launcher it might not see the shim's file")
     )
 
 
@@ -204,13 +206,16 @@ def test_hook_exits_0_if_rules_allow_and_2_with_a_reason_if_they_deny():
     command = hook(request("default", deny=["Bash(touch:*)"]))
     assert answer(command, "ls") == (0, "")
     assert answer(command, "A=1 touch x") == (2, "Bash is not allowed (Bash(touch:*))\n")
-    assert answer(command, "make") == (2, "Bash is not allowed and nobody can be asked (default)\n")
+    assert answer(command, "make") == (
+        2,
+        "Bash is not allowed and permission prompts are not available (default)\n",
+    )
 
 
 def test_hook_denies_an_event_with_invalid_tool_input():
     command = hook(request(BYPASS, deny=["Bash(touch:*)"]))
     code, stderr = answer(command, None)
-    assert code == 2 and stderr.startswith("the call cannot be judged")
+    assert code == 2 and stderr.startswith("the call cannot be checked")
 
 
 @pytest.mark.parametrize(
@@ -219,14 +224,12 @@ def test_hook_denies_an_event_with_invalid_tool_input():
 def test_failing_hook_command_denies_the_call_with_a_message(hook_argv):
     """codex runs a call if its hook fails in any other way."""
     code, stderr = answer(hook(request("default", hook_argv=hook_argv)), "ls")
-    assert code == 2 and stderr.endswith(
-        "the permission rules could not be asked about this call\n"
-    )
+    assert code == 2 and stderr.endswith("the permission rules could not be applied to this call\n")
 
 
 def test_killed_hook_command_denies_the_call():
     code, stderr = answer(hook(request("default", hook_argv=("/bin/sh", "-c", "kill -9 $$"))), "ls")
-    assert code == 2 and "could not be asked" in stderr
+    assert code == 2 and "could not be applied" in stderr
 
 
 def build_asking_settings(mode, *flags, **rules):

@@ -167,7 +167,7 @@ def test_decision_hooks_and_unreviewed_hooks_are_disabled():
         (listing({"eventName": "stop"}), "another version of codex"),
         (
             listing(hook_of("permissionRequest", "managed", isManaged=True, sourcePath="/etc/x")),
-            "administrator's (/etc/x)",
+            "a managed hook (/etc/x)",
         ),
     ],
 )
@@ -563,7 +563,7 @@ def test_user_input_request_is_answered_by_question_id():
 
 def test_updated_command_input_raises_an_error():
     talk = CodexConversation().start_turn().feed_messages(build_approval_request())
-    with pytest.raises(ValueError, match="with another input only"):
+    with pytest.raises(ValueError, match="only with another input"):
         talk.answer_permission(True, updated_input={"command": "pwd"})
 
 

@@ -152,7 +152,7 @@ def test_plugin_hook_evaluates_the_required_hook_variable():
 
 def test_launch_is_refused_if_copilot_might_not_load_the_hook():
     with pytest.raises(UnsupportedPermissionModeError, match="might not start the hook"):
-        launch("default", policy_bypass="behind a launcher it might not see our file")
+        launch("default", policy_bypass="with a launcher it might not see the shim's file")
     assert launch(
-        BYPASS_MODE, policy_bypass="behind a launcher it might not see our file"
+        BYPASS_MODE, policy_bypass="with a launcher it might not see the shim's file"
     ).arguments

@@ -483,7 +483,7 @@ def test_stricter_mode_adds_the_restricting_vendor_arguments(vendor, mode, expec
 
 def test_unsupported_mode_error_lists_the_supported_modes():
     with pytest.raises(
-        FrontendError, match="pi has no way to honour the permission mode auto; it can do: default,"
+        FrontendError, match="pi does not support the permission mode auto; it supports default,"
     ):
         launch("pi", "--permission-mode", "auto")
 
@@ -644,5 +644,5 @@ def test_pi_permission_extension_limits_edits_to_the_session_folders():
 
 
 def test_accept_edits_is_refused_if_pi_might_not_load_the_extension():
-    with pytest.raises(FrontendError, match="its edits in the folder: it runs in a container"):
+    with pytest.raises(FrontendError, match="its edits to the folder: it runs in a container"):
         launch("pi", "--permission-mode", "acceptEdits", policy_bypass="it runs in a container")

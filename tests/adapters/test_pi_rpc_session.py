@@ -77,9 +77,7 @@ def test_permission_extension_is_loaded_and_enabled_in_every_mode(mode):
 
 
 def test_launch_without_the_extension_requires_unrestricted_bypass_mode():
-    with pytest.raises(
-        UnsupportedPermissionModeError, match="asks before each of its calls: far away"
-    ):
+    with pytest.raises(UnsupportedPermissionModeError, match="asks before each call: far away"):
         build_launch("default", policy_bypass="far away")
     ruled = Policy(workspace=Workspace("/w", "/h"), deny=parse_permission_rules(("Bash(rm:*)",)))
     with pytest.raises(UnsupportedPermissionModeError):
@@ -112,12 +110,12 @@ def test_prompt_is_not_sent_if_the_permission_extension_is_missing():
     talk = PiConversation().start_run(hello=False)
     assert "prompt" not in kinds(talk.sent_messages) and not talk.child_input.can_accept_prompts
     (result,) = talk.close_stream().results
-    assert result["is_error"] and "did not load our extension" in json.dumps(result)
+    assert result["is_error"] and "did not load the shim's extension" in json.dumps(result)
 
 
 def test_bypass_mode_sends_prompts_without_the_permission_extension():
     talk = PiConversation(
-        mode="bypassPermissions", policy_bypass="behind a launcher it might not see our file"
+        mode="bypassPermissions", policy_bypass="with a launcher it might not see the shim's file"
     ).start_run(hello=False)
     assert "prompt" in kinds(talk.sent_messages)
     assert talk.child_input.encode_permission_mode_change("default") is None
@@ -321,7 +319,7 @@ def add_replaced_flag(request):
 
 def test_untranslatable_updated_input_raises_an_error():
     talk = start_conversation().feed_messages(build_permission_dialog(tool="grep", pattern="x"))
-    with pytest.raises(ValueError, match="no words for"):
+    with pytest.raises(ValueError, match="does not support"):
         talk.answer_permission(updated_input={"pattern": "x", "output_mode": "count"})
 
 

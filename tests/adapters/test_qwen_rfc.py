@@ -294,7 +294,7 @@ def test_out_of_band_events_become_informational_messages():
         ["Response truncated due to token limits."],
         ["run_shell_command timed out"],
     ]
-    assert notes[3][0] == "/theme: dialog, which has nothing to show here"
+    assert notes[3][0] == "/theme: dialog, which has no output here"
 
 
 def test_command_without_a_model_reply_counts_no_turn():

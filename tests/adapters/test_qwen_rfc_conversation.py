@@ -304,7 +304,7 @@ def test_heartbeat_timeout_reports_a_stall_without_restarting_the_child(box):
     assert lifeline.wait_until_closed()
     (line,) = results(done)
     assert (done.status, line["shim"]["cause"]) == (1, "stall")
-    assert line["errors"] == ["qwen-rfc said nothing for 0.3 s (heartbeat_timeout)"]
+    assert line["errors"] == ["qwen-rfc printed nothing for 0.3 s (heartbeat_timeout)"]
     assert b"Once more." not in done.stdout
 
 
@@ -314,7 +314,7 @@ def test_heartbeat_timeout_in_print_mode_reports_the_open_calls(box):
     done = box.run_claude(*ASK, SHIM_VENDOR="qwen-rfc", SHIM_BIN=child)
     assert (done.status, done.cause) == (1, "stall")
     assert done.result["errors"] == [
-        "qwen-rfc said nothing for 0.3 s (heartbeat_timeout) while these calls were open: Bash"
+        "qwen-rfc printed nothing for 0.3 s (heartbeat_timeout) while these calls were running: Bash"
     ]
 
 
@@ -417,10 +417,10 @@ def test_vendors_list_notes_that_no_released_program_supports_qwen_rfc(real_box)
         )
     }
     assert rows["qwen-rfc"]["program"] is None and rows["qwen"]["program"]
-    assert "no released program speaks it" in rows["qwen-rfc"]["note"]
+    assert "no released program supports it" in rows["qwen-rfc"]["note"]
     assert not rows["qwen"]["note"]
     assert (
-        b"no released program speaks it"
+        b"no released program supports it"
         in real_box.run_shim("vendors", "--all", environment=real_box.build_environment()).stdout
     )
 

@@ -514,7 +514,7 @@ def measure_large_result(
     )  # fmt: skip
     text, longest = "".join(generate_long_text(size)), max(map(len, lines))
     head, _, notice = content.partition("\n[… ")
-    path = notice.partition("; the whole is in ")[2].partition(" …]\n")[0]
+    path = notice.partition("; the full text is in ")[2].partition(" …]\n")[0]
     is_identical = (
         bool(path)
         and hashlib.sha256(Path(path).read_bytes()).digest()

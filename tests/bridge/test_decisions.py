@@ -172,11 +172,16 @@ def test_answer_fields_are_converted_to_a_permission_decision(request_, answer_f
 @pytest.mark.parametrize(
     ("request_", "behavior", "answer_fields", "why"),
     [
-        (ASKED, "allow", {"message": "but quickly"}, "a message is told with `deny` alone"),
-        (ASKED, "deny", {"always": True}, "belong to `allow`"),
-        (ASKED, "deny", {"replacement_input": {}}, "belong to `allow`"),
-        (FORM, "allow", {"always": True}, "cannot be answered for always"),
-        ({**ASKED, "input": {"command": "rm *"}}, "allow", {"always": True}, "no rule is known"),
+        (ASKED, "allow", {"message": "but quickly"}, "a message can only be used with `deny`"),
+        (ASKED, "deny", {"always": True}, "can only be used with `allow`"),
+        (ASKED, "deny", {"replacement_input": {}}, "can only be used with `allow`"),
+        (FORM, "allow", {"always": True}, "cannot be answered with always"),
+        (
+            {**ASKED, "input": {"command": "rm *"}},
+            "allow",
+            {"always": True},
+            "no rule matches exactly",
+        ),
         # The agent's suggestions are for its own request.
         (
             {**ASKED, "permission_suggestions": [RULE]},

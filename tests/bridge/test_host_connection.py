@@ -62,7 +62,7 @@ async def collect_errors(session, environment):
 
 async def test_error_for_a_suspended_host_suggests_sigcont_and_not_respawn(halted_session, hosts):
     for error in await collect_errors(halted_session, hosts.environment):
-        assert f"does not answer (pid {halted_session.metadata['pid']})" in str(error)
+        assert f"does not respond (pid {halted_session.metadata['pid']})" in str(error)
         assert (
             f"kill -CONT {halted_session.metadata['pid']}" in error.hint
             and "respawn" not in error.hint
@@ -78,7 +78,7 @@ async def test_full_host_is_reported_with_its_client_limit(hosted_session, hosts
             partial(_full, full, sockets.connect_to_host, str(hosts.cwd)),
         )
         for error in await collect_errors(hosts.load_session(hosted_session), hosts.environment):
-            assert "is full: 256 clients are connected already" in str(error)
+            assert "is full: 256 clients are already connected" in str(error)
             assert (
                 "respawn" not in error.hint
                 and f"claude stop {hosted_session.short_id}" in error.hint
@@ -153,7 +153,7 @@ def _full(listening, connect_to, folder, _):
     """Return a connection to a host that accepts no client."""
     made = connect_to(folder)
     theirs, _ = listening.accept()
-    theirs.sendall(encode_frame("bye", reason="256 clients are connected already"))
+    theirs.sendall(encode_frame("bye", reason="256 clients are already connected"))
     theirs.close()
     return made
 

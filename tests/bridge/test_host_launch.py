@@ -150,9 +150,9 @@ def test_failed_host_start_is_reported_to_the_client_and_in_the_metadata(hosts):
 
 
 def test_start_is_refused_if_the_working_directory_is_missing(hosts):
-    with pytest.raises(FrontendError, match=r"its folder .*gone is gone") as refused:
+    with pytest.raises(FrontendError, match=r"its folder .*gone does not exist") as refused:
         hosts.start_session("hi", cwd=str(hosts.cwd / "gone"))
-    assert "make that folder again" in refused.value.hint
+    assert "create the folder again" in refused.value.hint
     assert registry.list_sessions(hosts.environment) == []
 
 
@@ -289,7 +289,7 @@ def test_respawn_is_refused_if_the_start_file_is_missing(hosts):
     send_frames_and_collect_answers(session.session_id, [{"kind": "end"}], hosts.environment)
     ended = hosts.wait_for_end(session)
     os.unlink(os.path.join(session.folder, registry.START_FILE))
-    with pytest.raises(FrontendError, match="not known any more"):
+    with pytest.raises(FrontendError, match="no longer available"):
         respawn_session(ended, hosts.environment)
 
 
@@ -324,7 +324,7 @@ def test_oversized_prompt_is_refused_and_the_start_file_is_unchanged(hosts, monk
     monkeypatch.setattr(registry, "MAX_FILE_BYTES", 2000)
     for session in (record.session_id, SESSION):
         with pytest.raises(
-            FrontendError, match=r"at most 2,000 bytes, and this prompt with its flags has 2,\d\d\d"
+            FrontendError, match=r"at most 2,000 bytes; this prompt and its flags have 2,\d\d\d"
         ):
             hosts.start_session("x" * 2000, session)
     assert (
@@ -343,9 +343,9 @@ def test_respawn_is_refused_if_the_start_file_is_invalid(hosts, start_content):
     ended = hosts.wait_for_end(session)
     with open(os.path.join(session.folder, registry.START_FILE), "wb") as file:
         file.write(start_content)
-    with pytest.raises(FrontendError, match="was started with is not known any more"):
+    with pytest.raises(FrontendError, match="are no longer available"):
         respawn_session(ended, hosts.environment)
-    with pytest.raises(FrontendError, match="was started with is not known any more") as refused:
+    with pytest.raises(FrontendError, match="are no longer available") as refused:
         launch.read_session_spec(session.folder)
     assert session.session_id in refused.value.hint
 
@@ -353,7 +353,7 @@ def test_respawn_is_refused_if_the_start_file_is_invalid(hosts, start_content):
 def test_host_fails_if_the_start_file_is_missing(hosts, monkeypatch):
     monkeypatch.setattr(registry, "write_session_start_data", lambda folder, spec: None)
     now = hosts.wait_for_end(hosts.start_session("hi"))
-    assert now.metadata["state"] == "failed" and "is not known any more" in now.metadata["detail"]
+    assert now.metadata["state"] == "failed" and "no longer available" in now.metadata["detail"]
 
 
 @pytest.mark.parametrize("flag", ["--settings", "--mcp-config", "--system-prompt-file"])
@@ -365,10 +365,10 @@ def test_respawn_is_refused_if_a_file_of_its_flags_is_missing(hosts, flag):
     ended = hosts.wait_for_end(session)
     file.unlink()
     with pytest.raises(
-        FrontendError, match=f"was begun with {flag}, whose file {file} is gone"
+        FrontendError, match=f"was started with {flag}, whose file {file} no longer exists"
     ) as refused:
         respawn_session(ended, hosts.environment)
-    assert "put it back" in refused.value.hint and not hosts.load_session(session).is_running
+    assert "restore the file" in refused.value.hint and not hosts.load_session(session).is_running
     file.write_text('{"mcpServers": {}}')
     assert respawn_session(ended, hosts.environment).is_running
 

@@ -122,7 +122,7 @@ def test_entries_that_are_not_sessions_are_ignored(environment):
 
 def test_invalid_session_id_is_not_resolved_to_a_path(environment):
     for session_id in ("..", "../..", "/etc", "a" * 36, SESSION + "/"):
-        with pytest.raises(ValueError, match="no UUID"):
+        with pytest.raises(ValueError, match="is not a UUID"):
             registry.get_session_folder(session_id, environment)
         assert registry.find_session(session_id, environment) is None
 
@@ -227,7 +227,7 @@ def test_oldest_ended_sessions_over_the_limit_are_removed(environment, monkeypat
 @pytest.mark.parametrize("mode", [0o755, 0o777])
 def test_state_folder_accessible_to_other_users_is_rejected(environment, mode):
     os.chmod(environment["SHIM_STATE"], mode)
-    with pytest.raises(FrontendError, match="no session can live on its own") as refused:
+    with pytest.raises(FrontendError, match="background sessions are unavailable") as refused:
         registry.create_session_folder(SESSION, environment)
     assert "SHIM_STATE" in refused.value.hint
 
@@ -247,7 +247,7 @@ def test_sessions_in_a_folder_writable_by_others_are_ignored(environment, mode, 
         == bool(registry.find_session(SESSION, environment))
         == is_visible
     )
-    assert capfd.readouterr().err.count("is not your own folder") == (not is_visible)
+    assert capfd.readouterr().err.count("must be owned by you and private") == (not is_visible)
 
 
 def damage(folder, how):

@@ -207,7 +207,7 @@ def test_commands_neither_list_nor_stop_sessions_of_another_user(users):
     ]  # fmt: skip
     lists = [("claude", "agents", "--json", "--all"), ("bridge", "list")]
     agents, listed, *others = bob.shim(*lists, *refused, SHIM_STATE=str(alice.state))
-    assert json.loads(agents.stdout) == [] and "is not your own folder" in listed.stderr
+    assert json.loads(agents.stdout) == [] and "must be owned by you and private" in listed.stderr
     assert {other.args: other.returncode for other in others} == dict.fromkeys(refused, 1)
     (agents,) = alice.shim(lists[0])
     assert json.loads(agents.stdout)[0]["pid"] == metadata["pid"] == alice.facts()["pid"]
@@ -235,7 +235,10 @@ def test_forged_metadata_in_a_foreign_state_folder_is_ignored(users):
             commands = ("claude", "stop", forged["id"]), ("claude", "agents", "--json", "--all")
             stopped, agents = alice.shim(*commands, **environment)
             assert hers.poll() is None and stopped.returncode == 1, stopped
-            assert "is not your own folder" in stopped.stderr and json.loads(agents.stdout) == []
+            assert (
+                "must be owned by you and private" in stopped.stderr
+                and json.loads(agents.stdout) == []
+            )
             holder.communicate(timeout=PATIENCE)
         hers.communicate(timeout=PATIENCE)
         assert hers.returncode == 0

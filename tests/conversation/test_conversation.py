@@ -206,7 +206,7 @@ def test_unsupported_content_block_is_omitted_with_a_notice(box, converse):
     ]
     assert (
         notice["message"]["content"][0]["text"]
-        == "[1 image left out of this message: demo can only be given text]"
+        == "[1 image left out of this message: demo only accepts text]"
     )
     assert done.result["result"] == "Hello."
 
@@ -450,9 +450,7 @@ def test_unsupported_permission_mode_is_refused_by_the_first_turn(box, converse,
     assert opened["current_permission_mode"] == "auto"
     assert kinds(done) == ["control_response", "init", "result"] and done.status == 1
     assert causes(done) == ["refused"]
-    assert (
-        f"{vendor} has no way to honour the permission mode auto" in results(done)[0]["errors"][0]
-    )
+    assert f"{vendor} does not support the permission mode auto" in results(done)[0]["errors"][0]
     assert not (box.path / "started").exists()
 
 

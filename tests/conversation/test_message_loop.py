@@ -321,7 +321,7 @@ async def test_internal_error_is_reported_in_a_single_result_and_ends_the_child(
     status, paper = await play(*plan, translation=build_broken_translation("feed"))
     assert status == 1
     assert paper.result["shim"]["cause"] == "internal"
-    assert paper.result["errors"] == ["the shim failed: ZeroDivisionError('a bug of ours')"]
+    assert paper.result["errors"] == ["internal error: ZeroDivisionError('a bug of ours')"]
     assert lifeline.wait_until_closed()
 
 

@@ -275,13 +275,13 @@ CALLING = {
 @pytest.mark.parametrize(
     ("output", "results", "reason"),
     [
-        ("", [True], "claude said nothing for 2 s (idle_timeout)"),
-        (format_ndjson(INIT) + ODD, [True], "claude said nothing for 2 s (idle_timeout)"),
-        (TURN, [False, True], "claude said nothing for 2 s (idle_timeout)"),
+        ("", [True], "claude printed nothing for 2 s (idle_timeout)"),
+        (format_ndjson(INIT) + ODD, [True], "claude printed nothing for 2 s (idle_timeout)"),
+        (TURN, [False, True], "claude printed nothing for 2 s (idle_timeout)"),
         (
             format_ndjson(INIT, CALLING),
             [True],
-            "claude said nothing for 2 s (tool_timeout) while these calls were open: Bash",
+            "claude printed nothing for 2 s (tool_timeout) while these calls were running: Bash",
         ),
     ],
     ids=["nothing at all", "in a turn", "in the next turn", "with a call open"],
@@ -406,7 +406,7 @@ def test_internal_error_writes_a_single_result_and_ends_the_child(
     stdout, complaint = capfd.readouterr()
     assert lifeline.wait_until_closed_or_unused()
     assert len([line for line in stdout.splitlines() if '"type":"result"' in line]) == 1
-    assert complaint == "the shim failed: ZeroDivisionError('a bug of ours')\n"
+    assert complaint == "internal error: ZeroDivisionError('a bug of ours')\n"
 
 
 # -- unexpected output of a real claude ------------------------------------------------------------

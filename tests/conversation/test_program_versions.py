@@ -405,7 +405,7 @@ def test_explain_does_not_start_the_program_for_its_version(box):
     report = json.loads(
         box.run_shim("explain", "--json", "--", "-p", "x", environment=environment).stdout
     )
-    assert count_version_calls(box) == 0 and "not remembered" in report["version_note"]
+    assert count_version_calls(box) == 0 and "not cached" in report["version_note"]
 
 
 def test_vendors_lists_an_untrusted_version_as_unattended(box):
@@ -423,7 +423,7 @@ def test_explain_does_not_report_an_unrecognised_version_as_uncached(box):
         args = ("explain", "--", "-p", "x", "--permission-mode", mode)
         text = box.run_shim(*args, environment=box.build_environment(SHIM_VENDOR="qwen")).stdout
         text = text if isinstance(text, str) else text.decode()
-        assert "qwen (its version is not recognized)" in text and "not remembered" not in text
+        assert "qwen (its version is not recognized)" in text and "not cached" not in text
 
 
 @pytest.mark.parametrize("answer", [WRAPPER, "echo 1.24.4"])
@@ -459,7 +459,9 @@ def test_newer_kimi_in_the_background_is_checked_with_the_kimi_code_profile(box)
     """
     install(box, "echo 3.0.0", "kimi")
     done = box.run_claude("--bg", "hi", *PLAN, SHIM_VENDOR="kimi")
-    assert done.status == 1 and "version 3.0.0 of kimi-code is another major version" in done.stderr
+    assert (
+        done.status == 1 and "version 3.0.0 of kimi-code has another major version" in done.stderr
+    )
 
 
 def test_refusal_hint_lists_what_runs_with_any_version(box):
@@ -503,10 +505,10 @@ def install_liar(box, failed=False):
 def test_version_that_ran_a_denied_call_is_distrusted_until_doctor_runs(box):
     install_liar(box)
     first = converse(box)
-    assert "ran a call of Bash that was denied" in first.stderr
+    assert "ran a denied Bash call" in first.stderr
     assert "denied_call_ran" in json.dumps(first.result["shim"])
     second = converse(box, *STDIO)
-    assert second.cause == "refused" and "ran a call of Bash" in second.result["errors"][0]
+    assert second.cause == "refused" and "ran a denied Bash call" in second.result["errors"][0]
     assert "shim doctor qwen" in second.result["errors"][0]
     assert "ran a denied Bash call" in " ".join(
         box.run_shim("doctor", "qwen").stdout.decode().split()

@@ -208,7 +208,7 @@ def test_frontend_that_closes_stdin_during_an_mcp_call_fails_the_call(box, progr
         frontend.greet()
         frontend.message("tools/call")
         done = running.end_input()
-    assert "does not answer any more" in read_client_answer(box)["error"]["message"]
+    assert "no longer responds" in read_client_answer(box)["error"]["message"]
     assert done.result["result"] == "After."
 
 
@@ -221,7 +221,7 @@ def test_mcp_call_fails_after_the_tool_timeout_if_the_frontend_is_silent(box, pr
         frontend.message("tools/call")
         running.read_line_containing(b'"type":"result"')
         running.end_input()
-    assert "has not answered within 1 s" in read_client_answer(box)["error"]["message"]
+    assert "did not answer within 1 s" in read_client_answer(box)["error"]["message"]
 
 
 def test_relay_ticket_is_not_in_argv_or_environment_and_socket_is_removed(box, program):
@@ -257,7 +257,7 @@ def test_sdk_mcp_servers_are_reported_as_failed_if_a_launcher_is_set(box, progra
         running.read_line_containing(b'"type":"result"')
         done = running.end_input()
     assert (
-        "no effect: the MCP servers of type sdk (calc)" in done.stderr
+        "these MCP servers of type sdk have no effect: calc" in done.stderr
         and "/usr/bin/env" in done.stderr
     )
     (init,) = (line for line in done.lines if line.get("subtype") == "init")

@@ -130,7 +130,7 @@ def test_model_with_a_prefix_of_another_vendor_is_ignored_with_a_warning(local_b
     assert resolve_vendor("--resume", U, "--model", "qwen:m1") == ("demo", None)
     assert resolve_vendor("--shim-vendor", "demo", "--model", "qwen:m1") == ("demo", None)
     assert resolve_vendor("--shim-vendor", "demo", "--model", "demo:m1") == ("demo", "m1")
-    assert capfd.readouterr().err == "the model m1 is qwen's and is not given to demo\n" * 2
+    assert capfd.readouterr().err == "the model m1 belongs to qwen and is not passed to demo\n" * 2
 
 
 def test_model_prefix_takes_precedence_over_a_vendor_list(local_box, monkeypatch):
@@ -156,7 +156,7 @@ def test_unknown_vendor_name_is_rejected(local_box, name):
 def test_hint_lists_installed_vendors_if_no_vendor_is_chosen(local_box, monkeypatch):
     qwen = local_box.write_program("qwen", "exit 0\n")
     monkeypatch.setenv("PATH", str(local_box.bin))
-    with pytest.raises(FrontendError, match="no vendor was chosen") as refused:
+    with pytest.raises(FrontendError, match="no vendor is set") as refused:
         resolve_vendor()
     assert f"qwen ({qwen})" in refused.value.hint
     assert "SHIM_VENDOR" in refused.value.hint and str(local_box.config) in refused.value.hint
@@ -166,7 +166,7 @@ def test_hint_reports_that_path_contains_no_supported_vendor(local_box, monkeypa
     monkeypatch.setenv("PATH", str(local_box.bin))
     with pytest.raises(FrontendError) as refused:
         resolve_vendor()
-    assert "none of those it knows" in refused.value.hint
+    assert "no known vendor" in refused.value.hint
 
 
 # -- values that become arguments ------------------------------------------------------------------
@@ -196,7 +196,7 @@ def test_valid_session_ids_are_accepted(resume):
     "resume", ["--yolo", "../x", "/etc/passwd", "@file", "a b", "a" * 129, "a\n", "\u00e9"]
 )
 def test_session_id_that_could_be_a_flag_or_a_path_is_rejected(resume):
-    with pytest.raises(FrontendError, match="neither a UUID nor an id of a vendor"):
+    with pytest.raises(FrontendError, match="neither a UUID nor a vendor's session id"):
         validate_invocation(parse_argv([f"--resume={resume}"]))
 
 

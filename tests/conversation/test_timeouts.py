@@ -39,7 +39,7 @@ def box(quick_box):
     [
         ("", "first_byte_timeout", ""),
         (format_ndjson(START, build_text_event("I am ")), "idle_timeout", ""),
-        (format_ndjson(START, CALL), "tool_timeout", " while these calls were open: Bash"),
+        (format_ndjson(START, CALL), "tool_timeout", " while these calls were running: Bash"),
     ],
 )
 def test_silence_beyond_the_timeout_ends_the_turn_and_the_child(box, output, name, reason_suffix):
@@ -51,7 +51,7 @@ def test_silence_beyond_the_timeout_ends_the_turn_and_the_child(box, output, nam
     # Before its first byte the child may not even have started.
     assert lifeline.wait_until_closed_or_unused()
     assert (done.status, done.cause) == (1, "stall")
-    assert done.result["errors"] == [f"demo said nothing for 0.3 s ({name}){reason_suffix}"]
+    assert done.result["errors"] == [f"demo printed nothing for 0.3 s ({name}){reason_suffix}"]
     if reason_suffix:
         (user_line,) = [line for line in done.lines if line["type"] == "user"]
         assert user_line["message"]["content"][0]["is_error"] is True
@@ -88,7 +88,7 @@ def test_silent_vendor_is_interrupted_and_its_last_output_is_read(box):
     assert lifeline.wait_until_closed()
     assert (done.status, done.cause, done.result["duration_ms"]) == (1, "stall", 7)
     assert done.result["errors"] == [
-        "cake said nothing for 0.3 s (tool_timeout) while these calls were open: Bash"
+        "cake printed nothing for 0.3 s (tool_timeout) while these calls were running: Bash"
     ]
 
 
@@ -113,7 +113,7 @@ def test_silent_persistent_child_is_interrupted_on_stdin_and_then_killed(box, ob
     (line,) = results(done)
     assert (b"Well." in done.stdout) is obeys
     assert (done.status, line["shim"]["cause"]) == (1, "stall")
-    assert line["errors"] == ["qwen said nothing for 0.3 s (idle_timeout)"]
+    assert line["errors"] == ["qwen printed nothing for 0.3 s (idle_timeout)"]
 
 
 def test_finished_vendor_gets_the_end_grace_instead_of_the_idle_timeout(box):

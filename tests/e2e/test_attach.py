@@ -61,9 +61,9 @@ def test_session_is_attached_watched_taken_over_detached_and_resumed(
 ) -> None:
     session_id = desk.begin("[[shell]] touch made")
     with seats.attach(session_id) as first, seats.watch(session_id) as watcher:
-        first.wait_for_text("? may it run Bash touch made")
+        first.wait_for_text("? Allow Bash touch made")
         first.wait_for_text("y yes · n no")
-        watcher.wait_for_text("? may it run Bash touch made")
+        watcher.wait_for_text("? Allow Bash touch made")
         assert not (desk.frontend.folder / "made").exists()
         first.type_keys("y")
         first.wait_for_text("→ allowed after")
@@ -74,14 +74,14 @@ def test_session_is_attached_watched_taken_over_detached_and_resumed(
         desk.reaches(session_id, is_turn_over)
         with seats.attach(session_id) as second:
             second.wait_for_text(REPLY_AFTER_TOOL)
-            second.wait_for_text(f"terminal {first.process.pid} drives · Ctrl-T takes over")
+            second.wait_for_text(f"terminal {first.process.pid} has control · Ctrl-T takes control")
             first.type_keys("[[slow]]\r")
             first.wait_for_condition(
                 lambda: bool(model.list_requests("slow")), "the model to be asked"
             )
             second.wait_for_text("Ctrl-C interrupts")
             second.type_keys(CTRL_T)
-            first.wait_for_text(f"terminal {second.process.pid} drives now")
+            first.wait_for_text(f"terminal {second.process.pid} has control now")
             second.type_keys(CTRL_C)
             second.wait_for_text("■ interrupted")
             first.wait_for_text("■ interrupted")
@@ -124,7 +124,7 @@ def test_user_question_is_answered_by_option_number(
     with seats.attach(session_id) as terminal:
         terminal.wait_for_text("2  blue")
         terminal.wait_for_text("? Which colour?")
-        terminal.wait_for_text("a number or your own words")
+        terminal.wait_for_text("a number or your own text")
         terminal.type_keys("2\r")
         terminal.wait_for_text("→ allowed after")
         terminal.wait_for_text("✓ done")

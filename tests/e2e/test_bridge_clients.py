@@ -198,7 +198,7 @@ def test_message_of_a_second_client_is_refused_until_the_turn_ends(
         controller.send_message("[[shell]] touch driven.txt")
         controller.await_saw("asked")
         refused = other.run_turn("[[text]] in between")
-        assert "drives it in the middle of a turn; say it again once that turn has ended" in str(
+        assert "has control and a turn is running; send it again when the turn has ended" in str(
             refused.result
         )
         assert refused.kinds[-1] == "result" and "text" not in refused.kinds

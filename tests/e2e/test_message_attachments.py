@@ -151,7 +151,7 @@ def test_image_is_sent_by_path_and_its_file_is_removed(
     (request,) = model.list_requests("text")
     assert json.dumps(request.body).count(PICTURE) == 1
     assert notices(conversation) == [
-        "[1 document left out of this message: qwen can only be given text and images]"
+        "[1 document left out of this message: qwen only accepts text and images]"
     ]
     say(conversation, "[[text]] and again")
     conversation.until("result")

@@ -182,7 +182,7 @@ def test_api_error_message_names_the_vendor(
     newcomer.types(f"shim install --vendor {vendor.name}")
     status, stdout, complaint = newcomer.types("claude -p '[[error]]'")
     assert status == 1 and ERROR_MESSAGE in stdout
-    assert f"the error comes from {vendor.name}, or from the API that it asks" in complaint
+    assert f"the error comes from {vendor.name}or its API" in complaint
 
 
 @pytest.mark.full

@@ -91,7 +91,7 @@ def test_login_form_rejects_a_wrong_token_and_accepts_the_right_token(page, brow
     browser.wait_until(lambda: page.read_view() == "login")
     assert page.describe_focus() == "token"
     browser.press_keys("not-a-token", ENTER)
-    page.wait_for_text("This token is not good", ".wrong")
+    page.wait_for_text("Invalid token", ".wrong")
     browser.wait_until(lambda: page.describe_focus() == "token")
     browser.press_keys(page.web.tokens.load_tokens().drive, ENTER)
     browser.wait_until(lambda: page.read_view() == "none")
@@ -148,11 +148,11 @@ def test_token_in_other_address_forms_is_accepted_and_removed(page, browser, add
 def test_incomplete_token_is_rejected_and_removed_from_the_address(page, browser):
     token = page.web.tokens.load_tokens().drive[:-1]
     browser.open_url(f"{page.base}#{token}")
-    page.wait_for_text("This token is not good", ".wrong")
+    page.wait_for_text("Invalid token", ".wrong")
     assert browser.run_script("return location.href") == page.base
     for _ in range(20):
         browser.run_script("return exchangeToken(arguments[0])", token)
-    page.wait_for_text("This token is not good", ".wrong")
+    page.wait_for_text("Invalid token", ".wrong")
     browser.run_script("exchangeToken(arguments[0])", page.web.tokens.load_tokens().drive)
     browser.wait_until(lambda: page.read_view() == "none")
 
@@ -160,7 +160,7 @@ def test_incomplete_token_is_rejected_and_removed_from_the_address(page, browser
 def test_address_with_an_invalid_escape_opens_no_session(page, browser):
     page.open_page()
     browser.run_script("location.hash = '#s/%'")
-    page.wait_for_text("There is no such session")
+    page.wait_for_text("Session not found")
     assert not [
         complaint for complaint in browser.list_console_messages() if "404" not in complaint
     ]
@@ -184,7 +184,7 @@ def test_session_with_a_timed_out_prompt_is_marked_as_needs_you(page, browser, w
     browser.run_script(
         "FRAME_HANDLERS.state({ state: 'blocked', status: 'idle', needs: 'nobody answered: Bash make deploy' })"
     )
-    browser.wait_until(lambda: browser.find_element("#chip").text == "Needs you")
+    browser.wait_until(lambda: browser.find_element("#chip").text == "Needs attention")
     assert "nobody answered" in browser.find_element("#chip").get_attribute("title")
 
 
@@ -291,7 +291,7 @@ def test_filter_lists_only_matching_sessions(page, browser):
     browser.press_keys("shop")
     assert len(browser.find_elements("#list li")) == 3
     browser.press_keys("nothing like it")
-    assert "No session has" in page.read_text("#list")
+    assert "No session matches" in page.read_text("#list")
 
 
 # -- a session -------------------------------------------------------------------------------------
@@ -411,7 +411,7 @@ def test_session_whose_host_died_is_displayed_as_failed(page, browser, working_h
         "alive": False,
         "state": "failed",
         "status": None,
-        "detail": "its host died",
+        "detail": "its host crashed",
     }
     for client in list(working_host.clients):
         page.web.call_in_thread(client.close)
@@ -427,7 +427,7 @@ def test_session_whose_host_died_is_displayed_as_failed(page, browser, working_h
 def test_missing_session_is_reported(page, browser):
     page.open_page()
     browser.run_script("location.hash = 's/ffffffff'")
-    page.wait_for_text("There is no such session", "main")
+    page.wait_for_text("Session not found", "main")
 
 
 # -- permission requests ---------------------------------------------------------------------------
@@ -626,7 +626,7 @@ def test_new_prompt_takes_the_focus_unless_text_is_being_typed(page, browser, ho
     assert browser.find_element("#text").get_attribute("value") == "half a sentence"
     page.web.call_in_thread(host.questions.clear)
     page.send_frame(host, encode_frame("settled", question="q1", by=None, how="timeout"))
-    page.wait_for_text("nobody answered in time", "#settled")
+    page.wait_for_text("no answer in time", "#settled")
     browser.run_script("find('scroll').focus()")
     page.web.call_in_thread(host.add_prompt, "q3")
     browser.wait_until(lambda: "asking-card" in page.describe_focus())
@@ -659,7 +659,7 @@ def test_unsent_message_is_preserved_and_sent_once(page, browser, working_host):
     page.type_text("do not lose me")
     browser.set_offline(True)
     browser.press_keys(ENTER)
-    page.wait_for_text("Your message is still here", "#failed")
+    page.wait_for_text("Your message was kept", "#failed")
     assert browser.find_element("#text").get_attribute("value") == "do not lose me"
     draft_id = browser.run_script("return getDraftId(currentSession.id, 'do not lose me')")
     browser.set_offline(False)
@@ -686,7 +686,7 @@ def test_resent_message_has_the_same_id_after_a_lost_response(page, browser, hos
     browser.run_script(LOST)
     page.type_text("say it once")
     browser.press_keys(ENTER)
-    page.wait_for_text("Your message is still here", "#failed")
+    page.wait_for_text("Your message was kept", "#failed")
     page.open_session(hosts[0])
     page.type_text("something else")
     browser.press_keys(ENTER)
@@ -711,12 +711,12 @@ def test_draft_is_restored_after_a_reload(page, browser, working_host):
 def test_controller_is_displayed_and_take_over_allows_sending(page, browser, working_host):
     working_host.driver = "terminal"
     page.send_frame(working_host, encode_frame("driver", client="terminal"))
-    page.wait_for_text("terminal drives this session", "#drives")
+    page.wait_for_text("terminal has control of this session", "#drives")
     page.type_text(
         "my turn",
     )
     browser.press_keys(ENTER)
-    page.wait_for_text("Take over to send it", "#failed")
+    page.wait_for_text("Take control to send it", "#failed")
     assert browser.find_element("#text").get_attribute("value") == "my turn"
     browser.click("#drives button")
     browser.wait_until(lambda: list_received_frames(working_host, "take"))
@@ -739,7 +739,7 @@ def test_interrupt_mode_and_stop_are_sent_to_the_session(page, browser, working_
     browser.driver.switch_to.alert.accept()
     browser.wait_until(lambda: list_received_frames(working_host, "end"))
     browser.wait_until(lambda: browser.find_element("#over").is_displayed())
-    assert browser.find_element("#send").text == "Go on"
+    assert browser.find_element("#send").text == "Resume"
 
 
 @full
@@ -806,9 +806,11 @@ def test_bell_enables_notifications_of_waiting_sessions(page, browser, hosts):
     notifications = browser.driver.execute_async_script(titles)
     assert notifications == [["Make the list of posts faster asks", "approve Bash: make deploy"]]
     hosts[1].metadata.update(
-        status="idle", state="blocked", needs="nobody answered in time: Bash: make deploy"
+        status="idle", state="blocked", needs="no answer in time: Bash: make deploy"
     )
-    browser.wait_until(lambda: "needs you" in browser.driver.execute_async_script(titles)[0][0])
+    browser.wait_until(
+        lambda: "needs attention" in browser.driver.execute_async_script(titles)[0][0]
+    )
     assert browser.list_console_messages() == []
 
 
@@ -819,7 +821,7 @@ def test_new_session_form_starts_and_opens_a_session(page, browser, hosts, tmp_p
     browser.press_keys("make it nicer")
     browser.run_script("find('cwd').value = '/no/such/folder'; find('vendor').value = 'demo'")
     browser.click("form.begin .strong")
-    page.wait_for_text("Folder: there is no such folder", "form.begin .wrong")
+    page.wait_for_text("Folder not found", "form.begin .wrong")
     assert "cwd" not in page.read_text("form.begin .wrong") and page.describe_focus() == "cwd"
     offered = browser.run_script("return [...find('vendor').options].map(one => one.text)")
     assert offered[:2] == ["demo", "qwen"] and "acai (not installed)" in offered[2:]

@@ -218,7 +218,7 @@ def test_page_reconnects_after_a_server_restart_without_losing_steps(
     page.wait_for_text("Reconnecting", "#line")
     page.type_text("while it was away")
     browser.press_keys(ENTER)
-    page.wait_for_text("Your message is still here", "#failed")
+    page.wait_for_text("Your message was kept", "#failed")
     gate.open()
     hosting.wait_until(session, lambda now: now.metadata["status"] == "idle")
     page.web.start()
@@ -334,9 +334,9 @@ def test_page_can_take_control_back_from_a_terminal(page, browser, hosting):
     idle(page)
     with hosting.connect(session, role="drive", client="terminal", replay=False) as terminal:
         terminal.send_frame_blocking({"kind": "take", "id": "t1"})
-        page.wait_for_text("terminal drives this session", "#drives")
+        page.wait_for_text("terminal has control of this session", "#drives")
         send_message(page, "may I?")
-        page.wait_for_text("Take over to send it", "#failed")
+        page.wait_for_text("Take control to send it", "#failed")
         browser.click("#drives button")
         drivers = frames_until(
             terminal, lambda frame: frame["kind"] == "driver" and frame["client"] != "terminal"

@@ -104,7 +104,7 @@ def test_prompt_is_not_sent_if_the_permission_extension_is_missing(
     conversation = FrontendConversation(frontend, *ASKING, *BYPASS)
     conversation.send("[[shell]] touch one")
     result = conversation.until("result")
-    assert result["is_error"] and "did not load our extension" in json.dumps(result)
+    assert result["is_error"] and "did not load the shim's extension" in json.dumps(result)
     assert model.requests == [] and list_created_files(frontend) == set()
 
 

@@ -94,7 +94,7 @@ def test_typed_answer_decides_whether_the_command_runs(
     frontend: DropInFrontend, vendor: Vendor, answer: str
 ) -> None:
     with shim_run(frontend, TOUCH) as terminal:
-        terminal.wait_for_text(f"? may it run Bash touch {MADE}")
+        terminal.wait_for_text(f"? Allow Bash touch {MADE}")
         terminal.wait_for_text("y = yes, n = no")
         terminal.type_keys(answer + "\n")
         assert terminal.wait_for_exit() == 0

@@ -93,7 +93,7 @@ def test_unknown_version_is_refused_with_a_permission_rule_or_mode(
     assert not (frontend.folder / MADE).exists() and not model.requests
     assert done.exit == 1 and done.result["shim"]["cause"] == "refused"
     # The vendor has no such mode in any version.
-    if "no way to honour" not in done.result["errors"][0]:
+    if "does not support" not in done.result["errors"][0]:
         assert (version if major else UNRECOGNISED) in done.result["errors"][0]
         assert done.init["shim"]["unattended"] is True
 

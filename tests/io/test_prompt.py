@@ -110,7 +110,7 @@ def test_paused_stdin_gets_the_longer_timeout_after_its_first_byte(make_pipe, mo
 def test_stdin_that_stalls_during_the_prompt_raises_an_error(make_pipe, monkeypatch):
     waits = script_select(monkeypatch, True, False)
     with pytest.raises(
-        FrontendError, match="stdin said nothing for 600 s in the middle of the prompt"
+        FrontendError, match="stdin was silent for 600 s in the middle of the prompt"
     ):
         read_prompt(parse_argv([]), make_pipe(b"half a lo", ends=False))
     assert waits == [prompts.REQUIRED_STDIN_TIMEOUT_S] * 2

@@ -169,7 +169,7 @@ def test_existing_drop_in_is_replaced_without_a_backup(box):
 
 def test_foreign_program_is_not_replaced_without_force(box):
     box.write_program("claude", "echo real\n")
-    with pytest.raises(FrontendError, match="is not ours") as refused:
+    with pytest.raises(FrontendError, match="was not created by claude-shim") as refused:
         put(box)
     assert "--to" in refused.value.hint
     assert "echo real" in (box.bin / "claude").read_text(encoding="utf-8")
@@ -209,7 +209,7 @@ def test_symlink_target_is_never_overwritten(box, dangling):
     if not dangling:
         target.write_text("precious", encoding="utf-8")
     (box.bin / "claude").symlink_to(target)
-    with pytest.raises(FrontendError, match="is not ours"):
+    with pytest.raises(FrontendError, match="was not created by claude-shim"):
         put(box)
     put(box, force=True)
     assert target.exists() is not dangling

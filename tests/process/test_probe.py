@@ -129,7 +129,7 @@ def test_probe_without_a_private_state_folder_is_not_cached(box, probe, capfd):
     (box.state / "probes").chmod(0o755)
     assert probe().accepts_flag("--session-id") and probe(None).accepts_flag("--session-id")
     assert list_calls(box) == ["--help", "--help"]
-    assert "state is not kept" in capfd.readouterr().err
+    assert "state is not stored" in capfd.readouterr().err
     assert list((box.state / "probes").iterdir()) == []
 
 
@@ -215,7 +215,7 @@ def test_missing_interpreter_is_reported_and_not_cached(box, probe):
     ("script", "failure"),
     [
         ("exec sleep 30\n", "it did not answer in 0.2 s"),
-        ("exit 3\n", "it said nothing and ended with exit 3"),
+        ("exit 3\n", "it printed nothing and exited with status 3"),
     ],
 )
 def test_failed_version_probe_reports_its_reason(monkeypatch, probe, script, failure):

@@ -40,7 +40,7 @@ def without_sessions(*_, **__):
     raise NotImplementedError("posix_spawn: setsid unavailable on this platform")
 
 
-@pytest.fixture(params=["our own folder", "another folder", "an old library"])
+@pytest.fixture(params=["must be owned by you", "another folder", "an old library"])
 def folder(request, box, monkeypatch):
     """Where the child is started, in each way."""
     if request.param != "another folder":
@@ -51,7 +51,7 @@ def folder(request, box, monkeypatch):
         monkeypatch.setattr(
             starting,
             "_start_by_subprocess"
-            if request.param == "our own folder"
+            if request.param == "must be owned by you"
             else "_start_by_posix_spawn",
             None,
         )

@@ -26,18 +26,18 @@ def script(box, text, mode=0o755):
     ("text", "mode", "reason", "hint"),
     [
         (b"echo hi\n", 0o755, "Exec format error: it is text without a #! line", "first line"),
-        (b"", 0o755, "Exec format error: it is empty", "install it again"),
+        (b"", 0o755, "Exec format error: it is empty", "reinstall it"),
         (
             b"\x7fELF\x02\x01\x01 of another machine",
             0o755,
             "Exec format error",
-            "meant for this machine",
+            "the build for this machine",
         ),
         (
             b"#!/no/such/interpreter -x\n",
             0o755,
             "its interpreter /no/such/interpreter does not exist",
-            "install that",
+            "install the interpreter",
         ),
         (b"#!/bin/sh\r\nexit\r\n", 0o755, "its lines end in CR LF", "Unix line ends"),
         (b"#!/bin/sh\n", 0o644, "Permission denied", "chmod +x"),
@@ -63,7 +63,7 @@ def test_unstartable_program_is_reported_with_reason_and_hint(box, text, mode, r
     ("program", "reason"),
     [
         ("/no/such/program", "it does not exist"),
-        ("nosuchprogram", "no such program on PATH"),
+        ("nosuchprogram", "was not found on PATH"),
         ("/tmp", "a directory"),
     ],
 )
@@ -73,7 +73,7 @@ def test_missing_program_raises_vendor_error(box, program, reason):
 
 
 def test_missing_working_directory_raises_frontend_error(box):
-    with pytest.raises(FrontendError, match="the working directory /no/such is gone"):
+    with pytest.raises(FrontendError, match="the working directory /no/such does not exist"):
         spawn_child(
             [box.create_fake(["out", ANSWER])],
             box.build_environment(),

@@ -506,7 +506,7 @@ def test_unusable_state_folder_does_not_fail_the_turn(box, kind):
     done = box.run_claude(*ASK, **environment)
     check_turns(done.stdout, False)
     assert (done.status, done.result["result"]) == (0, "Hello.")
-    assert len(done.stderr.splitlines()) == 1 and "state is not kept" in done.stderr
+    assert len(done.stderr.splitlines()) == 1 and "state is not stored" in done.stderr
     if kind == "a link":
         assert list((box.path / "elsewhere").iterdir()) == []
 

@@ -126,7 +126,7 @@ def test_large_line_of_a_vendor_is_complete_in_short_output_lines(box, name):
     assert max(map(len, done.stdout.split(b"\n"))) <= 100_000
     if name == "qwen-tool":
         (line,) = [line for line in done.lines if line["type"] == "user"]
-        assert "the whole is in" in line["message"]["content"][0]["content"]
+        assert "the full text is in" in line["message"]["content"][0]["content"]
     else:
         blocks = [
             line["message"]["content"][0] for line in done.lines if line["type"] == "assistant"

@@ -51,14 +51,14 @@ def test_empty_match_redacts_nothing() -> None:
 @pytest.mark.parametrize(
     ("pattern", "expected"),
     [
-        ("(", "no regular expression"),
-        ("[", "no regular expression"),
-        ("a{99999999999}", "no regular expression"),
-        ("(?P<x", "no regular expression"),
-        ("x*", "matches nothing at all"),
-        ("", "matches nothing at all"),
+        ("(", "not a regular expression"),
+        ("[", "not a regular expression"),
+        ("a{99999999999}", "not a regular expression"),
+        ("(?P<x", "not a regular expression"),
+        ("x*", "matches the empty text"),
+        ("", "matches the empty text"),
         ("a" * (MAX_PATTERN_CHARS + 1), "1001 characters"),
-        ("(\x1b[2J[red]", "no regular expression"),
+        ("(\x1b[2J[red]", "not a regular expression"),
     ],
 )
 def test_invalid_pattern_is_rejected_with_a_reason(pattern: str, expected: str) -> None:

@@ -165,7 +165,9 @@ def test_hanging_disk_uses_bounded_memory_and_warns_once(record, capfd, monkeypa
         recorder.record_stream("o", b"line\n")
     assert len(recorder._queue) < 300
     stderr = capfd.readouterr().err
-    assert stderr.count("\n") == 1 and "the disk is too slow; the turn goes on without it" in stderr
+    assert (
+        stderr.count("\n") == 1 and "the disk is too slow; the turn continues without it" in stderr
+    )
     hung.free.set()
     recorder.close()
     assert capfd.readouterr().err == ""
@@ -201,7 +203,7 @@ def test_failed_write_stops_the_recording_and_warns_once(record, capfd):
     stderr = capfd.readouterr().err
     assert (
         stderr
-        == f"the recording {record.path} stopped: No space left on device; the turn goes on without it\n"
+        == f"the recording {record.path} stopped: No space left on device; the turn continues without it\n"
     )
     assert len(recorder._queue) <= 11
 
@@ -210,7 +212,7 @@ def test_internal_error_stops_only_the_recording(record, capfd):
     recorder = record()
     recorder.record_stream("o", "no bytes")
     recorder.close()
-    assert "stopped: the shim failed: TypeError" in capfd.readouterr().err
+    assert "stopped: internal error: TypeError" in capfd.readouterr().err
 
 
 @pytest.mark.anyio

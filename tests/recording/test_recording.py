@@ -495,7 +495,7 @@ def test_existing_file_is_not_overwritten_and_the_turn_continues(box, ask):
     done = ask(box.create_fake(["out", ANSWER]), SHIM_RECORD=str(path))
     assert done.status == 0 and path.read_text() == "mine"
     assert (
-        "is there already, and a recording is never overwritten; the turn is not recorded"
+        "already exists, and a recording is never overwritten; the turn is not recorded"
         in done.stderr
     )
     assert done.stderr.count("\n") == 1
@@ -651,7 +651,7 @@ def test_full_disk_stops_the_recording_and_fails_the_turn_only_if_strict(box, fo
         assert (done.status, done.cause) == (1, "internal") and done.result["is_error"]
     else:
         assert done.status == 0 and done.result["result"] == "word " * 3000
-        assert line.endswith("the turn goes on without it\n")
+        assert line.endswith("the turn continues without it\n")
 
 
 def test_strict_recording_that_fails_after_the_result_fails_the_run(box, folder):

@@ -72,7 +72,7 @@ def test_replay_as_claude_prints_the_frontend_output(box):
 def test_replay_of_an_invalid_recording_prints_a_single_error_line(box, data):
     done = play(box, data)
     assert done.status == 1 and done.stdout == b""
-    assert done.stderr.count("\n") == 1 and "cast" in done.stderr and "\x1b" not in done.stderr
+    assert done.stderr.count("\n") == 1 and "recording" in done.stderr and "\x1b" not in done.stderr
 
 
 def test_replay_of_a_missing_child_number_prints_an_error(box):
@@ -219,10 +219,10 @@ def test_model_settings_and_installation_cannot_select_a_recording(box):
     assert "replay" not in done.result["shim"]
     box.write_settings(f'vendor = "replay:{path}"')
     done = box.run_claude("-p", *STREAM, "hi")
-    assert done.status == 1 and "SHIM_VENDOR or --shim-vendor only" in done.stderr
+    assert done.status == 1 and "only with SHIM_VENDOR or --shim-vendor" in done.stderr
     box.write_settings("")
     done = box.run_shim("--installed", f"vendor=replay:{path}", "claude", "-p", *STREAM, "hi")
-    assert done.status == 1 and "SHIM_VENDOR or --shim-vendor only" in done.stderr
+    assert done.status == 1 and "only with SHIM_VENDOR or --shim-vendor" in done.stderr
     assert box.run_shim("install", "--vendor", f"replay:{path}").status == 2
 
 
@@ -354,7 +354,7 @@ def test_answer_that_differs_from_the_recorded_answer_ends_in_an_error(box):
         )
         running.read_until(b'"type":"result"')
         done = running.end_input()
-    assert done.result["is_error"] and "goes on with allow" in json.dumps(done.result)
+    assert done.result["is_error"] and "continues with allow" in json.dumps(done.result)
 
 
 def test_message_beyond_the_recorded_messages_ends_in_an_error(box):

@@ -108,18 +108,18 @@ def test_rewrite_to_a_new_file_never_overwrites_a_file(source, tmp_path):
     before, target = source.read_bytes(), tmp_path / "two.cast"
     rewrite_cast_without_secrets(str(source), str(target))
     assert source.read_bytes() == before and MARK in target.read_bytes()
-    with pytest.raises(RecordingError, match="cannot be made"):
+    with pytest.raises(RecordingError, match="cannot be created"):
         rewrite_cast_without_secrets(str(source), str(target))
     link = tmp_path / "link"
     link.symlink_to(tmp_path / "nowhere")
-    with pytest.raises(RecordingError, match="cannot be made"):
+    with pytest.raises(RecordingError, match="cannot be created"):
         rewrite_cast_without_secrets(str(source), str(link))
 
 
 def test_invalid_recording_is_not_changed(tmp_path):
     path = tmp_path / "one.txt"
     path.write_bytes(b'{"type":"system"}\n')
-    with pytest.raises(RecordingError, match="no cast"):
+    with pytest.raises(RecordingError, match="not a recording"):
         rewrite_cast_without_secrets(str(path))
     assert path.read_bytes() == b'{"type":"system"}\n' and os.listdir(tmp_path) == ["one.txt"]
     for wrong in (str(tmp_path), str(tmp_path / "nothing"), os.devnull):

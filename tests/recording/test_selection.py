@@ -277,7 +277,7 @@ def test_claude_conversation_is_selected_by_its_first_message(box):
 
 def test_unrecorded_first_message_ends_in_an_error_result(box):
     done = relay(box, write_relayed_recordings(box, "a"), "x\x1b[31m")
-    assert done.result["is_error"] and "no recording there begins with this message" in json.dumps(
+    assert done.result["is_error"] and "no recording starts with this message" in json.dumps(
         done.result
     )
 

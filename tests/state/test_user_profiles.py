@@ -164,13 +164,13 @@ def test_profile_file_adds_a_vendor_without_python_code(box):
             "--try",
             "nonsense",
             [],
-            "--effort 'nonsense' has no effect: known are low, medium, high, xhigh, max",
+            "--effort 'nonsense' has no effect; the levels are low, medium, high, xhigh, max",
         ),
         (
             "",
             "high",
             [],
-            "--effort has no effect: parrot cannot be told how hard its model is to try",
+            "--effort has no effect: parrot has no such setting",
         ),
     ],
 )
@@ -262,7 +262,7 @@ def test_session_id_that_does_not_match_the_profile_is_not_passed(box):
     session = box.run_claude(*ASK, SHIM_VENDOR="parrot").init["session_id"]
     os.unlink(box.recording)
     done = box.run_claude("-p", "and now?", *ASK[2:], "--resume", session)
-    assert "is no session id of parrot" in done.result["errors"][0]
+    assert "is not a session id of parrot" in done.result["errors"][0]
     assert not box.recording.exists(), "nothing was started"
 
 
@@ -307,7 +307,7 @@ def test_invalid_profile_is_reported_and_other_vendors_are_listed(box):
     assert done.status == 0 and "parrot" not in names and "qwen" in names
     assert f"{path}:2: schema is 9, it must be 1" in done.stderr
     done = box.run_claude(*ASK, SHIM_VENDOR=None)
-    assert "no vendor was chosen" in done.result["errors"][0]
+    assert "no vendor is set" in done.result["errors"][0]
 
 
 def test_profile_with_invalid_toml_is_refused_with_its_line(box):

@@ -15,7 +15,7 @@ def note(kind: str, **fields: Any) -> str:
 @loop_over_rows(
     ("name", "fields", "expected"),
     [
-        ("api_retry", {"attempt": 1}, "the model is asked again (1)"),
+        ("api_retry", {"attempt": 1}, "retrying the request to the model (1)"),
         (
             "api_retry",
             {
@@ -25,12 +25,12 @@ def note(kind: str, **fields: Any) -> str:
                 "error": "overloaded",
                 "error_status": 529,
             },
-            "the model is asked again (1 of 2, after 0.5 s): overloaded 529",
+            "retrying the request to the model (1 of 2, after 0.5 s): overloaded 529",
         ),
         (
             "compact_boundary",
             {"compact_metadata": {"trigger": "manual", "pre_tokens": 12345}},
-            "the context was shortened (manual, 12,345 tokens before)",
+            "the context was compacted (manual, 12,345 tokens before)",
         ),
         ("permission_denied", {"tool_name": "Bash", "message": "no"}, "Bash was refused: no"),
         (
@@ -38,45 +38,45 @@ def note(kind: str, **fields: Any) -> str:
             {"hook_name": "h", "exit_code": 2, "stderr": "no"},
             "the hook h failed (2): no",
         ),
-        ("driver", {"client": "terminal 12"}, "terminal 12 drives"),
-        ("driver", {"client": None}, "nobody drives"),
+        ("driver", {"client": "terminal 12"}, "control: terminal 12"),
+        ("driver", {"client": None}, "control: released"),
         (
             "settled",
             {"question": "q", "by": "page", "how": "allow"},
-            "the question was allowed by page",
+            "permission prompt allowed by page",
         ),
         (
             "settled",
             {"question": "q", "by": "shim bridge answer 3e907f1f", "how": "allow"},
-            "the question was allowed from a terminal by `shim bridge answer`",
+            "permission prompt allowed from a terminal by `shim bridge answer`",
         ),
         (
             "settled",
             {"question": "q", "by": "terminal 4711", "how": "deny"},
-            "the question was denied from a terminal",
+            "permission prompt denied from a terminal",
         ),
         (
             "settled",
             {"question": "q", "by": None, "how": "cancelled"},
-            "the question was taken back",
+            "permission prompt taken back",
         ),
         (
             "task_notification",
             {"status": "completed", "summary": "done"},
             "in the background: completed: done",
         ),
-        ("set_model", {"model": "sonnet"}, "another model: sonnet"),
-        ("set_model", {}, "another model: the default"),
-        ("interrupt", {}, "the person interrupted"),
+        ("set_model", {"model": "sonnet"}, "model changed: sonnet"),
+        ("set_model", {}, "model changed: the default"),
+        ("interrupt", {}, "interrupted by the user"),
         ("refused", {"text": "no program", "cause": "not_found"}, "refused: no program"),
         ("repair", {"repair": "not_json", "count": 2}, "repaired: not json 2"),
         ("limit", {"bytes": 1000}, "the recording stopped at its limit of 1,000 bytes"),
         (
             "spill",
             {"path": "/x", "characters": 2000},
-            "too large for a line: 2,000 characters are in /x",
+            "too large for one line: 2,000 characters are in /x",
         ),
-        ("timeout", {"name": "idle_timeout", "seconds": 9}, "nothing came for 9 s (idle_timeout)"),
+        ("timeout", {"name": "idle_timeout", "seconds": 9}, "no output for 9 s (idle_timeout)"),
         ("timeout", {"seconds": 9}, "timeout: seconds 9"),
         (
             "something_new",
@@ -100,4 +100,4 @@ def test_user_line_and_late_result_are_described_as_text() -> None:
         SessionStep(1, "note", 0.0, name="user", text="[Request interrupted by user]")
     ) == ("[Request interrupted by user]")
     late = SessionStep(1, "note", 0.0, name="late_result", output=[{"type": "text", "text": "out"}])
-    assert describe_note_step(late) == "a result that came late, or twice: out"
+    assert describe_note_step(late) == "a late or repeated result: out"

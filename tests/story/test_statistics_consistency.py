@@ -360,7 +360,7 @@ def test_oversized_line_is_reported_in_all_outputs(
         (0.0, "O", build_assistant_line(build_text_block("x" * 3_000_000))),
         (1.0, "O", build_result_line()),
     )
-    message = "1 line of the session could not be read, being too long"
+    message = "1 line of the session could not be read because of excessive length"
     assert message in render_recording(cast)
     assert (
         message in export_recording(export_markdown.write_recording_export, tmp_path, cast).decode()

@@ -86,7 +86,7 @@ class AcaiTranslator(Translator):
         if role == "assistant":
             if self.turn.open_calls:
                 if event["content"].__class__ is not str:
-                    raise TypeError("the content of a message is no text")
+                    raise TypeError("the content of a message is not text")
                 self._buffered_blocks.append(("text", event["content"]))
             else:
                 self.turn.add_block(event["content"])

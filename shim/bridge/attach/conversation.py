@@ -41,13 +41,12 @@ if TYPE_CHECKING:
 
 MAX_JOIN_ATTEMPTS = 3  # for a session that other clients start and end at the same time
 JOIN_FAILED_ERROR = (
-    "the session {session} was begun and ended by others each time that it was to be joined"
+    "the session {session} was started and stopped by other clients at each attempt to join it"
 )
 CANNOT_JOIN_ERROR = (
-    "the session {id} runs in the background, and a frontend that sends its messages as frames of "
-    "Yume cannot join it"
+    "the session {id} runs in the background, and a frontend that sends Yume frames cannot join it"
 )
-NO_BRIDGE_WARNING = "the conversation is run without the bridge: {why}\n"
+NO_BRIDGE_WARNING = "the conversation runs without the bridge: {why}\n"
 
 
 def plan_background_conversation(
@@ -84,7 +83,7 @@ def plan_background_conversation(
         if vendor and session.metadata["vendor"] not in ("", vendor):
             raise FrontendError(
                 f"this session belongs to {session.metadata['vendor']}; {vendor} cannot resume it",
-                hint="start a new session, or leave the choice of vendor to the session",
+                hint="start a new session, or do not choose a vendor",
             )
         return BackgroundConversation(
             invocation,
@@ -120,7 +119,8 @@ def _prepare_flat_join(invocation: Invocation, session: SessionRecord) -> Invoca
     if invocation.input_format == "stream-json":
         raise FrontendError(
             CANNOT_JOIN_ERROR.format(id=session.short_id),
-            hint=f"pass the message with --prompt, or end the session with `claude stop {session.short_id}`",
+            hint="pass the message with --prompt, or stop the session with `claude stop "
+            f"{session.short_id}`",
         )
     invocation = apply_yume_permission_mode(invocation)
     return invocation._replace(partial=True, permission_prompt_tool=None)
@@ -129,9 +129,9 @@ def _prepare_flat_join(invocation: Invocation, session: SessionRecord) -> Invoca
 def _explain_no_bridge(invocation: Invocation, is_flat: bool) -> str:
     """Return why a conversation cannot run in a host, or "" if it can."""
     if is_flat:
-        return "its dialect has no words for it"
+        return "its dialect does not support it"
     if invocation.resume and canonicalize_uuid(invocation.resume) is None:
-        return "its session has no UUID"
+        return "its session id is not a UUID"
     return ""
 
 
@@ -220,7 +220,7 @@ class BackgroundConversation:
                         return self._run_locally(signals, "")
             raise SystemResourceError(
                 JOIN_FAILED_ERROR.format(session=self._session_id),
-                hint="say it again once it is over",
+                hint="send it again when the turn has ended",
             )
         except _NoHostError as error:
             return self._run_locally(signals, str(error))

@@ -39,9 +39,9 @@ SESSION_INITIALIZE_KEYS = (
 INITIALIZE = "initialize"
 INTERNAL_REQUEST = object()  # the sender of a request that the frontend did not make
 OTHER_CONTROLLER_TEXT = (
-    "{driver} drives it in the middle of a turn; say it again once that turn has ended"
+    "{driver} has control and a turn is running; send it again when the turn has ended"
 )
-FRONTEND_LEFT_ERROR = "the frontend has said all, and answers nothing any more"
+FRONTEND_LEFT_ERROR = "the client closed its input and can no longer answer"
 
 
 class FrontendSessionBridge:

@@ -52,7 +52,7 @@ BUSY_ERROR = (  # the text of the real claude (background page, B50)
     "{id}` first to resume it here. Add --fork-session to branch off a copy instead."
 )
 IGNORED_FLAGS_WARNING = (
-    "no effect on the session {id}, which runs in the background already: {flags}\n"
+    "these flags have no effect on the running background session {id}: {flags}\n"
 )
 
 
@@ -121,7 +121,7 @@ class BackgroundSessionAttacher:
             await self._wait_for_host_exit(signals)
             if self._owns_host:
                 raise SystemResourceError(
-                    f"the session could not begin: {error.reason or 'its host has ended'}"
+                    f"the session could not start: {error.reason or 'its host has exited'}"
                 ) from None
             raise SessionHostEndedError from None
 
@@ -139,8 +139,9 @@ class BackgroundSessionAttacher:
                 raise StartInterruptedError(signals.pending_signals[0])
             if anyio.current_time() > deadline:
                 raise SystemResourceError(
-                    f"the session {session.session_id} has a host that does not answer (pid {session.metadata['pid']})",
-                    hint=f"`claude stop {session.short_id}` ends it",
+                    f"the host process of session {session.session_id} does not respond "
+                    f"(pid {session.metadata['pid']})",
+                    hint=f"`claude stop {session.short_id}` stops it",
                 )
             await anyio.sleep(POLL_INTERVAL_S)
 

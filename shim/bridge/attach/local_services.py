@@ -10,8 +10,8 @@ from shim.core.reading.typed import Any
 
 LOCAL_SERVICE_KEYS = ("hooks", "sdkMcpServers")  # the keys of an `initialize`
 SERVICES_REFUSED_TEXT = (
-    "the session has not taken the hooks and MCP servers of this frontend, "
-    "and nothing runs without them: {why}"
+    "the session did not accept the hooks and MCP servers of this frontend, so the turn is "
+    "refused: {why}"
 )
 
 

@@ -38,21 +38,18 @@ LEAVE_GRACE_S = 1.0
 # time for a host to end its child and itself, after its frontend has received its result
 HOST_END_TIMEOUT_S = 5.0
 HOST_DIED_TEXT = (
-    "the process that holds the session died in the middle of the turn; "
-    "`claude --resume {session}` goes on with it"
+    "the host process of the session crashed during the turn; `claude --resume {session}` "
+    "resumes it"
 )
 SESSION_ENDED_TEXT = (
-    "the session was ended in the middle of the turn ({why}); "
-    "`claude --resume {session}` goes on with it"
+    "the session was stopped during the turn ({why}); `claude --resume {session}` resumes it"
 )
-MESSAGE_REFUSED_TEXT = "the session does not take the message: {why}"
+MESSAGE_REFUSED_TEXT = "the session does not accept the message: {why}"
 FRONTEND_STOPPED_TEXT = (
-    "the frontend was ended by {signal}; "
-    "the session goes on, and `claude --resume {session}` joins it"
+    "the frontend was stopped by {signal}; the session keeps running, and `claude --resume "
+    "{session}` joins it"
 )
-SESSION_ENDED_WARNING = (
-    "the session has ended ({why}); `claude --resume {session}` goes on with it\n"
-)
+SESSION_ENDED_WARNING = "the session has ended ({why}); `claude --resume {session}` resumes it\n"
 
 
 class AttachedConversationLoop(ConversationLoop):
@@ -150,7 +147,7 @@ class AttachedConversationLoop(ConversationLoop):
         elif self._is_reading_stdin:
             warn(
                 SESSION_ENDED_WARNING.format(
-                    why=frontend.end_reason or "its process died", session=session_id
+                    why=frontend.end_reason or "its process crashed", session=session_id
                 )
             )
 

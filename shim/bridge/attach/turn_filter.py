@@ -43,10 +43,10 @@ class FrontendOutputOptions(NamedTuple):
 class TurnOwner(Enum):
     """The client whose message the current turn answers."""
 
-    NO_TURN = "no turn runs"
-    UNKNOWN = "a turn begins, and it has not shown whose it is"
-    THIS_FRONTEND = "it answers messages of this frontend"
-    OTHER_CLIENT = "it answers messages of others"
+    NO_TURN = "no turn is running"
+    UNKNOWN = "a turn is starting, and its origin is unknown"
+    THIS_FRONTEND = "it answers this frontend's messages"
+    OTHER_CLIENT = "it answers messages of other clients"
 
 
 class FrontendTurnFilter:

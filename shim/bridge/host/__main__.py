@@ -81,7 +81,7 @@ def main(args: list[str]) -> int:
         if isinstance(error, ShimError | OSError):
             reason = f"{error}{hint}"
         else:
-            reason = f"the shim failed: {error!r}"
+            reason = f"internal error: {error!r}"
         warn(f"{reason}\n")
         # Recorded before clients are rejected, so that a client that restarts the session at once
         # finds it ended.

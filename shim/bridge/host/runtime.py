@@ -50,7 +50,7 @@ FIRST_CHILD_POLL_INTERVAL_S = 0.001
 REASON_STOPPED = "stopped"
 REASON_IDLE = "idle"
 REASON_ENDED = "ended"
-REASON_REPLACED = "its folder was removed, or another host has taken its place"
+REASON_REPLACED = "its folder was removed, or another host took over the session"
 
 
 class SessionHostMetadata:
@@ -236,8 +236,8 @@ class SessionHostRuntime:
             return
         session_name = shorten_session_id(os.path.basename(self._folder))
         self._upgrade_notice = (
-            f"{change}; "
-            f"this session continues with {__version__} until `claude respawn {session_name}`"
+            f"{change}; this session keeps running version {__version__} until `claude "
+            f"respawn {session_name}`"
         )
         warn(f"{self._upgrade_notice}\n")
         self.runner.hub.set_notice_for_new_clients(self._upgrade_notice)
@@ -249,7 +249,7 @@ class SessionHostRuntime:
         try:
             self.runner.hub.send_first_message(message, uuid)
         except FrameRefusedError as error:
-            warn(f"the prompt was refused: {error}\n")
+            warn(f"the prompt was rejected: {error}\n")
 
     def _stop_session(self, reason: str) -> None:
         """End the session. A running turn is stopped as by a signal."""

@@ -86,7 +86,8 @@ class UnixServer:
             connection.send_and_close(
                 encode_frame(
                     "bye",
-                    reason=f"no hello of at most {MAX_HELLO_BYTES} bytes in {HELLO_TIMEOUT_S:g} s",
+                    reason=f"no hello frame of at most {MAX_HELLO_BYTES} bytes within "
+                    f"{HELLO_TIMEOUT_S:g} s",
                 )
             )
             return
@@ -100,7 +101,7 @@ class UnixServer:
             if splitter.skipped_lines:
                 connection.send_and_close(
                     encode_frame(
-                        "bye", reason=f"a frame has at most {self._hub_stdin.max_bytes} bytes"
+                        "bye", reason=f"a frame can have at most {self._hub_stdin.max_bytes} bytes"
                     )
                 )
                 return
@@ -112,9 +113,12 @@ class UnixServer:
                 self._runner.on_client_frame(connection.number, line)
             except Exception as error:
                 # A bug in the shim must not end the session of the other clients.
-                warn(f"the shim failed over a client's frame: {error!r}\n")
+                warn(f"internal error while handling a client frame: {error!r}\n")
                 connection.send_and_close(
-                    encode_frame("bye", reason="the shim failed over a frame; please report this")
+                    encode_frame(
+                        "bye",
+                        reason="internal error while handling a client frame; please report this",
+                    )
                 )
                 return
             await self._hub_stdin.wait_for_queue_space()

@@ -34,7 +34,7 @@ def verify(
     casts: Annotated[
         list[str],
         typer.Argument(
-            help="Recordings, or folders of them.",
+            help="Recordings, or folders of recordings.",
             metavar="CAST",
             autocompletion=complete_recording,
         ),

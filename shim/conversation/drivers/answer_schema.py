@@ -94,7 +94,7 @@ def extract_json_object_or_error(text: str) -> dict[str, Any] | str:
         return f"it is not JSON: {error}"
     if isinstance(value, dict):
         return value
-    return "it is JSON, but no object"
+    return "it is JSON, but not an object"
 
 
 def add_schema_instruction(prompt: str, schema: str) -> str:

@@ -289,7 +289,7 @@ class ChildDriver:
         if self.launcher.recorder is not None:
             self.launcher.recorder.record_run_event("timeout", name=timeout_name, seconds=timeout_s)
         stream.stop_stalled_turn(
-            f"{self.launcher.adapter.name} said nothing for {timeout_s:g} s ({timeout_name})"
+            f"{self.launcher.adapter.name} printed nothing for {timeout_s:g} s ({timeout_name})"
         )
         self._stalled = True
         assert self._tasks is not None
@@ -446,7 +446,7 @@ class ChildDriver:
             if self.launcher.recorder is not None:
                 self.launcher.recorder.record_run_event("retry")
             warn(
-                f"{self.launcher.adapter.name}: the stream was cut; the message is sent once more\n"
+                f"{self.launcher.adapter.name}: the stream was cut off; sending the message again\n"
             )
         return self._is_retry
 

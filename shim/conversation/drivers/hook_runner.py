@@ -32,9 +32,7 @@ STDERR_TIMEOUT_S = 0.2  # for the rest of stderr, which another process may hold
 # Vendors do not wait longer for our hook. A hook command that is not done by then blocks the call.
 MAX_HOOK_TIMEOUT_S = 660.0
 TIMED_OUT = "timed out"
-TIMEOUT_REASON = (
-    f"a hook took more than {MAX_HOOK_TIMEOUT_S:g} s, which is as long as one may take here"
-)
+TIMEOUT_REASON = f"a hook took more than {MAX_HOOK_TIMEOUT_S:g} s, the limit for hooks"
 
 
 async def run_hooks(

@@ -327,7 +327,7 @@ class ChildLauncher:
             resume_state.vendor_session_id and self.adapter.abilities.can_resume
         ):
             raise FrontendError(
-                f"{self.adapter.name} keeps no session, so it can answer only one message",
+                f"{self.adapter.name} does not store sessions, so it can answer only one message",
                 hint="start a new conversation, or choose a vendor that can resume (`shim vendors`)",
             )
         # This must come before a program is started for its version.
@@ -521,17 +521,18 @@ class ChildLauncher:
             return {}
         try:
             if not self.adapter.abilities.accepts_command_servers:
-                raise OSError(f"{self.adapter.name} takes no MCP server that is a command")
+                raise OSError(f"{self.adapter.name} does not support MCP servers that are commands")
             if self.program.command_prefix:
                 raise OSError(
-                    f"{self.adapter.name} is started by {self.program.command_prefix[0]}, maybe on another machine"
+                    f"{self.adapter.name} is started by {self.program.command_prefix[0]}, "
+                    "possibly on another machine"
                 )
             relays = self.relays.build_server_configs(names)
             state.sdk_servers_error = ""
         except OSError as error:
             relays = {}
             state.sdk_servers_error = str(error)
-            warn(f"no effect: the MCP servers of type sdk ({', '.join(names)}): {error}\n")
+            warn(f"these MCP servers of type sdk have no effect: {', '.join(names)}: {error}\n")
         return relays
 
     def _ensure_mode_file(self) -> str:

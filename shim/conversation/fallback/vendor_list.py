@@ -75,15 +75,15 @@ def choose_vendors(
     if any(name == REPLAY_VENDOR or name.startswith(REPLAY_PREFIX) for name in names):
         names_text = escape_control_chars(",".join(names))[:60]
         raise FrontendError(
-            f"{names_text!r}: a recording can be named by SHIM_VENDOR or --shim-vendor only",
-            hint="SHIM_VENDOR=replay:PATH, with a cast or a directory of them",
+            f"{names_text!r}: a recording can be chosen only with SHIM_VENDOR or --shim-vendor",
+            hint="set SHIM_VENDOR=replay:PATH, with a recording or a directory of recordings",
         )
     if invocation.resume:
         names = names[:1]  # a session has one vendor, which may be unknown here
     if vendor_in_model is not None and (vendor_in_model,) != names:
         warn(
-            f"the model {escape_control_chars(str(model))[:60]} is {vendor_in_model}'s "
-            f"and is not given to {', '.join(names)}\n"
+            f"the model {escape_control_chars(str(model))[:60]} belongs to "
+            f"{vendor_in_model} and is not passed to {', '.join(names)}\n"
         )
         model = None
     if names:
@@ -91,9 +91,9 @@ def choose_vendors(
     programs = find_programs_on_path(load_valid_adapters(), environment, cwd)
     program_list = ", ".join(f"{name} ({path})" for name, path in programs.items())
     if not program_list:
-        program_list = "none of those it knows"
+        program_list = "no known vendor"
     raise FrontendError(
-        "no vendor was chosen",
+        "no vendor is set",
         hint=f"set SHIM_VENDOR, `vendor` in {get_shim_settings_path(invocation, environment)}, "
         f"or --shim-vendor; found on PATH: {program_list}",
     )

@@ -347,19 +347,17 @@ class Adapter:
         if invocation.max_budget_usd is not None and not (
             self.abilities.reports_cost or self.passthrough
         ):
-            notices.append(
-                f"--max-budget-usd has no effect: {self.name} does not say what a reply costs\n"
-            )
+            notices.append(f"--max-budget-usd has no effect: {self.name} does not report costs\n")
         if invocation.model and not self.abilities.accepts_model:
             notices.append(f"--model has no effect: {self.name} has no flag for it\n")
         if invocation.effort and not (self.abilities.accepts_effort or self.passthrough):
-            notices.append(
-                f"--effort has no effect: {self.name} cannot be told how hard its model is to try\n"
-            )
+            notices.append(f"--effort has no effect: {self.name} has no such setting\n")
         if invocation.mcp_config and not (
             self.abilities.accepts_mcp_servers or self.cli.replayed_vendor
         ):
-            notices.append(f"--mcp-config has no effect: {self.name} takes no MCP servers here\n")
+            notices.append(
+                f"--mcp-config has no effect: {self.name} does not support MCP servers here\n"
+            )
         if invocation.strict_mcp_config and not (self.passthrough or self.cli.replayed_vendor):
             notices.append(
                 f"--strict-mcp-config has no effect: {self.name} starts its own MCP servers too\n"
@@ -372,8 +370,9 @@ class Adapter:
         """
         if self.unattended:
             raise UnsupportedPermissionModeError(
-                f"{self.name} runs its tools and asks nobody, so it cannot be run in the mode interactive",
-                hint="choose the mode default, or a vendor that asks (`shim vendors`)",
+                f"{self.name} runs its tools without asking, so it does not support the "
+                "mode interactive",
+                hint="use the mode default, or a vendor that asks for permission (`shim vendors`)",
             )
 
     def resolve_permission_mode_args(self, mode: str) -> tuple[str, ...]:
@@ -384,8 +383,9 @@ class Adapter:
         if mode in self.modes:
             return self.modes[mode]
         raise UnsupportedPermissionModeError(
-            f"{self.name} has no way to honour the permission mode {mode}; it can do: {', '.join(self.modes)}",
-            hint="ask for one of these modes, or choose another vendor (`shim vendors` lists what each can do)",
+            f"{self.name} does not support the permission mode {mode}; it supports "
+            f"{', '.join(self.modes)}",
+            hint="use one of these modes, or another vendor (`shim vendors` lists their features)",
         )
 
 

@@ -326,7 +326,7 @@ class ChildStream:
         open_call_names = format_open_call_names(self.turn.open_calls)
         if not open_call_names:
             return reason
-        return f"{reason} while these calls were open: {open_call_names}"
+        return f"{reason} while these calls were running: {open_call_names}"
 
     def close(self, child_exit: ChildExit | None, stderr: str = "") -> StreamOutput:
         """Return the last lines, because stdout has ended. `child_exit` is None if the shim ended
@@ -362,7 +362,7 @@ class ChildStream:
         if isinstance(error, ShimError):
             self.turn.stop(f"{error}\n{error.hint}".strip(), error.cause)
         else:
-            self.turn.stop(f"the shim failed: {error!r}", "internal")
+            self.turn.stop(f"internal error: {error!r}", "internal")
         return self._close_turn(None, "")
 
     def write_turn_failure(self, error: ShimError) -> StreamOutput:

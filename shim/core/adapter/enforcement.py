@@ -67,7 +67,7 @@ def check_policy_enforcement(
     if policy.only_tools is not None and not (
         adapter.abilities.selects_tools or adapter.can_enforce_rule(tools_rule, request)
     ):
-        raise _build_refusal(adapter, "a choice of tools", tools_rule.source)
+        raise _build_refusal(adapter, "the tool selection", tools_rule.source)
 
 
 def _needs_no_enforcement(adapter: Adapter) -> bool:
@@ -92,16 +92,18 @@ def _check_hooks(adapter: Adapter, policy: Policy, request: LaunchRequest) -> No
             if hook.refusal == UNTRUSTED_REASON:
                 trust_hint = "start the real claude there once and trust the folder, "
             raise UnsupportedPermissionModeError(
-                f"a {PRE_TOOL_EVENT} hook in {hook.source} may forbid a call, and it is not run: {hook.refusal}",
-                hint=f"{trust_hint}choose the real claude, or leave the file out with --setting-sources",
+                f"a {PRE_TOOL_EVENT} hook in {hook.source} may deny a call, but cannot be "
+                f"run: {hook.refusal}",
+                hint=f"{trust_hint}choose the real claude, or exclude the file with "
+                "--setting-sources",
             )
         missed_tools = list_tools_that_bypass_hook(adapter, hook, request)
         if missed_tools & ACTING_TOOLS or (missed_tools and is_tool_name_list(hook.matcher)):
             raise UnsupportedPermissionModeError(
-                f"{adapter.name} cannot be made to run the {PRE_TOOL_EVENT} hook in {hook.source} before each call of "
-                f"{', '.join(sorted(missed_tools))}",
-                hint="choose a vendor that asks (`shim vendors`), leave the file out with --setting-sources, or set "
-                "disableAllHooks in your own settings",
+                f"{adapter.name} cannot run the {PRE_TOOL_EVENT} hook in {hook.source} "
+                f"before each call of {', '.join(sorted(missed_tools))}",
+                hint="choose a vendor that asks for permission (`shim vendors`), exclude the "
+                "file with --setting-sources, or set disableAllHooks in your settings",
             )
 
 
@@ -213,9 +215,10 @@ def needs_restart_for_rules(
 
 def _build_refusal(adapter: Adapter, rule: str, source: str) -> UnsupportedPermissionModeError:
     return UnsupportedPermissionModeError(
-        f"{adapter.name} cannot be kept to {rule} ({source}) before a call runs",
-        hint="choose a vendor that asks before it runs a tool (`shim vendors`), a rule about the whole tool, or, with "
-        f"bypassPermissions, [vendors.{adapter.name}] late_denials = true: then a call is stopped once it is seen",
+        f"{adapter.name} cannot enforce {rule} ({source}) before a call runs",
+        hint="choose a vendor that asks before it runs a tool (`shim vendors`), use a rule for "
+        f"the complete tool, or, with bypassPermissions, set [vendors.{adapter.name}] "
+        "late_denials = true, which stops a call when it appears",
     )
 
 
@@ -233,7 +236,7 @@ def list_unsupported_rules(
         if (reason := _explain_unsupported_rule(adapter, rule, request))
     ]
     unsupported_keys = [
-        UnsupportedRule(key, source, "only the real claude can honour it")
+        UnsupportedRule(key, source, "only the real claude supports it")
         for key, _, source in (entry.partition(" in ") for entry in ignored_keys)
     ]
     # A turn with a hook that may block a call has been refused earlier. These hooks only write
@@ -274,4 +277,4 @@ def _explain_unsupported_rule(
         or (mode == EDIT_MODE and rule.tool in CHANGE_TOOLS)
     ):
         return ""
-    return f"{adapter.name} cannot be told to run it unasked, and asks nobody in the mode {mode}"
+    return f"{adapter.name} cannot auto-approve single calls, and does not ask in the mode {mode}"

@@ -13,7 +13,7 @@ from shim.core.policy.serialize import PolicyContext, serialize_policy
 # shim's hook ends itself long before.
 HOOK_TIMEOUT_S = 900
 # Any failure of the hook denies the call, and a denial needs a reason.
-RULES_UNAVAILABLE = "the permission rules could not be asked about this call"
+RULES_UNAVAILABLE = "the permission rules could not be applied to this call"
 FAIL_CLOSED_SCRIPT = (
     f'"$@"; s=$?; [ $s = 0 ] && exit 0; [ $s = 2 ] || echo "{RULES_UNAVAILABLE}" >&2; exit 2'
 )
@@ -45,7 +45,7 @@ def build_hook_command(
     if request.policy_bypass:
         raise UnsupportedPermissionModeError(
             f"{vendor_name} might not start the hook that applies the permission rules: {request.policy_bypass}",
-            hint=f"remove what is named, or ask for {BYPASS_MODE} without rules",
+            hint=f"remove the cause, or use {BYPASS_MODE} without rules",
         )
     context = PolicyContext(
         request.permission_mode,
@@ -72,8 +72,8 @@ def build_hook_command(
     )
     if len(command_line) > MAX_ARGUMENT_BYTES:
         raise UnsupportedPermissionModeError(
-            f"{vendor_name} cannot be told so many permission rules",
-            hint="take rules away, or choose another vendor",
+            f"{vendor_name} cannot enforce that many permission rules",
+            hint="remove rules, or choose another vendor",
         )
     return command_line
 

@@ -34,14 +34,14 @@ def check_vendor_version(
     probe = adapter.version_probe
     if version is None:
         return VersionCheck(
-            None, distrust=f"the version of {adapter.name} is not recognised: {version_problem}"
+            None, distrust=f"the version of {adapter.name} is not recognized: {version_problem}"
         )
     if not probe.has_tested_major(version):
         return VersionCheck(
             version,
             distrust=(
-                f"version {version} of {adapter.name} is "
-                f"another major version than the tested ones ({probe.tested_range})"
+                f"version {version} of {adapter.name} has another major version than the "
+                f"tested ones ({probe.tested_range})"
             ),
         )
     position = probe.classify_version(version)
@@ -64,7 +64,10 @@ def describe_executed_denied_call(adapter: Adapter, version: str | None, tool: s
         subject = f"version {version} of {adapter.name}"
     else:
         subject = adapter.name
-    return f"{subject} ran a call of {tool} that was denied; it is trusted again after `shim doctor {adapter.name}`"
+    return (
+        f"{subject} ran a denied {tool} call; it is trusted again after `shim doctor "
+        f"{adapter.name}`"
+    )
 
 
 def mark_version_distrusted(check: VersionCheck, reason: str) -> VersionCheck:
@@ -96,7 +99,7 @@ def describe_required_vendor_guarantee(
         return f"the rule {rule} ({rule.source})"
     if policy.only_tools is None:
         return ""
-    return "a choice of tools (--tools)"
+    return "the tool selection (--tools)"
 
 
 def _is_as_wide_as_bypass(adapter: Adapter, mode: str) -> bool:
@@ -124,15 +127,15 @@ def build_untrusted_version_error(
         remedy = f"{tested} run `shim doctor {adapter.name}` and check what it ran"
     else:
         remedy = (
-            f"{tested} set [vendors.{adapter.name}] trust_version = true "
-            "if you know that this program keeps permission rules"
+            f"{tested} set [vendors.{adapter.name}] trust_version = true if you know that "
+            "this program enforces permission rules"
         )
     install = ""
     if adapter.cli.install_command:
         install = f"install it with `{adapter.cli.install_command}`; "
     alternatives = (
-        f"without rules, hooks and prompts any version runs in {DEFAULT_MODE} or {BYPASS_MODE}, "
-        "and may run tools without asking"
+        f"without rules, hooks and prompts any version runs in {DEFAULT_MODE} or "
+        f"{BYPASS_MODE}, and may run tools without asking"
     )
     return UntrustedVendorVersionError(
         f"{guarantee} cannot be guaranteed: {check.distrust}. {remedy}",

@@ -156,7 +156,8 @@ class ClientRoles:
         """Raise FrameRefusedError for a client with the role "watch"."""
         if not client.hello.can_control:
             raise FrameRefusedError(
-                "watch-only", 'this client said hello with the role "watch"; connect with "drive"'
+                "watch-only",
+                'this client is read-only (role "watch"); connect with the role "drive"',
             )
 
     def check_can_control(self, client: ConnectedClient) -> None:
@@ -167,7 +168,7 @@ class ClientRoles:
         if self.controller is not None and self.controller is not client:
             raise FrameRefusedError(
                 "not-driver",
-                f"{self.controller.name} drives this session; `take` drives instead of it",
+                f"{self.controller.name} has control of this session; `take` takes control",
             )
 
     def check_can_answer_prompts(self, client: ConnectedClient) -> None:
@@ -176,7 +177,8 @@ class ClientRoles:
         if self._owner_answers and client is not (self.controller or self._last_controller):
             raise FrameRefusedError(
                 "not-owner",
-                "only who drives this session answers here (bridge_answers); `take` drives",
+                "only the controller of this session may answer here (bridge_answers); "
+                "`take` takes control",
             )
 
     def can_answer_prompts(self, client: ConnectedClient) -> bool:

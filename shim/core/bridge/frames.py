@@ -74,14 +74,14 @@ OPTIONAL_KINDS = ("accepted", "request", "response", "ask", "reply", "deaf")
 # The subtype of a `request` of a frontend that joins. The conversation, or the host of a real
 # claude, reads Claude's settings files again and answers with the settings of the session.
 RELOAD_SETTINGS = "reload_settings"
-BYPASS_REFUSED_TEXT = "bypassPermissions can be chosen only if the session began with it"
+BYPASS_REFUSED_TEXT = "bypassPermissions can be chosen only if the session was started with it"
 DRIVE = "drive"
 WATCH = "watch"
 MAX_ID_CHARS = 200  # of an id; the limit bounds the memory for stored ids
 MAX_NAME_CHARS = 64  # of a client's name
 LINE_KEY = b',"line":'
 # the end of a `bye` reason if there are too many clients; the number of clients precedes it
-FULL_REASON = " clients are connected already"
+FULL_REASON = " clients are already connected"
 
 
 class LogCursor(NamedTuple):
@@ -170,11 +170,11 @@ def parse_frame(raw: bytes) -> dict[str, Any]:
     try:
         frame = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
-        raise FrameError(f"a frame is one line of JSON, and this is none ({error})") from None
+        raise FrameError(f"a frame must be one line of JSON ({error})") from None
     if not isinstance(frame, dict):
-        raise FrameError("a frame is an object of JSON")
+        raise FrameError("a frame must be a JSON object")
     if not isinstance(frame.get("kind"), str):
-        raise FrameError("a frame has its kind as a text")
+        raise FrameError("a frame must have a `kind`, a string")
     return frame
 
 
@@ -184,7 +184,7 @@ def parse_request_id(frame: Mapping[str, Any]) -> str:
     if request_id is None:
         return ""
     if not isinstance(request_id, str) or not 0 < len(request_id) <= MAX_ID_CHARS:
-        raise FrameError(f"an id is a text of 1 to {MAX_ID_CHARS} characters")
+        raise FrameError(f"an id must be a string of 1 to {MAX_ID_CHARS} characters")
     return request_id
 
 
@@ -197,9 +197,9 @@ def parse_hello(frame: Mapping[str, Any]) -> ClientHello:
     role = frame.get("role")
     raw_kinds = frame.get("knows")
     if protocol.__class__ is not int or protocol < 1:
-        raise FrameError("hello has `protocol`, a number from 1")
+        raise FrameError("hello must have `protocol`, a number of at least 1")
     if role not in (DRIVE, WATCH):
-        raise FrameError(f'hello has `role`, "{DRIVE}" or "{WATCH}"')
+        raise FrameError(f'hello must have `role`, "{DRIVE}" or "{WATCH}"')
     name = escape_control_chars(str(frame.get("client") or "client")[:MAX_NAME_CHARS])[
         :MAX_NAME_CHARS
     ]

@@ -39,7 +39,7 @@ SETTINGS_SUBTYPE = "apply_flag_settings"
 # The settings that one client may change for all clients of a session.
 CHANGEABLE_SETTINGS = ("effortLevel", "permissions")
 NO_RESTRICTIONS_TEXT = (
-    "a running session takes no restrictions from one frontend; join it with the version of "
+    "a running session cannot be restricted by one frontend; join it with the version of "
     "claude-shim that it runs with, or add --fork-session to continue in a copy"
 )
 # Requests with which a frontend of a real claude runs a tool without a check, changes the folder of
@@ -49,8 +49,8 @@ REFUSED_SUBTYPES = (
     *("update_settings", "remote_control", "channel_enable"),
 )
 PROTOCOL_DIFFERENCE = (
-    "this host speaks protocol {ours} and the client {theirs}; what both know works, and a new "
-    "session of the same version on both sides has all of it"
+    "this host speaks protocol {ours} and the client {theirs}; only features of both are "
+    "available. A new session has the same version on both sides"
 )
 
 
@@ -63,10 +63,10 @@ def on_client_frame(hub: SessionHub, client_number: int, raw: bytes) -> None:
     try:
         max_bytes = hub.session.max_frame_bytes
         if len(raw) > max_bytes:
-            raise FrameError(f"a frame has at most {max_bytes} bytes (max_inbound_bytes)")
+            raise FrameError(f"a frame can have at most {max_bytes} bytes (max_inbound_bytes)")
         frame = parse_frame(raw)
         if (frame["kind"] == "hello") == client.has_hello:
-            raise FrameError("hello is the first frame, and comes once")
+            raise FrameError("hello must be the first frame, and is sent only once")
         if client.has_hello:
             _dispatch_frame(hub, client, frame)
         else:
@@ -140,7 +140,7 @@ def _dispatch_frame(hub: SessionHub, client: ConnectedClient, frame: FrameFields
         if not request_id:
             return
         raise FrameRefusedError(
-            "unknown-kind", f"this host knows protocol {PROTOCOL_VERSION}, and no such frame in it"
+            "unknown-kind", f"this host speaks protocol {PROTOCOL_VERSION}, which has no such frame"
         )
     if frame["kind"] != "reply" and request_id:
         if hub.control_requests.is_request_pending(client, request_id):
@@ -169,9 +169,9 @@ def _accept_message(
     hub.roles.check_can_control(client)
     message = frame.get("message")
     if not isinstance(message, dict) or message.get("role") != "user":
-        raise FrameError('message has `message`, an object with the role "user"')
+        raise FrameError('message must have `message`, an object with the role "user"')
     if not isinstance(message.get("content"), str | list):
-        raise FrameError("`content` of a message is a text or a list of blocks")
+        raise FrameError("`content` of a message must be a string or a list of blocks")
     client_number = 0
     if request_id:
         client_number = client.number
@@ -194,12 +194,14 @@ def _answer_prompt(
     prompt_id = frame.get("question")
     hub.roles.check_can_answer_prompts(client)
     if not isinstance(prompt_id, str) or len(prompt_id) > MAX_ID_CHARS:
-        raise FrameError("answer has `question`, the id of a question")
+        raise FrameError("answer must have `question`, the id of a permission prompt")
     prompt = hub.prompts.open.get(prompt_id)
     if prompt is None:
         outcome = hub.prompts.find_outcome(prompt_id)
         if outcome is None:
-            raise FrameRefusedError("unknown-question", "no question of this session has this id")
+            raise FrameRefusedError(
+                "unknown-question", "this session has no permission prompt with this id"
+            )
         hub.subscribers.send_reply_frame(client, outcome.encoded_outcome_frame)
         return False
     outcome_kind, body = parse_prompt_answer(
@@ -227,7 +229,7 @@ def _change_model(
 ) -> bool:
     model = frame.get("model")
     if not isinstance(model, str | None):
-        raise FrameError("model has `model`, a name or null")
+        raise FrameError("model must have `model`, a name or null")
     hub.roles.check_can_control(client)
     request = ControlRequest(client, request_id, "set_model")
     hub.send_control_request({"subtype": "set_model", "model": model}, request)
@@ -250,7 +252,7 @@ def _choose_mode(
     """
     mode = frame.get("mode")
     if not isinstance(mode, str) or not mode:
-        raise FrameError("mode has `mode`, the name of a permission mode")
+        raise FrameError("mode must have `mode`, the name of a permission mode")
     if mode == BYPASS_MODE and not hub.session.can_bypass:
         raise FrameRefusedError("bypass", BYPASS_REFUSED_TEXT)
     if mode == "manual":
@@ -270,7 +272,7 @@ def _check_settings(settings: object) -> None:
     rules, ask rules and the effort are accepted.
     """
     if not isinstance(settings, dict):
-        raise FrameError("apply_flag_settings has `settings`, an object")
+        raise FrameError("apply_flag_settings must have `settings`, an object")
     permissions = settings.get("permissions")
     fields = as_dict(permissions)
     refused_keys = [key for key in settings if settings[key] and key not in CHANGEABLE_SETTINGS]
@@ -283,7 +285,7 @@ def _check_settings(settings: object) -> None:
             refused_text = "permissions"
         raise FrameRefusedError(
             "wider",
-            f"a session that lives takes no settings but deny, ask and effort: {refused_text}",
+            f"a running session accepts only the settings deny, ask and effort: {refused_text}",
         )
 
 
@@ -319,7 +321,7 @@ def _accept_request(
 ) -> bool:
     body = frame.get("request")
     if not isinstance(body, dict) or not isinstance(body.get("subtype"), str) or not request_id:
-        raise FrameError("request has `id`, and `request` with a `subtype`")
+        raise FrameError("request must have `id`, and `request` with a `subtype`")
     subtype = body["subtype"]
     if subtype in ("interrupt", RELOAD_SETTINGS):
         hub.roles.check_control_role(client)
@@ -336,7 +338,7 @@ def _accept_request(
         hub.send_frame_answer(client, request_id, "response", response=response)
     elif subtype in REFUSED_SUBTYPES:
         raise FrameRefusedError(
-            "wider", f"a session that lives takes no {subtype}: it is not one frontend's own"
+            "wider", f"a running session does not accept {subtype}, because other clients share it"
         )
     else:
         if subtype == SETTINGS_SUBTYPE:
@@ -356,7 +358,7 @@ def _register_callbacks(
         brings_callbacks = body.get("sdkMcpServers")
     if brings_callbacks and "ask" not in client.hello.optional_kinds:
         raise FrameRefusedError(
-            "bad-frame", "hooks and servers of a client need `ask` in what it knows"
+            "bad-frame", "hooks and servers of a client require `ask` among its features"
         )
     hub.control_requests.check_limit(client)
     change, all_hooks = hub.callbacks.register_client_callbacks(client, body)
@@ -371,7 +373,7 @@ def _accept_reply(
     response = frame.get("response")
     hub.roles.check_control_role(client)
     if not isinstance(response, dict):
-        raise FrameError("reply has `response`, the body of a control_response")
+        raise FrameError("reply must have `response`, the body of a control_response")
     callback = hub.callbacks.pop_answered_callback(request_id, client)
     if callback is not None:
         limited_response = _limit_hook_answer(hub, client, response)

@@ -55,7 +55,7 @@ MAX_WAITING_MESSAGES = 1000  # messages that wait for their turns
 MAX_STORED_IDS = 1000
 MAX_STORED_ANSWER_BYTES = 4096  # a longer answer is not repeated if its frame is sent again
 PRIORITIES = ("now", "next", "later")
-UNANSWERED_TEXT = "the session ended before this message had its turn: it was not answered"
+UNANSWERED_TEXT = "the session ended before this message was handled; it was not answered"
 
 
 class QueuedUserMessage(NamedTuple):
@@ -318,7 +318,7 @@ class SessionHub:
         is_too_large = count > 0 and waiting_bytes + size_bytes > self.session.max_frame_bytes
         if is_too_large or count >= MAX_WAITING_MESSAGES:
             raise FrameRefusedError(
-                "too-many", f"{count} messages wait for their turn already; send it later"
+                "too-many", f"{count} messages are already queued; send it later"
             )
 
     def remove_waiting_message(self, uuid: object) -> int | None:
@@ -428,7 +428,7 @@ class SessionHub:
             answer = encode_frame(kind, id=request_id, **fields)
         stored_answer = answer
         if len(answer) > MAX_STORED_ANSWER_BYTES:
-            text = "this was answered already; use another id"
+            text = "this id was already used; use another id"
             stored_answer = encode_frame("refused", id=request_id, reason="bad-frame", text=text)
         self.frame_answers[client.number, request_id] = stored_answer
         self.subscribers.send_reply_frame(client, answer)

@@ -26,7 +26,7 @@ from shim.core.reading.values import as_dict
 class JoinRule(Enum):
     """The effect of a flag of a frontend that joins, as described in the manual."""
 
-    APPLY = "changes the session, as `/mode` and `/model` of the controller do"
+    APPLY = "changes the session, as the controller's `/mode` and `/model` do"
     EQUAL = "must be equal to the flag of the session, or the join is refused"
     REREAD = "the host reads the settings files again; settings that forbid more are refused"
     IGNORE = "has no effect; a line on stderr names it"

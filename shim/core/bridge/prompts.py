@@ -116,7 +116,7 @@ def parse_prompt_answer(
     the mode bypassPermissions.
     """
     if not isinstance(decision, dict):
-        raise FrameRefusedError("bad-decision", "a decision is an object")
+        raise FrameRefusedError("bad-decision", "a decision must be an object")
     request = prompt.request
     if request.get("subtype") == ELICITATION_SUBTYPE:
         return _parse_elicitation(decision)
@@ -132,16 +132,18 @@ def parse_prompt_answer(
     for key in REFERENCE_KEYS:
         if key in decision and decision[key] != expected_ids[key]:
             raise FrameRefusedError(
-                "bad-decision", f"`{key}` names another call than the question's"
+                "bad-decision", f"`{key}` does not match the prompt's tool call"
             )
     behavior = decision.get("behavior")
     if behavior not in ANSWER_KEYS:
-        raise FrameRefusedError("bad-decision", 'a decision has `behavior`, "allow" or "deny"')
+        raise FrameRefusedError(
+            "bad-decision", 'a decision must have `behavior`, "allow" or "deny"'
+        )
     body = {key: decision[key] for key in ANSWER_KEYS[behavior] if decision.get(key) is not None}
     if not isinstance(body.get("updatedInput", {}), dict):
-        raise FrameRefusedError("bad-decision", "`updatedInput` is an object")
+        raise FrameRefusedError("bad-decision", "`updatedInput` must be an object")
     if not isinstance(body.get("message", ""), str):
-        raise FrameRefusedError("bad-decision", "`message` is a text")
+        raise FrameRefusedError("bad-decision", "`message` must be a string")
     check_permission_updates(body, can_bypass=can_bypass)
     if behavior == "allow":
         body.setdefault("updatedInput", request.get("input"))
@@ -158,7 +160,7 @@ def _parse_elicitation(decision: Mapping[str, Any]) -> tuple[str, dict[str, Any]
         action = "decline"
     if action not in ("accept", "decline", "cancel"):
         raise FrameRefusedError(
-            "bad-decision", 'a decision has `action`, "accept", "decline" or "cancel"'
+            "bad-decision", 'a decision must have `action`, "accept", "decline" or "cancel"'
         )
     body = {"action": action}
     if action == "accept" and isinstance(decision.get("content"), dict):
@@ -202,14 +204,14 @@ def check_permission_updates(body: Mapping[str, Any], *, can_bypass: bool) -> No
     updates = body.get("updatedPermissions")
     if not can_bypass and _allows_bypass(updates):
         raise FrameRefusedError(
-            "bypass", f"{BYPASS_MODE} can be chosen only if the session began with it"
+            "bypass", f"{BYPASS_MODE} can be chosen only if the session was started with it"
         )
     if isinstance(updates, list) and any(
         isinstance(update, dict) and _has_rule_removal(update) for update in updates
     ):
         raise FrameRefusedError(
             "wider",
-            "no answer takes back a rule that denies or asks but one of this session's answers",
+            "an answer cannot remove a deny or ask rule, unless an answer of this session added it",
         )
 
 

@@ -18,11 +18,11 @@ MODE_SUBTYPE = "set_permission_mode"
 MAX_PENDING_REQUESTS = 100  # of one client
 MAX_OPEN_CALLBACKS = 1000
 MAX_SERVERS = 1000  # names of MCP servers
-HOOK_CLIENT_LEFT = "the frontend whose hook judges this call has gone"
+HOOK_CLIENT_LEFT = "the frontend whose hook checks this call has disconnected"
 BLOCKING_EVENT = "PreToolUse"
 ID_SEPARATOR = "/"  # between the number of a client and its own name of a callback
 HookGroups = dict[str, list[dict[str, Any]]]
-SERVER_CLIENT_LEFT = "the frontend with this MCP server has gone"
+SERVER_CLIENT_LEFT = "the frontend with this MCP server has disconnected"
 
 
 class HookRegistrationChange(NamedTuple):
@@ -56,7 +56,7 @@ class PendingControlRequests:
         if count >= MAX_PENDING_REQUESTS:
             raise FrameRefusedError(
                 "too-many",
-                f"{MAX_PENDING_REQUESTS} requests of this client wait for their answer already",
+                f"{MAX_PENDING_REQUESTS} requests of this client are already waiting for an answer",
             )
 
     def add(self, request_id: str, request: ControlRequest) -> None:
@@ -241,7 +241,8 @@ def _check_hook_limit(hooks: HookGroups) -> None:
         if sum(len(group["hookCallbackIds"]) for group in groups) > MAX_CALLBACKS_PER_EVENT:
             raise FrameRefusedError(
                 "too-many",
-                f"the frontends of this session have {MAX_CALLBACKS_PER_EVENT} hooks of an event already",
+                f"the frontends of this session already have {MAX_CALLBACKS_PER_EVENT} "
+                "hooks for one event",
             )
 
 

@@ -22,9 +22,9 @@ MAX_DETAIL_CHARS = 200
 MAX_NAME_CHARS = 80  # of a session without a name; the start of its first message is used
 STARTING_TEXT = "starting…"
 START_HINT = "send a prompt to start"
-CONTINUE_HINT = "send a prompt to go on"
+CONTINUE_HINT = "send a prompt to continue"
 INTERRUPTED_DETAIL = "interrupted"
-TIMEOUT_HINT = "nobody answered in time ({question}); {next}"
+TIMEOUT_HINT = "no answer in time ({question}); {next}"
 STOPPED_STATE = "stopped"
 
 

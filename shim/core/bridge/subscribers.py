@@ -131,7 +131,7 @@ class SessionSubscribers:
         """Drop the clients that have not sent their hello in time."""
         for client in list(self.clients.values()):
             if not client.has_hello and now_s - client.connected_at >= HELLO_TIMEOUT_S:
-                self.drop_client(client, f"no hello came in {HELLO_TIMEOUT_S:.0f} s")
+                self.drop_client(client, f"no hello frame within {HELLO_TIMEOUT_S:.0f} s")
 
     def remove_client(self, client_number: int) -> ConnectedClient | None:
         """Remove a client whose connection is closed."""
@@ -147,7 +147,7 @@ class SessionSubscribers:
         client.queue_frames(QueuedFrames(data, is_reply=True))
         self._ready_clients[client.number] = None
         if client.has_too_many_replies:
-            self.drop_client(client, "it does not read what it is answered")
+            self.drop_client(client, "the client does not read its answers")
 
     def create_line_frame(self, at_ms: int, line: bytes) -> ConversationLineFrame:
         """Return the frame of a complete line with the next number."""

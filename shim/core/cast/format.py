@@ -130,20 +130,20 @@ def parse_recording_line(raw: bytes) -> RecordingLine:
         if raw:
             description = "a comment"
         return RecordingLine(
-            problems=[RecordingProblem(NOTE, "comment", f"{description}, which readers pass over")]
+            problems=[RecordingProblem(NOTE, "comment", f"{description}, which readers skip")]
         )
     try:
         record = orjson.loads(raw)
     except orjson.JSONDecodeError:
         return RecordingLine(
-            problems=[RecordingProblem(DAMAGE, "not_json", f"no JSON: {format_value_excerpt(raw)}")]
+            problems=[
+                RecordingProblem(DAMAGE, "not_json", f"not JSON: {format_value_excerpt(raw)}")
+            ]
         )
     if not isinstance(record, list) or len(record) < 3 or not isinstance(record[1], str):
         return RecordingLine(
             problems=[
-                RecordingProblem(
-                    DAMAGE, "no_record", f"no record of a cast: {format_value_excerpt(raw)}"
-                )
+                RecordingProblem(DAMAGE, "no_record", f"not a record: {format_value_excerpt(raw)}")
             ]
         )
     delay_s, full_code, data = record[:3]
@@ -151,12 +151,12 @@ def parse_recording_line(raw: bytes) -> RecordingLine:
     if len(record) > 3:
         problems.append(
             RecordingProblem(
-                NOTE, "more", "a record of more than three entries, of which readers take three"
+                NOTE, "more", "a record of more than three entries; readers use the first three"
             )
         )
     if delay_s.__class__ is not float and delay_s.__class__ is not int:
         problems.append(
-            RecordingProblem(DAMAGE, "time", f"{format_value_excerpt(delay_s)} is no time")
+            RecordingProblem(DAMAGE, "time", f"{format_value_excerpt(delay_s)} is not a time")
         )
         delay_s = 0
     elif delay_s < 0:
@@ -164,7 +164,7 @@ def parse_recording_line(raw: bytes) -> RecordingLine:
             RecordingProblem(
                 DAMAGE,
                 "time",
-                f"a time of {format_value_excerpt(delay_s)} seconds: no time goes back",
+                f"a time of {format_value_excerpt(delay_s)} seconds: times must not decrease",
             )
         )
         delay_s = 0
@@ -182,11 +182,11 @@ def parse_recording_line(raw: bytes) -> RecordingLine:
                 return RecordingLine(stream_code, delay_s, content, has_newline, problems=problems)
             except ValueError:
                 problems.append(
-                    RecordingProblem(DAMAGE, "base64", f"no base64: {format_value_excerpt(data)}")
+                    RecordingProblem(DAMAGE, "base64", f"not base64: {format_value_excerpt(data)}")
                 )
         else:
             message = (
-                f"a record of {stream_code} whose data are no text: {format_value_excerpt(data)}"
+                f"a record of {stream_code} whose data is not text: {format_value_excerpt(data)}"
             )
             problems.append(RecordingProblem(DAMAGE, "no_record", message))
     elif len(full_code) != 1 or full_code not in EVENTS:
@@ -194,7 +194,7 @@ def parse_recording_line(raw: bytes) -> RecordingLine:
             RecordingProblem(
                 NOTE,
                 "unknown_code",
-                f"the code {format_value_excerpt(full_code)} is not known here",
+                f"unknown code {format_value_excerpt(full_code)}",
             )
         )
     elif isinstance(data, dict):
@@ -204,7 +204,7 @@ def parse_recording_line(raw: bytes) -> RecordingLine:
             RecordingProblem(
                 DAMAGE,
                 "no_record",
-                f"a record of {full_code} that is no object: {format_value_excerpt(data)}",
+                f"a record of {full_code} that is not an object: {format_value_excerpt(data)}",
             )
         )
     return RecordingLine(problems=problems)
@@ -255,7 +255,7 @@ class RecordingReader:
         Raise RecordingError for an empty file.
         """
         if self.header is None:
-            raise RecordingError("this is no cast: it has no first line", hint=RECORD_HINT)
+            raise RecordingError("not a recording: it has no first line", hint=RECORD_HINT)
         self.truncated_lines = len(self._lines.close())
         self.skipped_lines += self.truncated_lines
 
@@ -295,12 +295,12 @@ def parse_recording_header(raw: bytes) -> RecordingHeader:
     except (ValueError, TypeError, LookupError):
         excerpt = escape_control_chars(raw[:60])
         raise RecordingError(
-            f"this is no cast: it begins with {excerpt!r}", hint=RECORD_HINT
+            f"not a recording: it begins with {excerpt!r}", hint=RECORD_HINT
         ) from None
     if type(version) is not int or not 1 <= version <= FORMAT_VERSION:
         raise RecordingError(
-            f"this cast is of version {escape_control_chars(version)[:20]}, "
-            f"and this shim reads versions up to {FORMAT_VERSION}",
+            f"the recording has version {escape_control_chars(version)[:20]}; this version "
+            f"of claude-shim reads versions up to {FORMAT_VERSION}",
             hint="update claude-shim",
         )
     argv = fields.get("argv")

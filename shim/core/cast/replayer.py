@@ -36,7 +36,7 @@ REQUEST_ID_PATTERN = re.compile(
 )
 UUID_PATTERN = re.compile(rb'("uuid"\s*:\s*)("(?:[^"\\]|\\.){0,%d}")' % (6 * MAX_ID_CHARS))
 RESULT_LINE = re.compile(rb'\s*\{\s*"type"\s*:\s*"result"')
-NO_END_REASON = "the recording ends here: how the session went on is not known"
+NO_END_REASON = "the recording ends here; the rest of the session is unknown"
 
 
 class ReplayStep(NamedTuple):
@@ -208,9 +208,7 @@ class RecordingReplayer:
             records = select_records(self._first_message)
         self._first_message = b""
         if records is None:
-            self._end_step = ReplayStep(
-                "fail", reason="no recording there begins with this message"
-            )
+            self._end_step = ReplayStep("fail", reason="no recording starts with this message")
             return False
         self._records.switch_records(records)
         self._expected_line = None
@@ -299,7 +297,10 @@ class RecordingReplayer:
             and live_line.decision
             and recorded_line.decision != live_line.decision
         ):
-            reason = f"the recording goes on with {recorded_line.decision}, and the answer is {live_line.decision} now"
+            reason = (
+                f"the recording continues with {recorded_line.decision}, but the answer is now "
+                f"{live_line.decision}"
+            )
             self._end_step = ReplayStep("fail", reason=reason)
             return self._end_step
         self._id_mapper.add_id_pair(recorded_line, live_line)

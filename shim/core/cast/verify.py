@@ -135,7 +135,7 @@ class RecordingVerifier:
         else:
             if last_line > self._end_line:
                 self._is_chain_broken = True
-                message = "behind the last checkpoint: nothing proves what stands there"
+                message = "after the last checkpoint: these lines are not verified"
                 self._add_finding(self._end_line + 1, last_line, DAMAGE, "behind", message)
             self._check_unfinished()
         self.findings.sort(key=lambda finding: (finding.first, finding.last))
@@ -145,12 +145,15 @@ class RecordingVerifier:
             if last_line:
                 return "cut off in the first line"
             return "empty: not even its first line was written"
-        message = f"cut off behind line {self.line_count}: the last checkpoint is missing"
+        message = f"cut off after line {self.line_count}: the last checkpoint is missing"
         if self._is_chain_broken:
             return message
         if self.last_proved_line == self.line_count:
-            return f"{message}; all lines up to there are proved"
-        return f"{message}, and {_format_line_range(self.last_proved_line + 1, self.line_count)} not proved"
+            return f"{message}; all lines up to there are verified"
+        return (
+            f"{message}, and {_format_line_range(self.last_proved_line + 1, self.line_count)} "
+            "not verified"
+        )
 
     def _buffer_part(self, part: bytes) -> None:
         """Buffer a part of an unfinished line. A line that is too long is only hashed."""
@@ -167,7 +170,7 @@ class RecordingVerifier:
         self.line_count += 1
         if self._is_too_long or len(raw) > MAX_LINE_BYTES:
             self._add_finding_here(
-                DAMAGE, "too_long", f"longer than {MAX_LINE_BYTES} bytes: no reader takes it"
+                DAMAGE, "too_long", f"longer than {MAX_LINE_BYTES} bytes: no reader accepts it"
             )
             self._is_readable = self._is_readable and self.line_count > 1
         elif self.line_count == 1:
@@ -199,7 +202,10 @@ class RecordingVerifier:
         digest = self._hash.hexdigest().encode()
         if raw not in (b'["h","%s"]' % digest, b'["h","%s","end"]' % digest):
             if not self._is_chain_broken:
-                message = f"the checkpoint of line {self.line_count} does not match; nothing behind it can be proved"
+                message = (
+                    f"the checkpoint of line {self.line_count} does not match; nothing after "
+                    "it can be verified"
+                )
                 self._add_finding(
                     self.last_proved_line + 1, self.line_count, DAMAGE, "changed", message
                 )
@@ -244,14 +250,17 @@ class RecordingVerifier:
         if stream_code in "oeI" and self._running_child is None:
             position = "before any child"
             if self._child_numbers:
-                position = "behind the end of its child"
+                position = "after the end of its child"
             self._add_finding_here(DAMAGE, "order", f"a record of {stream_code} {position}")
 
     def _check_event(self, event_code: str, fields: Mapping[str, Any]) -> None:
         if event_code == "s":
             if self._running_child is not None:
                 child_number, start_line = self._running_child
-                message = f"a child starts while {format_value_excerpt(child_number)} of line {start_line} runs"
+                message = (
+                    f"a child starts while child {format_value_excerpt(child_number)} of line "
+                    f"{start_line} is running"
+                )
                 self._add_finding(start_line, self.line_count, DAMAGE, "order", message)
             self._running_child = (fields.get("child"), self.line_count)
             self._check_child_number(fields.get("child"))
@@ -292,7 +301,7 @@ class RecordingVerifier:
                 self.line_count,
                 NOTE,
                 "order",
-                f"nothing says how child {format_value_excerpt(child_number)} ended",
+                f"the exit of child {format_value_excerpt(child_number)} is missing",
             )
         if start_line := self._unfinished_lines.get("O", 0):
             self._add_finding(
@@ -300,7 +309,7 @@ class RecordingVerifier:
                 self.line_count,
                 NOTE,
                 "unfinished",
-                "a line of ours in pieces that has no end",
+                "a shim line in parts without an end",
             )
 
     # -- findings ----------------------------------------------------------------------------------

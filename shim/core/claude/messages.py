@@ -167,11 +167,11 @@ class UserMessage(NamedTuple):
 def _explain_omission(block: MessageBlock, vendor: str, accepted_kinds: BlockKinds) -> str:
     """Return why a vendor that accepts these kinds does not receive a block."""
     if block.kind in accepted_kinds:
-        return block.problem or f"{vendor} can be given no file by its address"
+        return block.problem or f"{vendor} does not accept files by URL"
     accepted_nouns = " and ".join(
         ["text", *(f"{kind}s" for kind in ("image", "document") if kind in accepted_kinds)]
     )
-    return f"{vendor} can only be given {accepted_nouns}"
+    return f"{vendor} only accepts {accepted_nouns}"
 
 
 def _format_kind_counts(kind_counts: Mapping[str, int]) -> str:
@@ -222,12 +222,12 @@ def _parse_block(value: object) -> MessageBlock:
     """Parse one block of a message. Its `problem` describes what is invalid."""
     kind = as_dict(value).get("type")
     if not isinstance(value, dict) or not isinstance(kind, str):
-        return MessageBlock("unknown block", problem="it is no block")
+        return MessageBlock("unknown block", problem="it is not a content block")
     if kind not in MEDIA_TYPES:
         text = value.get("text")
         if kind == "text" and isinstance(text, str):
             return MessageBlock(kind, text)
-        return MessageBlock(kind, problem="it is not known")
+        return MessageBlock(kind, problem="its type is unknown")
     source = value.get("source")
     title = value.get("title")
     source = as_dict(source)
@@ -238,12 +238,12 @@ def _parse_block(value: object) -> MessageBlock:
     if source.get("type") == "url" and isinstance(url := source.get("url"), str) and url:
         return block._replace(url=url)
     if source.get("type") != "base64" or not isinstance(data, str) or not data:
-        return block._replace(problem="it has no data, as base64")
+        return block._replace(problem="it has no base64 data")
     media_type = source.get("media_type")
     if media_type not in MEDIA_TYPES[kind]:
         type_text = str(media_type)[:MAX_MEDIA_TYPE_CHARS]
         return block._replace(
-            problem=f"its media type is {type_text!r}, and it can be {', '.join(MEDIA_TYPES[kind])}"
+            problem=f"its media type is {type_text!r}, expected {', '.join(MEDIA_TYPES[kind])}"
         )
     return block._replace(
         media_type=str(media_type), data=data, problem=_explain_invalid_data(data)
@@ -257,7 +257,7 @@ def _explain_invalid_data(data: str) -> str:
     except ValueError as error:
         return f"its data is not base64 ({error})"
     if size_bytes > MAX_FILE_BYTES:
-        return f"it has {size_bytes:,} bytes, and can have {MAX_FILE_BYTES:,}"
+        return f"it has {size_bytes:,} bytes; the limit is {MAX_FILE_BYTES:,}"
     return ""
 
 

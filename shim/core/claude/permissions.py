@@ -12,12 +12,17 @@ if TYPE_CHECKING:
 QUESTION_TOOL = "AskUserQuestion"
 ELICITATION_SUBTYPE = "elicitation"  # the control request of an MCP server that asks the user
 PROMPT_TIMEOUT_TEXT = (
-    "Nobody answered the question about this call in time (permission_timeout), so it was not run."
+    "The permission prompt for this call was not answered in time (permission_timeout), so "
+    "it was not run."
 )
 MAX_OPEN_PROMPTS = 1000  # of one frontend, or of all clients of a session
-TOO_MANY_PROMPTS_TEXT = "Too many questions are open already; this one was put to nobody."
+TOO_MANY_PROMPTS_TEXT = (
+    "Too many permission prompts are open already; this call was denied without asking."
+)
 DENIED_TEXT = "The call was denied."  # by a person who gives no reason
-NOT_GRANTED_TEXT = "{tool} needs a permission that nobody here can be asked for, and it was not granted beforehand."
+NOT_GRANTED_TEXT = (
+    "{tool} needs permission, which cannot be asked for here and was not granted beforehand."
+)
 DENIED_BY_RULE_TEXT = "{tool} was denied: {why}."
 PROMPT_FAILED_TEXT = "Tool permission request failed: Error: {error}"
 INVALID_INPUT_TEXT = "updatedInput is {found}; it must be an object or be left out"
@@ -182,7 +187,7 @@ def parse_permission_decision(response: Mapping[str, Any]) -> PermissionDecision
     answer = response.get("response")
     if not isinstance(answer, dict):
         return PermissionDecision(
-            False, message=PROMPT_FAILED_TEXT.format(error="the answer is no object")
+            False, message=PROMPT_FAILED_TEXT.format(error="the answer is not an object")
         )
     if answer.get("behavior") == "allow":
         # Several clients send an empty object with every answer, which means unchanged arguments.

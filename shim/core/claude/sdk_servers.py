@@ -31,12 +31,14 @@ JSON_PARSING_CLIENTS = frozenset(("gemini-cli-mcp-client",))
 # Error codes of JSON-RPC.
 INVALID_REQUEST_CODE = -32600
 INTERNAL_ERROR_CODE = -32603
-CLOSED_TEXT = "the program that has this MCP server does not answer any more"
+CLOSED_TEXT = "the program with this MCP server no longer responds"
 TOO_MANY_REQUESTS_TEXT = (
-    f"more than {MAX_PENDING_REQUESTS} requests wait for the program that has this MCP server"
+    f"more than {MAX_PENDING_REQUESTS} requests are waiting for the program with this MCP server"
 )
-TOO_LARGE_TEXT = "the message of {size} bytes is too large for the program that has this MCP server (limit {limit})"
-TIMEOUT_TEXT = "the program that has this MCP server has not answered within {seconds:g} s"
+TOO_LARGE_TEXT = (
+    "the message of {size} bytes is too large for the program with this MCP server (limit {limit})"
+)
+TIMEOUT_TEXT = "the program with this MCP server did not answer within {seconds:g} s"
 
 RpcMessage = Mapping[str, Any]
 
@@ -209,7 +211,7 @@ class SdkMcpServerRegistry:
         for request_id, pending in list(self._pending_requests.items()):
             if pending.connection is connection:
                 del self._pending_requests[request_id]
-                self._notify_cancelled(pending, "the agent has gone")
+                self._notify_cancelled(pending, "the agent has exited")
 
     def _notify_cancelled(self, pending: PendingMcpRequest, reason: str) -> None:
         """Tell the frontend that the response to a request is no longer needed."""
@@ -247,7 +249,7 @@ class SdkMcpServerRegistry:
         """
         if not isinstance(message, dict) or not isinstance(message.get("method", ""), str):
             self._send_error(
-                connection, None, INVALID_REQUEST_CODE, "the message is no JSON-RPC object"
+                connection, None, INVALID_REQUEST_CODE, "the message is not a JSON-RPC object"
             )
         elif "method" not in message:
             # a response to a request of the server
@@ -347,7 +349,7 @@ class SdkMcpServerRegistry:
             answer = {
                 "error": {
                     "code": INTERNAL_ERROR_CODE,
-                    "message": str(response.get("error") or "it gave no answer"),
+                    "message": str(response.get("error") or "no answer"),
                 }
             }
         self._deliver_response(pending, answer)
@@ -449,7 +451,7 @@ def _parse_server_info(value: object) -> dict[str, str]:
 def _format_error(error: object) -> str:
     if isinstance(error, dict):
         return str(error.get("message") or "")
-    return "it gave no answer"
+    return "no answer"
 
 
 def add_text_as_structured_content(response: RpcMessage) -> RpcMessage:

@@ -201,7 +201,7 @@ class SessionState:
         """
         unsupported_reason = ""
         if not self.vendor.accepts_mcp_servers:
-            unsupported_reason = f"{self.vendor.display_name} takes no MCP servers"
+            unsupported_reason = f"{self.vendor.display_name} does not support MCP servers"
         external_names = [
             name for name in self.configured_servers if name not in self.sdk_servers.names
         ]
@@ -312,7 +312,7 @@ class SessionState:
         if self.policy is None:
             if any((*deny, *ask)):
                 raise ValueError(
-                    f"{self.vendor.display_name} takes no rules in the middle of a session"
+                    f"{self.vendor.display_name} does not accept rules during a session"
                 )
             return
         rules = {
@@ -389,7 +389,7 @@ class SessionState:
         """Return the models that can be selected, the default first. The list is never empty,
         because some clients read its first element without a check (C3).
         """
-        default_description = f"The model that {self.vendor.display_name} uses by itself"
+        default_description = f"The default model of {self.vendor.display_name}"
         models = [
             {
                 "value": DEFAULT_MODEL,

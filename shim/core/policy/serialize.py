@@ -61,7 +61,7 @@ def parse_policy(text: str, resolve_links: Callable[[str], str]) -> tuple[Policy
         cwd, user_home, directories = workspace_fields
         hooks = _build_hooks(hooks)
     except PARSE_ERRORS as error:
-        raise ValueError(f"no policy: {error}") from None
+        raise ValueError(f"invalid policy: {error}") from None
     workspace = Workspace(cwd, user_home, directories, resolve_links)
     policy = Policy(
         workspace=workspace, only_tools=tool_names, deny=deny, ask=ask, allow=allow, hooks=hooks
@@ -107,7 +107,7 @@ def parse_settings(text: str) -> ClaudeSettings:
             else dict.fromkeys(unsupported_keys, ""),
         )
     except PARSE_ERRORS as error:
-        raise ValueError(f"no settings: {error}") from None
+        raise ValueError(f"invalid settings: {error}") from None
 
 
 def _to_tuples(*rule_lists: Iterable[PermissionRule]) -> list[list[tuple[Any, ...]]]:

@@ -10,7 +10,7 @@ from shim.core.reading.values import as_dict, as_list, as_str
 
 DEFAULT_TIMEOUT_S = 600.0  # the default of the real claude
 MAX_HOOKS = 100  # in one file; a turn with more hooks is refused
-UNTRUSTED_REASON = "it is a program of the working directory, which is not trusted"
+UNTRUSTED_REASON = "it is a program in the working directory, which is not trusted"
 
 
 class SettingsHook(NamedTuple):
@@ -49,7 +49,7 @@ def parse_settings_hooks(groups: object, source: str, *, is_trusted: bool) -> li
                 )
     if len(parsed_hooks) > MAX_HOOKS:
         return [
-            parsed_hooks[0]._replace(matcher="", refusal=f"there are more than {MAX_HOOKS} of them")
+            parsed_hooks[0]._replace(matcher="", refusal=f"there are more than {MAX_HOOKS} hooks")
         ]
     return parsed_hooks
 
@@ -61,7 +61,7 @@ def _parse_hook(raw_hook: Mapping[str, Any]) -> SettingsHook:
     condition = raw_hook.get("if", "")
     if raw_hook.get("type", "command") != "command" or raw_hook.get("shell") == "powershell":
         return SettingsHook(
-            "", "", refusal="only hooks that are commands of a shell, or programs, can be run here"
+            "", "", refusal="only hooks that are shell commands or programs can be run here"
         )
     is_valid_args = args is None or (
         isinstance(args, list) and all(isinstance(arg, str) for arg in args)

@@ -64,7 +64,7 @@ def omit_middle(text: str, max_bytes: int, store_text: StoreText | None = None) 
     omitted_chars = len(text) - len(head) - len(tail)
     where = ""
     if path:
-        where = f"; the whole is in {path}"
+        where = f"; the full text is in {path}"
     return head + CUT_NOTE.format(count=omitted_chars, where=where) + tail
 
 

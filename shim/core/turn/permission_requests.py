@@ -137,9 +137,9 @@ class PermissionRequests:
             key is not None
             and self._tool_calls.table.is_call_announced_by_source(key, PERMISSION_REQUEST)
         ):
-            return "This call was asked about before."
+            return "Permission for this call was already requested."
         if len(self._request_ids) >= MAX_PERMISSION_REQUESTS:
-            return "Too many calls were asked about in this turn."
+            return "Too many permission prompts in this turn."
         evaluator = self._config.evaluator
         if evaluator is not None and evaluator.is_hidden_tool(name):
             return f"{name} is hidden in this session."

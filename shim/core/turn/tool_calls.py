@@ -754,7 +754,10 @@ class ToolCalls:
         """Stop the turn, because a call has started that a rule forbids. This is the second line of
         defense (surface page).
         """
-        text = f"{reason or f'{name} is not allowed in this session'}: the turn was stopped; the call may have begun"
+        text = (
+            f"{reason or f'{name} is not allowed in this session'}: the turn was stopped; the "
+            "call may have started"
+        )
         redact = self._context.redact
         if redact is not None:
             call_id, name, tool_input, text = map(redact, (call_id, name, tool_input, text))

@@ -478,7 +478,7 @@ class Turn:
         """
         self.machine.move_to(CLOSED, True)
         config = self.config
-        text = f"the shim failed: {reason}"
+        text = f"internal error: {reason}"
         self.result = TurnResult(
             build_minimal_error_result(config.vendor.name, text), True, "internal", text
         )
@@ -637,7 +637,7 @@ class Turn:
             self.assistant_message.last_text or str(outcome.fields.get("result") or "")
         )
         if value is None:
-            message = f"the answer does not fit --json-schema: {problem}"
+            message = f"the answer does not match --json-schema: {problem}"
             return TurnOutcome(
                 "failed", message=message, cause="vendor_error", fields=outcome.fields
             )

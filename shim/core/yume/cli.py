@@ -137,7 +137,7 @@ def parse_yume_argv(argv: Sequence[str]) -> YumeInvocation:
         if name not in FLAGS and find_similar_permission_flag(name, value) == MODE_FLAG:
             fields["misspelled"] = typed_flag
         elif name not in FLAGS:
-            warnings.append(f"{typed_flag[:60]} is not known and was skipped")
+            warnings.append(f"unknown flag {typed_flag[:60]} was skipped")
         elif not equals:
             warnings.append(f"{name} has no value and was skipped")
         else:
@@ -163,11 +163,12 @@ def _build_invocation(
             fields["prompt"] = " ".join(operands)
         if fields.get("protocol", PROTOCOL_VERSION) != PROTOCOL_VERSION:
             warnings.append(
-                f"protocol version {fields['protocol'][:20]} was asked for; this is {PROTOCOL_VERSION}"
+                f"protocol version {fields['protocol'][:20]} was requested; using "
+                f"{PROTOCOL_VERSION}"
             )
         if fields.get("format", "stream-json") != "stream-json":
             warnings.append(
-                f"--output-format {fields['format'][:20]} is not there; this is stream-json"
+                f"--output-format {fields['format'][:20]} is not supported; using stream-json"
             )
     return YumeInvocation(command=command, args=tuple(operands), warnings=tuple(warnings), **fields)
 

@@ -37,8 +37,10 @@ from shim.core.yume.protocol import parse_yume_permission_mode
 APPROVAL_TIMEOUT_S = 600.0
 # approvals that arrive before the vendor asks, because the frontend already has the call
 MAX_EARLY_APPROVALS = 1000
-APPROVAL_TIMEOUT_TEXT = "Nobody approved this call in time."
-CANNOT_ANSWER_TEXT = "This frontend can approve a call, but has no way to answer a question. Go on without the answer."
+APPROVAL_TIMEOUT_TEXT = "This call was not approved in time."
+CANNOT_ANSWER_TEXT = (
+    "This frontend can approve a call, but cannot answer a question. Continue without the answer."
+)
 TURN_STOPPED_TEXT = "The turn was stopped before this call was approved."
 
 
@@ -97,7 +99,7 @@ class YumeControlSession(ControlSession):
         frame = parse_json_line(line)
         kind = as_dict(frame).get("type")
         if not isinstance(frame, dict) or not isinstance(kind, str):
-            self._report_bad_line(f"a line of stdin is no frame ({len(line)} bytes)")
+            self._report_bad_line(f"a line of stdin is not a frame ({len(line)} bytes)")
         elif kind == "user":
             self._accept_user_frame(frame, len(line))
         elif kind == "interrupt":
@@ -110,7 +112,7 @@ class YumeControlSession(ControlSession):
             return self._accept_approval(frame)
         else:
             self._report_bad_line(
-                f"a frame of type {escape_control_chars(kind[:MAX_TYPE_CHARS])} is not known"
+                f"unknown frame type {escape_control_chars(kind[:MAX_TYPE_CHARS])}"
             )
         return []
 
@@ -132,14 +134,15 @@ class YumeControlSession(ControlSession):
         mode, answers_prompts, is_valid = parse_yume_permission_mode(name)
         if not is_valid:
             self._report_bad_line(
-                f"the permission mode {escape_control_chars(str(name)[:MAX_TYPE_CHARS])!r} is not known: default",
+                "unknown permission mode "
+                f"{escape_control_chars(str(name)[:MAX_TYPE_CHARS])!r}; using default",
                 "",
             )
         if answers_prompts and not self.session_state.vendor.asks_permissions:
             # The next turn refuses an unattended vendor, unless another vendor answers.
             self._report_bad_line(
-                "it asks nobody here"
-                + ("" if self.session_state.vendor.never_asks else "; it keeps to its own default"),
+                "it does not ask for permission here"
+                + ("" if self.session_state.vendor.never_asks else "; its own default applies"),
                 "",
             )
         self.session_state.mode = mode
@@ -160,7 +163,7 @@ class YumeControlSession(ControlSession):
         ):
             self._early_approvals[call_id] = decision
         else:
-            self._report_bad_line("an approval is about no call that waits for one")
+            self._report_bad_line("an approval does not match a pending call")
         return []
 
     # -- permission prompts ------------------------------------------------------------------------

@@ -17,7 +17,9 @@ MAX_BUFFERED_BYTES = 4 * 1024 * 1024
 ParentCallId = str | None
 # encodes (id, parent, text, whether it is an error)
 EncodeResult = Callable[[str, ParentCallId, str, bool], bytes]
-TOO_LATE_TEXT = "[The result of this call came too late: too much other output was waiting for it.]"
+TOO_LATE_TEXT = (
+    "[The result of this call arrived too late: too much other output was waiting for it.]"
+)
 NO_RESULT_TEXT = "No result was reported for this call."
 
 

@@ -37,7 +37,7 @@ def create_socket_folder() -> str:
                 folder = tempfile.mkdtemp(prefix=FOLDER_PREFIX, dir=parent)
                 _remove_stale_folders(parent)
                 return folder
-    raise OSError("there is no folder for a socket")
+    raise OSError("no folder is available for a socket")
 
 
 def _remove_stale_folders(parent: str) -> None:

@@ -48,10 +48,10 @@ EFFORT_CATEGORY = "thought_level"
 # The meanings of the response to a prompt in version 2.
 PROMPT_ACCEPTED = "taken"
 TURN_MAY_END = "may end"
-WRONG_VERSION_TEXT = "the agent speaks version {} of its protocol, not 1 or 2"
+WRONG_VERSION_TEXT = "the agent uses version {} of its protocol, not 1 or 2"
 CHANGED_INPUT_REFUSAL = (
-    "Not run: this agent runs a call as it is or not at all, "
-    "and the call was allowed with another input only."
+    "Not run: this agent cannot change the input of a call, and the call was allowed only "
+    "with another input."
 )
 MAX_LOGIN_METHODS = 10  # in an error message
 # A method that no agent has. The shim calls it while a session is loaded, because the error arrives
@@ -392,7 +392,7 @@ class AcpSession(RpcSession):
         continues.
         """
         lines = [f"A call was not allowed: {reason}" for reason in self.denial_reasons]
-        return self._encode_ready_prompt(UserMessage("\n".join([*lines, "Go on without it."])))
+        return self._encode_ready_prompt(UserMessage("\n".join([*lines, "Continue without it."])))
 
     def _encode_decision(
         self, permission: PermissionRequest, decision: PermissionDecision

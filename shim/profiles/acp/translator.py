@@ -499,7 +499,8 @@ class AcpTranslator(RpcTranslator):
                 raise
         else:
             self.session.reply_to_request(
-                request_id, error={"code": METHOD_NOT_FOUND, "message": f"{method} is not offered"}
+                request_id,
+                error={"code": METHOD_NOT_FOUND, "message": f"{method} is not supported"},
             )
 
     def _is_own_session(self, params: Event) -> bool:
@@ -511,7 +512,10 @@ class AcpTranslator(RpcTranslator):
         if questions_input is None or not self._is_own_session(params):
             self.session.reply_to_request(
                 request_id,
-                error={"code": INVALID_PARAMS, "message": "only a form of this session is asked"},
+                error={
+                    "code": INVALID_PARAMS,
+                    "message": "only forms of this session are supported",
+                },
             )
             return
         call_id = f"ask_{self.turn.writer.create_uuid()[-12:]}"

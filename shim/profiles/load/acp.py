@@ -172,7 +172,7 @@ class AcpAdapter(ProfileAdapter):
         pattern = self._acp_template.values["resume_id_pattern"]
         if request.resume_id and not re.fullmatch(pattern, request.resume_id):
             raise FrontendError(
-                f"{request.resume_id[:60]!r} is no session id of {self.name}",
+                f"{request.resume_id[:60]!r} is not a session id of {self.name}",
                 hint="start a new session",
             )
         invocation = request.invocation._replace(fork_session=False)

@@ -64,7 +64,8 @@ def compile_argv_entry(
         if key in required:
             if len(required) > 1 or set(node.value) != {"when"}:
                 raise node.build_error(
-                    f'{{ when = "{key}" }} and nothing else: what keeps it narrow is never left out'
+                    f'{{ when = "{key}" }} and nothing else: restricting arguments are '
+                    "always passed"
                 )
             return lambda values, key=key: list(values[key])  # type: ignore[misc]
     format_args = _compile_args(node, used_names, delivery, required)

@@ -71,7 +71,7 @@ DENIAL_KEYS = {
     ),
     "args": ConfigKey(
         ConfigNode.read_text_list,
-        "arguments after `argv`; `{file}` is a file of the shim's with the text",
+        "arguments after `argv`; `{file}` is a temporary file with the text",
         20,
     ),
     "suffix": ConfigKey(ConfigNode.read_optional_text, "the end of the name of this file"),
@@ -162,8 +162,8 @@ class ToolDenialTemplates:
             return ToolDenialConfig()
         if request.policy_bypass:
             raise UnsupportedPermissionModeError(
-                f"{self._name} might not hear what it must not run: {request.policy_bypass}",
-                hint=f"remove what is named, or ask for {BYPASS_MODE} without a rule",
+                f"{self._name} might not receive the deny rules: {request.policy_bypass}",
+                hint=f"remove the cause, or use {BYPASS_MODE} without a rule",
             )
         if self._config["of_modes"] and not request.persistent and not _has_rules(request):
             return ToolDenialConfig(
@@ -180,8 +180,9 @@ class ToolDenialTemplates:
             path = request.store_text(text, self._config["suffix"])
             if path is None or "," in path:  # the program may split the argument at a comma
                 raise FrontendError(
-                    f"the rules for {self._name} could not be written to a file of ours",
-                    hint="is the disk full, or has the path of our state folder a comma in it?",
+                    f"the rules for {self._name} could not be written to a file",
+                    hint="check that the disk is not full, and that the path of the state "
+                    "folder contains no comma",
                 )
             files = (path,)
         args = tuple(arg.replace("{file}", "".join(files)) for arg in self._config["args"])
@@ -273,7 +274,7 @@ class ToolDenialTemplates:
                 current = None
             if not isinstance(current, dict):
                 raise UnsupportedPermissionModeError(
-                    f"{self._name} cannot be told its rules: {key} is set, and it is no JSON object",
+                    f"{self._name} cannot receive its rules: {key} is set and is not a JSON object",
                     hint=f"unset {key}, or write it as JSON without comments",
                 )
             addition = orjson.loads(template.replace("{denials}", denials))

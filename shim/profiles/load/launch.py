@@ -220,7 +220,7 @@ LAUNCH_KEYS = {
         "the levels of `--effort` that the program has (all by default). `{effort}` is the level "
         "that was asked for, or the next one below",
     ),
-    "env": ConfigKey.for_node("a table of strings", "variables of the program's own"),
+    "env": ConfigKey.for_node("a table of strings", "additional variables for the program"),
     "env_keep": ConfigKey(
         ConfigNode.read_text_list,
         "variables `ANTHROPIC_*` that the program may see",
@@ -407,9 +407,9 @@ def _compile_launch(
             and request.permission_mode != WIDEST_MODE
         ):
             raise FrontendError(
-                f"{name} might not obey the file that keeps {request.permission_mode!r} narrow: "
-                f"{request.policy_bypass}",
-                hint=f"remove what is named, or ask for {WIDEST_MODE}",
+                f"{name} might not apply the file that restricts "
+                f"{request.permission_mode!r}: {request.policy_bypass}",
+                hint=f"remove the cause, or use {WIDEST_MODE}",
             )
         system, appended_system, prompt_prefixes = split_system_prompts_by_delivery(
             request, used_names
@@ -467,7 +467,8 @@ def _compile_launch(
         args = [arg for format_part in formatters for arg in format_part(values)]
         if resume and not any(resume in arg for arg in args):
             raise FrontendError(
-                f"this {name} keeps no sessions, so none can go on", hint="start a new session"
+                f"this version of {name} does not store sessions, so it cannot resume one",
+                hint="start a new session",
             )
         stdin = b""
         if not (is_argument or prompt_path is not None):
@@ -660,7 +661,7 @@ def _check_resumed_session(
 
     if not re.fullmatch(pattern, resume):
         raise FrontendError(
-            f"{resume[:60]!r} is no session id of {name}", hint="start a new session"
+            f"{resume[:60]!r} is not a session id of {name}", hint="start a new session"
         )
     if "resume" not in used_names:
         raise FrontendError(f"{name} cannot resume a session", hint="start a new one")
@@ -748,7 +749,7 @@ def _list_program_names(tools: Tools, left: set[str], name: str) -> list[str]:
     ]
     if not names:
         raise FrontendError(
-            f"{name} has none of the tools that are left", hint="allow one of them: `shim vendors`"
+            f"{name} has none of the remaining tools", hint="allow one of them: `shim vendors`"
         )
     return names
 

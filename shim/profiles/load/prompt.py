@@ -120,14 +120,17 @@ def choose_prompt_argument_or_file(
         if path := request.store_text(prompt_text):
             return False, path
         raise FrontendError(
-            f"the prompt for {vendor_name} could not be written to a file", hint="is the disk full?"
+            f"the prompt for {vendor_name} could not be written to a file",
+            hint="check that the disk is not full",
         )
     if is_too_long:
         raise FrontendError(
-            f"the prompt is longer than {delivery.max_bytes} bytes, and {vendor_name} takes it as an argument only",
-            hint="put the long part into a file and name that in the prompt",
+            f"the prompt is longer than {delivery.max_bytes} bytes, and {vendor_name} "
+            "takes it only as an argument",
+            hint="put the long part into a file and refer to it in the prompt",
         )
     raise FrontendError(
-        f"{vendor_name} takes its prompt as an argument only, and this one cannot be one",
+        f"{vendor_name} takes its prompt only as an argument, and this prompt cannot be an "
+        "argument",
         hint="change it",
     )

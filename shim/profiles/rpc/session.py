@@ -202,7 +202,7 @@ class RpcSession(ChildInput):
         return self._encode_line(id=request_id, **body)
 
     def encode_method_not_found(self, request_id: object, method: object) -> bytes:
-        error = {"code": METHOD_NOT_FOUND, "message": f"{method} is not offered"}
+        error = {"code": METHOD_NOT_FOUND, "message": f"{method} is not supported"}
         return self.encode_response(request_id, error=error)
 
     def _encode_line(self, **message: object) -> bytes:

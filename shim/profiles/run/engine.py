@@ -145,7 +145,7 @@ class ProfileRuleEngine(Translator):
         elif text.__class__ is str:
             self.buffered_blocks.append((kind, text))
         else:
-            raise TypeError(f"a block of {kind} is no text")
+            raise TypeError(f"a block of {kind} is not text")
 
     def write_buffered_blocks(self, *, fill_results: bool = True) -> None:
         """Write the buffered blocks. With `fill_results`, first write results for the open calls,

@@ -52,7 +52,7 @@ class PartialCalls:
         Raise TypeError if the fragment is not a string.
         """
         if fragment is not None and fragment.__class__ is not str:
-            raise TypeError("a fragment of a call's input is no text")
+            raise TypeError("a fragment of a call's input is not text")
         call = self._calls.get(key)
         if call is not None and is_start_of_new_tool_call(call, call_id, name, fragment):
             self._replace_key(key)

@@ -82,7 +82,7 @@ class _AtifDocument:
                 self._write_head()
         self._attach_remaining()
         if not self._root.step_count:
-            self._add_step(self._root, {"source": "system", "message": "nothing was said"})
+            self._add_step(self._root, {"source": "system", "message": "no output"})
         self._write_head()
         final_fields = {"final_metrics": self._build_metrics(), "extra": self._build_extra()}
         self._write(b"]," + self._dump_redacted(final_fields)[1:-1])

@@ -56,14 +56,19 @@ def _list_notes(
 ) -> Iterator[str]:
     skipped = recording.reader.skipped_lines
     if not recording.reader.has_end:
-        yield "The recording was cut off: what happened behind its last line is not known."
+        yield "The recording was cut off: what happened after its last line is unknown."
     if skipped:
         yield f"{pluralize(skipped, 'line')} of the recording could not be read."
     if reader.skipped_line_count:
         yield f"{pluralize(reader.skipped_line_count, 'line')} of the session {TOO_LONG_PHRASE}."
     if any(step.is_truncated for step in export.steps):
-        yield f"Texts are cut to {export.max_text_chars:,} characters; each says how many were left out."
+        yield (
+            f"Texts are shortened to {export.max_text_chars:,} characters; each states how "
+            "many were omitted."
+        )
     if export.omitted_steps:
-        yield f"There was no room for {export.omitted_steps:,} steps more; the totals count them."
+        yield (
+            f"{export.omitted_steps:,} more steps are omitted for size; the totals include them."
+        )
     if secrets_summary := describe_redactions(export.secret_counts):
         yield f"{secrets_summary}."

@@ -27,7 +27,10 @@ MAX_BODY_CHARS = 60_000  # a description on GitHub may have 65,536
 MAX_OUTPUT_CHARS = 4_000  # per output or diff; the HTML export has more
 MAX_CODE_CHARS = 60
 OUTCOME_SIGNS = {"ok": "✓", "failed": "✗", "denied": "⊘", "unanswered": "…", "": "…"}
-OMITTED_NOTE = "_… the rest of the session does not fit into a description; `shim export --to html` has all of it._\n"
+OMITTED_NOTE = (
+    "_… the rest of the session does not fit into a description; `shim export --to html` "
+    "writes all of it._\n"
+)
 
 # A zero-width space after `@` and `#`. Entities would not be enough, because a forge searches the
 # rendered text for mentions.

@@ -62,7 +62,7 @@ def write_recording_export(path: str, write: WriteFunction, *, redact: bool) -> 
             get_adapter(recording.header.vendor)
         except ShimError as error:
             raise RecordingError(
-                f"the frontend was not given Claude's stream; {error}", error.hint
+                f"the frontend did not receive Claude's stream; {error}", error.hint
             ) from None
         reader = RecordedSessionStepReader(recording.header)
         reader.story = _LineStory(write_line)

@@ -29,8 +29,8 @@ MAX_ARGUMENT_CHARS = 160
 MAX_CALL_CHARS = 1_000_000  # for a permission prompt; no frontend has a longer one
 # A background session can be listed. In other sessions only a denial is safe.
 TOO_LONG_NOTE = (
-    "… and {more:,} more characters, too many for a terminal: `shim bridge list --json` has them if the session lives "
-    "on its own; say no to what you cannot read"
+    "… and {more:,} more characters, too many for a terminal: `shim bridge list --json` prints them "
+    "for a background session; deny what you cannot read"
 )
 INDENT_COLUMNS = 4
 MAX_QUESTION_CHARS = 160  # for a question in one line
@@ -204,4 +204,4 @@ def _render_question(
             f"  {format_text_on_one_line(description)}" if description else "", style="dim"
         )
     if allows_several:
-        yield Text("  (several may be chosen)", style="dim")
+        yield Text("  (multiple choices allowed)", style="dim")

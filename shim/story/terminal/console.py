@@ -28,7 +28,7 @@ RecordingArgument = Annotated[
 RecordingsArgument = Annotated[
     list[str] | None,
     typer.Argument(
-        help="Recordings, or folders of them.",
+        help="Recordings, or folders of recordings.",
         metavar="CAST",
         autocompletion=complete_recording,
     ),

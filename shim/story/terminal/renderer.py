@@ -54,8 +54,8 @@ NO_VENDOR = "none"  # the vendor of a turn that could not start
 # Notes whose counts are also in the result.
 _COUNTED_NOTES = ("repair", "unknown_event", "redaction")
 _PROMPT_OUTCOMES = {
-    "allow": "allowed", "deny": "denied", "timeout": "nobody answered in time: denied", "cancelled": "withdrawn",
-    "interrupt": "withdrawn, the turn being interrupted", "ended": "denied, the session being over",
+    "allow": "allowed", "deny": "denied", "timeout": "denied: no answer in time", "cancelled": "withdrawn",
+    "interrupt": "withdrawn: the turn was interrupted", "ended": "denied: the session ended",
 }  # fmt: skip
 _OUTCOME_SIGNS = {
     "ok": ("✓", "green"),
@@ -189,7 +189,7 @@ class TerminalSessionRenderer:
         )
         if isinstance(shim_fields, Mapping) and shim_fields.get("unattended"):
             self._screen.print_text(
-                Text("this agent runs its tools without asking anybody", style="yellow")
+                Text("this agent runs its tools without asking for permission", style="yellow")
             )
 
     def _draw_prompt(self, step: SessionStep) -> None:
@@ -212,7 +212,7 @@ class TerminalSessionRenderer:
         if duration_s >= 1:
             details = [f"{duration_s:.1f} s"]
         if not lines:
-            thinking_text = "(thinking that is not shown)"
+            thinking_text = "(hidden thinking)"
         elif self._thinking:
             thinking_text = "\n".join(lines)
         else:
@@ -343,11 +343,11 @@ class TerminalSessionRenderer:
             or self._last_call_line != call_line
         ):
             self._separate_from_last("question", step)
-            question = f"may it run {call_line}"
+            question = f"Allow {call_line}"
             if step.name == QUESTION_TOOL and (
                 self._is_interactive or has_only_question_texts_and_options(step.input)
             ):
-                question = "it asks you"
+                question = "the agent asks"
                 if not self._is_interactive:
                     question = format_arguments(step.input)
             self._screen.print_text(

@@ -102,12 +102,14 @@ def _list_remarks(
     is_complete = recording.reader.has_end or (follower is not None and follower.is_replaced)
     if not is_complete and not interrupted:
         is_deleted = follower is not None and follower.is_deleted
-        remarks.append("the file is gone" if is_deleted else "the recording was cut off here")
+        remarks.append(
+            "the file no longer exists" if is_deleted else "the recording was cut off here"
+        )
         skipped -= recording.reader.truncated_lines
     if skipped:
         lines = pluralize(skipped, "line")
         remarks.append(
-            f"{lines} of the recording cannot be read: `shim cast verify` says where it is damaged"
+            f"{lines} of the recording cannot be read: `shim cast verify` shows where it is damaged"
         )
     return remarks
 

@@ -55,7 +55,7 @@ def render_turn_end(step: SessionStep, drawn_notes: Container[str] = ()) -> Iter
     for key, note, label in (
         ("repairs", "repair", "repaired"),
         ("unknown_events", "unknown_event", "not understood"),
-        ("redacted", "redaction", "blanked"),
+        ("redacted", "redaction", "redacted"),
     ):
         counts = as_dict(shim_fields.get(key))
         if counts and note not in drawn_notes:

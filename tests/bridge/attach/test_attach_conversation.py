@@ -321,7 +321,7 @@ def test_host_crash_during_a_turn_writes_an_error_result(hosting_box):
         done = running.wait_for_end()
     assert done.status == 1 and done.result["is_error"]
     assert (
-        "died in the middle of the turn" in done.result["errors"][0]
+        "crashed during the turn" in done.result["errors"][0]
         and session.session_id in done.result["errors"][0]
     )
 
@@ -331,7 +331,7 @@ def test_conversation_runs_without_the_bridge_if_no_host_can_start(hosting_box):
     hosting_box.box.state.chmod(0o755)
     done = hosting_box.run_claude("-p", "one", **BRIDGE)
     assert (done.status, done.stdout) == (0, b"First.\n")
-    assert "the conversation is run without the bridge: " in done.stderr
+    assert "the conversation runs without the bridge: " in done.stderr
 
 
 def test_unsupported_mode_is_refused_as_without_the_bridge(hosting_box):
@@ -405,7 +405,7 @@ def test_resume_is_refused_while_another_client_runs_a_turn(
         "Error: That session is running"
     )
     assert (
-        "drives it in the middle of a turn; say it again once that turn has ended."
+        "has control and a turn is running; send it again when the turn has ended."
         in done.result["errors"][0]
     )
     assert (text.status, text.stdout) == (1, b"") and copy
@@ -479,7 +479,7 @@ def test_join_prints_the_flags_that_have_no_effect(hosting_box):
         "-p", "two", "--resume", session.session_id, "--effort", "low", "--add-dir", "/tmp"
     )
     assert (done.status, done.stdout) == (0, b"Second.\n")
-    assert done.stderr.endswith("which runs in the background already: --effort, --add-dir\n")
+    assert done.stderr.endswith("--effort, --add-dir\n")
 
 
 def test_model_of_a_joining_frontend_is_set(hosting_box):
@@ -690,7 +690,7 @@ def test_yume_frontend_without_a_prompt_cannot_join_a_running_session(hosting_bo
     session, _ = start_session(hosting_box)
     lines, done = run_yume(hosting_box, session)
     assert done.status == 1 and lines[-1]["type"] == "message_stop"
-    assert "messages as frames of Yume cannot join it" in str(lines)
+    assert "sends Yume frames cannot join it" in str(lines)
     assert "--prompt" in done.stderr and hosting_box.load_session(session).is_running
 
 
@@ -827,8 +827,9 @@ def test_resume_is_refused_if_the_original_settings_file_is_missing(hosting_box)
     file.unlink()
     stop_hosts([session], hosting_box.variables)
     done = hosting_box.run_claude("-p", "two", "--resume", session.session_id, *STREAM, **BRIDGE)
-    assert done.status == 1 and f"begun with --settings, whose file {file} is gone" in str(
-        done.result
+    assert (
+        done.status == 1
+        and f"was started with --settings, whose file {file} no longer exists" in str(done.result)
     )
     assert not hosting_box.load_session(session).is_running
 

@@ -228,7 +228,7 @@ def test_joining_frontend_does_not_take_control_of_a_turn_that_another_client_st
     message = {"id": "m", "message": {"role": "user", "content": "go"}}
     connection = join_during([("message", message)], *flags)
     assert isinstance(connection.error, host_joiner.SessionBusyError)
-    assert "c1 drives it in the middle of a turn" in str(connection.error)
+    assert "c1 has control and a turn is running" in str(connection.error)
     hub = connection.play.hub
     assert (hub.roles.controller_name, hub.session.mode) == ("c1", "default")
 
@@ -240,7 +240,7 @@ def test_host_refuses_control_if_a_turn_starts_at_the_last_moment(join_during, m
     message = {"id": "m", "message": {"role": "user", "content": "go"}}
     connection = join_during([("message", message)], "--permission-mode", "plan")
     assert isinstance(connection.error, host_joiner.SessionBusyError)
-    assert "c1 drives it in the middle of a turn" in str(connection.error)
+    assert "c1 has control and a turn is running" in str(connection.error)
 
 
 def test_refused_bypass_mode_leaves_control_with_the_other_client(join_during):

@@ -125,7 +125,7 @@ async def test_unanswered_interrupt_ends_with_an_error_result_that_names_the_hos
         await begin_turn(joined)
         os.kill(os.getpid(), signal.SIGINT)
     (result,) = joined.results
-    assert joined.status == 1 and "has a host that does not answer (pid 4711)" in str(result)
+    assert joined.status == 1 and "does not respond (pid 4711)" in str(result)
 
 
 async def test_interrupt_ends_with_a_result_while_the_host_reads_no_message(monkeypatch):
@@ -166,7 +166,7 @@ async def test_sighup_result_reports_that_the_session_continues(
     (result,) = joined.results
     assert (
         joined.status == 129
-        and f"the session goes on, and `claude --resume {SESSION}` joins it" in str(result)
+        and f"the session keeps running, and `claude --resume {SESSION}` joins it" in str(result)
     )
 
 

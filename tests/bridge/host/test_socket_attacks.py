@@ -105,7 +105,7 @@ def test_connection_without_a_valid_hello_is_refused(hosts):
         connection.sendall(
             b'{"kind":"message","id":"1","message":{"role":"user","content":"hi"}}\n'
         )
-        assert b"hello is the first frame" in read_all(connection)
+        assert b"hello must be the first frame" in read_all(connection)
     with hosts.connect(session) as connection:
         assert wait_for_frame(connection, "synced")["number"] == 0
 
@@ -115,7 +115,9 @@ async def test_silent_client_is_disconnected_after_the_hello_timeout(host_runtim
     monkeypatch.setattr(unix_server, "HELLO_TIMEOUT_S", 0.05)
     async with host_runtime.serve_clients(lambda: None):
         with raw_at(host_runtime._folder) as connection:
-            assert b"no hello of at most" in await anyio.to_thread.run_sync(read_all, connection)
+            assert b"no hello frame of at most" in await anyio.to_thread.run_sync(
+                read_all, connection
+            )
 
 
 def test_connections_over_the_limit_are_refused(hosts):
@@ -173,7 +175,7 @@ def test_oversized_frame_disconnects_only_its_client(hosts):
         connection.sendall(HELLO)
         connection.sendall(b'{"kind":"message","x":"' + b"x" * 20_000 + b'"}\n')
         data = b""
-        while b"a frame has at most 20000 bytes" not in data:
+        while b"a frame can have at most 20000 bytes" not in data:
             data += connection.recv(65536)
         assert wait_for_frame(other_connection, "synced")
 

@@ -27,7 +27,7 @@ def folder(local_box) -> Path:
     (casts / "a.cast").write_bytes(INTACT)
     (casts / "b.cast").write_bytes(INTACT.replace(b"hello", b"jello"))
     (casts / "c.cast").write_bytes(INTACT[:-20])
-    (casts / "notes.txt").write_text("no cast", encoding="utf-8")
+    (casts / "notes.txt").write_text("not a recording", encoding="utf-8")
     return casts
 
 
@@ -60,10 +60,10 @@ def test_verify_reports_every_recording_of_a_folder(shim, folder):
     assert stdout.decode().splitlines() == [
         f"{folder}/a.cast: intact, 3 lines",
         f"{folder}/b.cast: damaged, 3 lines",
-        "  lines 1 to 3: damage: the checkpoint of line 3 does not match; nothing behind it can be proved",
+        "  lines 1 to 3: damage: the checkpoint of line 3 does not match; nothing after it can be verified",
         f"{folder}/c.cast: cut off, 2 lines",
-        "  lines 1 to 3: damage: cut off behind line 2: the last checkpoint is missing, "
-        "and lines 1 to 2 are not proved",
+        "  lines 1 to 3: damage: cut off after line 2: the last checkpoint is missing, "
+        "and lines 1 to 2 are not verified",
         "1 intact, 1 damaged, 1 cut off",
     ]
 
@@ -239,7 +239,7 @@ def test_redact_does_not_write_through_links_or_over_files(shim, secrets):
     assert status == 1 and "is a link" in complaint
     for target in (victim, dangling):
         status, _, complaint = shim("cast", "redact", str(secrets), "-o", str(target))
-        assert status == 1 and "cannot be made" in complaint
+        assert status == 1 and "cannot be created" in complaint
     assert victim.read_text(encoding="utf-8") == "mine" and secrets.read_bytes() == before
     assert not secrets.with_name("nowhere").exists() and symlink.is_symlink()
 
@@ -267,7 +267,7 @@ def test_invalid_redact_pattern_writes_no_file(shim, secrets):
     status, stdout, complaint = shim(
         "cast", "redact", str(secrets), "--pattern", "(", "-o", str(output)
     )
-    assert (status, stdout) == (1, b"") and "no regular expression" in complaint
+    assert (status, stdout) == (1, b"") and "not a regular expression" in complaint
     assert not output.exists()
 
 
@@ -294,7 +294,7 @@ def test_fixture_writes_a_case_and_prints_the_remaining_steps(shim, secrets):
     assert not any(
         SECRET in path.read_text(errors="replace") for path in (to / "pi" / "own").iterdir()
     )
-    assert shim(*args)[0] == 1, "it is there already"
+    assert shim(*args)[0] == 1, "it already exists"
 
 
 def test_fixture_requires_redact_for_an_unredacted_recording(shim, secrets):
@@ -437,7 +437,7 @@ def test_redact_escapes_terminal_sequences_and_markup(run_cast, hostile):
     assert "evil[bold]\\x1b[38;5;201m\\x9b2J.cast[red].cast: " in output
     for args in (("--pattern", f"({HOSTILE}"), ("--text", "[/]")):
         status, output = run_cast("redact", hostile, *args, "--in-place")
-        assert status == 1 and ("no regular expression" in output or "[/]" in output)
+        assert status == 1 and ("not a regular expression" in output or "[/]" in output)
 
 
 def test_fixture_escapes_terminal_sequences_and_markup(run_cast, hostile, box):
@@ -539,7 +539,7 @@ def test_unreadable_folder_entry_is_reported_and_skipped(box, folder):
     done = box.run_shim("cast", "verify", str(folder))
     assert (done.status, done.stderr) == (
         0,
-        f"{folder}/loop.cast is left out: Too many levels of symbolic links\n",
+        f"{folder}/loop.cast is skipped: Too many levels of symbolic links\n",
     )
     assert "intact" in done.stdout.decode() and "loop" not in done.stdout.decode()
     for args in (("cast", "list"), ("cast", "stats"), ("show",)):

@@ -149,7 +149,7 @@ def test_row_reports_the_state_and_outcome_of_a_recording(shim, casts):
         "rate_limit",
         "unreadable",
         "no turn ended",
-        "this is no cast",
+        "not a recording",
     ):
         assert phrase in stdout.decode()
 

@@ -124,7 +124,7 @@ def test_unwritable_state_folder_is_reported(desk):
     done = desk.run_claude("--bg", "hi", SHIM_STATE="/proc/nowhere")
     assert (
         done.status == 1
-        and "no session can live on its own" in done.stderr
+        and "background sessions are unavailable" in done.stderr
         and "SHIM_STATE" in done.stderr
     )
 
@@ -197,8 +197,8 @@ def test_resume_requires_new_settings_if_the_original_file_is_missing(desk):
     refused = desk.run_claude("--bg", "go on", "--resume", record.session_id)
     assert (refused.status, refused.stdout) == (1, b"")
     assert (
-        f"begun with --settings, whose file {file} is gone" in refused.stderr
-        and "put it back" in refused.stderr
+        f"was started with --settings, whose file {file} no longer exists" in refused.stderr
+        and "restore the file" in refused.stderr
     )
     assert (
         start_background_session(

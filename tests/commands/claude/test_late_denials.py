@@ -64,4 +64,4 @@ def test_denied_call_of_a_subagent_stops_the_child(box):
     assert lifeline.wait_for("child") and lifeline.wait_until_closed()
     assert (done.status, done.cause) == (1, "denied")
     assert [each["tool_input"]["command"] for each in done.result["permission_denials"]] == [OTHER]
-    assert "ran a call of Bash that was denied" in done.stderr
+    assert "ran a denied Bash call" in done.stderr

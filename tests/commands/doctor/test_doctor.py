@@ -126,7 +126,7 @@ def test_doctor_runs_only_version_and_login_probes(machine, doctor):
     ("script", "said_of_it", "fails"),
     [
         ("exec sleep 60\n", "it did not answer in 0.2 s", False),
-        ("exit 3\n", "it said nothing and ended with exit 3", False),
+        ("exit 3\n", "it printed nothing and exited with status 3", False),
         ("echo 'unknown option --version' >&2; exit 2\n", "unknown option --version", False),
         ("head -c 5000000 /dev/zero\n", "\\x00\\x00", False),
         (
@@ -310,7 +310,7 @@ def test_login_probe_reports_a_missing_login(machine, doctor, program, answer, l
 def test_failed_login_probe_is_a_note(machine, doctor):
     machine.write_program("qwen", '[ "$*" = --version ] && echo 0.24.4 || exit 7\n')
     level, text = get_finding(doctor("qwen")[1], "login unknown until it runs", "qwen")
-    assert level == "note" and "it said nothing and ended with exit 7" in text
+    assert level == "note" and "it printed nothing and exited with status 7" in text
 
 
 def failed_login(text, first_vendor="pi", later_results=()):

@@ -211,7 +211,10 @@ def test_answer_fails_if_the_session_has_no_open_permission_prompt(desk):
     done = desk.run_shim("bridge", "answer", session.short_id, "allow")
     assert done.status == 1 and f"session {session.short_id} has no open prompt" in done.stderr
     unknown = desk.run_shim("bridge", "answer", session.short_id, "nonsense", "allow")
-    assert unknown.status == 1 and "no question of this session has this id" in unknown.stderr
+    assert (
+        unknown.status == 1
+        and "this session has no permission prompt with this id" in unknown.stderr
+    )
     desk.run_claude("stop", session.short_id)
     assert (
         f"session {session.short_id} has ended"
@@ -323,7 +326,7 @@ def test_say_fails_if_an_ended_session_cannot_restart(desk):
     )
     folder.rmdir()
     refused = desk.run_shim("bridge", "say", session.short_id, "again")
-    assert (refused.status, refused.stdout) == (1, b"") and "is gone" in refused.stderr
+    assert (refused.status, refused.stdout) == (1, b"") and "does not exist" in refused.stderr
 
 
 def test_empty_list_explains_how_to_start_a_session(desk):

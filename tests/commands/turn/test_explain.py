@@ -176,7 +176,7 @@ def test_refused_turn_is_explained_with_a_hint(run_explain):
     explanation = run_explain(
         "-p", "x", "--shim-vendor", "gemini", "--disallowedTools", "Bash(rm:*)", status=1
     )
-    assert "gemini cannot be kept to Bash(rm:*)" in explanation["refused"] and explanation["hint"]
+    assert "gemini cannot enforce Bash(rm:*)" in explanation["refused"] and explanation["hint"]
     assert explanation["vendor"] == "gemini"
 
 

@@ -154,7 +154,7 @@ def read_decisions(box):
 )
 def test_typed_answer_decides_the_permission_prompt(box, keyboard, typed, behaviour):
     with keyboard("run", "-v", "qwen", "hi", SHIM_BIN=build_asking_child(box)) as terminal:
-        terminal.wait_for_text("? may it run Bash touch x")
+        terminal.wait_for_text("? Allow Bash touch x")
         terminal.wait_for_text("y = yes, n = no, a = always allow Bash(touch x) in this run: ")
         terminal.type_keys(typed + "\n")
         terminal.wait_for_text("allowed after" if behaviour == "allow" else "denied after")
@@ -174,7 +174,7 @@ def test_always_answer_allows_a_repeated_call_without_a_prompt(box, keyboard):
         terminal.wait_for_text("a = always")
         terminal.type_keys("always\n")
         assert terminal.wait_for_exit() == 0
-        assert terminal.plain.count("? may it run") == 1
+        assert terminal.plain.count("? Allow") == 1
     assert read_decisions(box) == ["allow", "allow"]
 
 

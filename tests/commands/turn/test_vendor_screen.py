@@ -111,7 +111,7 @@ def test_required_flag_unsupported_by_the_vendor_screen_is_refused(own_screen, a
     ("environment", "message"),
     [
         ({"SHIM_VENDOR": "demo"}, "demo has no interactive screen"),
-        ({"SHIM_VENDOR": None}, "no vendor was chosen"),
+        ({"SHIM_VENDOR": None}, "no vendor is set"),
         ({"SHIM_VENDOR": "nobody"}, "unknown vendor 'nobody'"),
         ({"SHIM_BIN": "/nowhere"}, "/nowhere was not found"),
         ({"SHIM_DEPTH": "3"}, "started itself"),

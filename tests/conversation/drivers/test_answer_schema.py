@@ -55,8 +55,8 @@ def test_contract_f11_answer_is_plain_json_or_a_single_code_fence(answer_text):
         (f"```\n{GOOD}\n```\n```\n{GOOD}\n```", "it is not JSON"),
         ('{"n": NaN}', "it is not JSON"),
         ("[" * 5000, "it is not JSON"),
-        ("[1]", "it is JSON, but no object"),
-        ("null", "it is JSON, but no object"),
+        ("[1]", "it is JSON, but not an object"),
+        ("null", "it is JSON, but not an object"),
     ],
 )
 def test_answer_that_is_not_an_object_is_rejected_with_a_reason(answer_text, error):
@@ -188,7 +188,7 @@ def test_contract_f11_invalid_answer_becomes_an_error_result_with_the_reason(tex
         True,
         "vendor_error",
     )
-    assert result["errors"][0].startswith("the answer does not fit --json-schema: ")
+    assert result["errors"][0].startswith("the answer does not match --json-schema: ")
     assert "structured_output" not in result and "result" not in result
 
 

@@ -117,7 +117,7 @@ def test_driver_fallback_is_refused_if_the_frontend_has_hooks(box):
         running.send_lines(request("i", "initialize", hooks=hooks), user("one"))
         running.read_until(b'"type":"result"')
         done = running.end_input()
-    assert "in the other way it would not ask" in str(results(done)[0])
+    assert "its one-way mode cannot ask" in str(results(done)[0])
 
 
 # -- the selection ---------------------------------------------------------------------------------
@@ -133,14 +133,19 @@ def way(*args, driver=None, vendor="gemini"):
 @pytest.mark.parametrize(
     ("args", "driver", "is_two_way", "why"),
     [
-        ((*CONVERSE,), None, True, "the frontend holds a conversation, or can be asked"),
+        (
+            (*CONVERSE,),
+            None,
+            True,
+            "the frontend sends stream-json messages, or accepts permission prompts",
+        ),
         (
             ("-p", "hi", "--output-format", "stream-json", *ASKING),
             None,
             True,
-            "the frontend holds a conversation",
+            "the frontend sends stream-json messages",
         ),
-        (("-p", "hi"), None, False, "it is given one message"),
+        (("-p", "hi"), None, False, "there is one message"),
         ((*CONVERSE,), "one-way", False, "[vendors.gemini] driver"),
         (("-p", "hi"), "two-way", True, "[vendors.gemini] driver"),
     ],
@@ -188,7 +193,7 @@ def test_permission_prompts_are_refused_for_a_version_without_acp(box):
     done = box.run_claude(
         "-p", "hi", "--output-format", "stream-json", "--verbose", *ASKING, SHIM_VENDOR="opencode"
     )
-    assert "asks nobody: its --help does not name acp" in str(done.result)
+    assert "does not support them: its --help does not name acp" in str(done.result)
     wide = box.run_claude(
         *(
             "-p",

@@ -444,7 +444,7 @@ def test_interactive_conversation_uses_the_first_vendor_that_can_prompt(several)
     assert list_attempts(done.lines[0]) == [("ant", "refused")] and done.status == 0
     done = converse(several, *FRAMES, SHIM_DIALECT="yume", SHIM_VENDOR="ant")
     assert (done.status, done.lines[-2]["shim"]["cause"]) == (1, "refused")
-    assert b"cannot be run in the mode interactive" in done.stdout
+    assert b"does not support the mode interactive" in done.stdout
     assert not several.build_record_path("ant").exists()
 
 
@@ -653,7 +653,7 @@ def test_set_model_rejects_a_model_of_another_vendor(several):
         "m2",
     ]
     assert (
-        "this conversation is ant's, and bee's models are not its own"
+        "this conversation belongs to ant, which does not have bee's models"
         in responses_by_id["2"]["error"]
     )
     assert json.loads(several.build_record_path("ant").read_text())["arguments"] == [

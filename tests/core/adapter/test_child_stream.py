@@ -217,7 +217,7 @@ def test_turn_that_cannot_start_reports_the_error_and_its_hint():
         VendorError("toy is not there", hint="install it")
     )
     assert b"toy is not there\\ninstall it" in output
-    assert b"the shim failed: ZeroDivisionError" in start_child_stream().write_turn_start_error(
+    assert b"internal error: ZeroDivisionError" in start_child_stream().write_turn_start_error(
         ZeroDivisionError("x")
     )
 
@@ -226,7 +226,7 @@ def test_stalled_turn_reports_the_open_calls():
     child_stream = start_child_stream()
     fed(child_stream, "hello", "call")
     child_stream.stop_stalled_turn("toy said nothing")
-    assert b"toy said nothing while these calls were open: Bash" in child_stream.close(None)[0]
+    assert b"toy said nothing while these calls were running: Bash" in child_stream.close(None)[0]
 
 
 def test_turn_started_by_the_child_reports_its_finished_stage():

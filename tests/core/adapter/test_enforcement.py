@@ -68,9 +68,7 @@ def test_enforceable_rule_is_accepted(name, persistent, rules):
     ],
 )
 def test_unenforceable_rule_is_refused_with_the_vendor_name(name, persistent, rules):
-    with pytest.raises(
-        UnsupportedPermissionModeError, match=f"{name} cannot be kept to"
-    ) as refused:
+    with pytest.raises(UnsupportedPermissionModeError, match=f"{name} cannot enforce") as refused:
         check_rules(name, build_policy(**rules), persistent=persistent)
     assert "late_denials" in refused.value.hint
 
@@ -153,7 +151,7 @@ def test_untrusted_hook_is_refused_for_every_vendor():
     for name in ("qwen", "codex"):
         with pytest.raises(
             UnsupportedPermissionModeError,
-            match=r"settings\.json may forbid a call, .*: not trusted",
+            match=r"settings\.json may deny a call, .*: not trusted",
         ):
             check_rules(name, build_hook_policy("Bash", refusal="not trusted"), persistent=True)
 

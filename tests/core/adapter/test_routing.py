@@ -36,5 +36,5 @@ def test_model_of_another_vendor_is_rejected_in_a_conversation():
     )
     assert resolve_model_name(":my-own:m1", "qwen", VENDORS) == "my-own:m1"
     assert resolve_model_name("qwen:", "qwen", VENDORS) is None
-    with pytest.raises(ValueError, match="this conversation is qwen's"):
+    with pytest.raises(ValueError, match="this conversation belongs to qwen"):
         resolve_model_name("my-own:m1", "qwen", VENDORS)

@@ -539,7 +539,7 @@ def test_session_is_blocked_after_a_prompt_timeout():
         "I could not.",
     )
     assert (
-        "nobody answered in time" in play.status_fields["needs"]
+        "no answer in time" in play.status_fields["needs"]
         and "approve" in play.status_fields["needs"]
     )
     play.feed_stdout(

@@ -87,7 +87,7 @@ def test_times_add_up_without_drift() -> None:
 
 
 def test_file_without_a_header_raises_recording_error() -> None:
-    with pytest.raises(RecordingError, match="no cast"):
+    with pytest.raises(RecordingError, match="not a recording"):
         read_cast(b'{"type":"system"}\n')
 
 

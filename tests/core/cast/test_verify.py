@@ -148,10 +148,10 @@ def test_truncation_finding_names_the_unproved_lines() -> None:
     assert (finding.first, finding.last) == (66, 70)
     assert (
         finding.text
-        == "cut off behind line 70: the last checkpoint is missing, and lines 66 to 70 are not proved"
+        == "cut off after line 70: the last checkpoint is missing, and lines 66 to 70 are not verified"
     )
     (finding,) = verify_data(b"".join(lines[:65])).findings
-    assert finding.text.endswith("all lines up to there are proved")
+    assert finding.text.endswith("all lines up to there are verified")
 
 
 def test_lines_after_the_first_damage_are_not_proved() -> None:
@@ -162,7 +162,7 @@ def test_lines_after_the_first_damage_are_not_proved() -> None:
     verifier = verify_data(b"".join(lines))
     (finding,) = verifier.findings
     assert (finding.first, finding.last, finding.kind) == (66, 130, "changed")
-    assert "nothing behind it can be proved" in finding.text
+    assert "nothing after it can be verified" in finding.text
     assert verifier.last_proved_line == 65 and not verifier.is_truncated
 
 
@@ -223,7 +223,7 @@ def test_overlapping_children_are_reported() -> None:
 def test_child_output_after_its_exit_is_reported() -> None:
     lines = '[0,"s",{"child":1}]', '[0,"x",{"child":1}]', '[0,"e","late"]'
     (finding,) = verify_data(cast_with(*lines)).findings
-    assert finding.text == "a record of e behind the end of its child"
+    assert finding.text == "a record of e after the end of its child"
 
 
 @loop_over_rows("key", ["started", "shim", "vendor", "argv", "cwd", "env", "redact", "platform"])

@@ -268,7 +268,7 @@ def test_requested_model_is_stored_per_vendor():
 def test_unsupported_permission_mode_is_refused():
     session = control(modes=("default", "plan"))
     assert (
-        "pi can do default, plan"
+        "pi supports default, plan"
         in body(session, "set_permission_mode", mode="acceptEdits")["error"]
     )
     assert session.session_state.mode == "default"
@@ -803,12 +803,11 @@ def test_flag_settings_rules_apply_until_replaced():
 def test_unenforceable_rules_are_refused_without_changes():
     session = control(policy=build_policy())
     session.session_state.enforcement_checks.append(
-        lambda narrower: f"cannot be kept to {narrower.deny[0]}" if narrower.deny else ""
+        lambda narrower: f"cannot enforce {narrower.deny[0]}" if narrower.deny else ""
     )
     (line, *_), wishes = narrow(session, deny=["Bash"])
     assert (
-        line["response"]["error"] == "Cannot apply settings: cannot be kept to Bash"
-        and wishes == []
+        line["response"]["error"] == "Cannot apply settings: cannot enforce Bash" and wishes == []
     )
     assert session.session_state.policy.restricting_rules == ()
     (line, *_), _ = narrow(control(), deny=["Bash"])

@@ -56,7 +56,7 @@ def test_omitted_blocks_are_counted_in_a_single_line():
     kinds = "2 images and 1 document and 1 unknown block and 1 text"
     assert (
         message.describe_omitted_blocks("pi")
-        == f"[{kinds} left out of this message: pi can only be given text]"
+        == f"[{kinds} left out of this message: pi only accepts text]"
     )
 
 
@@ -73,7 +73,7 @@ def test_only_omitted_kinds_are_described():
     assert [part.kind for part in message.select_blocks(PICTURES)] == ["image", "text"]
     assert (
         message.describe_omitted_blocks("pi", PICTURES)
-        == "[1 document left out of this message: pi can only be given text and images]"
+        == "[1 document left out of this message: pi only accepts text and images]"
     )
 
 
@@ -83,7 +83,7 @@ def test_url_block_is_sent_only_to_a_vendor_that_accepts_urls():
         message.describe_omitted_blocks("pi", ALL_KINDS) == ""
         and message.select_blocks(ALL_KINDS)[0].url == "https://a/b.png"
     )
-    expected_notice = "[1 image left out of this message: pi can be given no file by its address]"
+    expected_notice = "[1 image left out of this message: pi does not accept files by URL]"
     assert message.describe_omitted_blocks(
         "pi", PICTURES
     ) == expected_notice and message.select_blocks(PICTURES) == (MessageBlock("text", ""),)
@@ -95,13 +95,13 @@ def test_url_block_is_sent_only_to_a_vendor_that_accepts_urls():
         (image(data="not base64"), "its data is not base64"),
         (image(data="AAA"), "its data is not base64"),
         (image(data="ÄÄÄÄ"), "its data is not base64"),
-        (image(data=7), "it has no data"),
-        (image(data=""), "it has no data"),
-        (image(type="file"), "it has no data"),
-        ({"type": "image"}, "it has no data"),
+        (image(data=7), "it has no base64 data"),
+        (image(data=""), "it has no base64 data"),
+        (image(type="file"), "it has no base64 data"),
+        ({"type": "image"}, "it has no base64 data"),
         (image(media_type="image/x-\n" + "y" * 99), "its media type is 'image/x-\\nyy"),
-        (image(media_type=["image/png"]), "it can be image/png, image/jpeg, image/gif, image/webp"),
-        (image(data="AAAA" * (MAX_FILE_BYTES // 3 + 1)), f"and can have {MAX_FILE_BYTES:,}"),
+        (image(media_type=["image/png"]), "expected image/png, image/jpeg, image/gif, image/webp"),
+        (image(data="AAAA" * (MAX_FILE_BYTES // 3 + 1)), f"the limit is {MAX_FILE_BYTES:,}"),
     ],
 )
 def test_invalid_file_block_is_omitted_with_its_reason(block, reason):

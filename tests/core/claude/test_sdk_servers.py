@@ -175,7 +175,7 @@ def test_error_or_malformed_response_is_an_error_for_the_client(response):
     )
     assert client.messages[0]["id"] == 1 and client.messages[0]["error"]["message"] in (
         "it broke",
-        "it gave no answer",
+        "no answer",
     )
 
 
@@ -219,7 +219,7 @@ def test_expired_request_returns_a_timeout_error_to_the_client():
     made.expire_request(request, 5.0)
     made.expire_request(request, 5.0)
     assert [response["error"]["message"] for response in client.messages] == [
-        "the program that has this MCP server has not answered within 5 s"
+        "the program with this MCP server did not answer within 5 s"
     ]
     assert [message["method"] for _, message in take_requests(made)] == ["notifications/cancelled"]
     assert not made.is_request_pending(request) and not answer(made, request, result={})
@@ -330,7 +330,7 @@ def test_unreachable_sdk_servers_are_failed_and_list_no_tools():
     (_, (listing, _)) = take_requests(session_state.sdk_servers)
     answer(session_state.sdk_servers, listing, id=2, result={"tools": [ADD]})
     assert session_state.list_sdk_mcp_tools() == ["mcp__calc__add"]
-    session_state.sdk_servers_error = "copilot takes no MCP server that is a command"
+    session_state.sdk_servers_error = "copilot does not support MCP servers that are commands"
     assert [
         (server["name"], server["status"]) for server in session_state.list_mcp_server_entries()
     ] == [

@@ -42,7 +42,7 @@ def test_omit_middle_preserves_head_and_tail(text, max_bytes):
 
 
 def test_omitted_text_names_its_spill_file():
-    assert "; the whole is in /spill/1.txt" in omit_middle(
+    assert "; the full text is in /spill/1.txt" in omit_middle(
         "x" * 5000, 2000, lambda text: "/spill/1.txt"
     )
     assert "whole" not in omit_middle("x" * 5000, 2000, lambda text: None)

@@ -366,7 +366,7 @@ def test_second_permission_request_for_the_same_call_is_refused():
     stage = start_stage()
     stage.turn.add_tool_call("t", *read("/w/a"))
     assert not ask(stage, "t", "/w/a").refusal
-    assert ask(stage, "t", "/w/a").refusal == "This call was asked about before."
+    assert ask(stage, "t", "/w/a").refusal == "Permission for this call was already requested."
 
 
 def test_permission_is_requested_for_a_later_call_that_reuses_an_ended_id():

@@ -343,10 +343,10 @@ def test_denied_call_stops_the_turn_and_is_listed_as_a_denial(partial):
     result = next(line for line in lines if line["type"] == "result")
     assert result["is_error"] and result["subtype"] == "error_during_execution"
     assert result["shim"]["cause"] == "denied"
-    assert "Bash" in result["errors"][0] and "may have begun" in result["errors"][0]
+    assert "Bash" in result["errors"][0] and "may have started" in result["errors"][0]
     assert result["permission_denials"][0]["tool_input"] == {"command": "rm -rf /"}
     (tool_result,) = (line["message"]["content"][0] for line in lines if line["type"] == "user")
-    assert tool_result["is_error"] and "may have begun" in tool_result["content"]
+    assert tool_result["is_error"] and "may have started" in tool_result["content"]
     assert stage.turn.machine.state == "closed"
 
 

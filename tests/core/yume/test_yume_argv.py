@@ -87,7 +87,7 @@ def test_missing_flag_value_does_not_consume_the_next_flag():
 @pytest.mark.parametrize("args", [["--new-thing", "7"], ["--new-thing=7"], ["--new-thing"], ["-z"]])
 def test_unknown_flag_is_skipped_with_a_warning(args):
     call = parse_yume_argv(["start", *args, "--prompt", "hi"])
-    assert call.prompt == "hi" and len(call.warnings) == 1 and "is not known" in call.warnings[0]
+    assert call.prompt == "hi" and len(call.warnings) == 1 and "unknown flag" in call.warnings[0]
 
 
 def test_positional_arguments_are_the_prompt():
@@ -118,6 +118,6 @@ def test_unsupported_version_and_output_format_produce_warnings():
         ["start", "--protocol-version", "9", "--output-format", "text"]
     ).warnings
     assert notes == (
-        "protocol version 9 was asked for; this is 1",
-        "--output-format text is not there; this is stream-json",
+        "protocol version 9 was requested; using 1",
+        "--output-format text is not supported; using stream-json",
     )

@@ -79,7 +79,7 @@ def test_omitted_images_are_counted():
     )
     assert (
         control.queued_messages[0].describe_omitted_blocks("pi")
-        == "[1 image left out of this message: pi can only be given text]"
+        == "[1 image left out of this message: pi only accepts text]"
     )
 
 
@@ -168,7 +168,7 @@ def test_r15_unknown_mode_falls_back_to_default_with_a_warning(mode):
     assert receive(control, {"type": "set_permission_mode", "mode": mode}) == [
         SettingChanged("mode", "default")
     ]
-    assert "is not known: default" in control.warnings[0]
+    assert "; using default" in control.warnings[0]
 
 
 def test_interactive_mode_prints_a_warning_if_the_vendor_cannot_ask():
@@ -178,7 +178,7 @@ def test_interactive_mode_prints_a_warning_if_the_vendor_cannot_ask():
         "default",
         True,
     ), "its next turn is refused"
-    assert control.warnings == ["qwen: it asks nobody here\n"]
+    assert control.warnings == ["qwen: it does not ask for permission here\n"]
     second_control = open_control(asks_permissions=False)
     receive(second_control, {"type": "set_permission_mode", "mode": "interactive"})
     assert (

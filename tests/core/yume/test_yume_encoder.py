@@ -630,7 +630,7 @@ def test_call_is_closed_as_late_if_the_buffer_limit_is_exceeded(stage, monkeypat
     turn.add_tool_result("a", "late")
     summary = summarize_flat_lines(lines := end_turn(stage))
     assert (
-        summary[2].startswith("result a [The result of this call came too late")
+        summary[2].startswith("result a [The result of this call arrived too late")
         and summary[3] == "text " + "x" * 200
     )
     assert lines[-2]["shim"]["repairs"] == {"late_tool_result": 1}

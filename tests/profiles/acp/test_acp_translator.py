@@ -389,7 +389,7 @@ def test_decision_with_changed_input_raises_value_error():
             talk.pending_permissions[0], PermissionDecision(True, updated_input={"command": "pwd"})
         )
     except ValueError as error:
-        assert "as it is or not at all" in str(error)
+        assert "cannot change the input of a call" in str(error)
     else:
         raise AssertionError("the call would run as it was")
 
@@ -497,7 +497,7 @@ def test_denial_reason_is_sent_as_a_second_prompt():
     assert prompt["method"] == "session/prompt"
     assert (
         prompt["params"]["prompt"][0]["text"]
-        == "A call was not allowed: rather not\nGo on without it."
+        == "A call was not allowed: rather not\nContinue without it."
     )
     talk.feed_messages(
         build_text_update("Then not."), {"id": prompt["id"], "result": {"stopReason": "end_turn"}}

@@ -60,7 +60,7 @@ def test_acp_agent_without_declared_prompts_is_unattended():
     vendor = build_profile_from_text(AGENT)
     assert vendor.unattended
     assert list(vendor.modes) == ["default", "bypassPermissions"]
-    with pytest.raises(UnsupportedPermissionModeError, match="cannot be kept to Bash"):
+    with pytest.raises(UnsupportedPermissionModeError, match="cannot enforce Bash"):
         check_policy_enforcement(
             vendor, request("Bash(rm:*)").policy, request("Bash(rm:*)"), late_denials=False
         )
@@ -73,7 +73,7 @@ def test_rules_are_enforceable_only_for_tools_the_agent_prompts_for():
     check_policy_enforcement(
         vendor, request("Bash(rm:*)").policy, request("Bash(rm:*)"), late_denials=False
     )
-    with pytest.raises(UnsupportedPermissionModeError, match="cannot be kept to Read"):
+    with pytest.raises(UnsupportedPermissionModeError, match="cannot enforce Read"):
         check_policy_enforcement(
             vendor, request("Read(./x)").policy, request("Read(./x)"), late_denials=False
         )
@@ -108,7 +108,7 @@ def test_invalid_acp_profile_raises_an_error_on_load(profile, expected):
 def test_kimi_is_refused_with_a_web_fetch_deny_rule(way):
     kimi = get_adapter("kimi")
     vendor = kimi if way == "one" else kimi.build_two_way()
-    with pytest.raises(UnsupportedPermissionModeError, match="cannot be kept to WebFetch"):
+    with pytest.raises(UnsupportedPermissionModeError, match="cannot enforce WebFetch"):
         check_policy_enforcement(
             vendor, request("WebFetch").policy, request("WebFetch"), late_denials=False
         )

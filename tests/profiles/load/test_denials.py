@@ -75,7 +75,7 @@ def test_gemini_denies_an_mcp_server_or_a_single_mcp_tool(rule, expected):
     "rule", ["mcp__*", "mcp__a_server", "mcp__srv__get_*", 'mcp__s"rv', "mcp__" + "s" * 60]
 )
 def test_mcp_rule_that_gemini_cannot_match_exactly_is_refused(rule):
-    with pytest.raises(UnsupportedPermissionModeError, match="cannot be kept to"):
+    with pytest.raises(UnsupportedPermissionModeError, match="cannot enforce"):
         build_launch("gemini", deny=[rule])
 
 
@@ -161,12 +161,12 @@ def test_unparsable_opencode_config_variable_is_refused(value):
 @pytest.mark.parametrize("name", ["gemini", "opencode"])
 def test_launch_is_refused_if_the_vendor_might_not_read_the_denials(name):
     with pytest.raises(
-        UnsupportedPermissionModeError, match=r"might not hear .* behind a launcher"
+        UnsupportedPermissionModeError, match=r"might not receive .* with a launcher"
     ):
         build_launch(
-            name, deny=["Bash"], policy_bypass="behind a launcher it might not see our file"
+            name, deny=["Bash"], policy_bypass="with a launcher it might not see the shim's file"
         )
-    assert build_launch(name, policy_bypass="behind a launcher it might not see our file")
+    assert build_launch(name, policy_bypass="with a launcher it might not see the shim's file")
 
 
 def test_launch_is_refused_if_the_policy_file_cannot_be_written():
@@ -185,12 +185,12 @@ def test_launch_is_refused_if_the_policy_file_cannot_be_written():
 @pytest.mark.parametrize("rule", ["Edit(./secret/**)", "Bash(touch:*)"])
 @pytest.mark.parametrize("name", ["gemini", "opencode"])
 def test_deny_rule_with_a_specifier_is_refused(name, rule):
-    with pytest.raises(UnsupportedPermissionModeError, match="cannot be kept to"):
+    with pytest.raises(UnsupportedPermissionModeError, match="cannot enforce"):
         build_launch(name, deny=[rule])
 
 
 def test_kilo_refuses_deny_rules():
-    with pytest.raises(UnsupportedPermissionModeError, match="kilo cannot be kept to Bash"):
+    with pytest.raises(UnsupportedPermissionModeError, match="kilo cannot enforce Bash"):
         build_launch("kilo", deny=["Bash"])
 
 

@@ -143,7 +143,7 @@ def test_single_word_prompt_is_not_parsed_as_a_subcommand(prompt, argument):
 
 
 def test_long_prompt_is_refused_if_only_an_argument_is_accepted():
-    with pytest.raises(FrontendError, match="takes it as an argument only"):
+    with pytest.raises(FrontendError, match="takes it only as an argument"):
         build_launch(
             build_guarded_profile("--", long="refuse"), prompt="x" * (MAX_ARGUMENT_BYTES + 1)
         )
@@ -215,15 +215,15 @@ def test_policy_file_bypass_allows_only_bypass_permissions():
     profile = ARGV.replace('"--json",', '"--rules={bundled}/rules.toml",').replace(
         'plan = ["--read-only"]', 'bypassPermissions = ["--yolo"]'
     )
-    with pytest.raises(FrontendError, match="keeps 'default' narrow: behind a launcher"):
-        build_launch(profile, policy_bypass="behind a launcher")
+    with pytest.raises(FrontendError, match="restricts 'default': with a launcher"):
+        build_launch(profile, policy_bypass="with a launcher")
     assert (
         "--yolo"
         in build_launch(
             profile, "--permission-mode", "bypassPermissions", policy_bypass="behind one"
         ).arguments
     )
-    assert build_launch(ARGV, policy_bypass="behind a launcher").arguments, "it has no such file"
+    assert build_launch(ARGV, policy_bypass="with a launcher").arguments, "it has no such file"
 
 
 def test_prompt_on_stdin_adds_no_argument():
@@ -236,7 +236,7 @@ def test_session_id_must_match_the_profile_pattern(resume):
     """Threats: vendor output, frontend."""
     profile = ARGV.replace("model_map", "resume_id_pattern = 'ses_\\d+'\nmodel_map")
     assert "--session=ses_12" in build_launch(profile, resume_id="ses_12").arguments
-    with pytest.raises(FrontendError, match="is no session id of own"):
+    with pytest.raises(FrontendError, match="is not a session id of own"):
         build_launch(profile, resume_id=resume)
 
 
@@ -411,7 +411,7 @@ def test_arguments_can_depend_on_the_variant():
 
 
 def test_variant_without_a_resume_argument_refuses_resume():
-    with pytest.raises(FrontendError, match="this own keeps no sessions"):
+    with pytest.raises(FrontendError, match="this version of own does not store sessions"):
         build_launch(VARIANTS, variant="old", resume_id="s1")
 
 
@@ -499,7 +499,7 @@ def test_tool_selection_requires_a_list_of_remaining_tools(profile, able):
     with (
         nullcontext()
         if able
-        else pytest.raises(UnsupportedPermissionModeError, match="a choice of tools")
+        else pytest.raises(UnsupportedPermissionModeError, match="the tool selection")
     ):
         enforcement.check_policy_enforcement(vendor, only, request, late_denials=False)
 
@@ -508,7 +508,7 @@ def test_tool_selection_requires_a_list_of_remaining_tools(profile, able):
     ("args", "removed"), [(("--tools", ""), ()), (("--tools", "Grep"), ()), ((), ("Bash", "Read"))]
 )
 def test_empty_tool_selection_is_refused(args, removed):
-    with pytest.raises(FrontendError, match="none of the tools that are left"):
+    with pytest.raises(FrontendError, match="none of the remaining tools"):
         build_launch(CHOSEN, *args, removed_tools=removed)
 
 
@@ -559,7 +559,7 @@ def test_argument_size_limit_is_configurable():
 
 
 def test_empty_prompt_is_refused_if_only_an_argument_is_accepted():
-    with pytest.raises(FrontendError, match="takes its prompt as an argument only"):
+    with pytest.raises(FrontendError, match="takes its prompt only as an argument"):
         build_launch(build_guarded_profile("--", long="refuse"), prompt="")
     assert (
         build_launch(build_guarded_profile("stdin", long="refuse"), prompt="-x").stdin == b"-x"

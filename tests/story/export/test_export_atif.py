@@ -305,5 +305,5 @@ def test_redacted_export_contains_no_secret(secret, tmp_path):
 
 
 def test_file_that_is_not_a_recording_raises_recording_error(tmp_path):
-    with pytest.raises(RecordingError, match="no cast"):
+    with pytest.raises(RecordingError, match="not a recording"):
         export_recording(write_recording_export, tmp_path, encode_events(build_init_line()))

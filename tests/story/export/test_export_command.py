@@ -119,7 +119,7 @@ def test_failed_export_leaves_the_output_file_unchanged(box, force):
         (box.cwd / "x.html").write_text("mine")
     done = box.run_shim("export", "no.cast", "--to", "html", "-o", "x.html", *force)
     assert done.status == 1
-    assert "this is no cast" in done.stderr
+    assert "not a recording" in done.stderr
     assert sorted(os.listdir(box.cwd)) == ["no.cast", *(["x.html"] if force else [])]
     assert not force or (box.cwd / "x.html").read_text() == "mine"
 

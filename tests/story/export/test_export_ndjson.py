@@ -79,7 +79,9 @@ def test_recording_with_yume_output_is_exported_as_claude_stream(tmp_path):
 
 
 def test_unknown_vendor_is_an_error_only_if_translation_is_needed(tmp_path):
-    with pytest.raises(RecordingError, match="not given Claude's stream; unknown vendor 'nobody'"):
+    with pytest.raises(
+        RecordingError, match="did not receive Claude's stream; unknown vendor 'nobody'"
+    ):
         export_recording(
             write_recording_export, tmp_path, build_recording([], vendor="nobody", argv=TEXT)
         )
@@ -94,7 +96,7 @@ def test_unknown_vendor_is_an_error_only_if_translation_is_needed(tmp_path):
 
 
 def test_file_that_is_not_a_recording_is_an_error(tmp_path):
-    with pytest.raises(RecordingError, match="no cast"):
+    with pytest.raises(RecordingError, match="not a recording"):
         export_recording(write_recording_export, tmp_path, b"something\n")
 
 

@@ -349,7 +349,7 @@ def test_secrets_are_redacted_in_exported_spans(secret, content, tmp_path):
 
 
 def test_export_of_a_file_that_is_not_a_recording_raises_an_error(tmp_path):
-    with pytest.raises(RecordingError, match="no cast"):
+    with pytest.raises(RecordingError, match="not a recording"):
         export_recording(write_recording_export, tmp_path, encode_events(build_init_line()))
 
 

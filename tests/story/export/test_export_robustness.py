@@ -56,7 +56,7 @@ def check(folder: Path, cast: bytes) -> None:
     except RecordingError as error:
         if run.state == "unreadable":
             return
-        assert "was not given Claude's stream" in str(error)
+        assert "did not receive Claude's stream" in str(error)
     for redact in (False, True):
         check_trajectory(
             json.loads(

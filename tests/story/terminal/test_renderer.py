@@ -60,7 +60,7 @@ def test_complete_turn_is_rendered_with_calls_and_totals():
     output, _ = translate_case(find_case("pi/1.5.2-bash"), partial=True)
     text = draw_events(*parse_lines(output))
     assert "● Bash" in text and "✓" in text
-    assert "asking anybody" in text
+    assert "asking for permission" in text
     assert "✓ done · 2 replies" in text
 
 
@@ -91,7 +91,7 @@ def test_controller_change_is_rendered():
         for change in story.add_recorder_note(0.0, {"kind": "driver", "client": client}):
             drawing.draw_step_change(change)
     assert isinstance(console.file, io.StringIO)
-    assert console.file.getvalue() == "· page drives\n"
+    assert console.file.getvalue() == "· control: page\n"
 
 
 def test_failure_reason_is_rendered_once():
@@ -195,7 +195,7 @@ def test_thinking_is_collapsed_to_its_first_line_by_default():
     assert rows(thought, thinking=True)[:3] == ["∴ One.", "Two.", "Three."]
     assert (
         rows(build_assistant_line({"type": "redacted_thinking", "data": "x"}))[0]
-        == "∴ (thinking that is not shown)"
+        == "∴ (hidden thinking)"
     )
 
 
@@ -306,8 +306,8 @@ def test_system_event_is_rendered_as_a_single_line():
         {"type": "nobody knows"},
     )
     assert drawn_rows[:3] == [
-        "· the model is asked again (2 of 3): overloaded",
-        "· the context was shortened (auto)",
+        "· retrying the request to the model (2 of 3): overloaded",
+        "· the context was compacted (auto)",
         "· any thing: color blue",
     ]
 
@@ -369,7 +369,7 @@ def test_ask_user_question_is_rendered_as_its_question():
         "● AskUserQuestion  Which colour? (red · blue)",
         "? Which colour? (red · blue)",
     ]
-    assert "? may it run AskUserQuestion" in draw_events(
+    assert "? Allow AskUserQuestion" in draw_events(
         build_permission_request("q", "c", "AskUserQuestion", questions=[COLOUR], more=1)
     )
 
@@ -409,7 +409,7 @@ def question(name: str, **tool_input: Any) -> list[str]:
 
 
 def test_simple_call_is_prompted_on_a_single_line():
-    assert question("Bash", command="touch x") == ["? may it run Bash touch x"]
+    assert question("Bash", command="touch x") == ["? Allow Bash touch x"]
 
 
 @pytest.mark.parametrize(
@@ -424,7 +424,7 @@ def test_prompt_contains_the_complete_command_and_arguments(hidden):
 def test_file_change_prompt_contains_all_lines():
     content = "".join(f"line {number}\n" for number in range(200))
     question_rows = question("Write", file_path="a.py", content=content)
-    assert question_rows[0] == "? may it run Write a.py" and "    + line 199" in question_rows
+    assert question_rows[0] == "? Allow Write a.py" and "    + line 199" in question_rows
     question_rows = question(
         "Edit", file_path="a.py", old_string="a\n", new_string="b\n", content="rm -rf ~"
     )
@@ -458,7 +458,7 @@ def test_prompt_truncates_neither_names_nor_keys(key):
 
 def test_too_long_prompt_warns_about_truncation():
     last_row = question("Bash", command=f"{'x' * 99}\n" * 12_000)[-1]
-    assert "say no to what you cannot read" in last_row and "more characters" in last_row
+    assert "deny what you cannot read" in last_row and "more characters" in last_row
     assert "shim bridge list --json" in last_row
 
 
@@ -468,12 +468,12 @@ def test_ask_user_question_prompt_lists_its_options():
         "options": [{"label": "red", "description": "warm"}, {"label": "blue"}],
     }
     assert question("AskUserQuestion", questions=[asks | {"multiSelect": True}]) == [
-        "? it asks you",
+        "? the agent asks",
         "    Which",
         "    colour?",
         "      1  red  warm",
         "      2  blue",
-        "      (several may be chosen)",
+        "      (multiple choices allowed)",
     ]
     assert "questions" in question("AskUserQuestion", questions="none")[1]
 
@@ -491,5 +491,5 @@ def test_prompt_resolution_names_the_client_or_timeout():
     answers = [row.strip() for row in console.file.getvalue().split("\n") if "→" in row]
     assert answers == [
         "→ allowed by the page after 2.0 s",
-        "→ nobody answered in time: denied after 0.0 s",
+        "→ denied: no answer in time after 0.0 s",
     ]

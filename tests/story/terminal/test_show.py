@@ -120,7 +120,7 @@ def test_recording_truncated_anywhere_is_still_rendered(name: str, tmp_path: Pat
 
 
 def test_truncated_header_raises_an_error() -> None:
-    with pytest.raises(RecordingError, match="no cast"):
+    with pytest.raises(RecordingError, match="not a recording"):
         render_recording(WHOLE[:50])
 
 
@@ -128,7 +128,7 @@ def test_damaged_lines_are_counted_and_other_lines_are_rendered() -> None:
     lines = WHOLE.split(b"\n")
     lines[3], lines[9] = lines[3][:20], b"\xff" + lines[9]
     output = render_recording(b"\n".join(lines))
-    assert "2 lines of the recording cannot be read: `shim cast verify` says where" in output
+    assert "2 lines of the recording cannot be read: `shim cast verify` shows where" in output
     assert CUT not in output and "Bash" in output
 
 
@@ -227,7 +227,7 @@ def test_following_ends_if_the_recording_is_deleted(
     partial_recording: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writer = follow(partial_recording, monkeypatch, partial_recording.unlink)
-    assert "the file is gone" in writer.snapshots[-1]
+    assert "the file no longer exists" in writer.snapshots[-1]
 
 
 def test_following_ends_if_the_recording_is_replaced_by_its_redacted_copy(
@@ -418,7 +418,8 @@ def test_show_command_renders_a_recording(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "reason"), [(None, "No such file"), (b"{}\n", "no cast"), (b"", "no first line")]
+    ("content", "reason"),
+    [(None, "No such file"), (b"{}\n", "not a recording"), (b"", "no first line")],
 )
 def test_invalid_recording_is_reported_with_its_path(
     tmp_path: Path, content: bytes | None, reason: str

@@ -12,8 +12,8 @@ function showError(title, text) {
 
 function showNoSession() {
   const [title, text] = list.sessions.length
-    ? ["Choose a session", "What waits for you stands at the top of the list. A session goes on, whoever looks at it."]
-    : ["No session yet", "A session lives on its own on this machine. Start it here or in a terminal; watch it and answer its questions from anywhere."];
+    ? ["Choose a session", "Sessions that need your input are at the top. Sessions keep running when you close this page."]
+    : ["No sessions yet", "Background sessions run on this machine. Start one here or in a terminal, then follow it and answer its permission prompts from anywhere."];
   showView("none", element("h1", null, title), element("p", null, text), isWatchOnly() ? "" : element("p", null, element("a", { class: "button strong", href: "#new" }, "Start a session")));
 }
 
@@ -32,15 +32,15 @@ function askForToken(reason = "") {
     { class: "begin" },
     element("input", { type: "text", autocomplete: "username", value: "shim", hidden: true }), // whose token a browser keeps
     element("label", { class: "row" }, element("span", { class: "label" }, "Token"), input),
-    element("p", { class: "hint", id: "token-hint" }, element("code", null, "shim bridge serve"), " prints an address with it, and a QR code for a phone; ", element("code", null, "shim bridge token"), " shows it again."),
+    element("p", { class: "hint", id: "token-hint" }, element("code", null, "shim bridge serve"), " prints an address that contains it, and a QR code for a phone; ", element("code", null, "shim bridge token"), " prints it again."),
     element("p", { class: "wrong", role: "alert", hidden: !reason }, reason),
-    element("div", { class: "tools" }, element("button", { type: "submit", class: "strong" }, "Come in")),
+    element("div", { class: "tools" }, element("button", { type: "submit", class: "strong" }, "Sign in")),
   );
   form.addEventListener("submit", (event) => {
     event.preventDefault();
     exchangeToken(input.value.trim());
   });
-  showView("login", element("h1", null, "Who is there?"), form);
+  showView("login", element("h1", null, "Sign in"), form);
   input.focus();
 }
 
@@ -51,7 +51,7 @@ async function exchangeToken(token) {
     proof.store((await sendRequest("POST", "/login", { token })).proof);
   } catch (error) {
     document.body.dataset.view = "wait";
-    askForToken(error.status === 401 || error.status === 403 ? "This token is not good: it was replaced, is too old, or a part of it is missing." : error.message);
+    askForToken(error.status === 401 || error.status === 403 ? "Invalid token. It may have expired, been replaced, or been copied incompletely." : error.message);
     return;
   }
   await startPage();
@@ -99,8 +99,8 @@ function showStartForm() {
   if (lastVendor) vendor.value = lastVendor;
   const cwd = element("input", { id: "cwd", list: "folders", value: readStored(localStorage, "cwd") || folders[0] || "", autocomplete: "off", autocapitalize: "off", spellcheck: "false", required: true, placeholder: "/home/you/project" });
   const mode = element("select", { id: "newmode" }, ["default", "acceptEdits", "plan"].map((name) => element("option", { value: name }, MODES[name])));
-  const model = element("input", { id: "newmodel", autocomplete: "off", autocapitalize: "off", spellcheck: "false", placeholder: "The vendor's own" });
-  const prompt = element("textarea", { id: "prompt", rows: 4, required: true, placeholder: "What shall be done?" });
+  const model = element("input", { id: "newmodel", autocomplete: "off", autocapitalize: "off", spellcheck: "false", placeholder: "Default model" });
+  const prompt = element("textarea", { id: "prompt", rows: 4, required: true, placeholder: "What should the agent do?" });
   const errorLine = element("p", { class: "wrong", role: "alert", hidden: true });
   const button = element("button", { type: "submit", class: "strong" }, "Start");
   prompt.value = readStored(sessionStorage, "draft.new");
@@ -131,7 +131,7 @@ function showStartForm() {
       location.hash = `#s/${encodeURIComponent(response.id)}`;
     } catch (error) {
       const field = { cwd, prompt, model, vendor, mode }[error.body.field];
-      showErrorIn(errorLine, field === cwd ? "Folder: there is no such folder on the machine of the server. Give its whole path, from / on." : [error.message, error.body.hint].filter(Boolean).join(". "));
+      showErrorIn(errorLine, field === cwd ? "Folder not found on the server's machine. Enter an absolute path." : [error.message, error.body.hint].filter(Boolean).join(". "));
       if (field) field.focus();
       button.disabled = false;
     }

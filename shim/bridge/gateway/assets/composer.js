@@ -1,6 +1,6 @@
 // The box below a session: the next message, its mode and model, an interrupt, and who drives.
 
-const MODES = { default: "Ask before changes", acceptEdits: "Accept edits", plan: "Plan only", dontAsk: "Deny what would ask", auto: "Auto", bypassPermissions: "Ask nothing" };
+const MODES = { default: "Ask before changes", acceptEdits: "Accept edits", plan: "Plan only", dontAsk: "Deny instead of asking", auto: "Auto", bypassPermissions: "Never ask" };
 const ID_CHARACTERS = 36; // of a UUID
 const MAX_INPUT_HEIGHT_PX = 192; // the box grows to this height, then it scrolls
 
@@ -11,9 +11,9 @@ function createComposer() {
     "form",
     { id: "composer", "aria-label": "Your message" },
     element("p", { id: "drives", hidden: true }),
-    element("p", { id: "over", class: "over", hidden: true }, "This session has ended; what was said is kept."),
+    element("p", { id: "over", class: "over", hidden: true }, "This session has ended. Its history is kept."),
     element("p", { id: "failed", class: "wrong", role: "alert", hidden: true }),
-    element("textarea", { id: "text", rows: 1, placeholder: "Say the next thing …", "aria-label": "Message. Enter sends, Shift and Enter breaks the line", enterkeyhint: "enter", autocomplete: "off" }),
+    element("textarea", { id: "text", rows: 1, placeholder: "Send a message…", "aria-label": "Message. Enter sends, Shift+Enter starts a new line", enterkeyhint: "enter", autocomplete: "off" }),
     element(
       "div",
       { class: "tools" },
@@ -36,12 +36,12 @@ function drawComposer() {
   const driverLine = find("drives");
   driverLine.hidden = !driver || isWatchOnly();
   if (!driverLine.hidden && driverLine.dataset.who !== driver) {
-    driverLine.replaceChildren(element("span", null, element("strong", null, driver), " drives this session"), element("button", { type: "button", class: "plain", onclick: takeControl }, "Take over"));
+    driverLine.replaceChildren(element("span", null, element("strong", null, driver), " has control of this session"), element("button", { type: "button", class: "plain", onclick: takeControl }, "Take control"));
   }
   driverLine.dataset.who = driver;
-  find("text").placeholder = isWatchOnly() ? "This page may only watch" : ended ? "Your message begins it again …" : "Say the next thing …";
+  find("text").placeholder = isWatchOnly() ? "This page is read-only" : ended ? "Send a message to restart it…" : "Send a message…";
   find("text").disabled = find("send").disabled = isWatchOnly();
-  if (!sendingSessions.has(currentSession.id)) find("send").textContent = ended ? "Go on" : "Send";
+  if (!sendingSessions.has(currentSession.id)) find("send").textContent = ended ? "Resume" : "Send";
   find("over").hidden = !ended;
   for (const label of document.querySelectorAll(".pick")) label.classList.toggle("off", ended);
   drawModes(facts);
@@ -102,7 +102,7 @@ async function postToSession(action, body, hint = "") {
     if (error.body.driver && error.status === 409) {
       currentSession.facts.driver = error.body.driver;
       drawComposer();
-      showSendError(`${formatLine(error.body.driver, 60)} drives this session. Take over to ${action === "messages" ? "send it" : "do that"}.`);
+      showSendError(`${formatLine(error.body.driver, 60)} drives this session. Take control to ${action === "messages" ? "send it" : "do that"}.`);
     } else showSendError(`${error.message}${hint}`);
     return null;
   }
@@ -125,7 +125,7 @@ async function sendMessage() {
   sendingSessions.add(session);
   find("send").disabled = true;
   find("send").textContent = "Sending …";
-  const response = await postToSession("messages", { text, id: getDraftId(session, text), wake: getGroup(currentSession.facts) === "ended" || undefined }, " Your message is still here.");
+  const response = await postToSession("messages", { text, id: getDraftId(session, text), wake: getGroup(currentSession.facts) === "ended" || undefined }, " Your message was kept.");
   sendingSessions.delete(session);
   if (response) storeValue(sessionStorage, `sent.${session}`, "");
   if (currentSession.id !== session) {
@@ -147,12 +147,12 @@ async function sendMessage() {
 
 async function takeControl() {
   if (!(await postToSession("take", {}))) return;
-  tell("You drive this session now");
+  tell("You have control of this session");
   find("text").focus();
 }
 
 async function stopSession() {
-  if (!confirm("Stop this session? It can be gone on with later.")) return;
+  if (!confirm("End this session? You can resume it later.")) return;
   if (await postToSession("stop", {})) refreshList();
 }
 

@@ -18,9 +18,9 @@ function getSessionName(session) {
   return formatLine(session.name || session.title || "", 120) || `Session ${escapeControls(session.id || "")}`;
 }
 
-const SIGNS = { asks: ["?", "waits for you"], works: ["•", "working"], idle: ["✓", "idle"], ended: ["–", "ended"], failed: ["✗", "failed"], stopped: ["■", "stopped"] };
+const SIGNS = { asks: ["?", "needs input"], works: ["•", "working"], idle: ["✓", "idle"], ended: ["–", "ended"], failed: ["✗", "failed"], stopped: ["■", "stopped"] };
 
-const BLOCKED = ["!", "needs you"]; // the session is idle, and its work is not done
+const BLOCKED = ["!", "needs attention"]; // the session is idle, and its work is not done
 
 function getSign(session) {
   const group = getGroup(session);
@@ -86,8 +86,8 @@ function drawList() {
 }
 
 function createEmptyNote(query) {
-  if (query) return element("p", { class: "none" }, `No session has “${query}”.`);
-  return element("p", { class: "none" }, "No session yet. ", element("a", { href: "#new" }, "Start one"), ", or type ", element("code", null, 'claude --bg "…"'), " in a terminal.");
+  if (query) return element("p", { class: "none" }, `No session matches “${query}”.`);
+  return element("p", { class: "none" }, "No sessions yet. ", element("a", { href: "#new" }, "Start one"), ", or type ", element("code", null, 'claude --bg "…"'), " in a terminal.");
 }
 
 /** Look at the list now, and again after a while. */
@@ -138,7 +138,7 @@ function notifyOfEnd(session, previousGroup) {
   const { state } = session;
   if (previousGroup === "asks" && state !== "blocked" && state !== "failed") return; // somebody answered
   if (getGroup(session) === "works") return;
-  notifyPerson(session, `${getSessionName(session)} ${state === "failed" ? "failed" : state === "blocked" ? "needs you" : "is done"}`, describeActivity(session));
+  notifyPerson(session, `${getSessionName(session)} ${state === "failed" ? "failed" : state === "blocked" ? "needs attention" : "is done"}`, describeActivity(session));
 }
 
 function notifyPerson(session, title, body) {
@@ -176,7 +176,7 @@ async function listenToBell() {
   const draw = () => {
     notifications.enabled = Notification.permission === "granted" && readStored(localStorage, "bell") === "yes";
     bell.setAttribute("aria-pressed", String(notifications.enabled));
-    bell.title = notifications.enabled ? "Notifications are on" : Notification.permission === "denied" ? "The browser forbids notifications of this page" : "Notify me of questions";
+    bell.title = notifications.enabled ? "Notifications are on" : Notification.permission === "denied" ? "The browser blocks notifications from this page" : "Notify me of permission prompts";
   };
   bell.addEventListener("click", async () => {
     const allowed = await Notification.requestPermission();

@@ -93,8 +93,8 @@ function drawSteps(maxSteps = STEP_PAGE_SIZE) {
 /** Return the text for a session without steps: the reason if the session failed before its first line. */
 function getEmptyText() {
   const { facts } = currentSession;
-  if (facts.state === "failed" && facts.detail) return `The session failed before its first line: ${formatLine(facts.detail, 500)}`;
-  return "Nothing was said yet.";
+  if (facts.state === "failed" && facts.detail) return `The session failed before its first output: ${formatLine(facts.detail, 500)}`;
+  return "No output yet.";
 }
 
 function createGroups(from, to) {

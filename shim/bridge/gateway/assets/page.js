@@ -48,10 +48,10 @@ function setConnected(connected) {
   const line = find("line");
   if (connected === line.hidden) return;
   line.hidden = connected;
-  line.textContent = connected ? "" : "Reconnecting … What you type is kept.";
+  line.textContent = connected ? "" : "Reconnecting… Your typed text is kept.";
   document.body.classList.toggle("away", !connected);
   if (connected) {
-    tell("Connected again");
+    tell("Reconnected");
     if (currentSession.stream) currentSession.stream.reconnect();
   }
 }
@@ -67,10 +67,10 @@ const KEYS = {
   "?": ["this list", showKeys],
   s: ["the list of sessions", () => (matchMedia("(max-width: 50rem)").matches ? (location.hash = "#") : (document.querySelector("#list a[aria-current], #list a") || find("list")).focus())],
   j: ["the next session", () => openNeighbour(1)],
-  k: ["the session before", () => openNeighbour(-1)],
+  k: ["the previous session", () => openNeighbour(-1)],
   n: ["start a session", () => (location.hash = "#new")],
   "/": ["filter the sessions", () => find("filter").focus()],
-  q: ["the open question", () => find("asked") && find("asked").firstElementChild && find("asked").firstElementChild.focus()],
+  q: ["the open permission prompt", () => find("asked") && find("asked").firstElementChild && find("asked").firstElementChild.focus()],
   m: ["your message", () => find("text") && find("text").focus()],
   e: ["show earlier steps", () => find("earlier") && !find("earlier").hidden && showEarlier()],
 };
@@ -90,8 +90,8 @@ function showKeys() {
   dialog.replaceChildren(
     element("h2", { id: "keys-title" }, "Keys"),
     element("dl", null, Object.entries(KEYS).map(([key, [description]]) => element("div", null, element("dt", null, element("kbd", null, key)), element("dd", null, description)))),
-    element("dl", null, [["Enter", "send"], ["Shift Enter", "a new line"], ["Tab", "from one thing to the next"]].map(([key, description]) => element("div", null, element("dt", null, element("kbd", null, key)), element("dd", null, description)))),
-    element("label", { class: "option" }, single, element("span", null, "Single keys do this while nothing is typed")),
+    element("dl", null, [["Enter", "send"], ["Shift Enter", "a new line"], ["Tab", "to the next control"]].map(([key, description]) => element("div", null, element("dt", null, element("kbd", null, key)), element("dd", null, description)))),
+    element("label", { class: "option" }, single, element("span", null, "Enable single-key shortcuts")),
     element("div", { class: "tools" }, element("span", { class: "gap" }), element("button", { type: "button", class: "strong", onclick: () => dialog.close() }, "Close")),
   );
   if (!dialog.open) dialog.showModal();

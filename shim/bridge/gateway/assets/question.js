@@ -4,7 +4,7 @@ const questions = new Map(); // by their id: { data, node, sent, settled, from }
 const SETTLED_MS = 8000; // that the page says who settled a question
 const MAX_HINT_WAIT_MS = 12 * 60 * 60 * 1000; // for a longer wait the time of day would be ambiguous
 const GRACE_MS = 500; // from when questions come or move until one is answered: a click or a key just then was meant for something else
-const OUTCOME_TEXTS = { allow: "allowed", deny: "denied", timeout: "denied: nobody answered in time", interrupt: "cancelled by an interrupt", cancelled: "withdrawn", ended: "denied: the session ended" };
+const OUTCOME_TEXTS = { allow: "allowed", deny: "denied", timeout: "denied: no answer in time", interrupt: "cancelled by an interrupt", cancelled: "withdrawn", ended: "denied: the session ended" };
 
 function clearQuestions() {
   questions.clear();
@@ -75,7 +75,7 @@ function closeQuestion(entry, how, who) {
 /** A client in a person's words: what tells two of a kind apart (a random word, a process) says nothing to a person. */
 function describeClient(client) {
   const name = formatLine(client || "", 60);
-  if (isPageClient(name)) return "by another page";
+  if (isPageClient(name)) return "in another browser";
   if (/^shim bridge answer [0-9a-f]{8}(-[0-9]+)?$/.test(name)) return "from a terminal, by shim bridge answer";
   if (/^terminal [0-9]+(-[0-9]+)?$/.test(name)) return "from a terminal";
   return name && `by ${name}`;
@@ -97,7 +97,7 @@ function showOutcome(text) {
 function formatQuestionTitle(data) {
   if (data.kind === "ask") return "A question for you";
   if (data.kind === "elicitation") return `${data.tool || "A server"} asks`;
-  return `May ${data.tool} run?`; // never cut: the end of a name decides as much as its beginning
+  return `Allow ${data.tool}?`; // never cut: the end of a name decides as much as its beginning
 }
 
 function createQuestionCard(entry) {
@@ -118,10 +118,10 @@ function createQuestionCard(entry) {
 
 function createPermissionForm(entry, errorLine) {
   const { data } = entry;
-  const message = element("textarea", { rows: 1, placeholder: "Why not, or what instead (optional)", "aria-label": "A message with the denial" });
+  const message = element("textarea", { rows: 1, placeholder: "Reason, or what to do instead (optional)", "aria-label": "A message with the denial" });
   const denial = element("div", { class: "denial", hidden: true }, message, element("button", { type: "button", class: "bad", onclick: () => sendAnswer(entry, errorLine, { behavior: "deny", message: message.value.trim() || undefined }) }, "Deny"));
-  const input = element("div", { class: "input", tabindex: 0, role: "group", "aria-label": "What it would do" }, createQuestionInput(data));
-  if (isWatchOnly()) return [input, element("p", { class: "hint" }, "This page may only watch.")];
+  const input = element("div", { class: "input", tabindex: 0, role: "group", "aria-label": "What the call would do" }, createQuestionInput(data));
+  if (isWatchOnly()) return [input, element("p", { class: "hint" }, "This page is read-only.")];
   const always = data.always || [];
   const deny = element("button", { type: "button", class: "bad", "aria-expanded": "false" }, "Deny");
   const denyWithMessage = element("button", { type: "button", class: "plain", "aria-expanded": "false" }, "Deny with a message …");
@@ -162,7 +162,7 @@ function createWrappedText(text) {
 function createTimeoutHint({ at, until }) {
   if (!until || until - at > MAX_HINT_WAIT_MS) return "";
   const time = new Date(until).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });
-  return element("p", { class: "hint" }, `Denied at ${time} if nobody answers.`);
+  return element("p", { class: "hint" }, `Denied at ${time} if there is no answer.`);
 }
 
 /** All of the input, nothing folded and nothing cut: `fields` has what the diff does not say. */
@@ -260,6 +260,6 @@ async function sendAnswer(entry, errorLine, body) {
     entry.from = null;
     const settled = error.body.how ? error.body : entry.settled;
     if (settled) settleQuestion({ question: entry.data.question, by: settled.by, how: settled.how });
-    else showErrorIn(errorLine, `${error.message} The question is still open here.`);
+    else showErrorIn(errorLine, `${error.message} The permission prompt is still open.`);
   }
 }

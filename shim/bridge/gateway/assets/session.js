@@ -33,7 +33,7 @@ function openStream(last = INITIAL_PAST_STEPS) {
   if (currentSession.stream) currentSession.stream.close();
   currentSession.stream = new Stream(`/sessions/${encodeURIComponent(id)}/steps?last=${last}`, handleFrame, (connected, error) => {
     if (currentSession.id !== id) return;
-    if (error && error.status === 404) return showError("There is no such session", "It was removed, or the address is not right.");
+    if (error && error.status === 404) return showError("Session not found", "It was removed, or the address is wrong.");
     if (error && error.status !== 401) return showError("The session cannot be shown", error.message);
     if (!error) setConnected(connected);
   });
@@ -48,11 +48,11 @@ function createSessionFrame() {
       { class: "top" },
       element("a", { class: "button back", href: "#", "aria-label": "All sessions", title: "All sessions (s)" }, "‹"),
       element("div", { class: "title" }, element("h1", { id: "name" }), element("p", { class: "over" }, element("span", { class: "chip", id: "chip" }), element("span", { id: "about" }))),
-      element("button", { type: "button", id: "stop", class: "quiet" }, "Stop"),
+      element("button", { type: "button", id: "stop", class: "quiet" }, "End session"),
     ),
     element(
       "div",
-      { id: "scroll", tabindex: 0, role: "region", "aria-label": "What was said and done" },
+      { id: "scroll", tabindex: 0, role: "region", "aria-label": "Session history" },
       element("button", { type: "button", id: "earlier", class: "more", hidden: true }),
       element("div", { id: "steps" }),
       element("div", { id: "live" }),
@@ -76,8 +76,8 @@ function drawHead() {
   const [kind, , label] = getSign(facts);
   const chip = find("chip");
   chip.className = `chip ${kind}`;
-  const state = { asks: "Waits for you", works: "Working", idle: "Idle", ended: "Ended", failed: "Failed", stopped: "Stopped" }[kind];
-  chip.textContent = label === BLOCKED[1] ? "Needs you" : state;
+  const state = { asks: "Needs input", works: "Working", idle: "Idle", ended: "Ended", failed: "Failed", stopped: "Stopped" }[kind];
+  chip.textContent = label === BLOCKED[1] ? "Needs attention" : state;
   chip.title = describeActivity(facts) || label;
   find("stop").hidden = isWatchOnly() || getGroup(facts) === "ended";
   drawComposer();
@@ -122,7 +122,7 @@ const FRAME_HANDLERS = {
   state(data) {
     const before = getGroup(currentSession.facts);
     Object.assign(currentSession.facts, data);
-    if (before === "works" && getGroup(currentSession.facts) === "idle") tell("The turn is over");
+    if (before === "works" && getGroup(currentSession.facts) === "idle") tell("The turn has ended");
     drawHead();
   },
   driver(data) {
@@ -130,7 +130,7 @@ const FRAME_HANDLERS = {
     drawComposer();
   },
   mode(data) {
-    if (currentSession.facts.mode && currentSession.facts.mode !== data.mode) showOutcome(`The permission mode is ${MODES[data.mode] || formatLine(data.mode, 40)} now`);
+    if (currentSession.facts.mode && currentSession.facts.mode !== data.mode) showOutcome(`Permission mode: ${MODES[data.mode] || formatLine(data.mode, 40)}`);
     currentSession.facts.mode = data.mode;
     drawComposer();
   },

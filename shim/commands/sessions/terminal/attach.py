@@ -59,7 +59,7 @@ def _check_stdin(session: SessionRecord, command: str) -> None:
         os.fstat(0)
     except OSError:
         raise FrontendError(
-            "stdin is closed, so nothing can be typed in the session",
+            "stdin is closed, so you cannot type in the session",
             hint=(
                 f"`{command} {session.short_id} </dev/null` shows the session, "
                 f"`shim bridge watch {session.short_id}` follows it"
@@ -154,7 +154,7 @@ def _report_end(
     command = f"`{resume_command} {session.short_id}`"
     if end == "left":
         if loop.reads_keys:
-            _print_line(f"the session goes on: {resume_command} {session.short_id}")
+            _print_line(f"the session keeps running: {resume_command} {session.short_id}")
         return int(
             input_controller is not None and input_controller.has_failed and not loop.reads_keys
         )
@@ -163,9 +163,9 @@ def _report_end(
     if end == "bye" and view.end_reason in NORMAL_END_REASONS:
         _print_line(EXITED_TEXT.format(id=session.short_id, back=command))
         return 0
-    verb_phrase = "goes on with"
+    verb_phrase = "resumes"
     if is_running:
-        verb_phrase = "comes back to"
+        verb_phrase = "returns to"
     warn(
         escape_control_chars(
             f"{_explain_end(end, view, session.short_id, is_running=is_running)}. {command} {verb_phrase} it.\n"
@@ -179,10 +179,16 @@ def _explain_end(end: EndReason, view: SessionView, session_name: str, *, is_run
     if end == "bye":
         return f"the host of session {session_name} closed the connection: {view.end_reason}"
     if end == "silent":
-        return f"the host of session {session_name} did not answer in {ANSWER_TIMEOUT_S:g} s"
+        return f"the host of session {session_name} did not respond within {ANSWER_TIMEOUT_S:g} s"
     if is_running:
-        return f"the connection to session {session_name} broke {MAX_RECONNECTS} times; the session goes on"
-    return f"the host of session {session_name} was killed: what was said up to here is kept, a turn that ran is lost"
+        return (
+            f"the connection to session {session_name} was lost {MAX_RECONNECTS} times; the "
+            "session keeps running"
+        )
+    return (
+        f"the host of session {session_name} was killed: the output up to this point is kept, "
+        "a running turn is lost"
+    )
 
 
 def _print_line(text: str) -> None:

@@ -95,13 +95,13 @@ def _draw_prompt(input_controller: TerminalInputController, width: int) -> list[
     if input_controller.is_prompt_in_answer_grace_period:
         return [*lines, Text("")]
     if prompt.form is not None:
-        return [*lines, Text("a number or your own words; /no declines", style="yellow")]
+        return [*lines, Text("a number or your own text; /no declines", style="yellow")]
     if input_controller.accepts_answer_key:
         return [
             *lines,
             Text(" · ".join([*prompt.list_key_hints(), "Tab types a message"]), style="yellow"),
         ]
-    return [*lines, Text("empty the line, or press Tab, to answer", style="yellow")]
+    return [*lines, Text("clear the line or press Tab to answer", style="yellow")]
 
 
 def _list_key_hints(input_controller: TerminalInputController) -> list[str]:
@@ -109,8 +109,8 @@ def _list_key_hints(input_controller: TerminalInputController) -> list[str]:
     hints = []
     if not view.can_control:
         hints = [
-            f"{format_text_on_one_truncated_line(str(view.controller))} drives",
-            "Ctrl-T takes over",
+            f"{format_text_on_one_truncated_line(str(view.controller))} has control",
+            "Ctrl-T takes control",
         ]
     if view.is_busy:
         hints.append("Ctrl-C interrupts")

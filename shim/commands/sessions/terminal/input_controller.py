@@ -120,7 +120,7 @@ class TerminalInputController:
         self._answered_id = ""
         hint = ""
         if reply.get("driver"):
-            hint = "; Ctrl-T takes over"
+            hint = "; Ctrl-T takes control"
         self.view.draw_shim_notice(
             f"✗ {format_text_on_one_truncated_line(str(reply.get('text') or reply.get('reason')))}{hint}"
         )
@@ -128,14 +128,17 @@ class TerminalInputController:
     def _report_done(self, request: Frame) -> None:
         """Print what a slash command has done, if no line of the session shows it."""
         if request.get("kind") == "model":
-            model = format_text_on_one_truncated_line(request["model"] or "the default one")
-            self.view.draw_shim_notice(f"· the model is {model} from the next turn on")
+            model = format_text_on_one_truncated_line(request["model"] or "the default model")
+            self.view.draw_shim_notice(f"· model from the next turn: {model}")
         elif request.get("kind") == "mode" and request["mode"] == self.view.mode:
             self.view.draw_shim_notice(
-                f"· the permission mode is {format_text_on_one_truncated_line(request['mode'])} already"
+                "· the permission mode is already "
+                f"{format_text_on_one_truncated_line(request['mode'])}"
             )
         elif request.get("kind") == "release":
-            self.view.draw_shim_notice("· nobody drives now; whoever speaks next does", "dim")
+            self.view.draw_shim_notice(
+                "· control released; the next client that sends a message takes it", "dim"
+            )
 
     # -- input -------------------------------------------------------------------------------------
 
@@ -192,7 +195,8 @@ class TerminalInputController:
 
     def _refuse_answer_line(self) -> None:
         self.view.draw_shim_notice(
-            "✗ nothing was answered: press the key of the answer alone, without Enter. Tab types a message"
+            "✗ not answered: press only the key of the answer, without Enter. Press Tab to "
+            "type a message"
         )
 
     def _press_key(self, key: str) -> None:
@@ -275,7 +279,7 @@ class TerminalInputController:
             self.editor.set_text(text)
             controller = format_text_on_one_truncated_line(str(self.view.controller))
             self.view.draw_shim_notice(
-                f"✗ {controller} drives: Ctrl-T, or the line /take, takes over"
+                f"✗ {controller} has control: press Ctrl-T or type /take to take control"
             )
             return
         request_id = create_uuid()
@@ -299,12 +303,14 @@ class TerminalInputController:
         elif self.view.is_busy:
             self.send_frame({"kind": "interrupt"})
             self.view.draw_shim_notice(
-                "interrupting; Ctrl-C once more leaves, and the session goes on"
+                "Interrupting… press Ctrl-C again to detach; the session keeps running"
             )
         elif self.editor.text:
             self.editor.set_text("")
         else:
-            self.view.draw_shim_notice("Ctrl-C once more leaves, and the session goes on", "dim")
+            self.view.draw_shim_notice(
+                "press Ctrl-C again to detach; the session keeps running", "dim"
+            )
 
     def show_help(self) -> None:
         """List the slash commands of the terminal."""
@@ -312,7 +318,7 @@ class TerminalInputController:
         widest = max(map(len, usages))
         for usage, command in zip(usages, _SLASH_COMMANDS.values(), strict=True):
             self.view.draw_shim_notice(f"{usage:{widest}}  {command.description}", "dim")
-        self.view.draw_shim_notice("another line that begins with / goes to the agent", "dim")
+        self.view.draw_shim_notice("any other /command is sent to the agent", "dim")
 
     def decline_prompt(self) -> None:
         """Deny the open prompt."""
@@ -320,7 +326,7 @@ class TerminalInputController:
             self.send_answer(self.prompt.build_denial_decision())
         else:
             self.has_failed = True
-            self.view.draw_shim_notice("✗ no question is open: /no declines one")
+            self.view.draw_shim_notice("✗ there is no open prompt for /no")
 
     def leave_session(self) -> None:
         """Leave the session, which continues."""
@@ -351,12 +357,12 @@ _SLASH_COMMANDS: Mapping[str, SlashCommand] = {
     "/take": SlashCommand(
         lambda input_controller, _: input_controller.send_frame({"kind": "take"}),
         "",
-        "drives, where somebody else does; Ctrl-T too",
+        "takes control from another client; also Ctrl-T",
     ),
     "/release": SlashCommand(
         lambda input_controller, _: input_controller.send_frame({"kind": "release"}),
         "",
-        "lets another one drive",
+        "releases control",
     ),
     "/mode": SlashCommand(
         lambda input_controller, argument: input_controller.send_frame(
@@ -370,16 +376,16 @@ _SLASH_COMMANDS: Mapping[str, SlashCommand] = {
             {"kind": "model", "model": argument or None}
         ),
         "[NAME]",
-        "takes another model; without a name the default one",
+        "sets the model; without a name, the default model",
     ),
     "/no": SlashCommand(
         lambda input_controller, _: input_controller.decline_prompt(),
         "",
-        "declines what the agent asks",
+        "declines the agent's question",
     ),
     "/leave": SlashCommand(
         lambda input_controller, _: input_controller.leave_session(),
         "",
-        "leaves; the session goes on",
+        "detaches; the session keeps running",
     ),
 }

@@ -57,12 +57,12 @@ class QuestionForm:
         tokens = [token for token in answer_text.replace(",", " ").split() if token]
         numbers = [int(token) for token in tokens if token.isdecimal() and len(token) < 4]
         if not answer_text:
-            return "an answer is a number of the list, or words of your own"
+            return "type a number from the list, or your own answer"
         if labels and tokens and len(numbers) == len(tokens):
             if any(not 0 < number <= len(labels) for number in numbers):
-                return f"use a number of 1 to {len(labels)}, or words of your own"
+                return f"type a number from 1 to {len(labels)}, or your own answer"
             if len(numbers) > 1 and not question.allows_several:
-                return "one answer can be chosen"
+                return "choose only one answer"
             answer_text = ", ".join(labels[number - 1] for number in dict.fromkeys(numbers))
         self.answers[question.text] = answer_text
         return ""
@@ -172,7 +172,7 @@ class QuestionPrompt:
         if request.get("subtype") == ELICITATION_SUBTYPE:
             return _shorten_text(f"{request.get('mcp_server_name')} asks: {request.get('message')}")
         name = escape_control_chars(request.get("tool_name")).replace("\n", " ")
-        return f"may it run {name} {format_arguments(as_dict(request.get('input')))}".rstrip()
+        return f"Allow {name} {format_arguments(as_dict(request.get('input')))}".rstrip()
 
     def list_key_hints(self) -> list[str]:
         """Return the keys that can be pressed now, with their meanings."""
@@ -191,7 +191,7 @@ class QuestionPrompt:
         command = as_dict(prompt.request.get("input")).get("command")
         is_exact = prompt.rules == (f"{prompt.request.get('tool_name')}({command})",)
         if is_exact and len(always_text) > MAX_ALWAYS_CHARS:
-            return "always allow exactly this in this session"
+            return "always allow exactly this call in this session"
         return always_text
 
 

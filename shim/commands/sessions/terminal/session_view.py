@@ -168,9 +168,7 @@ class SessionView:
         if not isinstance(mode, str):
             return
         if self.mode and mode != self.mode:
-            self.draw_shim_notice(
-                f"· the permission mode is {format_text_on_one_truncated_line(mode)} now"
-            )
+            self.draw_shim_notice(f"· permission mode: {format_text_on_one_truncated_line(mode)}")
         self.mode = mode
 
     def _on_synced(self, frame: Frame) -> None:
@@ -182,7 +180,8 @@ class SessionView:
     def _on_gap(self, frame: Frame) -> None:
         if frame.get("reason") == "lost":
             self.draw_shim_notice(
-                f"· the lines {frame.get('from')} to {frame.get('to')} of the session are not kept any more"
+                f"· lines {frame.get('from')} to {frame.get('to')} of the session are no "
+                "longer available"
             )
 
     def _on_question(self, frame: Frame) -> None:
@@ -225,9 +224,9 @@ class SessionView:
             return
         if self.controller is not None:
             is_own_name = self.controller == self.client_name
-            text = "you drive"
+            text = "you have control"
             if not is_own_name:
-                text = f"{format_text_on_one_truncated_line(self.controller)} drives"
+                text = f"{format_text_on_one_truncated_line(self.controller)} has control"
             self.draw_shim_notice(f"· {text} now", "dim")
 
     def _on_bye(self, frame: Frame) -> None:
@@ -284,8 +283,8 @@ class SessionView:
             self._history_steps -= steps.pop()
         if self._history_steps > 0:
             more_text = (
-                f"… {pluralize(self._history_steps, 'earlier step')}: "
-                f"`shim bridge watch {self.welcome.get('id')}` shows all"
+                f"… {pluralize(self._history_steps, 'earlier step')}: `shim bridge watch "
+                f"{self.welcome.get('id')}` shows all"
             )
             self._renderer.print_notice(more_text)
         self._console.file.write("".join(reversed(visible_parts)))

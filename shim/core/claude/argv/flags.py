@@ -403,7 +403,7 @@ def _build_unknown_option_error(name: str) -> FrontendError:
     because Claude has flags that we do not know.
     """
     shim_flags = [flag for flag in FLAG_BY_NAME if flag.startswith(SHIM_FLAG_PREFIX)]
-    hint = f"the shim's own options are {', '.join(shim_flags)}"
+    hint = f"the shim's options are {', '.join(shim_flags)}"
     return FrontendError(
         f"error: unknown option '{name}'{format_spelling_suggestion(name, shim_flags)}", hint
     )
@@ -430,7 +430,7 @@ def _convert_value(flag: Flag, value: str) -> object:
     if field in ("max_turns", "max_thinking_tokens"):
         if not (value.isascii() and value.isdigit() and len(value) <= _MAX_DIGITS):
             raise _build_invalid_value_error(
-                flag, value, "must be a number", "give a whole number, digits only"
+                flag, value, "must be a number", "use a whole number, digits only"
             )
         return int(value) or (None if field == "max_turns" else 0)
     if field == "max_budget_usd" and not _parse_amount(value):

@@ -140,7 +140,8 @@ def resolve_model_name(model: str, vendor: str, vendors: Collection[str]) -> str
     prefix_vendor, model_name = parse_model_route(model, vendors)
     if prefix_vendor not in (None, vendor):
         raise ValueError(
-            f"this conversation is {vendor}'s, and {prefix_vendor}'s models are not its own; start a new one"
+            f"this conversation belongs to {vendor}, which does not have {prefix_vendor}'s "
+            "models; start a new conversation"
         )
     return model_name
 
@@ -159,4 +160,4 @@ def can_pass_model_name_as_argument(name: str) -> bool:
 def check_model_name(name: str) -> None:
     """Raise ValueError for a name that must not be passed as an argument."""
     if not can_pass_model_name_as_argument(name):
-        raise ValueError(f"the model name {name[:60]!r} has characters that no model name has")
+        raise ValueError(f"the model name {name[:60]!r} has invalid characters")

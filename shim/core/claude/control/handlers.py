@@ -86,7 +86,7 @@ def _initialize_session(
         body["mcp_servers_applied"] = is_applied
     if (sdk_server_names or server_configs) and not state.vendor.accepts_mcp_servers:
         frontend.warnings.append(
-            f"MCP servers have no effect: {state.vendor.display_name} takes none\n"
+            f"MCP servers have no effect: {state.vendor.display_name} does not support them\n"
         )
     state.sdk_servers.initialize_servers()
     return body
@@ -136,7 +136,8 @@ def _set_permission_mode(
     if mode not in state.vendor.modes:
         supported_modes = ", ".join(state.vendor.modes)
         raise ControlRequestError(
-            f"Cannot set permission mode to {mode}: {state.vendor.display_name} can do {supported_modes}",
+            f"Cannot set permission mode to {mode}: {state.vendor.display_name} supports "
+            f"{supported_modes}",
             "invalid_mode",
         )
     state.mode = str(mode)
@@ -196,7 +197,7 @@ def _list_models(frontend: FrontendConversationState, request: ControlRequest) -
 def _reject_mcp_servers(
     frontend: FrontendConversationState, request: ControlRequest
 ) -> ResponseBody:
-    reason = f"{frontend.session_state.vendor.display_name} is given its servers when it starts"
+    reason = f"{frontend.session_state.vendor.display_name} receives its servers at start"
     return {
         "added": [],
         "removed": [],

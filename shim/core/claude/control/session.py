@@ -529,7 +529,8 @@ class ControlSession(ControlOutputWriter):
             event.tool_input,
         ):
             hook_decision = HookDecision(
-                False, f"a hook changed the input of {event.tool}, which runs as it was"
+                False,
+                f"a hook changed the input of {event.tool}, which runs with its original input",
             )
         self._hook_decisions.add_decision(event.call_id, hook_decision)
         if self._has_open_hooks(event.call_id):

@@ -251,7 +251,7 @@ def parse_hook_output(output: object) -> HookDecision:
     ):
         return HookDecision(False, reason_text or "A hook denied this call.")
     if updated_input is not None and not isinstance(updated_input, dict):
-        return HookDecision(False, "A hook gave an updatedInput that is no object.")
+        return HookDecision(False, "A hook returned an updatedInput that is not an object.")
     if permission_decision == "ask":
         return HookDecision(
             reason=reason_text or "A hook asked for confirmation of this call.",

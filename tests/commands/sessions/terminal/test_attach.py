@@ -59,7 +59,7 @@ def test_attach_prints_the_history_and_sends_the_next_message(
         terminal.wait_for_text("World.")
         terminal.wait_for_text("✓ done")
         terminal.type_keys(CTRL_D)
-        terminal.wait_for_text(f"the session goes on: claude attach {session.short_id}")
+        terminal.wait_for_text(f"the session keeps running: claude attach {session.short_id}")
         assert terminal.wait_for_exit() == 0 and terminal.clean
     assert hosts.load_session(session).is_running
 
@@ -143,7 +143,7 @@ def test_background_attach_continues_in_the_foreground(start_session, hosts):
         terminal.wait_for_text("Hello.")
         terminal.wait_for_text("Ctrl-D leaves")
         terminal.type_keys(CTRL_D)
-        terminal.wait_for_text("the session goes on")
+        terminal.wait_for_text("the session keeps running")
         terminal.wait_for_text("ready> ")
         assert "Traceback" not in terminal.plain
         terminal.type_keys("exit\n")
@@ -178,7 +178,7 @@ def test_permission_prompt_is_answered_with_a_key(start_session, attach_terminal
     session = start_session(["hear", '"user"'], ["out", format_ndjson(INIT)], *steps, *end)
     with attach_terminal(session) as terminal:
         for key, behaviour in behaviours.items():
-            terminal.wait_for_text("? may it run Bash touch x")
+            terminal.wait_for_text("? Allow Bash touch x")
             terminal.wait_for_text(KEYS)
             terminal.type_keys(key)
             terminal.wait_for_text("→ allowed after" if behaviour == "allow" else "→ denied after")
@@ -221,7 +221,7 @@ def test_keys_typed_when_a_prompt_arrives_stay_in_the_line(
         terminal.type_keys("ye")
         terminal.wait_for_text("> ye")
         gate.open()
-        terminal.wait_for_text("empty the line, or press Tab, to answer")
+        terminal.wait_for_text("clear the line or press Tab to answer")
         terminal.type_keys("y")
         terminal.wait_for_text("> yey")
         terminal.type_keys("\x7f\x7f\x7f")
@@ -232,16 +232,16 @@ def test_keys_typed_when_a_prompt_arrives_stay_in_the_line(
 def test_control_moves_between_terminal_and_page(start_session, attach_terminal, hosts):
     session = start_session(["hear", "go"], TURN, ["hear", "mine"], TURN)
     with hosts.connect(session, client="the page") as page, attach_terminal(session) as terminal:
-        terminal.wait_for_text("the page drives · Ctrl-T takes over")
+        terminal.wait_for_text("the page has control · Ctrl-T takes control")
         terminal.type_keys("mine\r")
-        terminal.wait_for_text("✗ the page drives")
+        terminal.wait_for_text("✗ the page has control")
         terminal.type_keys(CTRL_T)
-        terminal.wait_for_text("you drive now")
+        terminal.wait_for_text("you have control now")
         wait_for_frame(page, "driver")
         terminal.type_keys("\r")  # the message is still there
         terminal.wait_for_text("> mine")
         page.send_frame_blocking({"kind": "take", "id": "1"})
-        terminal.wait_for_text("the page drives now")
+        terminal.wait_for_text("the page has control now")
         page.send_frame_blocking(message("again"))
         assert wait_for_frame(page, "driver", client="the page")
 
@@ -257,7 +257,7 @@ def test_ctrl_c_interrupts_the_turn_and_the_next_message_is_answered(
         terminal.wait_for_text("I look.")
         terminal.wait_for_text("Ctrl-C interrupts")
         terminal.type_keys(CTRL_C)
-        terminal.wait_for_text("interrupting; Ctrl-C once more leaves")
+        terminal.wait_for_text("Interrupting… press Ctrl-C again to detach")
         terminal.wait_for_text("■ interrupted")
         terminal.type_keys("second\r")
         terminal.wait_for_text("World.")
@@ -297,7 +297,7 @@ def test_attach_restarts_an_ended_session(start_session, attach_terminal, hosts)
         terminal.type_keys("go\r")
         terminal.wait_for_text("Hello.")
         terminal.type_keys(CTRL_D)
-        terminal.wait_for_text(f"the session goes on: shim bridge attach {session.short_id}")
+        terminal.wait_for_text(f"the session keeps running: shim bridge attach {session.short_id}")
     assert hosts.load_session(session).metadata["generation"] == 2
 
 
@@ -307,7 +307,7 @@ def test_attach_reports_a_killed_host(start_session, attach_terminal, hosts):
         terminal.wait_for_text("I look.")
         os.kill(hosts.load_session(session).metadata["pid"], signal.SIGKILL)
         terminal.wait_for_text(
-            f"the host of session {session.short_id} was killed: what was said up to here is kept"
+            f"the host of session {session.short_id} was killed: the output up to this point is kept"
         )
         assert terminal.wait_for_exit() == 1 and terminal.clean
 

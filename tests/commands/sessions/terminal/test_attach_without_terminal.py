@@ -134,7 +134,7 @@ def test_stdin_line_answers_the_open_prompt_before_eof_detaches(start_session, h
         answered.append(next_question(hosts, session, answered))
         ended = shim("claude", "attach", session.short_id, stdin_text=f"{answer}\n")
         assert (ended.returncode, ended.stderr) == (0, ""), answer
-        _, prompt, answer_output = ended.stdout.rpartition("? may it run Bash touch x")
+        _, prompt, answer_output = ended.stdout.rpartition("? Allow Bash touch x")
         assert prompt and f"→ {how} after" in answer_output, (answer, ended.stdout)
         assert "\x1b" not in ended.stdout
     done(hosts, session)
@@ -191,7 +191,7 @@ def test_script_without_control_fails_and_names_the_controller(start_session, ho
     session = start_session(["hear", "go"], TURN, *SECOND)
     with hosts.connect(session, client="the page"):
         ended = shim("claude", "attach", session.short_id, stdin_text="second\n")
-        assert ended.returncode == 1 and "✗ the page drives" in ended.stdout
+        assert ended.returncode == 1 and "✗ the page has control" in ended.stdout
         ended = shim("claude", "attach", session.short_id, stdin_text="/take\nsecond\n")
         assert ended.returncode == 0
 
@@ -229,7 +229,7 @@ def test_script_times_out_if_the_host_hangs(start_session, hosts, run_program):
             os.kill(hosts.load_session(session).metadata["pid"], signal.SIGCONT)
     assert (
         process.returncode == 1
-        and f"the host of session {session.short_id} did not answer" in complaint
+        and f"the host of session {session.short_id} did not respond" in complaint
     )
 
 
@@ -244,7 +244,7 @@ def test_sigint_interrupts_the_turn_of_a_script(start_session, hosts, run_progra
         read_to(process, "I look.")
         process.send_signal(signal.SIGINT)
         output, _ = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 0 and "interrupting" in output
+    assert process.returncode == 0 and "Interrupting" in output
     hosts.wait_until(session, lambda now: now.metadata["status"] == "idle")
 
 
@@ -255,7 +255,7 @@ def test_dumb_terminal_is_served_line_by_line(start_session, hosts):
         env=hosts.environment | {"TERM": "dumb"},
         cwd=str(hosts.cwd),
     ) as terminal:
-        terminal.wait_for_text("? may it run Bash touch x")
+        terminal.wait_for_text("? Allow Bash touch x")
         terminal.type_keys("y\n")
         terminal.wait_for_text("→ allowed after")
         terminal.wait_for_text("✓ done")
@@ -272,7 +272,7 @@ def test_watch_prints_the_session_and_ignores_stdin(start_session, hosts, run_pr
     with run_program("bridge", "watch", session.short_id) as process:
         process.stdin.write("y\n")
         process.stdin.flush()
-        read_to(process, "? may it run Bash touch x")
+        read_to(process, "? Allow Bash touch x")
         assert hosts.load_session(session).metadata["status"] == "waiting"
         with hosts.connect(session, client="the page") as page:
             question = wait_for_frame(page, "question")
@@ -318,7 +318,7 @@ def test_watch_reads_an_ended_session_from_its_log(start_session, hosts, shim):
     frames = shim("bridge", "watch", session.short_id, "--json")
     assert (
         frames.returncode == 1
-        and f"{session.session_id} does not live on its own\n" in frames.stderr
+        and f"{session.session_id} is not running in the background\n" in frames.stderr
     )
     assert not hosts.load_session(session).is_running
 
@@ -338,7 +338,7 @@ def test_watch_reports_an_open_call_as_unanswered_if_the_host_is_killed(
     session = start_session(*QUESTION, *ENDED)
     wait_for_question(hosts, session)
     with run_program("bridge", "watch", session.short_id) as process:
-        read_to(process, "? may it run Bash touch x")
+        read_to(process, "? Allow Bash touch x")
         os.kill(hosts.load_session(session).metadata["pid"], signal.SIGKILL)
         stdout, stderr = process.communicate(timeout=PATIENCE)
     assert "Bash touch x · unanswered" in stdout and "was killed" in stderr

@@ -71,7 +71,7 @@ def test_refused_message_returns_to_the_input_line(sitting):
 def test_message_is_not_sent_while_another_client_has_control(sitting):
     sitting.receive_frames(OTHER)
     sitting.press_keys("hello", "\r")
-    assert sitting.sent_frames == [] and "✗ the page drives" in sitting.screen_text
+    assert sitting.sent_frames == [] and "✗ the page has control" in sitting.screen_text
     assert sitting.talk.editor.text == "hello"
     sitting.press_keys("\x14")
     assert kinds(sitting) == ["take"]
@@ -103,10 +103,10 @@ def test_unanswered_frame_is_resent_after_a_reconnect(sitting):
 def test_slash_command_reports_its_result(sitting):
     sitting.start_session(mode="default")
     for line, notice in (
-        ("/model zzz", "· the model is zzz from the next turn on"),
-        ("/model", "· the model is the default one from the next turn on"),
-        ("/mode default", "· the permission mode is default already"),
-        ("/release", "· nobody drives now; whoever speaks next does"),
+        ("/model zzz", "· model from the next turn: zzz"),
+        ("/model", "· model from the next turn: the default model"),
+        ("/mode default", "· the permission mode is already default"),
+        ("/release", "· control released; the next client that sends a message takes it"),
     ):
         sitting.press_keys(line, "\r")
         assert notice not in sitting.screen_text
@@ -133,8 +133,8 @@ def test_mode_command_without_an_argument_prints_its_usage(sitting):
 
 def test_help_lists_local_commands_and_sends_nothing(sitting):
     sitting.press_keys("/help", "\r", "/no", "\r")
-    assert sitting.sent_frames == [] and "✗ no question is open" in sitting.screen_text
-    assert "/model [NAME]  takes another model" in sitting.screen_text
+    assert sitting.sent_frames == [] and "✗ there is no open prompt for /no" in sitting.screen_text
+    assert "/model [NAME]  sets the model" in sitting.screen_text
     for command in ("/take", "/release", "/mode MODE", "/no", "/leave"):
         assert f"\n{command} " in sitting.screen_text
 
@@ -145,9 +145,9 @@ def test_mode_change_is_reported_once():
         sitting.receive_line(
             {"type": "system", "subtype": "status", "status": None, "permissionMode": mode}
         )
-        assert sitting.screen_text.count("the permission mode is acceptEdits now") == min(number, 1)
+        assert sitting.screen_text.count("permission mode: acceptEdits") == min(number, 1)
     sitting.start_session(mode="plan")
-    assert "the permission mode is plan now" in sitting.screen_text
+    assert "permission mode: plan" in sitting.screen_text
 
 
 # -- permission requests ---------------------------------------------------------------------------
@@ -177,7 +177,7 @@ def test_long_command_is_printed_once_in_a_prompt(sitting):
         == 1
     )
     assert "    description: Try it" in sitting.screen_text
-    assert "a always allow exactly this in this session" in sitting.screen_text
+    assert "a always allow exactly this call in this session" in sitting.screen_text
 
 
 def test_prompt_is_drawn_once_after_its_call(sitting):
@@ -187,7 +187,7 @@ def test_prompt_is_drawn_once_after_its_call(sitting):
         "the call, the question, and the rule that always allows it"
     )
     sitting.receive_permission_request("Bash", "q2", command="make none")
-    assert sitting.screen_text.count("? may it run Bash make none") == 1, "another call is named"
+    assert sitting.screen_text.count("? Allow Bash make none") == 1, "another call is named"
 
 
 def test_key_within_the_grace_period_does_not_answer_a_prompt(sitting):
@@ -236,7 +236,7 @@ def test_typed_text_does_not_answer_a_prompt(sitting, keys):
 def test_answer_and_enter_in_a_single_read_are_ignored(sitting, typed):
     sitting.receive_permission_request("Bash", command="ls")
     sitting.press_keys(typed)
-    assert sitting.sent_frames == [] and "✗ nothing was answered" in sitting.screen_text
+    assert sitting.sent_frames == [] and "✗ not answered" in sitting.screen_text
     assert sitting.talk.editor.text == ""
     sitting.press_keys("y")
     assert sitting.answers != []
@@ -248,7 +248,7 @@ def test_answer_typed_before_its_prompt_is_not_sent_as_a_message(sitting, before
     sitting.press_keys(before)
     sitting.advance_time(ANSWER_GRACE_S)
     sitting.press_keys("\r")
-    assert sitting.sent_frames == [] and "✗ nothing was answered" in sitting.screen_text
+    assert sitting.sent_frames == [] and "✗ not answered" in sitting.screen_text
     sitting.press_keys("y")
     assert [answer["behavior"] for answer in sitting.answers] == ["allow"]
 
@@ -275,10 +275,10 @@ def test_message_sent_while_a_prompt_is_open_does_not_answer_the_prompt(sitting)
 def test_prompts_are_answered_in_sequence(sitting):
     sitting.receive_permission_request("Bash", "q1", command="ls")
     sitting.receive_permission_request("Bash", "q2", command="pwd")
-    assert "? may it run Bash ls  (and 1 more)" in sitting.screen_text
+    assert "? Allow Bash ls  (and 1 more)" in sitting.screen_text
     sitting.press_keys("y")
     sitting.receive_frames({"kind": "settled", "question": "q1", "by": ME, "how": "allow"})
-    assert sitting.screen_text.rstrip().split("\n")[-4] == "? may it run Bash pwd"
+    assert sitting.screen_text.rstrip().split("\n")[-4] == "? Allow Bash pwd"
     sitting.press_keys("y")
     assert len(sitting.answers) == 1, "it has only just come to be asked"
     sitting.advance_time(ANSWER_GRACE_S)
@@ -305,7 +305,7 @@ def test_form_is_answered_with_option_numbers(sitting):
     sitting.receive_permission_request("AskUserQuestion", **FORM)
     assert "? Which colour? (1 of 2)" in sitting.screen_text and "  2  blue" in sitting.screen_text
     sitting.press_keys("3", "\r")
-    assert "✗ use a number of 1 to 2, or words of your own" in sitting.screen_text
+    assert "✗ type a number from 1 to 2, or your own answer" in sitting.screen_text
     sitting.press_keys("2", "\r")
     assert "? How? (2 of 2)" in sitting.screen_text and sitting.answers == []
     sitting.press_keys("1, 2", "\r")
@@ -319,7 +319,7 @@ def test_form_is_answered_with_option_numbers(sitting):
 def test_form_accepts_free_text_and_can_be_declined(sitting):
     sitting.receive_permission_request("AskUserQuestion", **FORM)
     sitting.press_keys("1 2", "\r")
-    assert "✗ one answer can be chosen" in sitting.screen_text
+    assert "✗ choose only one answer" in sitting.screen_text
     sitting.press_keys("green, as 2 trees", "\r", "/no", "\r")
     assert [answer["behavior"] for answer in sitting.answers] == ["deny"]
 
@@ -413,7 +413,7 @@ def test_repeated_lines_after_a_gap_are_drawn_once(sitting):
     sitting.receive_line(build_assistant_line(build_text_block("one")), number=1)
     sitting.receive_frames({"kind": "gap", "from": 2, "to": 9, "reason": "lost"})
     assert sitting.screen_text.count("one") == 1
-    assert "the lines 2 to 9 of the session are not kept any more" in sitting.screen_text
+    assert "lines 2 to 9 of the session are no longer available" in sitting.screen_text
 
 
 @pytest.mark.parametrize("columns", [12, 30, 200])
