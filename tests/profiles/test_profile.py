@@ -1,5 +1,5 @@
-"""A profile as a whole: what its stream's facts mean, how it ends, and what is refused, with its
-line.
+"""Complete profiles: the translated events, the end of a stream, and rejected profiles with the
+line of the error.
 """
 
 import json
@@ -164,8 +164,8 @@ WHO = {"type": "who", "id": "thread-1"}
 
 
 def two_turns(vendor, first, second, *, forgotten=False):
-    """The results of two children of one conversation; `forgotten`: the second begins a thread of
-    its own.
+    """Return the results of two children of one conversation. With `forgotten`, the second child
+    starts a new vendor session.
     """
     results, before = [], None
     for events in (first, second):
@@ -379,7 +379,7 @@ def test_session_id_is_read_from_stderr():
 
 
 def test_session_id_is_read_from_a_stderr_line_that_matches_noise():
-    """As kimi prints it."""
+    """kimi prints its session id in such a line."""
     vendor = build_profile_adapter(stream(stderr_noise='["resume with"]') + SAY + END + STDERR)
     translation = create_translation(vendor)
     output = translation.feed(b'{"type":"say","words":"a"}\n')[0]
@@ -478,7 +478,7 @@ def test_retracted_message_is_not_repeated():
 
 
 class Adapter(ProfileTranslator):
-    """Takes one kind of event, and the end."""
+    """An adapter that handles one event type, and the exit of the child."""
 
     def on_event(self, event):
         if event.get("type") == "odd":
@@ -707,7 +707,7 @@ BUNDLED = [name for name, file_name in VENDORS.items() if file_name.endswith(".t
 
 @loop_over_rows("name", BUNDLED)
 def test_bundled_profile_passes_user_profile_validation(name):
-    """It is not checked when it is loaded."""
+    """Bundled profiles are not validated when they are loaded, so this test validates them."""
 
     def read(file_name):
         file = load_bundled_profile(file_name)
@@ -722,6 +722,6 @@ def test_bundled_profile_passes_user_profile_validation(name):
 def test_bundled_profile_has_login_hint_default_mode_and_listed_tools(name):
     vendor = get_adapter(name)
     assert vendor.login_hint, "who is not logged in is told how to"
-    # what amp has, it says itself
+    # amp lists its tools itself.
     assert "default" in vendor.modes and (vendor.listed_tools or name == "amp")
     assert issubclass(vendor.translator_class, ProfileTranslator)

@@ -1,5 +1,5 @@
-"""acai and cake as rules beside acai by hand: the same bytes for every fixture and every damaged
-stream.
+"""The profiles of acai and cake have the same output as the adapter of acai in Python, for every
+fixture and for damaged streams.
 """
 
 import pytest
@@ -69,7 +69,6 @@ def test_profile_rules_match_a_python_adapter_for_truncated_streams(case, partia
     ],
 )
 def test_acai_line_range_becomes_offset_and_limit(tool_input, expected):
-    """acai page, section 4."""
     assert translate_tool_call(get_adapter("acai").tools, "Read", tool_input) == ("Read", expected)
 
 
@@ -98,7 +97,7 @@ CLAUDES = {"old_string": "a", "new_string": "b"}
     ],
 )
 def test_acai_tool_calls_become_claude_tool_calls(name, tool_input, expected):
-    """acai page, section 4; keys keep their places."""
+    """The arguments keep their order."""
     claude, claude_input = translate_tool_call(get_adapter("acai").tools, name, tool_input)
     assert (claude, list(claude_input.items())) == (expected[0], list(expected[1].items()))
 

@@ -1,4 +1,4 @@
-"""What an agent of the Agent Client Protocol is asked, and in which order."""
+"""The requests to an agent of the Agent Client Protocol, and their order."""
 
 import json
 
@@ -30,7 +30,7 @@ def methods(data):
 
 
 def answer_request(session, request_id, result=None, **error):
-    """What the link says once the agent has answered one of its requests."""
+    """Answer a request of the session. Return what the session then sends."""
     session.read_response(
         {"id": request_id, "error": error} if error else {"id": request_id, "result": result}
     )
@@ -39,7 +39,7 @@ def answer_request(session, request_id, result=None, **error):
 
 
 def answer_permission(session, request_key, allow, **fields):
-    """Return what the agent is told about a permission request."""
+    """Return the response to a permission request that the agent receives."""
     request = PermissionRequest(request_key, "c1", "Bash", {}, "bash", {})
     return session.encode_permission_response(request, PermissionDecision(allow, **fields))
 
@@ -262,7 +262,7 @@ def test_mcp_server_with_an_unsupported_transport_is_left_out(can, expected):
 
 
 def test_stdio_mcp_server_is_left_out_if_the_agent_accepts_only_urls():
-    """copilot 1.0.102 rejects a server that is a command, and says so in its log only."""
+    """copilot 1.0.102 rejects a server that is a command, and reports this only in its log."""
     server_configs = {"a": {"command": "/a"}, "b": {"url": "http://b"}}
     session, _ = start_acp_session(servers=server_configs, only_urls=True)
     agent = {"protocolVersion": 1, "agentCapabilities": {"mcpCapabilities": {"http": True}}}
@@ -289,6 +289,6 @@ def test_mcp_tool_name_of_the_agent_is_converted_to_the_claude_name(template, ow
 
 @pytest.mark.parametrize("before", ["", " ", "\ufeff", "\n\ufeff \u2003"])
 def test_prompt_that_starts_with_a_slash_is_escaped(before):
-    """What is in front of it is what JavaScript takes away from the beginning of a text."""
+    """`before` has characters that JavaScript removes from the start of a text."""
     (line,) = parse_lines(open_session().encode_prompt(UserMessage(f"{before}/init")))
     assert line["params"]["prompt"] == [{"type": "text", "text": f"\\{before}/init"}]

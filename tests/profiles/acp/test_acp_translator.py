@@ -1,5 +1,5 @@
-"""The Agent Client Protocol as Claude's stream: a child's lines in, lines of ours and lines for the
-child out.
+"""The Agent Client Protocol as Claude's stream: the lines of a child become lines for the frontend
+and lines for the child.
 """
 
 import json
@@ -52,7 +52,7 @@ def test_agent_chunks_become_a_complete_turn():
 
 
 def test_user_message_is_replayed_after_the_init_of_its_turn():
-    """C15. The session of a later turn is there before its message."""
+    """C15. The session exists before the message of a later turn."""
     talk = AcpConversation("opencode")
     talk.stream.set_user_message(read("one"), replays_message=True, has_hooks=False)
     talk.feed_messages(*ANSWERS, build_text_update("Hello"), DONE).finish_stream()
@@ -187,7 +187,9 @@ def test_permission_request_without_a_call_is_cancelled():
 
 
 def test_ask_user_question_permission_request_is_cancelled():
-    """kimi-code asks so where no form is answered: to allow it would choose the first of them."""
+    """kimi-code sends this request if the client does not answer forms. Allowing it would select
+    the first option.
+    """
     call = build_update("tool_call", toolCallId="c1", title="AskUserQuestion", status="pending")
     talk = start_conversation("kimi-code").feed_messages(
         call, build_permission_request(title="AskUserQuestion", kind=None, rawInput=None)
@@ -622,7 +624,7 @@ def test_model_text_that_starts_with_error_is_not_an_error(updates):
     result, texts, _ = copilot(*updates, done=used(3))
     full_text = "".join(message["params"]["update"]["content"]["text"] for message in updates)
     assert (result["is_error"], result["result"], texts) == (False, full_text, [full_text])
-    if len(updates) > 1:  # also if no usage is known
+    if len(updates) > 1:  # also without usage
         assert copilot(*updates)[0]["result"] == full_text
 
 
@@ -647,7 +649,9 @@ def test_a_turn_continues_if_the_model_calls_a_tool_after_the_word_error():
 
 @pytest.mark.parametrize("session", ["s1", "s2"])
 def test_history_of_a_forked_session_is_not_emitted(session):
-    """opencode sends the history of a session that it forks, as other agents do when they load one."""
+    """opencode sends the history of a session that it forks. Other agents send it when they load a
+    session.
+    """
     call = {"toolCallId": "c1", "title": "ls", "kind": "execute", "rawInput": {"command": "ls"}}
     old = (
         build_update(

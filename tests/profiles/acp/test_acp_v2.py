@@ -1,5 +1,5 @@
-"""Version 2 of the Agent Client Protocol, which an agent chooses: the end is a state, and what is
-said has an id.
+"""Version 2 of the Agent Client Protocol, which the agent selects: a turn ends with a state, and
+each message has an id.
 """
 
 import base64
@@ -54,7 +54,7 @@ def result_of(talk):
 
 
 def results(talk):
-    """What the calls of a talk returned, and whether they failed."""
+    """Return the content of each tool result, and whether its call failed."""
     lines = [json.loads(line) for line in talk.lines.splitlines()]
     blocks = [
         block for line in lines if line["type"] == "user" for block in line["message"]["content"]

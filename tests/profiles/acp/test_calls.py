@@ -1,4 +1,4 @@
-"""A call of an agent of the protocol, in Claude's words."""
+"""The translation of an agent's calls to Claude's tools."""
 
 import pytest
 from sweeps import loop_over_rows

@@ -1,4 +1,4 @@
-"""What a call of an agent returned: only changed fields are sent, and every kind of content is
+"""The result of an agent's call: updates have only the changed fields, and every kind of content is
 shown or counted.
 """
 
@@ -13,7 +13,7 @@ TEXT = {"type": "text", "text": "line 1\nline 2\n"}
 
 
 def begin(vendor="opencode", **fields):
-    """Return an agent with one call."""
+    """Return a conversation with an agent that has made one call."""
     call = {
         "title": "shot_take",
         "kind": "other",
@@ -60,7 +60,7 @@ def results(talk):
 @loop_over_rows(
     ("updates", "expected"),
     [
-        # content, or the raw output, of an earlier update
+        # the content or the raw output of an earlier update
         (
             [
                 build_call_update(status="in_progress", content=content(TEXT)),
@@ -86,7 +86,7 @@ def results(talk):
             ],
             "raw",
         ),
-        # the last one counts
+        # The last update applies.
         (
             [
                 build_call_update(content=content(TEXT)),
@@ -108,7 +108,7 @@ def results(talk):
             ],
             "b",
         ),
-        # content goes before the raw output, unless that has more of the same
+        # Content has precedence over the raw output, unless the raw output contains it and more.
         (
             [
                 build_call_update(content=content(TEXT)),
@@ -185,8 +185,8 @@ def test_every_content_type_is_converted(block, shown, beside):
 
 @pytest.mark.parametrize("sent", [content({"type": "text", "text": "here"}), []])
 def test_image_only_in_the_raw_output_is_included(sent):
-    """copilot sends the texts of a tool's result as content, and all of it only as `contents` of
-    the raw output.
+    """copilot sends the texts of a tool's result as content. The complete result is only in
+    `contents` of the raw output.
     """
     contents = [
         {"type": "text", "text": "here"},

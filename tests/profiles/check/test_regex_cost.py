@@ -1,4 +1,4 @@
-"""Which regular expressions may be asked of a vendor's text: none that could take long."""
+"""The regular expressions that a profile may have: expressions that may be slow are rejected."""
 
 from sweeps import loop_over_rows
 
@@ -48,7 +48,7 @@ from shim.profiles.load.profile_file import load_bundled_profile
             r"\w+@\w+\.\w*",
         ),
         *("(a+){1}", "a*A*b", "(?:a*)(?:b*)c", "(?:a*)b(?P<i>c*)C*"),
-        # Python reads these as one set of characters, and as an `a` with a choice behind it
+        # Python parses these as one set of characters, and as an `a` followed by a choice.
         *(r"(\w|a)+", "(?:ab|ac)*", "^(?:x|y)*[xy]*"),
     ],
 )
@@ -69,7 +69,7 @@ def test_fast_regex_is_accepted(pattern):
             r"(\w+\s?)*",
             "(a{1,3})+",
         ),
-        # no repetition inside, and yet every turn can be cut differently
+        # There is no repetition inside, but a text can be matched in several ways.
         *(
             "(a|a)+",
             "(a|ab)*",
@@ -79,7 +79,7 @@ def test_fast_regex_is_accepted(pattern):
             "(?:(x)|(x))+",
             "(a|a){60}(a|a){2,70}",
         ),
-        # so many times and no more, which is as bad as without an end
+        # A limited number of repetitions is as slow as an unlimited one.
         *("(?:a+){49}b", "(?:a{0,3}){40}b", "(a|a){60}", r"(a+){0,2}", r"(?i:[ab]+?){2}"),
     ],
 )
@@ -92,7 +92,7 @@ def test_ambiguous_repeated_group_is_rejected(pattern):
     [
         *(".*x.*y", r"\s*(.*?)\s*$", r"^\s*(.*?)\s*$", r"\d+\d+", r"^\d*\d*\d*x", "^a.*b.*c.*d"),
         *("(?:a.*|b)c.*", "(a.*)?.*", "(?:ab)*(?:ab)*", ".{0,500}x.{0,500}", r"[^a]*b?[^c]*"),
-        # what differs in case only is shared where case does not count
+        # If case is ignored, `a` and `A` overlap.
         *("(?i)a*A*b", "(?i)^a*A*[aB]*b", "(?i:x*)(?i:X*)", "(?si)a*A*b", "(?P<x>a*)(?P=x)a*b"),
     ],
 )
@@ -104,7 +104,7 @@ PATTERNS = ("regex", "capture", "strip", "ending", "resume_id_pattern")
 
 
 def patterns(value):
-    """Every pattern in a profile's table."""
+    """Yield every pattern in the table of a profile."""
     if isinstance(value, list):
         return [pattern for inner in value for pattern in patterns(inner)]
     if not isinstance(value, dict):
@@ -117,7 +117,7 @@ def patterns(value):
 
 @loop_over_rows("name", BUNDLED_PROFILES)
 def test_bundled_profile_patterns_are_not_slow(name):
-    """They are not looked at again when they are loaded."""
+    """The patterns are not checked when a bundled profile is loaded."""
     assert {
         pattern: explain_slow_regex(pattern)
         for pattern in patterns(load_bundled_profile(f"{name}.toml").table)

@@ -1,4 +1,4 @@
-"""What a profile says is data: whatever its words are, none of them becomes code."""
+"""A profile is data: none of its words becomes code."""
 
 import re
 import traceback

@@ -1,4 +1,6 @@
-"""Calls of a profile: in pieces, of tools that nobody named, and out of lines that were broken."""
+"""Calls of a profile: streamed calls, tools that the profile does not name, and events that are
+extracted from malformed lines.
+"""
 
 import json
 
@@ -53,7 +55,7 @@ def piece(at, part, **more):
 
 
 def calls(lines):
-    """Id, name and input of every call, in their order."""
+    """Return the id, the name and the input of every call, in their order."""
     blocks = [
         block
         for line in lines
@@ -74,29 +76,28 @@ LS = ("c", "Bash", {"command": "ls"})
 @loop_over_rows(
     ("events", "expected"),
     [
-        # what shows that a call is whole: the end of its reply, its result, the end, and its own
-        # word
+        # A call is complete after the usage of its reply, its result, its own mark, or the end.
         ([*FIRST, {"type": "usage"}], [LS]),
         ([*FIRST, {"type": "back", "n": "c", "out": "x"}], [LS]),
         ([*FIRST[:2], piece(0, 's"}', over=True)], [LS]),
-        # several at once, each by its own key
+        # Several calls at once, each with its own key.
         (
             [FIRST[0], piece(1, "{}", n="d", tool="T"), *FIRST[1:], {"type": "usage"}],
             [LS, ("d", "T", {})],
         ),
-        # said whole as well: once, and what was said whole is right
+        # A call that is also sent as a whole is emitted once, with the input of the whole call.
         (
             [*FIRST[:2], {"type": "call", "n": "c", "tool": "sh", "args": {"cmd": "pwd"}}],
             [("c", "Bash", {"command": "pwd"})],
         ),
-        # arguments that are none
+        # Arguments that are not a JSON object.
         ([piece(0, "", n="c", tool="T"), {"type": "usage"}], [("c", "T", {})]),
         (
             [piece(0, '{"cmd', n="c", tool="sh"), {"type": "usage"}],
             [("c", "Bash", {"raw": '{"cmd'})],
         ),
         ([piece(0, '{"cmd', n="c", tool="T"), {"type": "usage"}], [("c", "T", {"raw": '{"cmd'})]),
-        # a reply that was cut, or failed: nobody made the call
+        # A call in a discarded reply was not made.
         ([*FIRST, {"type": "cut"}], []),
     ],
 )
@@ -297,7 +298,7 @@ def test_other_tools_pattern_takes_precedence_over_unknown_tools():
 
 
 def test_hidden_call_is_still_denied():
-    """Surface page: the first event of a forbidden call stops the turn."""
+    """The first event of a forbidden call stops the turn."""
     vendor = build_adapter_for_unknown_tools("hide")
     config = build_turn_config("own", evaluator=build_evaluator(deny=["own"]))
     translation = ChildStream(
@@ -366,7 +367,7 @@ OWN_PATH = (
     ],
 )
 def test_extracted_event_of_another_session_is_rejected(line, is_accepted):
-    """Threats: vendor output, an event glued to tool output."""
+    """Threat: vendor output with an event that is appended to a tool's output."""
     translation = create_translation(build_profile_adapter(OWN_PATH))
     data = f'{{"type":"say","words":"a","sid":"mine"}}\n{line}\n{{"type":"end"}}\n'
     lines = parse_lines(translation.feed(data.encode())[0] + translation.close(None)[0])

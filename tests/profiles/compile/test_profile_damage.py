@@ -1,5 +1,5 @@
-"""A profile with anything in it: it is a vendor or it is refused with its place, and nothing else
-ever happens.
+"""Profiles with arbitrary values: each one is a vendor, or it is rejected with the place of the
+error.
 """
 
 import copy
@@ -23,7 +23,7 @@ from shim.core.turn.outcome import ChildExit
 from shim.profiles.check.config_node import ConfigSource
 from shim.profiles.load.adapter import build_adapter
 
-# these say only what is different
+# These two profiles have only the differences to another profile.
 NAMES = [name for name in BUNDLED_PROFILES if name not in ("acai", "kilo")]
 TEXTS = {
     name: (ROOT / "shim" / "adapters" / f"{name}.toml").read_text(encoding="utf-8")
@@ -67,7 +67,7 @@ JUNK: list[Any] = [
 
 
 def places(table: Any, keys: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """Every place in a table."""
+    """Return every place in a table."""
     paths = [keys] if keys else []
     if isinstance(table, dict | list):
         for key, value in table.items() if isinstance(table, dict) else enumerate(table):
@@ -77,7 +77,7 @@ def places(table: Any, keys: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 @st.composite
 def profiles(draw: st.DrawFn) -> tuple[str, dict[str, Any]]:
-    """A bundled profile with some of its values replaced, removed or added."""
+    """Generate a bundled profile with some of its values replaced, removed or added."""
     name = draw(st.sampled_from(NAMES))
     table = copy.deepcopy(tomllib.loads(TEXTS[name]))
     for _ in range(draw(st.integers(1, 3))):

@@ -1,4 +1,4 @@
-"""How a profile says a value: paths and operators, over one event."""
+"""The fields of a profile's rules: paths and operators that are applied to an event."""
 
 from types import SimpleNamespace
 
@@ -31,8 +31,8 @@ ENGINE = SimpleNamespace(turn=SimpleNamespace(diagnostics=Diagnostics()))
 
 
 def value(spec, event=EVENT, items=()):
-    """The value of a field: in a rule without `foreach`, or the values in one that goes over
-    `items`.
+    """Return the value of a field in a rule without `foreach`. With `items`, return the list of its
+    values for a rule with `foreach`.
     """
     node = ConfigNode(ConfigSource("own.toml", lambda: ""), spec, ("event", 0, "text"))
     here = FunctionBuilder("engine, event, items")
@@ -211,7 +211,7 @@ def test_safe_pattern_is_accepted(pattern):
 
 
 def test_pattern_searches_only_the_start_of_a_long_text():
-    """Threats: vendor output without end."""
+    """Threat: vendor output of unlimited length."""
     event = {"text": "." * MAX_SEARCHED_CHARS + "needle"}
     assert value({"path": "text", "regex": "needle"}, event) is False
     assert value({"path": "text", "capture": "needle"}, event) is None

@@ -1,4 +1,4 @@
-"""Rules of a profile: which events they take, in which order, and what they say."""
+"""The rules of a profile: the events that they match, their order and their output."""
 
 import pytest
 from profile_builder import (
@@ -17,7 +17,7 @@ END = '[[event]]\nmatch = { type = "end" }\nemit = "result"\nis_error = "bad"\ne
 
 
 def rule(emit, **keys):
-    """A `[[event]]` as TOML; underscores at the end of a key are for Python's words."""
+    """Build an `[[event]]` in TOML. Keys that are keywords of Python have an underscore at the end."""
     lines = [f'emit = "{emit}"'] + [f"{key.rstrip('_')} = {value}" for key, value in keys.items()]
     return "[[event]]\n" + "\n".join(lines) + "\n"
 
@@ -259,7 +259,7 @@ USE = rule("tool_use", match='{ type = "call" }', id='"n"', name='"tool"', input
 
 
 def translate_call(tools, name, tool_input):
-    """Claude's name and arguments for a call."""
+    """Return Claude's name and input for a call."""
     lines = translate_events(
         build_profile_adapter(USE + END + tools),
         {"type": "call", "n": "c", "tool": name, "args": tool_input},
@@ -312,12 +312,12 @@ def test_tool_name_and_arguments_are_mapped_to_claude(tools, expected):
 @loop_over_rows(
     ("args", "tool_input", "expected"),
     [
-        # a field stands where its argument stood
+        # A field is in the position of its argument.
         ('{ b = "x" }', {"a": 1, "x": 2, "c": 3}, {"a": 1, "b": 2, "c": 3}),
         ('{ b = { path = "x", times = 10 } }', {"a": 1, "x": 2, "c": 3}, {"a": 1, "b": 20, "c": 3}),
         ('{ b = { path = "x", default = 5 } }', {"a": 1, "x": 2, "c": 3}, {"a": 1, "b": 2, "c": 3}),
         ('{ b = { path = "x", default = 5 } }', {"a": 1}, {"a": 1, "b": 5}),
-        # what a field was made of does not stay beside it, however it was made
+        # The arguments from which a field is built are removed, for every kind of field.
         ('{ b = { path = "x", capture = "(.)$" } }', {"x": "12", "c": 3}, {"b": "2", "c": 3}),
         ('{ n = { minus = ["x", "y"] } }', {"x": 5, "c": 0, "y": 2}, {"n": 3, "c": 0}),
         (
@@ -327,8 +327,7 @@ def test_tool_name_and_arguments_are_mapped_to_claude(tools, expected):
         ),
         ('{ b = "x.y || z" }', {"z": 1, "x": {}}, {"b": 1}),
         ("{ b = \"'a b'.c\" }", {"a b": {"c": 1}, "d": 2}, {"b": 1, "d": 2}),
-        # an argument that has the name of a field already gives way to it, and stays where there is
-        # none
+        # A field replaces an argument with the same name. Without the field, the argument stays.
         ('{ b = { path = "x", capture = ".$" } }', {"b": 1, "x": "12"}, {"b": "2"}),
         ('{ b = { path = "x", capture = ".$" } }', {"b": 1}, {"b": 1}),
     ],
@@ -400,13 +399,13 @@ SAY, THINK, OVER = {"type": "say", "words": "t"}, {"type": "think", "words": "m"
 @loop_over_rows(
     ("events", "expected"),
     [
-        # a text in front of the result stands behind it
+        # A text that precedes the result is written after it.
         ([CALL_A, SAY, BACK_A], ["call:a T", "result:a a", "text:t"]),
         (
             [CALL_A, CALL_B, SAY, BACK_A, BACK_B],
             ["call:a T", "call:b T", "result:a a", "result:b b", "text:t"],
         ),
-        # no result: nothing is known of what it returned
+        # Without a result, the output of the call is unknown.
         ([CALL_A, SAY, SAY], ["call:a T", "result:a", "text:t", "text:t"]),
         ([CALL_A, SAY, {"type": "user"}], ["call:a T", "result:a", "text:t"]),
         ([CALL_A, SAY, {"type": "beat"}, BACK_A], ["call:a T", "result:a a", "text:t"]),
@@ -414,12 +413,12 @@ SAY, THINK, OVER = {"type": "say", "words": "t"}, {"type": "think", "words": "m"
             [CALL_A, SAY, CALL_B, SAY],
             ["call:a T", "result:a", "text:t", "call:b T", "result:b", "text:t"],
         ),
-        # thinking between two calls of a batch does not end it
+        # Thinking between two calls of a batch does not end the batch.
         (
             [CALL_A, THINK, CALL_B, BACK_A, BACK_B],
             ["call:a T", "think:m", "call:b T", "result:a a", "result:b b"],
         ),
-        # a result without an id is that of the call which is open longest
+        # A result without an id belongs to the oldest open call.
         (
             [CALL_A, CALL_B, {"type": "back", "out": "x"}, BACK_B],
             ["call:a T", "call:b T", "result:a x", "result:b b"],

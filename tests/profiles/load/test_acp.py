@@ -1,4 +1,6 @@
-"""`[acp]` and `protocol = "acp"`: what a profile says of an agent of the Agent Client Protocol."""
+"""`[acp]` and `protocol = "acp"`: the description of an agent of the Agent Client Protocol in a
+profile.
+"""
 
 import tomllib
 

@@ -1,4 +1,4 @@
-"""What a vendor in TOML is told before it starts: which tools it does not have."""
+"""The denied tools that a vendor with a profile receives at its start."""
 
 import json
 import tomllib
@@ -17,7 +17,7 @@ from shim.core.policy.policy import parse_permission_rule
 
 
 def build_launch(name, mode="bypassPermissions", *, environment=None, policy_bypass="", **rules):
-    """The launch of a turn, and the texts of the files that were written for it."""
+    """Return the launch of a turn, and the texts of the files that were written for it."""
     vendor, stored_texts, rules = get_adapter(name), [], build_policy(**rules)
 
     def keep(text, suffix=".txt"):

@@ -1,4 +1,4 @@
-"""The command line of a profile, for what a frontend asks."""
+"""The command line of a profile, for the options of a frontend."""
 
 from contextlib import nullcontext
 
@@ -106,7 +106,7 @@ def test_system_prompt_precedes_the_prompt_without_a_system_prompt_flag():
 
 @loop_over_rows("prompt", ["-h", "--help me", "@file", "resume", "", "x " * MAX_ARGUMENT_BYTES])
 def test_unsafe_or_long_prompt_is_sent_on_stdin(prompt):
-    """Threats: prompt, starts with - or @, is 1 MB."""
+    """Threat: a prompt that starts with - or @, or has 1 MB."""
     launch = build_launch(ARGV, prompt=prompt)
     assert launch.arguments[-1] == "-" and launch.stdin == prompt.encode()
 
@@ -135,7 +135,7 @@ def test_prompt_starting_with_a_dash_is_guarded(profile, expected):
     ("prompt", "argument"), [("auth", " auth"), ("-x y", " -x y"), ("say hi", "say hi")]
 )
 def test_single_word_prompt_is_not_parsed_as_a_subcommand(prompt, argument):
-    """Threats: prompt. Where it is a flag's value it stays as it is."""
+    """Threat: a prompt that is a subcommand. A prompt that is the value of a flag stays unchanged."""
     assert build_launch(build_guarded_profile("word"), prompt=prompt).arguments == (argument,)
     assert build_launch(
         build_guarded_profile("space", '"-p", "{prompt}"'), prompt="auth"
@@ -233,7 +233,7 @@ def test_prompt_on_stdin_adds_no_argument():
 
 @pytest.mark.parametrize("resume", ["ses-1", "ses_1 --yolo", "-ses_1", "ses_1\n"])
 def test_session_id_must_match_the_profile_pattern(resume):
-    """Threats: vendor output, frontend."""
+    """Threat: a session id from the vendor's output or from the frontend."""
     profile = ARGV.replace("model_map", "resume_id_pattern = 'ses_\\d+'\nmodel_map")
     assert "--session=ses_12" in build_launch(profile, resume_id="ses_12").arguments
     with pytest.raises(FrontendError, match="is not a session id of own"):
@@ -430,7 +430,7 @@ def test_variant_name_must_not_match_a_condition(name):
     ],
 )
 def test_mode_whose_arguments_are_never_passed_is_rejected(argv):
-    """Surface page: a mode that a vendor has no way to honour is refused, never passed over."""
+    """A mode that a vendor does not support is refused and never ignored."""
     modes = '[launch.permission_args]\ndefault = []\nplan = ["--read-only"]\n'
     with pytest.raises(FrontendError, match=r"permission_args"):
         build_profile_adapter(f"{LAUNCH}argv = {argv}\n{modes}")
@@ -488,7 +488,7 @@ DENIED = CHOSEN.replace("allowed_tools", "denied_tools")
     [(DENIED, False), (DENIED.replace("denied", "chosen"), True), (CHOSEN, True)],
 )
 def test_tool_selection_requires_a_list_of_remaining_tools(profile, able):
-    """A list of what is denied leaves tools that the profile does not name."""
+    """A list of denied tools would leave tools that the profile does not name."""
     vendor, only = (
         build_profile_adapter(profile),
         Policy(workspace=Workspace("/w", "/h"), only_tools=("Read",)),
@@ -516,7 +516,7 @@ SYSTEM = '[launch]\ncommand = ["own"]\nargv = [{ when = "system_prompt", args = 
 
 
 def test_system_prompt_starting_with_a_dash_is_guarded():
-    """Threats: frontend, values that become flags."""
+    """Threat: values of the frontend that become flags."""
     assert build_launch(SYSTEM + "]\n", "--system-prompt", "--yolo").arguments == (
         "--system",
         " --yolo",
@@ -542,7 +542,7 @@ def test_oversized_system_prompt_is_sent_with_the_prompt():
 
 
 def test_argument_value_starting_with_a_dash_is_rejected():
-    """Threats: frontend, values that become flags."""
+    """Threat: values of the frontend that become flags."""
     profile = '[launch]\ncommand = ["own"]\nargv = [{ each = "mcp_configs", args = ["--mcp", "{item}"] }]\n'
     assert build_launch(profile, "--mcp-config", "a.json").arguments == ("--mcp", "a.json")
     with pytest.raises(FrontendError, match="begins with a dash"):

@@ -1,4 +1,4 @@
-"""A form of an agent's as Claude's question, and the answers to it."""
+"""An agent's form as a question of Claude, and the answers to it."""
 
 import json
 

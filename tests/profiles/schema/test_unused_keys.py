@@ -1,5 +1,5 @@
-"""Keys of a profile that no bundled profile uses: their table is exact, and a person is warned once
-of each.
+"""Profile keys that no bundled profile uses: their table is complete, and each one causes one
+warning.
 """
 
 import json
@@ -19,7 +19,7 @@ from shim.profiles.schema.tables import map_unused_keys_to_successors
 from shim.profiles.schema.unused_keys import build_unused_key_warnings, list_profile_keys
 from shim.state import profile_files
 
-# tables of [launch] whose keys are modes
+# The tables of [launch] whose keys are modes.
 MODES = ("permission_args", "permission_env", "permission_tools")
 SAY = {"type": "say", "words": "Hi."}
 PROFILE = f"""{HEAD}
@@ -79,7 +79,7 @@ def list_allowed_names(monkeypatch) -> set[str]:
 
     def read(place: str) -> profile_file.ProfileFile:
         file = profile_file.load_bundled_profile(place)
-        file.source.is_bundled = False  # so that all of it is checked
+        file.source.is_bundled = False  # so that the whole profile is checked
         return file
 
     monkeypatch.setattr(ConfigNode, "read_table", record)
@@ -136,7 +136,7 @@ def test_unused_key_table_lists_exactly_the_keys_no_bundled_profile_uses(monkeyp
 
 @pytest.fixture
 def own(local_box, monkeypatch):
-    """Read a person's profile; what was written to stderr."""
+    """Return a function that loads a user profile and returns its path and its warnings."""
     monkeypatch.setattr(profile_files, "_warned", set())
     warned = []
     monkeypatch.setattr(profile_files, "warn", warned.append)
