@@ -1,4 +1,4 @@
-"""What the drop-in leaves for history views (contract F12, setting `transcripts`)."""
+"""The transcripts of the drop-in for history views (contract F12, setting `transcripts`)."""
 
 import json
 import os
@@ -17,7 +17,7 @@ def files(box):
 
 
 def read_texts(file):
-    """Who said what, in a transcript."""
+    """Return the text of each message in a transcript."""
     entries = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
     contents = [entry["message"]["content"] for entry in entries if "message" in entry]
     return [content if isinstance(content, str) else content[0]["text"] for content in contents]
@@ -25,7 +25,7 @@ def read_texts(file):
 
 @pytest.mark.parametrize("args", [ASK, ("-p", "hi"), ("-p", "hi", "--output-format", "json")])
 def test_turn_writes_a_transcript_with_every_output_format(box, demo, args):
-    """F12"""
+    """F12."""
     done = box.run_claude(*args, **demo)
     assert (done.status, done.stderr) == (0, "")
     (file,) = files(box)
@@ -49,7 +49,7 @@ def test_conversation_writes_a_single_transcript(box, demo):
 
 
 def test_hook_input_contains_the_transcript_path(box, demo):
-    """C11, F12"""
+    """C11, F12."""
     hooks = {"UserPromptSubmit": [{"hookCallbackIds": ["h0"]}]}
     start = {
         "type": "control_request",

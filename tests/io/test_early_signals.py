@@ -1,4 +1,4 @@
-"""Signals that come while our modules are loaded."""
+"""Signals that arrive while the modules of the shim are imported."""
 
 import signal
 import subprocess
@@ -8,8 +8,8 @@ import pytest
 from box import ASK, PATIENCE, Done
 from yume_stream import check_flat
 
-# The signal comes as soon as it would be noted; dropin, argv and all the rest are imported after
-# that.
+# The signal is sent as soon as signals are collected. dropin, argv and all other modules are
+# imported later.
 EARLY = """
 import os, sys
 from shim.io import early_signals

@@ -1,4 +1,4 @@
-"""Test the log file of a run."""
+"""The log file of a run."""
 
 import gc
 import os

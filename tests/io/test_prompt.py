@@ -1,4 +1,4 @@
-"""The prompt: the first positional, then what is piped in."""
+"""The prompt: the first positional argument, followed by the text on stdin."""
 
 import os
 import select
@@ -13,7 +13,7 @@ from shim.io.prompt import load_system_prompt_files, read_prompt
 
 @pytest.fixture
 def make_pipe():
-    """A descriptor that gives these bytes and ends."""
+    """Return a function that creates a pipe with these bytes and returns its reading end."""
     opened = []
 
     def pipe(data, *, ends=True):
@@ -71,7 +71,9 @@ def test_file_on_stdin_is_read_to_its_end(tmp_path):
 
 
 def script_select(monkeypatch, *answers):
-    """Let `select` answer from a script: True is data, False is silence; the waits are recorded."""
+    """Replace `select` by a script: True is data, False is a timeout. Return the list of the
+    timeouts.
+    """
     waits, script, real = [], list(answers), select.select
 
     def answer(readers, *_):
@@ -100,7 +102,9 @@ def test_stdin_without_a_prompt_argument_has_a_longer_timeout(make_pipe, monkeyp
 
 
 def test_paused_stdin_gets_the_longer_timeout_after_its_first_byte(make_pipe, monkeypatch):
-    """Only a stdin without a byte is given up on (contract P20): half a log is worse than a wait."""
+    """The short timeout applies only to a stdin without a byte (contract P20). An incomplete prompt
+    would be worse than a long wait.
+    """
     waits = script_select(monkeypatch, True, True)
     assert read_prompt(parse_argv(["hi"]), make_pipe(b"one")) == "hi\none"
     assert waits[0] == prompts.OPTIONAL_STDIN_TIMEOUT_S

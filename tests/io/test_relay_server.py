@@ -1,4 +1,6 @@
-"""The socket to MCP servers of the frontend's process: real relays, a frontend that is played."""
+"""The socket to the MCP servers of the frontend's process, with real relay processes and a
+simulated frontend.
+"""
 
 import errno
 import json
@@ -39,7 +41,9 @@ def anyio_backend():
 
 
 class FakeFrontend:
-    """Answers each request with what `says` gives for it; None leaves it open."""
+    """A frontend that answers each request with the result of `says`. It does not answer if the
+    result is None.
+    """
 
     def __init__(self, says, seconds=30.0):
         self.servers = SdkMcpServerRegistry(100_000)
@@ -50,7 +54,9 @@ class FakeFrontend:
         self.server = McpRelayServer(self.servers, self.flush, self.judge, seconds)
 
     async def judge(self, tool, tool_input):
-        """A call whose number is 13 is denied, the others run; 14 is changed."""
+        """Deny a call with the number 13. Change the number 14 to 15. Allow all other calls
+        unchanged.
+        """
         self.decided_calls.append((tool, tool_input))
         if tool_input.get("n") == 13:
             return PermissionDecision(False, message="unlucky")
@@ -81,7 +87,7 @@ class FakeFrontend:
 
 
 class Client:
-    """A vendor's client: it starts the server as it was told."""
+    """The MCP client of a vendor, which starts the relay with the configured command."""
 
     def __init__(self, process):
         self.process = process
@@ -167,7 +173,7 @@ async def test_socket_folder_is_private_and_removed_at_the_end():
 
 @pytest.fixture
 def shared_folder(monkeypatch):
-    """A shared folder, whose path is short enough for a socket."""
+    """Create a shared folder. Its path is short enough for a socket."""
     with tempfile.TemporaryDirectory(dir="/tmp") as folder:
         monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
         monkeypatch.setattr(tempfile, "tempdir", folder)
@@ -178,7 +184,7 @@ LISTENS = "import socket, sys; s = socket.socket(socket.AF_UNIX); s.bind(sys.arg
 
 
 def start_listener(folder):
-    """A process that listens in a folder of ours, which is older than one that is new."""
+    """Start a process that listens in a socket folder. The folder is old enough to be stale."""
     folder.mkdir(mode=0o700)
     argv = [sys.executable, "-c", f"{LISTENS}; sys.stdin.read()", str(folder / SOCKET_NAME)]
     process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -198,13 +204,15 @@ def kill_process(process):
 
 
 def test_stale_socket_folder_of_a_killed_process_is_removed(shared_folder):
-    """Threats: a shared folder fills up, because SIGKILL leaves no time to remove anything."""
+    """Threat: a shared folder fills up, because a process that is killed by SIGKILL cannot remove
+    its folder.
+    """
     stale, empty_folder = (
         shared_folder / f"{FOLDER_PREFIX}aaaaaaaa",
         shared_folder / f"{FOLDER_PREFIX}bbbbbbbb",
     )
     kill_process(start_listener(stale))
-    empty_folder.mkdir(mode=0o700)  # killed before it had a socket
+    empty_folder.mkdir(mode=0o700)  # of a process that was killed before it created its socket
     aged(empty_folder)
     made = create_socket_folder()
     assert sorted(os.listdir(shared_folder)) == [os.path.basename(made)]
@@ -220,7 +228,7 @@ def test_folders_in_use_or_not_created_by_the_shim_are_preserved(shared_folder):
     (shared_folder / f"{FOLDER_PREFIX}ffffffff").symlink_to(shared_folder / "target")
     for folder in shared_folder.iterdir():
         aged(folder)
-    # of one that has begun right now
+    # the folder of a process that has just started
     (shared_folder / f"{FOLDER_PREFIX}gggggggg").mkdir(mode=0o700)
     listener = start_listener(shared_folder / f"{FOLDER_PREFIX}hhhhhhhh")
     before = {path.relative_to(shared_folder) for path in shared_folder.rglob("*")}
@@ -276,7 +284,7 @@ async def test_connection_of_another_user_is_closed(monkeypatch):
         with open_connection(entry) as connection:
             connection.setblocking(False)
             await anyio.wait_readable(connection)
-            with suppress(ConnectionResetError):  # its ticket was never read
+            with suppress(ConnectionResetError):  # the server never reads the ticket
                 assert connection.recv(1) == b""
         assert frontend.messages == []
 
@@ -319,7 +327,7 @@ def test_relay_without_a_drop_in_reports_an_error_and_exits():
 
 
 async def test_malformed_input_does_not_break_the_connection():
-    """A little fuzzing of the framing: cut anywhere, joined anywhere, and rubbish in between."""
+    """Fuzzes the framing: lines are cut and joined anywhere, with invalid lines in between."""
     chance = random.Random(15)
     frontend = FakeFrontend(lambda message: {"ok": message.get("params")})
     calls = [

@@ -1,4 +1,4 @@
-"""Signals before there is a child: they end the start, but never in the middle of an import."""
+"""Signals before a child is started: they end the startup, but never during an import."""
 
 import os
 import signal
@@ -11,7 +11,7 @@ from shim.io.signals import SignalRecorder, StartInterruptedError
 
 @pytest.fixture
 def signals():
-    """Listening; afterwards every signal is handled as before."""
+    """Record signals. After the test, the previous handlers are restored."""
     before = {name: signal.getsignal(getattr(signal, name)) for name in early_signals.SIGNAL_NAMES}
     made = SignalRecorder()
     try:
@@ -37,7 +37,7 @@ def test_signal_during_an_import_ends_startup_after_the_import(signals, tmp_path
     assert interrupted_import.WHOLE and signals.pending_signals == [signal.SIGHUP]
     with pytest.raises(StartInterruptedError, match="SIGHUP"):
         signals.raise_if_stopped()
-    signals.raise_if_stopped()  # told once is enough
+    signals.raise_if_stopped()  # the second call does not raise again
 
 
 def test_signal_after_the_child_starts_stays_pending(signals):

@@ -1,4 +1,4 @@
-"""Writing where no loop runs: never for ever, and never more than is taken."""
+"""Writes without an event loop: they never block forever, and write no more than is accepted."""
 
 import fcntl
 import os

@@ -1,4 +1,4 @@
-"""Our stdout: whole lines into any kind of descriptor, in the format that was asked for."""
+"""The stdout of the shim: complete lines to every kind of descriptor, in the requested format."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from support import Stage
 from shim.core.turn.outcome import ChildExit
 from shim.io.stdout import FrontendDisconnectedError, FrontendOutput, Stdout
 
-# A sink lives as long as its process and is never closed; here it is let go of.
+# A `Stdout` is never closed, because it is used until its process exits. The tests drop it.
 pytestmark = [
     pytest.mark.anyio,
     pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
@@ -24,7 +24,7 @@ LONG = b'{"type":"x"}\n' * 50_000
 
 
 class DescriptorReader:
-    """Reads a descriptor to its end, beside the test."""
+    """Reads a descriptor to its end in a thread."""
 
     def __init__(self, descriptor):
         self._descriptor = descriptor
@@ -36,7 +36,7 @@ class DescriptorReader:
         while True:
             try:
                 chunk = os.read(self._descriptor, 65536)
-            except OSError:  # a terminal whose other side is closed
+            except OSError:  # the other side of the terminal is closed
                 return
             if not chunk:
                 return
@@ -81,8 +81,8 @@ async def test_long_output_arrives_completely_on_pipe_socket_and_terminal(kind):
 
 
 def _close_all_writers(reading):
-    """Close what `Stdout` opened anew of a pipe: the test has no end of its process that would do
-    it.
+    """Close the descriptors that `Stdout` opened for a pipe. Otherwise they stay open until the
+    test process exits.
     """
     inode = os.fstat(reading).st_ino
     for name in os.listdir("/proc/self/fd"):
@@ -126,7 +126,7 @@ async def test_cancelled_write_is_completed_by_the_next_write():
     reading, writing = sockets()
     sink = Stdout(writing)
     with anyio.move_on_after(0.05) as waiting:
-        await sink.write(LONG)  # nobody reads yet
+        await sink.write(LONG)  # there is no reader yet
     assert waiting.cancelled_caught
     reader = DescriptorReader(reading)
     with anyio.fail_after(PATIENCE):
@@ -140,7 +140,7 @@ async def test_cancelled_write_is_completed_by_the_next_write():
 
 
 class Memory:
-    """A sink that keeps what it gets."""
+    """An output that stores its data."""
 
     def __init__(self):
         self.output = b""
@@ -152,7 +152,7 @@ class Memory:
 async def print_turn(
     output_format, *, verbose=True, code=0, terminator="none", text="Hel\u2028lo."
 ):
-    """What one turn prints in a format."""
+    """Return the output of a turn in a format."""
     stage, memory = Stage(terminator=terminator), Memory()
     output = FrontendOutput(output_format, verbose=verbose, stdout=memory)
     for fragment in (text, "", " More."):

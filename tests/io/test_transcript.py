@@ -1,5 +1,5 @@
-"""The transcript that history views read: one line per message, chained, in a file that only we
-made.
+"""The transcript for history views: one line per message, each with the id of the previous message,
+in a file that only the shim writes.
 """
 
 import json
@@ -44,7 +44,7 @@ def create_transcript(home, environment=None):
 
 
 def stream(partial=False, number=0):
-    """A turn as the pen says it: thinking, text, a call, what it returned, and a last word."""
+    """Return the lines of a turn: thinking, text, a call, its result, and a final text."""
     writer = StreamJsonWriter(
         IDENTITY.replace("0000", f"000{number}", 1),
         writes_partial_messages=partial,
@@ -70,7 +70,7 @@ UUID_ELSEWHERE = b'{"type":"user","parent_tool_use_id":null,"uuid":"%b","more":t
 
 
 def wrote(transcript, data=None, prompt="look around"):
-    """One turn, to its end."""
+    """Write a complete turn."""
     transcript.write_prompt(prompt, str(uuid4()))
     transcript.open(U)
     transcript.write_lines(stream() if data is None else data)
@@ -86,7 +86,7 @@ def messages(file):
 
 
 def is_chained(file):
-    """Whether each message names the one before it, and the first none."""
+    """Return whether each message has the id of the previous message, and the first one none."""
     read = messages(file)
     return [entry["parentUuid"] for entry in read] == [
         None,
@@ -145,8 +145,8 @@ def test_message_preserves_stream_bytes_except_usage(transcript, file):
 
 
 def spend(file, home, *turns, partial=False):
-    """Turns whose usage is said as each of `turns` does it, in a transcript; usage and request of
-    its messages.
+    """Write a transcript of turns; each function in `turns` writes one. Return the end of the id,
+    the request and the usage of each message.
     """
     usage_counter = MessageUsageCounter()
     transcript = Transcript({"HOME": str(home)}, CWD, "2", usage_counter=usage_counter)
@@ -171,12 +171,12 @@ def request(number):
 
 
 USED = create_usage(100, 20, 3, 30)
-NUMBERS = [100, 3, 20, 30]  # of them, in the order of a transcript
+NUMBERS = [100, 3, 20, 30]  # the numbers of USED in the order of a transcript
 UNUSED = [0, 0, 0, 0]
 
 
 def looks(writer):
-    """A message of two lines."""
+    """Write a message of two lines."""
     writer.start_message("m1", USED)
     writer.write_block("text", b'"I look"')
     writer.write_tool_call("call_1", "Bash", {"command": "ls"})
@@ -412,7 +412,7 @@ def test_api_error_is_written_as_a_message(transcript, file):
     line = messages(file)[1]
     assert line["message"]["content"][0]["text"] == "API Error: 529"
     assert line["isApiErrorMessage"] is True
-    assert "requestId" not in line  # as the real one: it is no message of a model's
+    assert "requestId" not in line  # Like a real claude, because the message is not from a model.
 
 
 @pytest.mark.parametrize(
@@ -555,7 +555,7 @@ def test_file_and_folders_are_private(transcript, home, file):
         ("/repo/a.b", "-repo-a-b"),
         ("/", "-"),
         ("/w/odd é~x_y.z+(1) 日本", "-w-odd---x-y-z--1----"),
-        ("/w/emoji😀", "-w-emoji--"),  # two UTF-16 units
+        ("/w/emoji😀", "-w-emoji--"),  # an emoji has two UTF-16 units
         ("/w/e\u0301", "-w-e-"),
         ("/w/\udcff", "-w--"),
         ("/" + "a" * 199, "-" + "a" * 199),
@@ -591,7 +591,7 @@ def test_symlinked_claude_folder_is_followed(home, transcript, file):
 
 
 def expect_refusal(transcript, capfd):
-    """The turn goes on and stderr says once that there is no transcript."""
+    """Assert that the turn continues and that stderr reports once that no transcript is written."""
     wrote(transcript)
     assert capfd.readouterr().err.count("no transcript is written to ") == 1
 

@@ -1,5 +1,5 @@
-"""A child and its whole group: fed, drained, ended for certain. Real processes: these are facts of
-the OS.
+"""A child and its process group: input, output, and the end of the whole group. The processes are
+real, because these are properties of the OS.
 """
 
 import os
@@ -22,13 +22,15 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture(autouse=True)
 def in_its_folder(box, monkeypatch):
-    """As in a turn: the child's folder is ours."""
+    """Change to the child's folder, as in a turn."""
     monkeypatch.chdir(box.cwd)
 
 
 @pytest.fixture
 def start(box):
-    """Start a fake child that follows a plan; whatever is left of it ends with the test."""
+    """Return a function that starts a fake child with these steps. After the test, its process
+    group is killed.
+    """
     started = []
 
     def begin(*steps, stdin=b""):
@@ -52,13 +54,15 @@ def start(box):
 
 @pytest.fixture
 def impatient(monkeypatch):
-    """A ladder with short rungs, for children that ignore them anyway."""
+    """Shorten the timeouts of the signals, for children that ignore them."""
     monkeypatch.setattr(children, "INTERRUPT_TIMEOUT_S", 0.05)
     monkeypatch.setattr(children, "TERMINATE_TIMEOUT_S", 0.05)
 
 
 async def read_all(child):
-    """Everything it prints, with its stderr drained and its stdin fed beside."""
+    """Return the complete stdout and the exit of a child. Meanwhile its stdin is written and its
+    stderr is drained.
+    """
     chunks = []
     with anyio.fail_after(PATIENCE):
         async with anyio.create_task_group() as tasks:
@@ -97,8 +101,8 @@ async def test_exit_reports_the_name_of_the_fatal_signal(start):
 async def test_wrapped_program_can_save_its_session_after_an_interrupt(
     start, tmp_path, monkeypatch
 ):
-    """npm's loader of copilot ends at once: what is left of the group is not killed in the same
-    moment.
+    """The npm launcher of copilot exits at once. The rest of its group must not be killed at the
+    same time.
     """
     monkeypatch.setattr(children, "INTERRUPT_TIMEOUT_S", PATIENCE)
     monkeypatch.setattr(children, "GROUP_EXIT_TIMEOUT_S", PATIENCE)
@@ -142,7 +146,7 @@ async def test_stdin_is_at_end_of_file_without_a_prompt(start):
 
 
 PIPE_LIMIT = Path("/proc/sys/fs/pipe-max-size")
-# It begins when it is told to, and stays for nobody: what the pipe does not take at once is lost.
+# Waits for a byte, then writes without blocking: output that the pipe does not accept is lost.
 IMPATIENT = f"import os; os.read(0, 1); os.set_blocking(1, False); os.write(1, b'x' * {STDOUT_PIPE_BYTES - 1})"
 
 
@@ -283,7 +287,7 @@ async def test_exited_process_group_is_not_signalled(start, monkeypatch):
 
 
 def test_watchdog_kills_the_child_if_the_parent_is_killed_early(box):
-    """We may be killed while anyio is imported: a silent child would notice nothing."""
+    """The shim may be killed while anyio is imported. A silent child would not notice this."""
     lifeline = box.create_lifeline()
     program = box.create_fake(["say", lifeline.path, "child"], ["out", "here"], ["hang"])
     code = f"""
@@ -310,7 +314,7 @@ async def test_watchdog_exits_with_its_child(start):
         os.kill(watchdog_pid, 0)
 
 
-# Everything below a process that has adopted is ended here, so it is a process of its own.
+# Runs in a separate process, because all descendants of a subreaper are ended here.
 STOPS_ONE_OF_TWO = """
 import sys
 import anyio

@@ -1,4 +1,4 @@
-"""What a child sees of our environment."""
+"""The variables of our environment that a child receives."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Finding a vendor's program, where a hostile checkout cannot reach."""
+"""The search for a vendor's program, which must not find a program in a hostile repository."""
 
 import pytest
 
@@ -164,7 +164,7 @@ def test_harmless_settings_and_other_vendors_are_not_reported(tmp_path):
 
 @pytest.fixture
 def repository(tmp_path):
-    """A folder of a repository, which is below another folder."""
+    """Create a repository below another folder. Return a folder of the repository."""
     (tmp_path / "repository" / ".git").mkdir(parents=True)
     folder = tmp_path / "repository" / "sub"
     folder.mkdir()
@@ -172,7 +172,7 @@ def repository(tmp_path):
 
 
 def refusal(vendor, folder, *, environment=None, trust=False, knows=True):
-    """Why a vendor is not started in a folder; "" where it is."""
+    """Return the reason why a vendor is not started in a folder, or ""."""
     request = LaunchRequest(
         parse_argv([]), "", opens_trust_prompt=trust, has_flag=lambda flag: knows
     )

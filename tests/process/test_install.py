@@ -1,4 +1,6 @@
-"""`shim install`: the file in place of `claude`, what was there before, and never through a link."""
+"""`shim install`: the file that replaces `claude`, and the previous file. Symlinks are not
+followed.
+"""
 
 import os
 import stat
@@ -92,7 +94,7 @@ def test_bundled_vendor_program_ignores_pythonexecutable(box):
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen([path, *ASK], env=environment, cwd=box.cwd, **pipes) as process:
         try:
-            Running(process).read_until(b'"type":"assistant"')  # its whole play takes seconds
+            Running(process).read_until(b'"type":"assistant"')  # the complete turn takes seconds
         finally:
             process.terminate()
         assert process.stderr.read() == b""
@@ -286,7 +288,7 @@ def test_drop_in_script_without_settings_has_no_installed_flag():
 
 @pytest.fixture
 def package(tmp_path):
-    """A small package without bytecode."""
+    """Create a small package without bytecode."""
     for name in ("__init__.py", "one.py", "room/two.py"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(f"NAME = {name!r}\n", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The command that installs this copy again fits the way in which it was installed."""
+"""The command that reinstalls this copy fits the way in which it was installed."""
 
 import json
 import shlex

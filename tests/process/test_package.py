@@ -1,4 +1,4 @@
-"""What happened to the files of the package since the process started."""
+"""The changes to the files of the package since the process started."""
 
 import errno
 import os

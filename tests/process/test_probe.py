@@ -1,4 +1,4 @@
-"""What an installed program can do, by its `--help`: asked once."""
+"""The abilities of an installed program, from its `--help`, which is read once."""
 
 import os
 
@@ -12,7 +12,7 @@ from shim.process.probe import ProgramProbe
 
 @pytest.fixture
 def probe(box):
-    """A probe of a program that counts how often it is asked."""
+    """Return a function that creates the probe of a program. The program counts its calls."""
 
     def make(script="echo 'usage: --session-id ID'\n", *, environment=None, launcher=()):
         path = box.bin / "program"
@@ -85,9 +85,7 @@ def test_hanging_program_is_killed_with_its_group_and_accepts_no_flag(box, probe
 
 
 def test_timed_out_probe_is_not_cached(box, monkeypatch):
-    """A machine under load must not make an old program a new one, or a new one an old one for
-    ever.
-    """
+    """Otherwise, a busy machine could store the wrong version of a program permanently."""
     ready_file = box.path / "ready"
     script = f"[ -e {ready_file} ] && echo '--new' && exit; exec sleep 30\n"
     path = box.write_program("program", script)
@@ -178,7 +176,7 @@ def test_cached_version_is_missing_until_probed(box, probe):
 
 
 def test_refresh_probes_the_version_a_second_time(box, probe):
-    """A stub may stay as it is while the program behind it becomes another."""
+    """The file of a launcher may stay unchanged while the program that it starts is updated."""
     version_file = box.path / "said"
     version_file.write_text("1.0.0\n", encoding="utf-8")
     first_probe = probe(f"cat {version_file}\n")
@@ -227,7 +225,9 @@ def test_failed_version_probe_reports_its_reason(monkeypatch, probe, script, fai
 
 
 def test_probe_does_not_wait_for_background_processes(box, monkeypatch):
-    """An updater in the background holds its stdout for as long as it likes; then it goes too."""
+    """An updater in the background keeps the stdout of the program open. It is ended after the
+    probe.
+    """
     monkeypatch.setattr(probes, "PROBE_TIMEOUT_S", 30)
     lifeline = box.create_lifeline()
     path = box.write_program(

@@ -1,5 +1,5 @@
-"""What a vendor writes about its run into a file: where it may, what is read of it, and who else
-gets it.
+"""The report file of a vendor: its folder, the values that are read from it, and its place in a
+replay.
 """
 
 import json
@@ -31,7 +31,7 @@ from shim.state.spill import LargeTextFolder
 from tests.core.cast.test_replayer import START, ReplayHarness, build_exit_record, build_replayer
 from tests.state.test_user_profiles import forgotten, write
 
-assert forgotten  # what is learned of a user's vendors is forgotten here too
+assert forgotten  # the fixture also applies to this module
 LAUNCH = """
 [launch]
 command = ["parrot"]
@@ -70,7 +70,7 @@ S = "11111111-2222-4333-8444-555566667777"
 
 
 def report_file(box):
-    """A place for a report in the state of the box."""
+    """Return a report file in the state of the box."""
     return RunReportFile(
         VendorRunReportFileSpec("night.json", KEYS),
         {"SHIM_STATE": str(box.state)},
@@ -109,7 +109,7 @@ def test_missing_report_returns_none_and_removes_the_folder(box):
 
 
 def test_symlinked_report_is_not_followed(box, tmp_path):
-    """Threats: vendor output, a file of another place read as its own."""
+    """Threat: a vendor's output causes a file of another folder to be read as its report."""
     other = tmp_path / "other.json"
     other.write_text(json.dumps(TOLD))
     file = report_file(box)
@@ -130,7 +130,7 @@ def test_parse_json_keys_returns_none_for_invalid_json(data):
 
 
 def test_report_folder_is_not_created_in_a_shared_spill_folder(box):
-    """Threats: settings of another user; there is no fallback to a shared folder."""
+    """Threat: files of another user. There is no fallback to a shared folder."""
     (box.state / "spill").mkdir(parents=True)
     (box.state / "spill").chmod(0o777)
     assert report_file(box).folder is None
@@ -140,12 +140,12 @@ def test_report_folder_is_not_created_in_a_shared_spill_folder(box):
 
 
 def parrot(text=PARROT):
-    """The vendor of the profile."""
+    """Return the vendor of the profile."""
     return build_adapter("parrot", tomllib.loads(text), ConfigSource("parrot.toml", lambda: text))
 
 
 def result_with(report, *, code=0, interrupt=False):
-    """The result of a run that wrote a report."""
+    """Return the result of a run that wrote a report."""
     translation = create_translation(parrot())
     lines = NIGHT.encode().splitlines(keepends=True)
     output = translation.feed(lines[0])[0]
@@ -216,12 +216,12 @@ def test_report_argument_is_passed_only_with_a_report_folder():
 
 
 def folders(box):
-    """What is left of reports in the state of the box."""
+    """Return the report folders that are left in the state of the box."""
     return [path for path in (box.state / "spill").glob("*/*") if path.is_dir()]
 
 
 def night(box):
-    """A program that tells of its run in a file."""
+    """Create a program that writes its report to a file."""
     write(box, PARROT)
     plan = [["record", str(box.recording)], ["put", "--tell", json.dumps(TOLD)], ["out", NIGHT]]
     box.create_fake(*plan, name="parrot")

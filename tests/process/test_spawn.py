@@ -1,5 +1,5 @@
-"""Starting a child: what it gets of us, and what it does not. Real processes, in each of the two
-ways to start one.
+"""The start of a child: what it inherits from the shim, and what it does not. Real processes are
+started in each of the two ways.
 """
 
 import json
@@ -42,7 +42,9 @@ def without_sessions(*_, **__):
 
 @pytest.fixture(params=["must be owned by you", "another folder", "an old library"])
 def folder(request, box, monkeypatch):
-    """Where the child is started, in each way."""
+    """Return the folder in which the child is started. The parameters select the two ways of
+    starting.
+    """
     if request.param != "another folder":
         monkeypatch.chdir(box.cwd)
     if request.param == "an old library":
@@ -59,7 +61,7 @@ def folder(request, box, monkeypatch):
 
 
 def portrait(folder, *, feed=False):
-    """What a child says of itself; with `feed` it is told something."""
+    """Return a child's description of itself. With `feed`, its stdin has text."""
     command = [sys.executable, "-I", "-S", "-c", SELF_PORTRAIT]
     process = spawn_child(command, {"OF_THE_CHILD": "yes"}, folder, opens_stdin=feed)
     if feed:

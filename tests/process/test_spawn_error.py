@@ -1,6 +1,4 @@
-"""A vendor that cannot be started: whose fault it is, and what to do; with real programs that are
-none.
-"""
+"""Vendors that cannot be started: the cause and the hint, with real files that are not programs."""
 
 import json
 import os
@@ -91,7 +89,7 @@ def test_nul_in_an_argument_raises_frontend_error(box):
 
 # -- what is too long for an argument --------------------------------------------------------------
 
-LONG = "Speak like a pirate. " * 10_000  # 210 kB; Linux takes 128 KiB
+LONG = "Speak like a pirate. " * 10_000  # 210 kB; Linux accepts 128 KiB
 
 
 def given_by_file(box, flag):
@@ -152,7 +150,9 @@ def test_claude_receives_the_system_prompt_file_flag_unchanged(box):
 
 
 def test_system_prompt_above_the_argument_limit_is_refused_with_its_size(box):
-    """One that is not even started, and why, not "Argument list too long"."""
+    """The program is not started, and the error states the reason instead of "Argument list too
+    long".
+    """
     child = box.create_fake(["record", str(box.recording)])
     flags = given_by_file(box, "--append-system-prompt")
     done = box.run_claude(*ASK, *flags, SHIM_VENDOR="qwen", SHIM_BIN=child)
@@ -164,9 +164,9 @@ def test_system_prompt_above_the_argument_limit_is_refused_with_its_size(box):
 
 @pytest.mark.parametrize("vendor", ["acai", "cake", "cursor", "pi", "qwen", "demo", "claude"])
 def test_prompt_above_the_argument_limit_reaches_every_vendor_on_stdin(box, vendor):
-    prompt = b"word " * 60_000  # Linux takes 128 KiB
+    prompt = b"word " * 60_000  # Linux accepts 128 KiB
     child = box.create_fake(["read"], ["record", str(box.recording)])
-    # a vendor that is asked leaves its stdin open for the answers
+    # With permission prompts, the stdin of a vendor stays open for the answers.
     alone = "--dangerously-skip-permissions"
     box.run_claude("-p", *STREAM, alone, stdin=prompt, SHIM_VENDOR=vendor, SHIM_BIN=child)
     assert box.read_record()["stdin"].encode() == prompt
@@ -183,7 +183,7 @@ def test_environment_of_two_megabytes_reaches_the_child(box):
 
 
 def run_limited(box, *args, before=(), preexec=None, stdin=b"", environment=()):
-    """The drop-in where a resource is scarce."""
+    """Run the drop-in with limited resources."""
     process = subprocess.run(
         [*before, *SHIM, "claude", *args],
         input=stdin,
@@ -198,8 +198,9 @@ def run_limited(box, *args, before=(), preexec=None, stdin=b"", environment=()):
 
 
 def test_failed_fork_is_reported_as_an_internal_error(box):
-    """Of root no process is refused; another user of this machine's may not even reach our
-    interpreter, hence a capability that lets it read."""
+    """The limit of processes does not apply to root. Another user may not be able to read our
+    interpreter, so a capability allows it.
+    """
     before = ["prlimit", "--nproc=1"]
     if os.getuid() == 0:
         capabilities = "-all,+dac_override,+dac_read_search"

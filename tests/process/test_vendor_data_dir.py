@@ -1,4 +1,4 @@
-"""The folder in which a vendor keeps its own records: read within bounds, and never out of it."""
+"""The folder of a vendor's own records: reads are limited in size and never leave the folder."""
 
 import os
 
@@ -68,12 +68,12 @@ def test_number_of_searched_entries_is_limited(home_folder, monkeypatch):
     "path", ["../secret", "sessions/../../secret", "/etc/passwd", "sessions", "none", "a\0b", ""]
 )
 def test_read_tail_returns_nothing_for_invalid_paths(home_folder, path):
-    """Threats: vendor output, session ids that become file names."""
+    """Threat: session ids from the vendor's output that become file names."""
     assert open_data_dir(home_folder).read_tail(path) == (0, b"")
 
 
 def test_symlinks_out_of_the_folder_are_not_followed(home_folder):
-    """Threats: symlinks."""
+    """Threat: symlinks."""
     os.symlink(home_folder / "secret", home_folder / ".codex" / "sessions" / "two-1.jsonl")
     os.symlink(home_folder, home_folder / ".codex" / "out")
     records = open_data_dir(home_folder)
