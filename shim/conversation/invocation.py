@@ -57,7 +57,7 @@ def find_replay_path(invocation: Invocation, environment: Mapping[str, str]) -> 
 
 
 def choose_result_terminator_line(invocation: Invocation, terminator_setting: str) -> str:
-    """Return the terminator that follows a result (surface page, Terminator; contract S16b)."""
+    """Return the terminator that follows a result (contract S16b)."""
     if invocation.output_format != "stream-json":
         return "none"
     if terminator_setting != "auto":
@@ -83,7 +83,8 @@ def select_driver(
     """
     vendor_settings = settings.get_vendor_settings(adapter.name)
     can_ask = invocation.input_format == "stream-json" or can_prompt_frontend(invocation)
-    # Also for one message, if its text is streamed only then and the same calls can run.
+    # One-shot mode also uses the driver if the vendor only streams text with it and the same calls
+    # can run.
     needs_partials = invocation.partial and not (adapter.abilities.can_stream or adapter.unattended)
     if not adapter.cli.has_two_way:
         return DriverChoice(adapter, "")

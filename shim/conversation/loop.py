@@ -26,7 +26,7 @@ EXIT_STATUS_BY_SIGNAL = {"SIGTERM": 143, "SIGHUP": 129}
 class ConversationLoop:
     """Runs `_run_session` beside the tasks that can end it.
 
-    `_work_scope` cancels the session when a signal comes or the frontend closes our stdout.
+    `_work_scope` cancels the session when a signal comes or the frontend closes stdout.
     `_run_session` raises `_error` after that, if it is set.
     """
 
@@ -83,7 +83,9 @@ class ConversationLoop:
         wakeup.set()
 
     async def _watch_frontend(self) -> None:
-        """Stop the session when the frontend closes our stdout. The frontend has exited or crashed."""
+        """Stop the session when the frontend closes stdout, because the frontend has exited or
+        crashed.
+        """
         await self._output.wait_for_disconnect()
         self._frontend_disconnected = True
         self._work_scope.cancel()

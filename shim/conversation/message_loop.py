@@ -106,7 +106,8 @@ class MessageLoop(ConversationLoop):
             await self._write_last_result(f"the turn was stopped by {self._stop_signal}", "signal")
         await child_driver.stop()
         if self._control is not None:
-            # A conversation does not continue. A one-shot run may leave a server running.
+            # A conversation has ended, so no process of it is needed. A one-shot run may leave a
+            # server running.
             descendants.kill_orphans()
         if self._stop_signal is not None:
             return EXIT_STATUS_BY_SIGNAL[self._stop_signal]

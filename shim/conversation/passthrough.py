@@ -42,11 +42,11 @@ if TYPE_CHECKING:
 
 
 class StderrCopier:
-    """Copies the child's stderr to our own. `stream` removes the secrets."""
+    """Copies the child's stderr to the shim's stderr. `redactor` redacts secrets."""
 
     def __init__(self, redactor: "StreamRedactor | None") -> None:
         self._redactor = redactor
-        self._is_blocked = False  # it was not read for a moment
+        self._is_blocked = False  # the frontend did not read stderr for a moment
 
     def __call__(self, chunk: bytes) -> None:
         """Copy a chunk. If the frontend has a pipe for stderr and does not read it, wait once."""
@@ -90,8 +90,8 @@ class PassthroughLoop(ConversationLoop):
         self._deadlines = ChildTurnDeadlines(launcher.timeouts)
         self._deadlines.select_silence_timeout_by_name("idle_timeout")
         self._pending_answers: list[bytes] = []  # to requests that the frontend could not receive
-        self._at_line_start = True  # two lines of the frontend's
-        self._stdin_closed = False  # the frontend has closed our stdin
+        self._at_line_start = True  # the child has no incomplete line on stdin
+        self._stdin_closed = False  # the frontend has closed stdin
 
     async def _run_session(self, tasks: TaskGroup) -> int:
         for task in (self._copy_stdin, self._copy_stderr, self._watch_child_exit):
@@ -106,7 +106,7 @@ class PassthroughLoop(ConversationLoop):
                 raise self._error
         except FrontendDisconnectedError:
             self._frontend_disconnected = True
-        except Exception as error:  # our own mistake: the frontend still gets its one result
+        except Exception as error:  # a defect of the shim: the frontend still gets a result
             self._error = error
             await self._write_last_result(explain_turn_failure(error), "internal")
             warn(f"{explain_turn_failure(error)}\n")
@@ -124,7 +124,7 @@ class PassthroughLoop(ConversationLoop):
         if self._frontend_disconnected or self._is_ending:
             return 0
         turn_status = int(self._stream.turn.is_error)
-        if child_exit is None:  # it had answered, and did not go by itself
+        if child_exit is None:  # the child did not exit by itself
             if self._stream.is_turn_finished:
                 return turn_status
             return 1
@@ -148,7 +148,7 @@ class PassthroughLoop(ConversationLoop):
         self._update_exit_grace()
 
     async def _write_answers(self) -> None:
-        """Send our own answers to the child, between two lines of the frontend."""
+        """Send the shim's own answers to the child, between two lines of the frontend."""
         while self._pending_answers and self._at_line_start:
             await self._child.write_stdin(self._pending_answers.pop(0))
 
@@ -283,5 +283,6 @@ class PassthroughLoop(ConversationLoop):
                 pass
 
     def _interrupt_turn(self, tasks: TaskGroup) -> None:
-        self._stream.turn.record_interrupt()  # a claude that starts is ended by that, and says nothing
+        # A claude that is interrupted while it starts exits without a result.
+        self._stream.turn.record_interrupt()
         tasks.start_soon(self._child.stop, self._launcher.adapter.shutdown.interrupt_signal)

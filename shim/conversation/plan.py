@@ -145,7 +145,8 @@ def _needs_gate(request: ConversationPlanInput) -> bool:
     """Return whether calls have to be checked here before they run."""
     if request.has_rules:
         return True
-    # Only a one-shot child keeps to a schema itself, but in acceptEdits it could edit anywhere.
+    # Only a one-shot child can follow a schema itself. In acceptEdits such a child could edit files
+    # anywhere.
     if request.invocation.json_schema is not None and request.mode != "acceptEdits":
         return False
     return any(adapter.needs_external_policy_check(request.mode) for adapter in request.adapters)

@@ -82,7 +82,7 @@ def _import_all(
             if module.name not in sys.modules and not _is_skipped(module.name, skipped_prefixes):
                 with suppress(ImportError, OSError):
                     import_module(module.name)
-            yield  # also if it is imported already: a host's files are only looked for
+            yield  # for each file, even if its module is not imported here
     for name in (*LAZY_MODULES, *extra_modules):
         with suppress(ImportError, OSError):
             import_module(name)

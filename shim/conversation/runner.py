@@ -54,7 +54,7 @@ class ConversationRunner:
 
     `launcher` starts the children of the first vendor; `chain` has the candidates that may answer
     in its place. `forked_transcript` is the path of the original session's transcript. `transport`
-    replaces our stdin and stdout.
+    replaces stdin and stdout.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class ConversationRunner:
     ) -> int:
         """Run the conversation. Return the exit status.
 
-        `prompt` is None if messages on stdin are the prompts. `source` is our stdin if something
+        `prompt` is None if messages on stdin are the prompts. `source` is stdin if something
         was read from it already.
         """
         try:
@@ -163,7 +163,7 @@ class ConversationRunner:
         return anyio.run(run_loop)
 
     def _open_stdin(self, control: "ControlSession") -> "Stdin":
-        """Open our stdin, and answer the control requests that have arrived already."""
+        """Open stdin, and answer the control requests that have arrived already."""
         from shim.io.stdin import Stdin
 
         recorder = self._launcher.recorder
@@ -173,7 +173,7 @@ class ConversationRunner:
         return source
 
     def _serve_clients(self, loop: "ConversationLoop") -> "AbstractAsyncContextManager[object]":
-        """Let clients come and go while the conversation runs, if it has a transport."""
+        """Serve the clients while the conversation runs, if it has a transport."""
         if self._transport is None:
             return nullcontext()
         return self._transport.serve_clients(loop.stop)
@@ -253,7 +253,9 @@ class ConversationRunner:
         return read_user_message_uuids(self._launcher.session_state.options.find_transcript())
 
     def _create_states(self) -> "SessionStateReporter | None":
-        """What tells the state around one message. A real claude says its own."""
+        """Return the reporter of the session's state for a run without control requests, or None if
+        no state is reported. A real claude reports its own state.
+        """
         state = self._launcher.session_state
         if (
             not state.options.state_events
@@ -266,7 +268,7 @@ class ConversationRunner:
         return SessionStateReporter(state, create_uuid)
 
     def _run_passthrough(self, first_child: "ChildSpawnResult | None") -> int:
-        """Let a real claude hold the conversation itself."""
+        """Run a conversation in which a real claude reads the messages itself."""
         assert first_child is not None
         import anyio
 
@@ -339,7 +341,9 @@ class ConversationRunner:
 
 
 class FrontendMcpRelays:
-    """Relays to the MCP servers of the frontend's process; their socket is opened with the first."""
+    """Relays to the MCP servers in the frontend's process. Their socket is opened for the first
+    servers.
+    """
 
     def __init__(
         self,
@@ -384,14 +388,14 @@ class FrontendMcpRelays:
             try:
                 await self._output.write_lines(data)
             except FrontendDisconnectedError:
-                pass  # the loop finds out too
+                pass  # the loop detects it too
 
 
 def _answer_early_requests(
     control: "ControlSession", source: "Stdin", recorder: "RunRecorder | None"
 ) -> None:
-    """What a frontend asks before its first message is answered before anyio is imported (contract
-    C1).
+    """Answer the control requests that precede the frontend's first message, before anyio is
+    imported (contract C1).
     """
     lines = source.read_available_lines()
     while lines and b'"control_request"' in lines[0]:

@@ -109,7 +109,7 @@ class ConversationStartup(NamedTuple):
     ) -> int:
         """Make the plan and execute it. Return the exit status.
 
-        `transport` replaces our stdin and stdout.
+        `transport` replaces stdin and stdout.
         """
         startup = self
         if self.read_input is not None:

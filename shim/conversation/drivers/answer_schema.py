@@ -16,7 +16,7 @@ from shim.core.errors import CliArgumentError
 from shim.core.turn.context import JsonSchemaAnswer
 
 MAX_NAMED_ERRORS = 3  # errors of an answer in the text, enough to see the mistake
-MAX_ERROR_CHARS = 300  # an error quotes the value that does not match, whatever its size
+MAX_ERROR_CHARS = 300  # an error quotes the value that does not match, which may be long
 NOT_JSON = "Error: --json-schema is not valid JSON: JSON Parse error: "
 INSTRUCTION = (
     "Your last message must be one JSON object and nothing else: no explanation, no Markdown. "
@@ -61,8 +61,7 @@ def build_answer_parser(schema: str) -> Callable[[str], JsonSchemaAnswer]:
         json_path = error.json_path
         reason = f"{json_path}: {error.message[:MAX_ERROR_CHARS]}"
         raise CliArgumentError(f"Error: --json-schema is not a JSON Schema: {reason}") from None
-    # Its own registry would fetch a $ref from the network; this one knows the drafts and nothing
-    # else.
+    # The default registry would fetch a $ref from the network. This one only has the drafts.
     validator = validator_class(schema_object, registry=REGISTRY)
 
     def parse_structured(text: str) -> JsonSchemaAnswer:

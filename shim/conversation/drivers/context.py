@@ -150,7 +150,7 @@ class VendorSessionResumeState:
     prompted_tools     the tools that the last child asks about before they run
     restricting_rules  the restricting rules at its start
     launch_mode        the permission mode at its start
-    mode_file          the file from which our hook reads the mode; "" if there is none
+    mode_file          the file from which the shim's hook reads the mode; "" if there is none
     failed_attempts    the vendors that were asked before this one, for the next turn
     vendor_model       the model that a child got last; None while each had the vendor's default
     version_check      what the version of the installed program means for the promises of the
@@ -265,9 +265,7 @@ class SpillStore:
         self._spill: LargeTextFolder | None = None
 
     def __call__(self, text: str, suffix: str = ".txt") -> str | None:
-        """Return the path of the file, or None if it cannot be written. The original text is not
-        lost then.
-        """
+        """Return the path of the file, or None if it cannot be written. No error is raised."""
         try:
             from shim.state.spill import LargeTextFolder
 

@@ -400,7 +400,7 @@ class ChildDriver:
             self._deadlines.shorten_exit_deadline(timeout_s)
 
     async def _ensure_child_exit(self, child: Child) -> ChildExit | None:
-        """Make sure that the child has exited. Return how it ended, or None if we ended it."""
+        """Make sure that the child has exited. Return how it ended, or None if the shim stopped it."""
         if self._stage is TurnStage.FINISHED:
             await child.stop(self.launcher.adapter.shutdown.interrupt_signal)
             return None

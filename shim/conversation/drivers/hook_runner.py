@@ -1,7 +1,7 @@
-"""Runs the hooks of Claude's settings files before a call. They run in parallel, each in a process
-group of its own.
+"""Runs the hooks of Claude's settings files before a call. They run in parallel, each in its own
+process group.
 
-Their input and the meaning of their exit is in `core.claude.hooks.commands`.
+`core.claude.hooks.commands` defines their input and the meaning of their exit.
 """
 
 import shutil
@@ -25,11 +25,11 @@ from shim.core.policy.settings_hooks import SettingsHook
 from shim.process.child import Child
 from shim.process.spawn import ChildSpawnResult, kill_child, spawn_child
 
-# The bytes of a hook's stdout. A hook that prints more blocks the call, because its output cannot
+# The limit for a hook's stdout. A hook that prints more blocks the call, because its output cannot
 # be parsed.
 MAX_OUTPUT_BYTES = 1024 * 1024
 STDERR_TIMEOUT_S = 0.2  # for the rest of stderr, which another process may hold open
-# Vendors do not wait longer for our hook. A hook command that is not done by then blocks the call.
+# Vendors do not wait longer for the hook. A hook command that is not done by then blocks the call.
 MAX_HOOK_TIMEOUT_S = 660.0
 TIMED_OUT = "timed out"
 TIMEOUT_REASON = f"a hook took more than {MAX_HOOK_TIMEOUT_S:g} s, the limit for hooks"

@@ -83,7 +83,7 @@ class VendorProgram:
         self.command_prefix: list[str] = []
         self._program_argv: list[str] = []
         self._variant: str | None = None
-        self._uses_remembered_help = uses_remembered_help  # it is not started to be asked for it
+        self._uses_remembered_help = uses_remembered_help  # the program is not started for it
         self.last_probe: ProgramProbe | None = None
 
     def locate_program(self) -> None:
@@ -280,8 +280,8 @@ class ChildLauncher:
         """Build the prompt, with the request for JSON after it if the answer is checked here.
 
         If a rule is about reading, the prompt itself must not make the vendor read a file. System
-        prompts come before the first prompt if the child has no other place for them; a command
-        stays one.
+        prompts are put before the first prompt if the child accepts them nowhere else, but not
+        before a command, which starts with a slash.
         """
         resume_state = self.resume_state
         if (
@@ -315,8 +315,8 @@ class ChildLauncher:
             raise
 
     def plan_child_launch(self, prompt: str, *, persistent: bool = False) -> LaunchPlan:
-        """Plan the child that answers a prompt. Raise VendorError or FrontendError if there can be
-        none.
+        """Plan the child that answers a prompt. Raise VendorError or FrontendError if no child can
+        be started.
         """
         resume_state = self.resume_state
         resume_state.persistent = persistent
@@ -365,7 +365,7 @@ class ChildLauncher:
             needs_stdin = launch.needs_stdin_pipe
         if not needs_stdin:
             needs_stdin = bool(launch.stdin)
-        descendants.become_subreaper()  # before the child can leave an orphan to somebody else
+        descendants.become_subreaper()  # before the child can leave an orphan to another process
         process = spawn_child(
             command,
             environment,
@@ -483,7 +483,9 @@ class ChildLauncher:
 
     @property
     def _can_attach(self) -> bool:
-        """Return whether the vendor can read our files. It cannot if it may run on another machine."""
+        """Return whether the vendor can read files of the shim. It cannot if it may run on another
+        machine.
+        """
         if not self.adapter.environment.attachment_dirs:
             return False
         return not self.program.command_prefix
@@ -536,7 +538,7 @@ class ChildLauncher:
         return relays
 
     def _ensure_mode_file(self) -> str:
-        """Return the file with the permission mode for our hook, if a hook may need it."""
+        """Return the file with the permission mode for the shim's hook, if a hook may need it."""
         resume_state = self.resume_state
         if resume_state.mode_file:
             self.write_permission_mode_file()
@@ -549,8 +551,8 @@ class ChildLauncher:
         return resume_state.mode_file
 
     def write_permission_mode_file(self) -> None:
-        """Write the current permission mode for our hook. A hook that finds no mode denies every
-        call.
+        """Write the current permission mode for the shim's hook. Without this file the hook denies
+        every call.
         """
         path = self.resume_state.mode_file
         if not path:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from shim.state.spill import LargeTextFolder
 
 CHUNK_BYTES = 256 * 1024
-# The bytes of `--stderr FILE`. An error text quotes its head and tail.
+# The limit for `--stderr FILE`. An error text quotes the head and the tail of the file.
 MAX_STDERR_BYTES = 1024 * 1024
 
 # With `--stable-ids`, ids are numbered and the version of claude is fixed, so that two runs over the

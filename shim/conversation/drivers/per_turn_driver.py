@@ -79,7 +79,9 @@ class PerTurnDriver(ChildDriver):
                 self.launcher.report_file.remove()
 
     async def _retry_message(self, stream: ChildStream, message: UserMessage) -> None:
-        """Start another child for the same message: the stream of the first one was cut."""
+        """Start another child for the same message, because the stream of the first child was cut
+        off.
+        """
         try:
             self.launcher.turn_lifecycle.prepare_retry(stream)
             spawned = self.launcher.start_child(message.text)
@@ -116,8 +118,8 @@ class PerTurnDriver(ChildDriver):
         return is_done
 
     def _apply_stage(self, stage: TurnStage) -> None:
-        """Give a vendor that is done a moment to exit. A vendor that only may be done keeps its
-        time.
+        """Start the exit timeout if the vendor is done. Otherwise the vendor may be silent up to
+        its usual timeouts.
         """
         if stage is TurnStage.VENDOR_DONE:
             self._deadlines.start_idle_timeout(self.launcher.exit_timeout_s)
@@ -136,8 +138,8 @@ class PerTurnDriver(ChildDriver):
         """Do nothing: the child of one message cannot ask."""
 
     async def apply_setting_change(self, change: "SettingChanged") -> None:
-        """Use a changed setting for the next child. If our hook checks the calls, a changed mode
-        applies to the next call.
+        """Use a changed setting for the next child. If the shim's hook checks the calls, a changed
+        mode applies to the next call.
         """
         if change.setting == "mode":
             self.launcher.write_permission_mode_file()

@@ -219,7 +219,7 @@ class PersistentDriver(ChildDriver):
                     ),
                 )
             await self._write_turn_end(*stream.finish())
-        else:  # we ended the turn before the vendor did
+        else:  # the shim ended the turn before the vendor did
             await child.stop(self.launcher.adapter.shutdown.interrupt_signal)
             await self._release_child(child)
         return True
@@ -386,7 +386,7 @@ class PersistentDriver(ChildDriver):
             return
         self._wait_scopes.pop((WAIT_FOR_HOOKS, request.request_id), None)
         is_open, decision = self._control_session.apply_hook_decision(request, hook_decision)
-        with contextlib.suppress(FrontendDisconnectedError):  # the turn finds out too
+        with contextlib.suppress(FrontendDisconnectedError):  # the turn detects it too
             if is_open:
                 await self._deliver_prompt(request, decision)
 
@@ -413,7 +413,7 @@ class PersistentDriver(ChildDriver):
         await anyio.sleep(HOOK_TIMEOUT_S)
         if self._control_session.is_awaiting_hook_decisions(request):
             decision = self._control_session.ask_permission_without_hooks(request)
-            with contextlib.suppress(FrontendDisconnectedError):  # the turn finds out too
+            with contextlib.suppress(FrontendDisconnectedError):  # the turn detects it too
                 await self._deliver_prompt(request, decision)
 
     async def _expire_prompt(self, request: PermissionRequest) -> None:
@@ -429,7 +429,7 @@ class PersistentDriver(ChildDriver):
         self._wait_scopes.pop((WAIT_FOR_ANSWER, request.request_id), None)
         decision = self._control_session.expire_permission_request(request)
         if decision is not None:
-            with contextlib.suppress(FrontendDisconnectedError):  # the turn finds out too
+            with contextlib.suppress(FrontendDisconnectedError):  # the turn detects it too
                 await self._output.write_lines(self._control_session.take_output())
                 await self.send_decision(request, decision)
 
@@ -467,7 +467,7 @@ class PersistentDriver(ChildDriver):
             try:
                 self.stream.turn.write_deferred_call(tool, tool_input)
                 await self.write_output_and_run_commands(*self.stream.take_output())
-            except FrontendDisconnectedError:  # the turn notices it, too
+            except FrontendDisconnectedError:  # the turn detects it too
                 return PermissionDecision(False, message=STREAM_CLOSED_TEXT)
         earlier_grant = self._decided_calls.take_decision(tool, tool_input)
         if earlier_grant is not None:
@@ -704,7 +704,7 @@ class PersistentDriver(ChildDriver):
         message.
         """
         adapter, (name, value), needs_restart = self.launcher.adapter, change, False
-        # A vendor that needs our policy check in only one of the old and the new mode is launched
+        # A vendor that needs the shim's policy check in only one of the old and the new mode is launched
         # differently.
         if name == "mode":
             mode = str(value)

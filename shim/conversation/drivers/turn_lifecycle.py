@@ -338,7 +338,9 @@ class TurnLifecycle:
             self._context.recorder.record_diagnostics(stream.diagnostics)
 
     def _warn_about_secrets(self, stream: ChildStream) -> None:
-        """Print once for each turn how many secrets were left out, if a person reads our stderr."""
+        """Print on stderr how many secrets of a turn were redacted, once for each turn, if the
+        dialect reports the number.
+        """
         counts = stream.diagnostics.redactions
         if (
             counts

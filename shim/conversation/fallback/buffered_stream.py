@@ -26,7 +26,7 @@ from shim.core.errors import (
 )
 from shim.core.turn.outcome import FALLBACK_CAUSES, ChildExit
 
-# The bytes of a child's output. A vendor that has printed more is not replaced.
+# The limit for the buffered output. A vendor that has printed more is not replaced.
 MAX_BUFFERED_BYTES = 1024 * 1024
 
 

@@ -125,7 +125,7 @@ class FallbackDriver:
                 reason_suffix = ""
             driver.abandon_turn(f"{name} printed nothing for {timeout_s:g} s{reason_suffix}", cause)
             return
-        with contextlib.suppress(FrontendDisconnectedError):  # the turn finds out too
+        with contextlib.suppress(FrontendDisconnectedError):  # the turn detects it too
             await driver.write_output_and_run_commands(*stream.release_buffered_output())
 
     def _record_failed_attempt(self, driver: ChildDriver, attempt: FailedVendorAttempt) -> None:
