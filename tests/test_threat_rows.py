@@ -1,4 +1,4 @@
-"""Lists the tests of each row of the threats page, which names attackers, targets and defenses."""
+"""The table of all threats with the tests of the defense against each."""
 
 from sweeps import loop_over_rows
 

@@ -356,7 +356,7 @@ def _acquire_lock(folder: str) -> int | None:
 
 
 def _build_metadata(session_id: str, folder: str, spec: SessionSpec) -> dict[str, Any]:
-    """Build the metadata of a new life (background page, section 3)."""
+    """Build the metadata of a new life."""
     from shim.core.bridge.status import (
         derive_session_name,  # imported late, because commands that start no host do not need it
     )

@@ -1,8 +1,7 @@
 """Finds the session that a text refers to: by the beginning of its short id, its UUID, its name, or
 a part of its name.
 
-The texts are those of the real claude (background page, B23, B24), because users and programs know
-them.
+The texts are those of the real claude (B23, B24), because users and programs know them.
 """
 
 import os

@@ -18,8 +18,8 @@ import orjson
 
 from shim.core.reading.typed import NamedTuple
 
-# All values of `result.shim.cause` (hostile-input page, section 5). The test helper
-# `result_consistency.py` has the other fields that agree with each value.
+# All values of `result.shim.cause`. The test helper `result_consistency.py` has the other fields
+# that agree with each value.
 TurnEndCause = Literal[
     "clean",
     "vendor_error",  # the vendor reported a failure

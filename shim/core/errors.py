@@ -85,8 +85,7 @@ class ShimError(Exception):
 
     `str(error)` is the complete line for stderr: what was found, and what is allowed. `hint` is a
     next step, or "". `vendor` is the vendor of the turn, if known. `cause` is the cause in the
-    turn's result (surface page). `failed_attempts` are the vendors of a list that were asked before
-    that vendor.
+    turn's result. `failed_attempts` are the vendors of a list that were asked before that vendor.
     """
 
     cause: "TurnEndCause" = "refused"

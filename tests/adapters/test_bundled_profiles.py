@@ -606,7 +606,7 @@ BYPASSES = (
 
 @loop_over_rows("vendor", PROFILES)
 def test_only_bypass_mode_adds_bypass_flags(vendor):
-    """No mode ever becomes a less restrictive one (surface page)."""
+    """No mode ever becomes a less restrictive one."""
     from shim.adapters import get_adapter
 
     for mode, mode_args in get_adapter(vendor).modes.items():

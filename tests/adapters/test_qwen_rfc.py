@@ -514,7 +514,7 @@ def test_non_object_annotation_is_ignored():
     assert "text:Hi." in summarize_lines(parse_lines(by_qwen(data, ChildExit(code=0), "", False)))
 
 
-# -- the fork's own draft, which is nearly the released form (page, section 1) ---------------------
+# -- the fork's own draft, which is nearly the released form ---------------------------------------
 
 
 def test_qwen_adapter_translates_the_draft_dialect():

@@ -111,8 +111,7 @@ def test_every_failure_in_the_table_has_a_fixture():
     assert set(FAILED) <= {fixture.name for fixture in list_fixture_cases(*SEEDS)}
 
 
-# Torture has unreadable lines. Two events of cursor are known by name only (cursor page, section 2,
-# 8).
+# Torture has unreadable lines. Two events of cursor are known by name only.
 ODD = {"cursor/handmade-background-shell-tail"} | {
     fixture.name for fixture in list_fixture_cases() if fixture.name.startswith("torture/")
 }
@@ -150,9 +149,7 @@ def events(fixture: Case) -> list[dict[str, Any]]:
 
 
 def read_acai_texts(fixture: Case) -> tuple[str, str]:
-    """Return the full assistant messages, and the reasoning from its summary or else its content
-    (acai page, section 4).
-    """
+    """Return the full assistant messages, and the reasoning from its summary or its content."""
     text, thinking = "", ""
     for event in events(fixture):
         if event.get("type") == "message" and event["role"] == "assistant":
@@ -170,7 +167,7 @@ COMES_AGAIN = ("auto_retry_start", "compaction_start", "auto_compaction_start")
 
 def read_pi_texts(fixture: Case) -> tuple[str, str]:
     """Return the texts. `message_end` is authoritative; a truncated reply that was repeated is not
-    written (pi page).
+    written.
     """
     replies: list[dict[str, Any]] = []
     for event in events(fixture):
@@ -189,8 +186,8 @@ def read_pi_texts(fixture: Case) -> tuple[str, str]:
 
 
 def read_cursor_texts(fixture: Case) -> tuple[str, str]:
-    """Return the texts. `result` is all assistant segments joined without a separator (cursor page,
-    section 2). Thinking is its deltas.
+    """Return the texts. `result` is all assistant segments joined without a separator. Thinking is
+    its deltas.
     """
     (text,) = (event["result"] for event in events(fixture) if event.get("type") == "result")
     thinking = [
@@ -202,9 +199,7 @@ def read_cursor_texts(fixture: Case) -> tuple[str, str]:
 
 
 def read_qwen_texts(fixture: Case) -> tuple[str, str]:
-    """Return the blocks of the assistant lines. Blocks of a nested agent have a parent (qwen page,
-    section 4).
-    """
+    """Return the blocks of the assistant lines. Blocks of a nested agent have a parent."""
     text, thinking = "", ""
     for event in events(fixture):
         if event.get("type") == "assistant" and not event.get("parent_tool_use_id"):
@@ -288,8 +283,7 @@ def list_call_ids(fixture: Case) -> list[str]:
     return list(call_ids)
 
 
-# A plan without a tool call is written as a call (cursor page, section 2). An id with a raw newline
-# is two lines here.
+# A plan without a tool call is written as a call. An id with a raw newline is two lines here.
 INVENTED = {"cursor/handmade-plan-mode", "cursor/handmade-noise-and-split-callid"}
 
 
@@ -312,7 +306,7 @@ def test_every_tool_call_is_emitted_once(case):
 NOTE = "/home/dev/project/note.txt"
 PATCH = "*** Begin Patch\n*** Update File: a.py\n@@\n-x\n+y\n*** End Patch"
 CALLS: list[tuple[str, str, str, dict[str, Any]]] = [
-    # acai page, section 4
+    # acai
     ("acai/0.1.0-shellok", "call_001", "Bash", {"command": "printf 'a.txt\\nb.txt\\n'"}),
     ("acai/0.1.0-badargs", "call_001", "Bash", {"raw": '{"command": "ls'}),
     ("acai/2026-04-files", "call_0", "Write", {"file_path": NOTE, "content": "alpha\nbeta\n"}),
@@ -329,7 +323,7 @@ CALLS: list[tuple[str, str, str, dict[str, Any]]] = [
         "Edit",
         {"file_path": NOTE, "old_string": "nope", "new_string": "x"},
     ),
-    # cursor page, section 5
+    # cursor
     (
         "cursor/handmade-tool-zoo",
         "g1",
@@ -401,7 +395,7 @@ CALLS: list[tuple[str, str, str, dict[str, Any]]] = [
     ("cursor/handmade-tool-zoo", "f1", "some_tool", {"q": 1}),
     ("cursor/seed-function-call", "call_f1", "list_branches", {"remote": True}),
     ("cursor/seed-function-call", "call_f2", "tool_name", {"raw": "..."}),
-    # pi page, section 6. Paths are resolved against the header's cwd.
+    # pi. Paths are resolved against the header's cwd.
     (
         "pi/0.73.1-bash",
         "call_bash",
@@ -453,7 +447,7 @@ CALLS: list[tuple[str, str, str, dict[str, Any]]] = [
             "output_mode": "content",
         },
     ),
-    # qwen page, section 8
+    # qwen
     (
         "qwen/0.24.4-shell",
         "call_mock_169310197_0",
@@ -546,17 +540,16 @@ def test_tool_result_is_an_error_exactly_if_the_vendor_reports_failure(name):
 
 # Input, cache read, cache creation and output tokens; US dollars.
 NUMBERS = {
-    # Cached tokens are included in input_tokens (acai page, section 1).
+    # Cached tokens are included in input_tokens.
     "acai/0.1.0-shellok": ((180, 100, 0, 35), 0.0),
     "cake/2026-07-parallel": ((250, 0, 0, 29), 0.0),
-    # Cached tokens are not included in inputTokens (cursor page, section 2).
+    # Cached tokens are not included in inputTokens.
     "cursor/shape-2026.08-text-thinking": ((14390, 6144, 0, 31), 0.0),
     "cursor/shape-2026.08-shell-ok": ((17905, 23040, 0, 131), 0.0),
-    # The sum over replies, with reasoning included in output (pi page, section 6).
+    # The sum over replies, with reasoning included in output.
     "pi/1.5.2-plain": ((1000, 200, 0, 34), 0.00357),
     "pi/1.5.2-bash": ((2000, 400, 0, 68), 0.00714),
-    # Cached tokens are included. Hidden requests and older turns in `result.usage` are not counted
-    # (qwen page, fact 8).
+    # Cached tokens are included. Hidden requests and older turns in `result.usage` are not counted.
     "qwen/0.24.4-text": ((100, 20, 0, 30), 0.0),
     "qwen/0.24.4-parallel": ((200, 40, 0, 60), 0.0),
     "qwen/0.24.4-resume": ((100, 20, 0, 30), 0.0),

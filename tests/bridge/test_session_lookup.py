@@ -1,4 +1,4 @@
-"""The session that an argument selects (background page, B23, B24)."""
+"""The session that an argument selects (B23, B24)."""
 
 import os
 

@@ -23,7 +23,7 @@ def resolve_vendor(*args, installed=()):
     return start.adapter.name, start.invocation.model
 
 
-# -- the vendor: the first source that names one (surface page) ------------------------------------
+# -- the vendor: the first source that names one ---------------------------------------------------
 
 # Each source names itself. They are removed one by one from the top.
 SAYINGS = ("flag", "session", "model", "environment", "installed", "settings")

@@ -12,7 +12,7 @@ MODEL = ("vendor_error", "model_not_found")
 REQUEST = ("vendor_error", "invalid_request")
 
 TEXTS = [
-    # cursor page, section 6.
+    # cursor
     (
         "Authentication required. Please run 'agent login' first, or set CURSOR_API_KEY environment variable.",
         AUTH,
@@ -24,13 +24,13 @@ TEXTS = [
     ("Cannot use this model: gpt-9. Available models: auto, …", MODEL, None),
     ("ActionRequiredError: Named models unavailable on your plan", MODEL, None),
     ("Error: You've hit your usage limit", RATE, None),
-    # qwen page, sections 1, 4 and 6.
+    # qwen
     ("401 Incorrect API key provided: dummy.", AUTH, 401),
     ("No auth type is selected. Please configure an auth type (e.g. via settings)", AUTH, None),
     ("Connection error. (cause: fetch failed)", SERVER, None),
     ("500 Internal mock error", SERVER, 500),
     ("Model stream ended without a finish reason.", SERVER, None),
-    # pi page, section 4.
+    # pi
     ('401: {"message":"Incorrect API key provided: dummy."}', AUTH, 401),
     ('429: {"message":"Rate limit reached for requests","type":"rate_limit_error"}', RATE, 429),
     ("429 Rate limit reached for requests", RATE, 429),
@@ -38,7 +38,7 @@ TEXTS = [
     ("prompt is too long: 203117 tokens > 200000 maximum", REQUEST, None),
     ("No API key found for the selected model.\n\nUse /login to log into a provider", AUTH, None),
     ("529 overloaded_error", SERVER, 529),
-    # acai page, sections 1 to 3.
+    # acai
     ("API request failed: rate limit exceeded", RATE, None),
     ("Error: OPENROUTER_API_KEY not set.", AUTH, None),
     ("Error: Environment variable 'OPENROUTER_API_KEY' is not set", AUTH, None),

@@ -1,8 +1,8 @@
 """Denials in a vendor's start arguments: the denied call does not run, and the turn continues.
 
 Each cell is a vendor, a frontend's flags, and a call of the scripted model. The real claude does
-not run these calls (permission-parity page). The drop-in starts the vendor with the rule, and the
-vendor's model receives the denial.
+not run these calls. The drop-in starts the vendor with the rule, and the vendor's model receives
+the denial.
 """
 
 from __future__ import annotations

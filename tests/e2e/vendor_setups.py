@@ -340,8 +340,7 @@ PI = Vendor(
     relative_paths=True,
     second_model=f"mock/{SECOND_MODEL}",
 )
-# The last of its cumulative generation: every update repeats the whole message (pi page, section
-# 1).
+# The last of its cumulative generation: every update repeats the whole message.
 PI_CUMULATIVE = Vendor(
     "pi",
     "@mariozechner/pi-coding-agent",

@@ -90,8 +90,8 @@ ENDS = {
     ],
 )
 def test_signal_ends_the_turn_with_a_result_and_stops_the_process_tree(box, how, number):
-    """P13, P17, surface page: exit status. Half of the tree has left its process group, and none of
-    it reacts to SIGTERM.
+    """P13, P17. Half of the processes of the tree have left its process group, and no process
+    reacts to SIGTERM.
     """
     status, cause = ENDS[number]
     lifeline = box.create_lifeline()

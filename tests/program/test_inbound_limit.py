@@ -1,6 +1,4 @@
-"""`max_inbound_bytes`: a longer line is skipped and reported, whichever program prints it (surface
-page).
-"""
+"""`max_inbound_bytes`: a longer line is skipped and reported, whichever program prints it."""
 
 import json
 import subprocess

@@ -8,7 +8,7 @@ import sys
 import pytest
 from box import ANSWER, ASK, PATIENCE, ROOT, TELL_VERSION
 
-# No turn may import these modules; see the house page, "Doors".
+# No turn may import these modules, because their import takes too long.
 HEAVY = {
     "typer",
     "rich",

@@ -1,4 +1,4 @@
-"""A test for each row of the threats page that this stage touches."""
+"""Tests of the defense against each threat to a turn."""
 
 import functools
 import json

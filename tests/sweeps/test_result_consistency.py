@@ -57,7 +57,7 @@ def test_truncation_error_names_at_most_eight_open_calls():
 
 
 def test_success_without_text_after_a_tool_result_is_clean():
-    """The acai page, section 1: an empty reply is a success without a message."""
+    """An empty reply of acai is a success without a message."""
     stage = Stage()
     stage.turn.add_tool_call("t", "Bash", {})
     stage.turn.add_tool_result("t", "ok")
@@ -162,7 +162,7 @@ def test_second_end_does_not_change_the_cause():
 
 
 def test_system_event_after_the_end_is_written_before_the_result():
-    """The cursor page, section 6: late system events."""
+    """cursor sends system events after the end of a turn."""
     stage = Stage()
     stage.turn.add_block("Done.")
     stage.turn.record_turn_end()

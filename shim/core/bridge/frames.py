@@ -45,7 +45,7 @@ These kinds are sent by the host.
                denied; missing if it never is), request (the body of Claude's request)
     settled    question, by (the name of a client, or null), how (allow, deny, timeout, interrupt,
                cancelled, ended)
-    state      state, status, waitingFor, needs, detail (background page, section 3), model, mode
+    state      state, status, waitingFor, needs, detail, model, mode
     driver     client (the name of the controller, or null)
     refused    id (or null), reason (see FrameRefusedError), text (a sentence), driver (if another
                client has control). An accepted message that still waits when the session ends is

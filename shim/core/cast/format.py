@@ -4,7 +4,7 @@ drop-in, as lines of JSON.
 The first line describes the run. Every other line is a record: `[seconds since the previous record,
 code, data]`. A code is the letter of a stream or of an event. For a stream, `-` follows if no
 newline ends the data, and `b` if the data is base64. A checkpoint has the hash of all bytes before
-it. It detects damage, but it does not prove the author of the file (surface page, Recording).
+it. It detects damage, but it does not prove the author of the file.
 """
 
 import binascii

@@ -2,8 +2,7 @@
 four folders.
 
 `//x` starts at the root, `~/x` at the home folder, `/x` at the folder of the rule, and `x` and
-`./x` at the working directory. Each form was measured with the real claude (permission-parity
-page).
+`./x` at the working directory. Each form was measured with the real claude.
 """
 
 import posixpath

@@ -1,8 +1,7 @@
 """Merges the permissions of Claude's settings files.
 
 Restrictions of every file apply. Allow rules apply only if they are in the user's own files,
-because a cloned repository must not choose what runs (permission-parity page, "Rules to take from
-the real one").
+because a cloned repository must not choose what runs.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

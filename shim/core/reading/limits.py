@@ -1,5 +1,5 @@
 """Keeps lines within their limit: long texts are split, and long strings keep only their head and
-tail (contract P12, surface page).
+tail (contract P12).
 
 Sizes are bytes of JSON. A note in a shortened text contains the number of omitted characters, and
 where the complete text was stored.

@@ -349,7 +349,7 @@ def _check_open_calls(snapshot: TurnSnapshot, outcome: TurnOutcome) -> TurnOutco
     """Return a failure in place of a success if calls of the last reply have no result.
 
     A vendor that ends deliberately reports a result as text or structured output. A call with a
-    result may be the last event, because some models write no text after it (acai page, section 1).
+    result may be the last event, because some models write no text after it.
     """
     if not snapshot.open_call_names:
         return None

@@ -752,7 +752,7 @@ class ToolCalls:
         self, call_id: str, name: str, tool_input: Mapping[str, Any], reason: str = ""
     ) -> None:
         """Stop the turn, because a call has started that a rule forbids. This is the second line of
-        defense (surface page).
+        defense.
         """
         text = (
             f"{reason or f'{name} is not allowed in this session'}: the turn was stopped; the "

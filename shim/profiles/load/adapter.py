@@ -7,8 +7,8 @@ A profile has no state and no code. `adapter` names a subclass of
 `shim.profiles.profile.ProfileTranslator`. For a bundled profile the class is in a module of
 `shim.adapters`. For a user's profile it is in a file beside the profile, `vendors/MODULE.py`. The
 module is loaded from this path and not from a search path, so a working directory or a package
-cannot replace it (threats page). A person with write access to that folder can also write the
-profile, which names the program to run, so the module adds no privilege.
+cannot replace it. A person with write access to that folder can also write the profile, which names
+the program to run, so the module adds no privilege.
 
 The rules for a child's output are compiled when the child runs (`compile/stream.py`). A user's
 profile is compiled completely before a child is started, so that a mistake is reported early.

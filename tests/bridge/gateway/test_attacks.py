@@ -1,4 +1,4 @@
-"""Attacks on the gateway over real sockets, each with its name in the threats page."""
+"""Attacks on the gateway over real sockets. `tests/test_threat_rows.py` lists them."""
 
 import json
 import select

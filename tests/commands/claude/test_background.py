@@ -1,4 +1,4 @@
-"""`claude --bg` and its sessions (background page, B1 to B8)."""
+"""`claude --bg` and its sessions (B1 to B8)."""
 
 import json
 import re

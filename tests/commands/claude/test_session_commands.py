@@ -1,6 +1,4 @@
-"""`claude agents`, `logs`, `stop`, `rm`, `respawn` and `daemon` (background page, B15 to B28, B37
-to B43).
-"""
+"""`claude agents`, `logs`, `stop`, `rm`, `respawn` and `daemon` (B15 to B28, B37 to B43)."""
 
 import json
 import os

@@ -67,8 +67,8 @@ def test_auth_status_uses_directories_of_claude_config_dir(ask, monkeypatch):
 
 @pytest.mark.parametrize("who", ["flag", "environment", "installed", "settings", "settings list"])
 def test_auth_status_uses_the_same_vendor_precedence_as_a_turn(ask, monkeypatch, tmp_path, who):
-    """The order is that of the surface page. Each source is combined with all later sources, which
-    name another vendor.
+    """The sources have the precedence of a turn. Each source is combined with all later sources,
+    which name another vendor.
     """
     order = ["flag", "environment", "installed", "settings"]
     position = order.index(who.partition(" ")[0])

@@ -625,7 +625,7 @@ def test_failed_persistent_child_is_released_before_the_next_message(real_severa
 
 
 def test_set_model_rejects_a_model_of_another_vendor(several):
-    """Surface page, "The vendor of a turn": a model prefix belongs to one vendor."""
+    """The prefix of a model belongs to one vendor."""
     several.set_answers("ant")
     lines = [
         control("1", "set_model", model="ant:m1"),

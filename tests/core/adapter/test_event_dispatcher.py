@@ -129,9 +129,7 @@ def test_non_event_value_is_counted(line):
 
 
 def test_array_of_events_is_expanded():
-    """With `--output-format json`, some vendors print all events in one line (qwen page, section
-    7).
-    """
+    """With `--output-format json`, some vendors print all events in one line."""
     array = "[" + ",".join(line.strip() for line in (HELLO, SAY, BYE)) + "]"
     assert run(array)[0] == GOOD
 

@@ -187,12 +187,12 @@ def test_single_edit_becomes_edit_and_several_edits_become_multiedit(tool_input,
 
 @pytest.mark.parametrize(("line", "expected"), [(0, 1), (9, 10), (None, None), ("x", "x")])
 def test_zero_based_line_becomes_a_line_counted_from_1(line, expected):
-    """qwen page, section 8."""
+    """qwen counts lines from 0."""
     assert convert_zero_based_read_offset(line) == expected
 
 
 def test_vendor_todos_become_claude_todos():
-    """cursor page, section 5; qwen page, section 8."""
+    """The todos of cursor and qwen."""
     vendor_todos = [
         {"id": "1", "content": "a", "status": "TODO_STATUS_IN_PROGRESS"},
         {"content": "b", "status": "completed", "activeForm": "doing b"},

@@ -1,4 +1,4 @@
-"""The reported status of a session, in the terms of the background page, section 3."""
+"""The reported status of a session."""
 
 from sweeps import loop_over_rows
 

@@ -285,7 +285,7 @@ def test_extracted_object_may_contain_a_raw_control_character(reader):
 
 
 def test_string_with_a_raw_newline_is_joined_from_two_lines(reader):
-    """cursor's call ids (cursor page, section 5)."""
+    """cursor's call ids."""
     assert reader.read(b'{"call_id":"call-1') == []
     assert reader.decoder.has_unfinished_object
     assert reader.torn(b'fc_2","x":1}') == [{"call_id": "call-1\nfc_2", "x": 1}]

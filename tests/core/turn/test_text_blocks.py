@@ -101,7 +101,7 @@ def test_fragment_with_a_different_key_starts_a_new_block(partial):
 
 @BOTH
 def test_overlapping_blocks_are_emitted_sequentially(partial):
-    """pi page: all ends come together at the end of the message, deltas interleave."""
+    """The deltas of pi's blocks interleave, and all blocks end at the end of the message."""
     stage = start_stage(partial)
     stage.turn.add_text("a", 0)
     stage.turn.add_thinking("h", 1)
@@ -178,7 +178,7 @@ def test_fragment_that_is_not_a_string_does_not_stop_the_turn(partial, verb, val
 
 
 def test_split_surrogate_pair_is_joined_in_the_next_delta():
-    """pi splits emoji over two deltas (pi page; eliza#30904)."""
+    """pi splits emoji over two deltas (eliza#30904)."""
     stage = start_stage(True)
     stage.turn.add_text("smile " + HIGH)
     stage.turn.add_text(LOW + " ok")
@@ -452,7 +452,7 @@ def test_empty_retried_message_leaves_an_empty_result(partial):
 
 @BOTH
 def test_block_retried_several_times_is_emitted_once(partial):
-    """qwen's empty replies: eight retries in a row (qwen page, section 6)."""
+    """qwen's empty replies: eight retries in a row."""
     stage = start_stage(partial)
     stage.turn.add_block("Hel")
     for _ in range(3):

@@ -466,7 +466,7 @@ def _parse_amount(text: str) -> float:
     return 0.0
 
 
-# The text of the real claude, which also prints it before its help (background page, B7).
+# The text of the real claude, which also prints it before its help (B7).
 PRINT_BACKGROUND_CONFLICT = (
     "--bg and --print conflict: --print never starts the interactive session that `claude agents` attaches to, so the "
     "job would be unattachable. The prompt is the positional — drop --print: `claude --bg '<task>'`."

@@ -2,7 +2,7 @@
 `--effort`.
 
 Frontends pass Claude's names for every vendor, but other vendors never receive these names.
-`[models]` in the settings maps them (surface page, Models).
+`[models]` in the settings maps them.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
