@@ -2,14 +2,14 @@
 --quick`.
 
 a  throughput of `shim translate` per vendor: as a fraction of the floor (`orjson.loads` +
-`orjson.dumps` of
-   the same lines in the same process, by turns on slices of one stream), and beside `jq -c .`
-b  CPU of `claude --version` and of a whole one-line turn, above a bare Python
+   `orjson.dumps` of the same lines in the same process, in turn on slices of one stream), and
+   beside `jq -c .`
+b  CPU of `claude --version` and of a one-line turn, above a bare Python
 c  peak memory on a 1 GB stream and on one 100 MB line
-d  what `redact = "all"` costs on streams of deltas, beside the same streams without it
+d  the cost of `redact = "all"` on streams of deltas, beside the same streams without redaction
 
-It judges nothing: goals stand beside the numbers; the exit status is 1 only when something could
-not be run.
+The goals are printed beside the numbers, but no number fails the run. The exit status is 1 only if
+something could not be run.
 """
 
 import argparse
@@ -43,10 +43,10 @@ BARE = [sys.executable, "-I", "-c", "pass"]
 SHIM = [sys.executable, "-I", "-m", "shim"]
 TURN_ARGUMENTS = ["-p", "hi", "--output-format", "stream-json", "--verbose"]
 DELTAS = 100_000
-SLICE = 2 * MEGABYTE  # small, so that floor and translation meet the same weather
+SLICE = 2 * MEGABYTE  # small, so that floor and translation run under the same load
 MEMORY_GOAL = 60
-# The streams whose memory and redaction is measured: one vendor of each kind, because each takes
-# minutes.
+# The streams for the measurements of memory and redaction: one vendor of each kind, because each
+# takes minutes.
 LONG = ["acai", "acai-2026", "codex", "cursor", "cursor-deltas", "pi", "qwen"]
 
 # Starts a command from a process smaller than anything measured: the peak memory reported for a
@@ -61,13 +61,15 @@ print(json.dumps([used.ru_utime + used.ru_stime, used.ru_maxrss, os.waitstatus_t
 """
 
 
-# ---- how the product is called: nothing below this part knows more about it
+# ---- how the shim is started: only this part knows it
 
 
 def build_translator(
     vendor: str, partial: bool, redact: bool = False
 ) -> tuple[Callable[[bytes], bytes], Callable[[], bytes]]:
-    """What `shim translate` drives: bytes in, bytes out; and the end of the child."""
+    """Return the functions that `shim translate` uses: bytes in, bytes out; and the end of the
+    child.
+    """
     from shim.conversation.drivers.open_translation import create_standalone_child_stream
     from shim.core.turn.outcome import ChildExit
 
@@ -78,7 +80,7 @@ def build_translator(
 
 
 def translate_command(vendor: str, path: str | None = None, partial: bool = False) -> list[str]:
-    """`shim translate` of a file, or of stdin."""
+    """Return the command `shim translate` for a file or for stdin."""
     return [
         *SHIM,
         "translate",
@@ -89,29 +91,29 @@ def translate_command(vendor: str, path: str | None = None, partial: bool = Fals
 
 
 def install_shim(folder: str, env: dict[str, str]) -> None:
-    """The drop-in, as `claude` in this folder."""
+    """Install the drop-in as `claude` in this folder."""
     command = [*SHIM, "install", "--to", folder, "--vendor", "demo"]
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
     if done.returncode:
         raise NotRunError(find_error_line(done.stderr) or f"install: exit {done.returncode}")
 
 
-# ---- running things
+# ---- running commands
 
 
 class NotRunError(Exception):
-    """Something that should be measured could not be run."""
+    """Something to be measured could not be run."""
 
 
 class Spent(NamedTuple):
-    """What one command used."""
+    """The resources that one command used."""
 
     seconds: float
     kilobytes: int
 
 
 def find_error_line(text: str) -> str:
-    """The end of an error message; a drawn frame says nothing."""
+    """Return the end of an error message, without the frame around it."""
     lines = [line.strip(" │|") for line in text.splitlines() if any(map(str.isalpha, line))]
     return lines[-1][:90] if lines else ""
 
@@ -123,7 +125,9 @@ def run_command(
     blocks: Iterable[bytes] | None = None,
     out: str = os.devnull,
 ) -> Spent:
-    """What one command used; `blocks` are piped into it, else it reads nothing."""
+    """Run a command and return the resources that it used. `blocks` are its stdin; otherwise stdin
+    is empty.
+    """
     errors = os.path.join(folder, "stderr")
     process = subprocess.Popen(
         [sys.executable, "-I", "-S", "-c", LAUNCHER, out, errors, *command],
@@ -152,32 +156,33 @@ def run_command(
 
 
 class Table:
-    """Rows as they become known: name, what was measured, the goal, whether it was met."""
+    """Prints rows as they are measured: name, measured value, goal, and whether the goal was
+    met.
+    """
 
     def __init__(self) -> None:
         self.counts = {"ok": 0, "short": 0, "": 0, "not run": 0}
 
     def print_heading(self, text: str) -> None:
-        """A heading."""
         self.print_text(f"\n{text}\n")
 
     def print_row(
         self, name: str, measured: str, goal: str = "", met: bool | str | None = None
     ) -> None:
-        """One measurement; without a goal it is only told."""
+        """Print one measurement. The goal is optional."""
         status = met if isinstance(met, str) else "" if met is None else "ok" if met else "short"
         self.counts[status] += 1
         self.print_text(f"  {name:<37} {measured:<62} {goal:<10} {status}".rstrip() + "\n")
 
     def print_measurement(self, name: str, measure: Callable[..., None], *args: Any) -> None:
-        """Measure something, or say why not."""
+        """Measure something, or print why that failed."""
         try:
             measure(self, name, *args)
         except (NotRunError, OSError) as error:
             self.print_row(name, str(error)[:90], "", "not run")
 
     def print_summary(self) -> int:
-        """The last line, and the exit status."""
+        """Print the last line. Return the exit status."""
         met, short, without_goal_count, broken = (
             self.counts[status] for status in ("ok", "short", "", "not run")
         )
@@ -188,13 +193,13 @@ class Table:
 
     @staticmethod
     def print_text(text: str) -> None:
-        """Print at once: a full run takes minutes."""
+        """Print and flush, because a full run takes minutes."""
         sys.stdout.write(text)
         sys.stdout.flush()
 
 
 def format_spread(values: list[float], form: str = ".2f") -> str:
-    """Median (lowest–highest)."""
+    """Return the median with the lowest and the highest value."""
     return f"{statistics.median(values):{form}} ({min(values):{form}}–{max(values):{form}})"
 
 
@@ -202,8 +207,8 @@ def format_spread(values: list[float], form: str = ".2f") -> str:
 
 
 def measure_slices(vendor: str, path: str, partial: bool, rounds: int) -> dict[str, Any]:
-    """Floor and translation by turns on slices of a file, summed up by round; one translation all
-    the way through.
+    """Measure floor and translation in turn on slices of a file, with sums per round. One
+    translation reads the whole file.
     """
     feed, close = build_translator(vendor, partial)
     share = -(-os.path.getsize(path) // rounds)
@@ -242,7 +247,7 @@ def measure_slices(vendor: str, path: str, partial: bool, rounds: int) -> dict[s
 
 
 def measure_inside(stream: BenchStream, path: str, partial: bool, rounds: int) -> dict[str, Any]:
-    """The same in a process of its own, so that nothing of one vendor is left for the next."""
+    """Measure in a separate process, so that nothing of one vendor affects the next."""
     command = [
         sys.executable,
         os.path.abspath(__file__),
@@ -263,7 +268,7 @@ def measure_inside(stream: BenchStream, path: str, partial: bool, rounds: int) -
 def measure_fraction(
     table: Table, name: str, stream: BenchStream, path: str, partial: bool, rounds: int
 ) -> None:
-    """One row: the fraction of the floor, and lines per CPU second."""
+    """Print one row: the fraction of the floor, and lines per CPU second."""
     result = measure_inside(stream, path, partial, rounds)
     ratios = [floor / cost for floor, cost in zip(result["floors"], result["costs"], strict=True)]
     goal = stream.partial_goal if partial else stream.goal
@@ -281,7 +286,7 @@ def measure_fraction(
 def compare_with_jq(
     table: Table, name: str, stream: BenchStream, path: str, rounds: int, folder: str
 ) -> None:
-    """One row: the whole command's CPU, and jq's on the same bytes, by turns."""
+    """Print one row: the command's CPU, and jq's on the same bytes, in turn."""
     with open(path, "rb") as file:
         lines = sum(block.count(b"\n") for block in iter(lambda: file.read(BLOCK), b""))
     ours, theirs = [], []
@@ -305,7 +310,7 @@ def compare_with_jq(
 def measure_stream(
     table: Table, name: str, options: argparse.Namespace, path: str, folder: str
 ) -> None:
-    """The rows of one stream."""
+    """Print the rows of one stream."""
     stream = STREAMS[name]
     write_blocks(build_long_turn(stream, options.size * MEGABYTE), path)
     for partial in (False, True):
@@ -316,7 +321,7 @@ def measure_stream(
 def measure_deltas(
     table: Table, name: str, partial: bool, rounds: int, path: str, folder: str
 ) -> None:
-    """One long reply: nothing may grow with what was already said."""
+    """Measure one long reply: the cost must not grow with the text written so far."""
     stream = STREAMS["pi"]
     write_blocks(build_reply(stream, DELTAS), path)
     costs = [sum(measure_inside(stream, path, partial, 1)["costs"]) for _ in range(rounds)]
@@ -326,7 +331,6 @@ def measure_deltas(
 
 
 def measure_throughput(table: Table, options: argparse.Namespace, folder: str) -> None:
-    """Part a."""
     table.print_heading(
         f"a  throughput, {options.size} MB of each vendor's real event mix; CPU, median (lowest–highest)"
     )
@@ -344,8 +348,8 @@ def measure_throughput(table: Table, options: argparse.Namespace, folder: str) -
 def measure_commands_ms(
     commands: list[list[str]], times: int, folder: str, env: dict[str, str]
 ) -> list[list[float]]:
-    """Milliseconds of CPU of each command, all of them run once per round; the first round only
-    warms up.
+    """Return the CPU milliseconds of each command. All run once per round; the first round only
+    warms the caches.
     """
     out = os.path.join(folder, "said")
     rounds = [
@@ -358,7 +362,7 @@ def measure_commands_ms(
 def print_difference(
     table: Table, name: str, goal: int | None, totals_ms: list[float], *parts: list[float]
 ) -> None:
-    """One row: what a command costs above others that ran beside it."""
+    """Print one row: the cost of a command above the others in the same round."""
     differences = [
         total_ms - sum(others) for total_ms, *others in zip(totals_ms, *parts, strict=True)
     ]
@@ -373,7 +377,7 @@ def print_difference(
 def measure_version_cost(
     table: Table, name: str, claude: str, times: int, folder: str, env: dict[str, str]
 ) -> None:
-    """What a frontend's probe costs; installs the drop-in."""
+    """Install the drop-in and measure a frontend's version probe."""
     install_shim(os.path.dirname(claude), env)
     bare, version = measure_commands_ms([BARE, [claude, "--version"]], times, folder, env)
     table.print_row("bare python -I -c pass", f"{format_spread(bare, '.1f')} ms")
@@ -383,7 +387,7 @@ def measure_version_cost(
 def measure_turn_cost(
     table: Table, name: str, claude: str, times: int, folder: str, env: dict[str, str]
 ) -> None:
-    """What a one-line turn costs, with a vendor that is only a `cat`."""
+    """Measure a one-line turn whose vendor is `cat`."""
     vendor = env["SHIM_VENDOR"]
     stream_path, output_path = (
         os.path.join(folder, f"{vendor}.ndjson"),
@@ -406,7 +410,6 @@ def measure_turn_cost(
 
 
 def start_up(table: Table, options: argparse.Namespace, folder: str) -> None:
-    """Part b."""
     table.print_heading(f"b  CPU, median difference of {options.starts} runs each, by turns")
     env = {
         key: value for key, value in os.environ.items() if not key.startswith(("SHIM_", "CLAUDE"))
@@ -436,7 +439,7 @@ def start_up(table: Table, options: argparse.Namespace, folder: str) -> None:
 def measure_peak_memory(
     table: Table, name: str, vendor: str, blocks: Iterator[bytes], goal: int, folder: str
 ) -> None:
-    """One row: the most memory a translation held; goal 0 is none."""
+    """Print one row: the peak memory of a translation. Goal 0 means no goal."""
     used = run_command(translate_command(vendor), folder, blocks=blocks)
     megabytes = used.kilobytes / 1024
     met = megabytes <= goal if goal else None
@@ -446,7 +449,6 @@ def measure_peak_memory(
 
 
 def measure_memory(table: Table, options: argparse.Namespace, folder: str) -> None:
-    """Part c."""
     table.print_heading("c  peak memory of `shim translate` reading a pipe")
     table.print_row(
         "bare python -I -c pass", f"{run_command(BARE, folder).kilobytes / 1024:.1f} MB"
@@ -470,8 +472,8 @@ def measure_memory(table: Table, options: argparse.Namespace, folder: str) -> No
 def measure_redaction_slices(
     vendor: str, path: str, partial: bool, rounds: int
 ) -> dict[str, list[float]]:
-    """CPU of three translations of one file, slice by slice and by turns: two that leave secrets,
-    one that does not.
+    """Return the CPU of three translations of one file, slice by slice and in turn: two without
+    redaction and one with it.
     """
     feeds = [build_translator(vendor, partial, redact)[0] for redact in (False, True, False)]
     share = -(-os.path.getsize(path) // rounds)
@@ -489,7 +491,7 @@ def measure_redaction_slices(
 def measure_redaction_cost(
     table: Table, name: str, stream: BenchStream, partial: bool, blocks: Iterator[bytes], path: str
 ) -> None:
-    """One row: how many times the CPU of the same stream with its secrets; the goal is that of a
+    """Print one row: the CPU with redaction, divided by the CPU without it. The goal is that of a
     stream of deltas.
     """
     write_blocks(blocks, path)
@@ -521,7 +523,6 @@ def measure_redaction_cost(
 
 
 def measure_redaction(table: Table, options: argparse.Namespace, folder: str) -> None:
-    """Part d."""
     size = min(options.size, 50)
     table.print_heading(
         f"d  redaction: CPU with `redact = all`, times without; {size} MB of each stream, by turns"
@@ -547,7 +548,7 @@ def measure_redaction(table: Table, options: argparse.Namespace, folder: str) ->
 
 
 def main() -> int:
-    """Measure the parts asked for."""
+    """Measure the requested parts."""
     if sys.argv[1:2] == ["--redacting"]:
         vendor, path, partial, rounds = sys.argv[2:]
         sys.stdout.write(

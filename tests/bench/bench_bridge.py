@@ -1,17 +1,16 @@
-"""What it costs to let a session live on its own: `make bench`, or `python
-tests/bench/bench_bridge.py`.
+"""Measure the cost of background sessions: `make bench`, or `python tests/bench/bench_bridge.py`.
 
-sync      seconds to attach to a session of 10,000 lines and be in sync, and to read and parse the
-          same log bare
+sync      seconds to attach to a session of 10,000 lines and be in sync, and to read and parse
+          only the log
 latency   milliseconds from the child's write to a socket client, and to the reader of a bare pipe
-watchers  lines a second of a child that writes 1,000 a second, with 100 watchers and without
+watchers  lines per second of a child that writes 1,000 per second, with 100 watchers and without
 stopped   megabytes that a stopped (SIGSTOP) watcher costs the host
 sessions  memory of each of 100 sessions, and of a bare Python
-start     milliseconds until `claude --bg` is back, and a bare Python
-left      what 1,000 attachments leave: descriptors, processes, files, memory
+start     milliseconds until `claude --bg` returns, and a bare Python
+left      what 1,000 attachments leave behind: descriptors, processes, files, memory
 
-A goal in seconds is met by the least of the values: others use the machine too. It exits with 1
-when a number is short of its goal (design page "bridge", Numbers).
+A goal in seconds is met by the smallest value, because other programs use the machine too. The exit
+status is 1 if a number misses its goal (design page "bridge", Numbers).
 """
 
 import argparse
@@ -42,14 +41,14 @@ from shim.bridge.registry import SessionRecord
 from shim.process.install import ENTRY_CODE
 
 LINES = 10_000
-RATE = 1000  # lines a second of the child
+RATE = 1000  # lines per second of the child
 WATCHERS = 100
 SESSIONS = 100
 ATTACHMENTS = 1000
 PATIENCE = 120.0
 
-# The prompt is a plan: how many calls with their results, how many lines a second (0: as fast as it
-# can), and how many bytes each result has. A call has the time at which it was written.
+# The prompt is a plan: the number of calls with results, the lines per second (0: as fast as
+# possible), and the bytes of each result. A call contains the time at which it was written.
 CHILD = """
 import json, sys, time
 plan = json.loads(sys.stdin.buffer.read())
@@ -69,7 +68,7 @@ for number in range(plan["calls"]):
 say(type="end")
 """
 
-# Connects so often, says when all are in sync, then reads and counts until it is ended.
+# Opens several connections, prints when all are in sync, then reads and counts until it is stopped.
 WATCHER = """
 import os, select, socket, sys
 sys.path.insert(0, sys.argv[1])
@@ -96,7 +95,7 @@ while True:
 
 
 class BenchHosting(Hosting):
-    """Hosts whose vendor is a child that does what its prompt says."""
+    """Hosts whose vendor is a child that does what its prompt describes."""
 
     def __init__(self, folder: Path) -> None:
         child = folder / "child"
@@ -105,11 +104,11 @@ class BenchHosting(Hosting):
         super().__init__(folder, SHIM_BIN=str(child))
 
     def start_calls(self, calls: int, rate: int = 0, size: int = 100) -> SessionRecord:
-        """A session whose first turn is so many calls."""
+        """Start a session whose first turn has this number of calls."""
         return self.start_session(json.dumps({"calls": calls, "rate": rate, "bytes": size}))
 
     def wait_until_done(self, session: SessionRecord) -> None:
-        """Wait for the end of its turn."""
+        """Wait for the end of the session's turn."""
         deadline = time.monotonic() + PATIENCE
         while self.load_session(session).metadata["state"] != "done":
             assert time.monotonic() < deadline, self.load_session(session)
@@ -119,7 +118,7 @@ class BenchHosting(Hosting):
     def run_watchers(
         self, session: SessionRecord, count: int
     ) -> Iterator["subprocess.Popen[bytes]"]:
-        """A process with so many connections."""
+        """Start a process with this number of connections."""
         command = [
             sys.executable,
             "-c",
@@ -138,7 +137,7 @@ class BenchHosting(Hosting):
 
 @contextmanager
 def open_hosting() -> Iterator[BenchHosting]:
-    """A state and a home of their own; all hosts are ended with them."""
+    """Yield hosts with a separate state folder and home. They end with the context."""
     folder = tempfile.mkdtemp(prefix="shim-bridge-")
     hosting = BenchHosting(Path(folder))
     try:
@@ -149,7 +148,7 @@ def open_hosting() -> Iterator[BenchHosting]:
 
 
 def read_until_synced(connection: HostConnection) -> int:
-    """Read until it is in sync; how many whole lines came."""
+    """Read until the connection is in sync. Return the number of full lines."""
     count = 0
     for came in connection.read_frames(PATIENCE):
         count += came["kind"] == "line" and "number" in came
@@ -159,7 +158,7 @@ def read_until_synced(connection: HostConnection) -> int:
 
 
 def read_lines(connection: HostConnection) -> Iterator[tuple[float, dict[str, Any]]]:
-    """Whole lines as they come, with the time; the last is the result."""
+    """Yield full lines with the time of their arrival, up to the result."""
     for came in connection.read_frames(PATIENCE):
         if came["kind"] == "line" and "number" in came:
             yield time.monotonic(), came["line"]
@@ -168,7 +167,7 @@ def read_lines(connection: HostConnection) -> Iterator[tuple[float, dict[str, An
 
 
 def call_of(line: dict[str, Any]) -> str:
-    """What a call says; "" for another line."""
+    """Return the argument of a call, or "" for another line."""
     blocks = line["message"]["content"] if line["type"] == "assistant" else []
     return next(
         (block["input"].get("command", "") for block in blocks if block["type"] == "tool_use"), ""
@@ -179,7 +178,6 @@ def call_of(line: dict[str, Any]) -> str:
 
 
 def measure_sync(table: Table, rounds: int) -> None:
-    """Part `measure_sync`."""
     table.print_heading(
         f"sync  seconds to be in sync with a session of {LINES:,} lines, medians of {rounds}"
     )
@@ -212,7 +210,6 @@ def measure_sync(table: Table, rounds: int) -> None:
 
 
 def measure_latency(table: Table, rounds: int) -> None:
-    """Part `measure_latency`."""
     table.print_heading(
         "latency  milliseconds from the child's write to who reads it, median and 95th of 100"
     )
@@ -263,14 +260,14 @@ def _print_latencies(table: Table, name: str, delays_ms: list[float], goal: floa
 
 
 def read_cpu_seconds(pid: int) -> float:
-    """Seconds of the processor that a process has used."""
+    """Return the CPU seconds that a process has used."""
     with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
         fields = file.read().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def measure_throughput(watchers: int, calls: int, rate: int) -> tuple[float, float]:
-    """The child's lines a second, and the host's seconds of the processor for 1,000 of them."""
+    """Return the child's lines per second, and the host's CPU seconds per 1,000 lines."""
     with open_hosting() as here:
         session = here.start_session()
         with (
@@ -292,7 +289,6 @@ def measure_throughput(watchers: int, calls: int, rate: int) -> tuple[float, flo
 
 
 def measure_watchers(table: Table, rounds: int) -> None:
-    """Part `watchers`."""
     table.print_heading(
         f"watchers  a child's lines a second, with {WATCHERS} watchers and without, medians of {rounds}"
     )
@@ -318,7 +314,6 @@ def measure_watchers(table: Table, rounds: int) -> None:
 
 
 def measure_stopped_watcher(table: Table, rounds: int) -> None:
-    """Part `measure_stopped_watcher`."""
     table.print_heading(
         "stopped  megabytes of a host after a turn, with a stopped watcher and without"
     )
@@ -350,7 +345,7 @@ def measure_stopped_watcher(table: Table, rounds: int) -> None:
 
 
 def read_memory_mb(pid: int) -> tuple[float, float]:
-    """Megabytes of a process: its share of what it has in memory, and all of that."""
+    """Return the megabytes of a process: its proportional share of memory, and its full memory."""
     with open(f"/proc/{pid}/smaps_rollup", encoding="ascii") as file:
         sizes = {
             line.split(":")[0]: int(line.split()[1]) / 1024
@@ -361,7 +356,6 @@ def read_memory_mb(pid: int) -> tuple[float, float]:
 
 
 def measure_sessions(table: Table, count: int) -> None:
-    """Part `measure_sessions`."""
     table.print_heading(
         f"sessions  megabytes of each of {count} that have answered a prompt: its share (PSS), all of it (RSS)"
     )
@@ -385,7 +379,6 @@ def measure_sessions(table: Table, count: int) -> None:
 
 
 def measure_start(table: Table, rounds: int) -> None:
-    """Part `measure_start`."""
     table.print_heading(
         f"start  milliseconds until a command is back, medians of {rounds} by turns"
     )
@@ -421,14 +414,12 @@ def measure_start(table: Table, rounds: int) -> None:
 
 
 def list_running_sessions(here: BenchHosting) -> list[SessionRecord]:
-    """Those that live."""
     from shim.bridge import registry
 
     return [session for session in registry.list_sessions(here.environment) if session.is_running]
 
 
 def measure_leaks(table: Table, count: int) -> None:
-    """Part `measure_leaks`."""
     table.print_heading(f"left  what {count:,} attachments leave of a host")
     with open_hosting() as here:
         session = here.start_calls(50)
@@ -441,7 +432,8 @@ def measure_leaks(table: Table, count: int) -> None:
         for number in range(count):
             _attach_client(here, session, number)
         seconds = time.perf_counter() - started_at
-        with here.connect(session, partial=False) as connection:  # the host has seen all of them go
+        # the host has noticed that all clients disconnected
+        with here.connect(session, partial=False) as connection:
             wait_for_frame(connection, "synced")
         time.sleep(0.2)
         late, new_files = read_usage(pid), _list_files(here) - files
@@ -482,7 +474,7 @@ PARTS: dict[str, tuple[Callable[[Table, int], None], int]] = {
 
 
 def main() -> int:
-    """Measure the parts asked for."""
+    """Measure the requested parts."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,21 +1,21 @@
-"""Measures how long other streams of `shim bridge serve` wait while it does something large.
+"""Measure how long other streams of `shim bridge serve` wait while it does something large.
 
-The command is `make bench`, or `python tests/bench/bench_gateway.py`. A child writes 400 lines a
+The command is `make bench`, or `python tests/bench/bench_gateway.py`. A child writes 400 lines per
 second. One process reads their steps from the gateway, and another one reads the lines from the
-host. Each row has the median and the maximum of the milliseconds by which the first one is later:
+host. Each row has the median and the maximum of the delay of the first process, in milliseconds:
 
-quiet        nothing else happens
-open         a page opens another session of 100,000 lines for the first time
-reconnect    pages of the same session reconnect with the id of their last event
-many         the gateway was restarted, and ten pages reconnect at once
-ended        a page opens a session of 100,000 lines whose host has ended, and reconnects to it
-stopped      pages open a session whose host is stopped (SIGSTOP), and send it messages
+    quiet      nothing else happens
+    open       a page opens another session of 100,000 lines for the first time
+    reconnect  pages of the same session reconnect with the id of their last event
+    many       the gateway was restarted, and ten pages reconnect at once
+    ended      a page opens a session of 100,000 lines whose host has ended, and reconnects to it
+    stopped    pages open a session whose host is stopped (SIGSTOP), and send it messages
 
-`relay` is the same maximum for a process that only passes the lines on. It shows how long the
-machine lets a program wait that does nothing else. `loop` is the longest time for which one
-callback held the gateway's loop, without the time in which the kernel ran other programs. The goal
-is a maximum of 20 ms above that of the relay, as the median of the rounds. The exit status is 1 if
-a number is short of its goal.
+`relay` is the same maximum for a process that only forwards the lines. It shows how long the
+machine delays a program that does nothing else. `loop` is the longest time for which one callback
+blocked the gateway's loop, without the time in which the kernel ran other programs. The goal is a
+maximum of 20 ms above that of the relay, as the median of the rounds. The exit status is 1 if a
+number misses its goal.
 """
 
 import argparse
@@ -45,7 +45,7 @@ from shim.bridge.registry import SessionRecord
 from shim.bridge.stop import stop_hosts
 
 LINES = 100_000
-RATE = 400  # lines a second of the stream that is measured
+RATE = 400  # lines per second of the measured stream
 MAX_CALLS = RATE // 2 * 120  # two minutes of lines
 SKIPPED_CALLS = 400  # two seconds, in which the host imports its modules
 MIN_CALLS = 1400
@@ -56,7 +56,8 @@ EVENT_ID = re.compile(rb"^id: ([0-9-]+)$", re.MULTILINE)
 
 PROCESSES = multiprocessing.get_context("fork")
 
-# Runs `shim bridge serve`, and writes to the file which callbacks hold the loop for more than 1 ms.
+# Runs `shim bridge serve`, and writes to the file which callbacks block the loop for more than 1
+# ms.
 SERVE = """
 import os, sys, time
 from asyncio import events
@@ -78,7 +79,7 @@ main()
 
 
 class Gateway:
-    """A `shim bridge serve` of its own."""
+    """A separate `shim bridge serve`."""
 
     def __init__(self, here: BenchHosting) -> None:
         self._callbacks_file = here.cwd / "callbacks"
@@ -99,13 +100,15 @@ class Gateway:
         self._process.wait()
 
     def read_longest_callback_ms(self) -> float:
-        """Return the longest callback since the last call, or 1.0 if all were shorter."""
+        """Return the longest callback in milliseconds since the last call, or 1.0 if all were
+        shorter.
+        """
         durations_ms = self._callbacks_file.read_text(encoding="ascii").split()
         os.truncate(self._callbacks_file, 0)
         return max(1.0, *map(float, durations_ms), 1.0)
 
     def open_steps(self, session: SessionRecord, last_id: str = "") -> http.client.HTTPConnection:
-        """Return a connection that has asked for the steps of a session."""
+        """Open a connection that has requested the steps of a session."""
         connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=TIMEOUT_S)
         headers = {**self._headers, **({"Last-Event-ID": last_id} if last_id else {})}
         connection.request("GET", f"/sessions/{session.short_id}/steps?last=500", headers=headers)
@@ -114,7 +117,9 @@ class Gateway:
     def read_until_synced(
         self, session: SessionRecord, last_id: str = ""
     ) -> tuple[str, int, float]:
-        """Read a stream until it is in sync. Return its last id, the number of steps, the seconds."""
+        """Read a stream until it is in sync. Return its last id, the number of steps, and the
+        seconds.
+        """
         started_at = time.monotonic()
         connection = self.open_steps(session, last_id)
         response, data = connection.getresponse(), b""
@@ -128,7 +133,7 @@ class Gateway:
         return last_id, data.count(b"event: step\n"), time.monotonic() - started_at
 
     def send_message(self, session: SessionRecord) -> int:
-        """Post a message, and return the status of the answer."""
+        """Send a message. Return the status of the response."""
         connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=TIMEOUT_S)
         headers = {**self._headers, "Content-Type": "application/json"}
         body = json.dumps({"text": "go", "take": True})
@@ -139,10 +144,10 @@ class Gateway:
 def measure_delays(
     here: BenchHosting, gateway: Gateway, work: Callable[[], None]
 ) -> tuple[list[float], list[float]]:
-    """Return how many milliseconds later than from the host a client has each call from the
-    gateway, and from the relay, while `work` runs.
+    """Return the delays of each call from the gateway and from the relay in milliseconds, compared
+    with the host, while `work` runs.
 
-    Each client is a process of its own, so that none waits for the threads of `work`.
+    Each client is a separate process, so that no client waits for the threads of `work`.
     """
     session = here.start_calls(MAX_CALLS, rate=RATE)
     is_warm, is_done = PROCESSES.Event(), PROCESSES.Event()
@@ -168,7 +173,7 @@ def measure_delays(
 
 
 def start_process(run: Callable[..., Any], *args: Any) -> Connection:
-    """Run a function in a process of its own. Return the connection that receives its result."""
+    """Run a function in a separate process. Return the connection that receives its result."""
     receiver, sender = PROCESSES.Pipe(duplex=False)
     PROCESSES.Process(target=lambda: sender.send(run(*args)), daemon=True).start()
     return receiver
@@ -177,7 +182,7 @@ def start_process(run: Callable[..., Any], *args: Any) -> Connection:
 def read_from_gateway(
     gateway: Gateway, session: SessionRecord, is_warm: Event, is_done: Event
 ) -> dict[str, float]:
-    """Return when each call came from the gateway, until the work is done."""
+    """Return the arrival time of each call from the gateway, until the work is done."""
     times = dict[str, float]()
     for line in iter(gateway.open_steps(session).getresponse().readline, b""):
         step = json.loads(line[6:]) if line.startswith(b'data: {"number"') else {}
@@ -191,24 +196,24 @@ def read_from_gateway(
 
 
 def read_from_host(here: BenchHosting, session: SessionRecord) -> dict[str, float]:
-    """Return when each call came from the host, until the host ends."""
+    """Return the arrival time of each call from the host, until the host ends."""
     return {call: time.monotonic() for call in iterate_calls(here, session)}
 
 
 def relay_calls(here: BenchHosting, session: SessionRecord, output: Connection) -> None:
-    """Pass each call on, and b"" at the end."""
+    """Forward each call, and send b"" at the end."""
     for call in iterate_calls(here, session):
         output.send_bytes(call.encode())
     output.send_bytes(b"")
 
 
 def read_from_relay(source: Connection) -> dict[str, float]:
-    """Return when each call came from the relay."""
+    """Return the arrival time of each call from the relay."""
     return {call.decode(): time.monotonic() for call in iter(source.recv_bytes, b"")}
 
 
 def iterate_calls(here: BenchHosting, session: SessionRecord) -> Iterator[str]:
-    """Yield the calls of a session as they come from its host."""
+    """Yield the calls of a session as they arrive from its host."""
     with here.connect(session, role="watch", partial=False) as connection:
         for frame in connection.read_frames(TIMEOUT_S):
             call = call_of(frame["line"]) if frame["kind"] == "line" else ""
@@ -217,7 +222,7 @@ def iterate_calls(here: BenchHosting, session: SessionRecord) -> Iterator[str]:
 
 
 def run_in_threads(count: int, work: Callable[[], object]) -> None:
-    """Run `work` so many times at once."""
+    """Run `work` in `count` parallel threads."""
     threads = [threading.Thread(target=work) for _ in range(count)]
     for thread in threads:
         thread.start()

@@ -1,8 +1,8 @@
-"""One line of 200 MB through the drop-in: skipped by default, kept whole with `max_inbound_bytes`
-raised.
+"""One line of 200 MB through the drop-in: skipped by default, complete with a higher
+`max_inbound_bytes`.
 
-`python tests/bench/bench_inbound_limit.py [MEGABYTES]`: peak memory of the drop-in, seconds, and what
-became of the line.
+`python tests/bench/bench_inbound_limit.py [MEGABYTES]` prints the peak memory of the drop-in, the
+seconds, and whether the line was written.
 """
 
 import json
@@ -22,12 +22,14 @@ SESSION = "11111111-1111-4111-8111-111111111111"
 
 
 def encode_line(value: object) -> bytes:
-    """A line around a text that is too large to be dumped with it."""
+    """Return a line as JSON. The large text is inserted later, because it is too large to be
+    dumped.
+    """
     return json.dumps(value, separators=(",", ":")).encode() + b"\n"
 
 
 def fill_line(line: object, size: int) -> Iterator[bytes]:
-    """A line with the large text in the place of its `@`."""
+    """Yield a line with the large text in place of its `@`."""
     before, after = encode_line(line).split(b"@")
     yield before
     for _ in range(size):
@@ -36,7 +38,7 @@ def fill_line(line: object, size: int) -> Iterator[bytes]:
 
 
 def build_pi_delta(size: int) -> Iterator[bytes]:
-    """One text delta, and the end of its reply, which says it again."""
+    """Yield one text delta, and the end of its reply, which repeats the text."""
     yield encode_line({"type": "session", "version": 3, "id": SESSION, "cwd": "/w"})
     update = {"type": "text_delta", "contentIndex": 0, "delta": "@"}
     yield from fill_line({"type": "message_update", "assistantMessageEvent": update}, size)
@@ -50,7 +52,7 @@ def build_pi_delta(size: int) -> Iterator[bytes]:
 
 
 def build_qwen_result(size: int) -> Iterator[bytes]:
-    """One tool result."""
+    """Yield one tool result."""
     lines = [line + b"\n" for line in read_case_lines("qwen", "0.24.4-shell")]
     for line in lines:
         event = json.loads(line)
@@ -62,7 +64,7 @@ def build_qwen_result(size: int) -> Iterator[bytes]:
 
 
 def build_qwen_text(size: int) -> Iterator[bytes]:
-    """One whole text."""
+    """Yield one full text."""
     for line in read_case_lines("qwen", STREAMS["qwen"].text_case):
         event = json.loads(line)
         if event["type"] == "assistant":
@@ -76,7 +78,7 @@ LINES = {"pi": build_pi_delta, "qwen": build_qwen_text, "qwen-tool": build_qwen_
 
 
 def measure_line(name: str, size: int, folder: str, inbound: int, partial: bool) -> None:
-    """One row."""
+    """Print one row."""
     stream, out, errors = (os.path.join(folder, each) for each in ("stream", "out", "err"))
     config, fake = os.path.join(folder, "config.toml"), os.path.join(folder, "fake")
     with open(stream, "wb") as file:
@@ -111,7 +113,7 @@ def measure_line(name: str, size: int, folder: str, inbound: int, partial: bool)
 
 
 def main() -> int:
-    """All rows."""
+    """Print all rows."""
     size = int(sys.argv[1]) if sys.argv[1:] else 200
     with tempfile.TemporaryDirectory(prefix="shim-bench-") as folder:
         for name in LINES:

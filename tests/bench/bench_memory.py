@@ -1,14 +1,18 @@
-"""What the drop-in holds in memory whatever it is given: `make bench`, or `python
-tests/bench/bench_memory.py --quick`.
+"""Measure the drop-in's memory for any input: `make bench`, or `python tests/bench/bench_memory.py
+--quick`.
 
-a  1 GB of each vendor's words, one message and a conversation; 1 GB as `json`, `json --verbose` and
-`text` b  a frontend that reads 1 MB/s: memory, how far the child runs ahead, and whether all of it
-arrives c  a frontend that never reads: memory, and the end by SIGTERM d  1 GB on the child's stderr
-e  a line of 200 MB; a tool's result of 20 MB, cut on the wire and whole in its file
+The parts:
 
-The installed `claude` with a stand-in for the vendor, on pipes. Memory is the drop-in's own peak,
-as the kernel counted it. The goals stand beside the numbers; it judges nothing, the exit status is
-1 only when something could not be run.
+    a  1 GB of each vendor's text, in one-shot mode and in a conversation; 1 GB as `json`,
+       `json --verbose` and `text`
+    b  a frontend that reads 1 MB/s: memory, the child's lead, and whether everything arrives
+    c  a frontend that never reads: memory, and the end by SIGTERM
+    d  1 GB on the child's stderr
+    e  a line of 200 MB; a tool result of 20 MB, truncated in the stream and complete in its file
+
+The installed `claude` runs with a stand-in for the vendor, on pipes. Memory is the drop-in's own
+peak from the kernel. The goals are printed beside the numbers, but no number fails the run. The
+exit status is 1 only if something could not be run.
 """
 
 import argparse
@@ -32,11 +36,11 @@ from bench import SHIM, NotRunError, Table
 from bench_streams import BLOCK, MEGABYTE, STREAMS, BenchStream, build_long_turn
 
 MEMORY_GOAL = 60  # MB
-RATE = MEGABYTE  # bytes a second of a slow frontend
-# MB that a child may be ahead of a slow frontend: two pipes, our chunks and a few lines
+RATE = MEGABYTE  # bytes per second of a slow frontend
+# MB that a child may be ahead of a slow frontend: two pipes, the shim's chunks and a few lines.
 AHEAD_GOAL = 4
-END_GOAL = 2.5  # seconds from SIGTERM to the end of all
-STILL_SECONDS = 2.0  # without progress: the child waits for us
+END_GOAL = 2.5  # seconds from SIGTERM to the end of all processes
+STILL_SECONDS = 2.0  # without progress: the child waits for the shim
 PATIENCE = 600.0
 PIECE = 50_000  # characters of a numbered text
 CLAUDE = BenchStream(
@@ -53,8 +57,8 @@ USER = b'{"type":"user","message":{"role":"user","content":"hi"},"session_id":""
 MARK = "%HERE%"
 RESULT = b'{"type":"result"'
 
-# The peak memory of a child is never below the size of the process that started it: this one is
-# small.
+# The peak memory of a child is never below the size of the process that started it, so this process
+# is small.
 LAUNCHER = """
 import json, os, sys
 report, *argv = sys.argv[1:]
@@ -72,12 +76,12 @@ write(".end", [used.ru_maxrss, used.ru_utime + used.ru_stime, os.waitstatus_to_e
 
 
 def build_numbered_text(count: int) -> str:
-    """A text that no other number has."""
+    """Return a text that is unique for its number."""
     return f"{count:010d}" * (PIECE // 10)
 
 
 def build_text_turn(vendor: str, texts: Iterator[str]) -> Iterator[bytes]:
-    """A turn of a vendor that says these texts, each by itself."""
+    """Yield a turn of a vendor with these texts, each in a separate block."""
     import torture
 
     if vendor == "pi":
@@ -93,7 +97,7 @@ def build_text_turn(vendor: str, texts: Iterator[str]) -> Iterator[bytes]:
 
 
 def build_call_turn(vendor: str, result: str) -> Iterator[bytes]:
-    """A turn of a vendor with one call."""
+    """Yield a turn of a vendor with one call."""
     import torture
 
     if vendor == "pi":
@@ -111,7 +115,7 @@ def build_call_turn(vendor: str, result: str) -> Iterator[bytes]:
 
 
 def generate_long_text(megabytes: int) -> Iterator[str]:
-    """Lines that are all different, about so many MB, in pieces."""
+    """Yield about `megabytes` MB of distinct lines, in chunks."""
     for count in range(0, megabytes * 20_000, 1000):
         yield "".join(
             f"line {number:012d} of a long result, é and \\ in it\n"
@@ -120,8 +124,8 @@ def generate_long_text(megabytes: int) -> Iterator[str]:
 
 
 def fill_placeholder(blocks: Iterator[bytes], texts: Iterator[str]) -> Iterator[bytes]:
-    """The blocks with a text in the place of their mark; a stand-in that held it whole would be
-    measured too.
+    """Yield the blocks with the text in place of their placeholder. A stand-in with the full text
+    in memory would be measured too.
     """
     for block in blocks:
         before, placeholder, after = block.partition(MARK.encode())
@@ -132,7 +136,7 @@ def fill_placeholder(blocks: Iterator[bytes], texts: Iterator[str]) -> Iterator[
 
 
 def run_stand_in(kind: str, vendor: str, size: int, progress: str) -> None:
-    """Be a vendor's program."""
+    """Run as a vendor's program."""
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
     import fake_child
 
@@ -169,7 +173,7 @@ def run_stand_in(kind: str, vendor: str, size: int, progress: str) -> None:
 
 @dataclass
 class InstalledShim:
-    """An installed drop-in, and an environment that leads nowhere else."""
+    """An installed drop-in and its isolated environment."""
 
     folder: Path
     environment: dict[str, str]
@@ -177,7 +181,7 @@ class InstalledShim:
 
     @classmethod
     def create(cls, folder: str) -> "InstalledShim":
-        """Install it."""
+        """Install the drop-in."""
         inherited_env = {
             name: os.environ[name] for name in ("PATH", "LANG", "PYTHONPATH") if name in os.environ
         }
@@ -197,7 +201,7 @@ class InstalledShim:
         return cls(Path(folder), environment)
 
     def start_turn(self, args: Sequence[str], vendor: str, kind: str, size: int) -> "Running":
-        """The drop-in with a stand-in that does a kind of thing."""
+        """Start the drop-in with a stand-in that writes one kind of output."""
         self.count += 1
         name = str(self.folder / f"run{self.count}")
         stand_in_args = [
@@ -243,7 +247,7 @@ class InstalledShim:
 
 
 class Running:
-    """A drop-in while it runs."""
+    """A running drop-in."""
 
     def __init__(self, name: str, process: "subprocess.Popen[bytes]") -> None:
         assert process.stdout is not None and process.stderr is not None
@@ -263,7 +267,7 @@ class Running:
             pass
 
     def read_lines(self, rate: int = 0) -> Iterator[bytes]:
-        """Its lines, read at a rate; a conversation is left when its result has come."""
+        """Yield the drop-in's lines, read at a rate. A conversation ends after its result."""
         pending_chunks: list[bytes] = []
         while chunk := os.read(self.stdout, BLOCK // 4 if rate else BLOCK):
             self.read += len(chunk)
@@ -282,36 +286,36 @@ class Running:
             yield b"".join(pending_chunks)
 
     def close_stdin(self) -> None:
-        """Nothing more will be said to it."""
+        """Close stdin: no further message follows."""
         if self.process.stdin is not None:
             self.process.stdin.close()
 
     def read_progress(self) -> int:
-        """How many bytes its child has written."""
+        """Return how many bytes the child has written."""
         try:
             return int(Path(f"{self._name}.progress").read_bytes() or b"0")
         except OSError:
             return 0
 
     def read_pid(self) -> int:
-        """The drop-in's own."""
+        """Return the drop-in's process id."""
         return int(Path(f"{self._name}.pid").read_text())
 
     def read_peak_mb(self) -> float:
-        """The most memory that it has held so far, in MB (Linux)."""
+        """Return the drop-in's peak memory so far, in MB (Linux)."""
         status = Path(f"/proc/{self.read_pid()}/status").read_text()
         (line,) = (line for line in status.splitlines() if line.startswith("VmHWM:"))
         return int(line.split()[1]) / 1024
 
     def wait_for_end(self) -> tuple[float, float, int]:
-        """Wait for it; peak memory in MB, seconds of CPU, exit status."""
+        """Wait for the end. Return the peak memory in MB, the CPU seconds, and the exit status."""
         self.process.wait(PATIENCE)
         kilobytes, seconds, status = json.loads(Path(f"{self._name}.end").read_text())
         self.process.stdout.close()  # type: ignore[union-attr]
         return kilobytes / 1024, seconds, status
 
     def is_stopped(self) -> bool:
-        """Whether its child has made no progress for a while."""
+        """Return whether the child has made no progress for a while."""
         last, since = -1, time.monotonic()
         started_at = since
         while time.monotonic() - since < STILL_SECONDS or last <= 0:
@@ -324,19 +328,19 @@ class Running:
 
 
 def is_success(lines: list[bytes]) -> bool:
-    """Whether a turn ended with a success."""
+    """Return whether a turn ended successfully."""
     results = [line for line in lines if line.startswith(RESULT)]
     return len(results) == 1 and not orjson.loads(results[0])["is_error"]
 
 
 def check_condition(good: bool, complaint: str) -> None:
-    """NotRunError when what was measured did not do what it should."""
+    """Raise NotRunError if the measured process failed."""
     if not good:
         raise NotRunError(complaint)
 
 
 def print_memory_row(table: Table, name: str, peak: float, more: str, good: bool = True) -> None:
-    """One row: the peak, beside its goal."""
+    """Print one row: the peak, beside its goal."""
     table.print_row(
         name, f"{peak:.1f} MB{more}", f"<= {MEMORY_GOAL} MB", peak <= MEMORY_GOAL and good
     )
@@ -353,7 +357,7 @@ def measure_stream(
     vendor: str,
     size: int,
 ) -> None:
-    """A long stream, read as fast as it comes."""
+    """Measure a long stream, read at full speed."""
     running = installed_shim.start_turn(args, vendor, "stream", size)
     last = b""
     for line in running.read_lines():
@@ -376,7 +380,7 @@ def read_slowly(
     size: int,
     measurement: dict[str, Any],
 ) -> None:
-    """A frontend that reads 1 MB/s; what it saw goes into `measurement`."""
+    """Run a frontend that reads 1 MB/s. The results are stored in `measurement`."""
     running = installed_shim.start_turn(args, vendor, "numbers", size)
     expected, ahead, started_at, result = 0, 0.0, time.monotonic(), b""
     measurement["lost"] = True
@@ -396,7 +400,7 @@ def read_slowly(
 
 
 def measure_backpressure(table: Table, installed_shim: InstalledShim, size: int) -> None:
-    """The slow frontends, all at once: they mostly wait."""
+    """Run the slow frontends in parallel: they mostly wait."""
     runs = {
         f"{vendor}, {how}": (args, vendor)
         for vendor in ("pi", "qwen", "claude")
@@ -442,7 +446,7 @@ def measure_stalled_reader(
     vendor: str,
     size: int,
 ) -> None:
-    """A frontend that does not read at all, and then wants it gone."""
+    """Measure a frontend that does not read at all, and then stops the drop-in."""
     running = installed_shim.start_turn(args, vendor, "numbers", size)
     check_condition(running.is_stopped(), "the child was not slowed down")
     peak, ahead = running.read_peak_mb(), running.read_progress() / MEGABYTE
@@ -465,7 +469,7 @@ def measure_stderr_noise(
     vendor: str,
     size: int,
 ) -> None:
-    """A flood on stderr before the answer."""
+    """Measure a flood on stderr before the answer."""
     running = installed_shim.start_turn(args, vendor, "stderr", size)
     lines = [line for line in running.read_lines() if line]
     peak, seconds, status = running.wait_for_end()
@@ -481,7 +485,7 @@ def measure_long_line(
     vendor: str,
     size: int,
 ) -> None:
-    """A line beyond the limit, between others."""
+    """Measure a line beyond the limit, between others."""
     running = installed_shim.start_turn(args, vendor, "line", size)
     lines = [line for line in running.read_lines() if line]
     peak, seconds, _ = running.wait_for_end()
@@ -503,7 +507,7 @@ def measure_large_result(
     vendor: str,
     size: int,
 ) -> None:
-    """A tool's result that is longer than a line may be."""
+    """Measure a tool result that is longer than the line limit."""
     running = installed_shim.start_turn(args, vendor, "result", size)
     lines = [line for line in running.read_lines() if line]
     peak, _, status = running.wait_for_end()
@@ -526,7 +530,7 @@ def measure_large_result(
 
 
 def main() -> int:
-    """Measure the parts asked for."""
+    """Measure the requested parts."""
     if sys.argv[1:2] == ["--be"]:
         kind, vendor, size, progress = sys.argv[2:6]
         run_stand_in(kind, vendor, int(size), progress)

@@ -1,8 +1,9 @@
-"""What rules cost beside a module written by hand, and what loading a profile costs.
+"""Compare the cost of rules with a hand-written module, and measure how long it takes to load a
+profile.
 
-acai and codex both ways over the events of fixtures, by turns on the same bytes of one run; both
-must say the same bytes. `python tests/bench/bench_profile.py [--quick]` judges nothing: goals stand
-beside the numbers.
+acai and codex run both ways over the events of fixtures, in turn on the same bytes of one run. Both
+must write the same bytes. `python tests/bench/bench_profile.py [--quick]` prints the goals beside
+the numbers; no number fails the run.
 """
 
 import argparse
@@ -27,15 +28,17 @@ from shim.core.adapter.child_stream import ChildStream
 from shim.core.claude.writer import StreamJsonWriter
 from shim.core.turn.outcome import ChildExit
 
-GOAL = 1.1  # times a module written by hand
-LOADING_GOAL = 4.0  # ms of CPU in a turn
+GOAL = 1.1  # times a hand-written module
+LOADING_GOAL = 4.0  # ms of CPU per turn
 PAIRS, QUICK = 60, 10
 BY_HAND = {"acai": (ACAI, ("acai", "cake")), "codex": (CODEX, ("codex",))}
 CODEX_RUNS = ("text", "reasoning", "shell", "failtool", "applypatch", "mcp", "plan", "parallel")
 
 
 def measure_seconds(vendor: Adapter, streams: list[bytes], partial: bool) -> tuple[float, bytes]:
-    """CPU time for all streams, each a turn of its own, and what was said of the last one."""
+    """Return the CPU time for all streams, each of them one turn, and the output for the last
+    one.
+    """
     started_at, output = time.process_time(), b""
     for data in streams:
         writer = StreamJsonWriter(STABLE_ID_PREFIX, writes_partial_messages=partial)
@@ -48,7 +51,7 @@ def measure_seconds(vendor: Adapter, streams: list[bytes], partial: bool) -> tup
 
 
 def build_streams(name: str) -> list[bytes]:
-    """One long stream for each fixture: its events again and again, the end once."""
+    """Return one long stream per fixture: its repeated events, and its end once."""
     folders = BY_HAND[name][1]
     cases = [
         case for case in list_fixture_cases(*folders) if case.name.partition("/")[0] in folders
@@ -60,7 +63,7 @@ def build_streams(name: str) -> list[bytes]:
 
 
 def measure_throughput(name: str, pairs: int, partial: bool) -> str:
-    """How much longer the rules take: the median of pairs."""
+    """Return how much longer the rules take, as the median of pairs."""
     by_hand, rules = (
         BY_HAND[name][0].copy_with(abilities=get_adapter(name).abilities),
         get_adapter(name),
@@ -107,10 +110,10 @@ print(before * 1000, (time.process_time() - began) * 1000)
 
 
 def measure_loading(name: str, runs: int) -> str:
-    """CPU time that a profile adds to a turn, in a process of its own: before its child is started,
-    and behind that.
+    """Measure the CPU time that a profile adds to a turn, in a separate process: before its child
+    is started, and after that.
 
-    Behind it all rules are compiled, of which a turn needs some.
+    After the start all rules are compiled, although a turn needs only some of them.
     """
     with tempfile.TemporaryDirectory() as state:
         environment = {**os.environ, "SHIM_STATE": state}

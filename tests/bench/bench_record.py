@@ -1,12 +1,11 @@
-"""What recording costs: `make bench`, or `python tests/bench/bench_record.py --quick`.
+"""Measure the cost of recording: `make bench`, or `python tests/bench/bench_record.py --quick`.
 
-cpu    a dense turn of the drop-in, whose child is a `cat`: recorded as it is (`redact = "none"`)
-       and cleaned
-       (`redact = "casts"`), times the same turn without a recording; by turns, the child's own CPU
-           taken off
-wall   the demo session, which takes its time: seconds with a recording, times those without
+cpu    a dense turn of the drop-in, whose child is `cat`: recorded unchanged (`redact = "none"`)
+       and with redaction (`redact = "casts"`), divided by the same turn without a recording; in
+       turn, without the child's own CPU
+wall   the demo session with its pauses: seconds with a recording, divided by those without
 
-It judges nothing: goals stand beside the numbers.
+The goals are printed beside the numbers; no number fails the run.
 """
 
 import argparse
@@ -30,12 +29,12 @@ from bench_streams import (
 )
 
 CPU_GOAL, WALL_GOAL = 1.4, 1.05
-KINDS = ("", "none", "casts")  # of recording; "" is none at all
+KINDS = ("", "none", "casts")  # of recording; "" means no recording
 
 
 def build_environment(folder: str, kind: str, **more: str) -> dict[str, str]:
-    """What a run sees; each recording goes into a file of its own in a folder that is emptied after
-    it.
+    """Return the environment of a run. Each recording is a new file in a folder that is emptied
+    after the run.
     """
     variables = {
         key: value for key, value in os.environ.items() if not key.startswith(("SHIM_", "CLAUDE"))
@@ -52,7 +51,7 @@ def build_environment(folder: str, kind: str, **more: str) -> dict[str, str]:
 
 
 def remove_recordings(folder: str, kind: str, *, size: int = 1) -> int:
-    """The bytes of the cast that a run left, which is removed."""
+    """Remove the recording of a run. Return its bytes."""
     casts = list(Path(folder, "casts").glob("*.cast")) if kind else []
     total = sum(path.stat().st_size for path in casts)
     if bool(kind) is not (total >= size):
@@ -65,7 +64,7 @@ def remove_recordings(folder: str, kind: str, *, size: int = 1) -> int:
 def measure_cpu(
     table: Table, name: str, stream: BenchStream, partial: bool, rounds: int, folder: str
 ) -> None:
-    """One stream."""
+    """Measure one stream."""
     stream_path, program = os.path.join(folder, "stream.ndjson"), os.path.join(folder, "vendor")
     size = os.path.getsize(stream_path)
     write_blocks(iter([f"#!/bin/sh\nexec cat {shlex.quote(stream_path)}\n".encode()]), program)
@@ -92,7 +91,7 @@ def measure_cpu(
 
 
 def measure_wall_time(table: Table, name: str, rounds: int, folder: str) -> None:
-    """The demo session."""
+    """Measure the demo session."""
     took: dict[str, list[float]] = {kind: [] for kind in KINDS}
     for _ in range(rounds):
         for kind in KINDS:
@@ -113,7 +112,6 @@ def measure_wall_time(table: Table, name: str, rounds: int, folder: str) -> None
 
 
 def main() -> int:
-    """Measure."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

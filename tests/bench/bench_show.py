@@ -1,8 +1,8 @@
-"""`shim show` on a cast of 100 MB: when its first line is there, how much memory it takes, how long
-all of it lasts.
+"""Measure `shim show` on a recording of 100 MB: the time of its first line, its memory, and its
+full duration.
 
-Each mix is what such a recording is made of: many small fragments, long outputs, long texts that
-are Markdown, edits.
+Each mix represents one kind of recording: many small fragments, long outputs, long Markdown texts,
+edits.
 """
 
 import json
@@ -33,7 +33,7 @@ from shim.core.cast.encoder import RecordingEncoder
 
 CAST_BYTES = 100_000_000
 GOAL_SECONDS, GOAL_BYTES = 1.0, 150_000_000
-# Markdown in a terminal takes minutes; what is asked for is the first line and the memory
+# Markdown in a terminal takes minutes. The measured values are the first line and the memory.
 LAST_SECONDS = 20.0
 SHIM = [sys.executable, "-m", "shim"]
 
@@ -89,7 +89,7 @@ MIXES: dict[str, Callable[[int], Events]] = {
 
 
 def write_recording(path: str, mix: Callable[[int], Events]) -> None:
-    """A cast of at least CAST_BYTES."""
+    """Write a recording of at least CAST_BYTES."""
     encoder, at, number = RecordingEncoder(), 0.0, 0
     with open(path, "wb") as file:
         argv = [
@@ -111,7 +111,7 @@ def write_recording(path: str, mix: Callable[[int], Events]) -> None:
 
 
 def read_cpu_seconds(pid: int) -> float:
-    """Seconds of CPU that a process has used; 0 where nobody says so."""
+    """Return the CPU seconds that a process has used, or 0 if they are unknown."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -120,7 +120,9 @@ def read_cpu_seconds(pid: int) -> float:
 
 
 def measure_command(command: list[str], *, terminal: bool) -> tuple[float, float, float, float]:
-    """Seconds to the first line, of CPU until then, seconds to the end, bytes of memory at most."""
+    """Return the seconds to the first line, the CPU seconds until then, the seconds to the end, and
+    the peak memory in bytes.
+    """
     if terminal:
         import pty
 
@@ -143,7 +145,7 @@ def measure_command(command: list[str], *, terminal: bool) -> tuple[float, float
                         read_cpu_seconds(process.pid),
                     )
         except OSError:
-            pass  # how a terminal says that nobody writes any more
+            pass  # the end of a terminal without a writer
 
     reader = threading.Thread(target=read_output)
     reader.start()
@@ -161,7 +163,7 @@ def measure_command(command: list[str], *, terminal: bool) -> tuple[float, float
 
 
 def main() -> None:
-    """Print a row for each mix; those over a goal are marked."""
+    """Print a row for each mix. Rows over a goal are marked."""
     goal = f"goals {GOAL_SECONDS} s, {GOAL_BYTES // 10**6} MB"
     sys.stdout.write(
         f"{'shim show, ' + goal:44} {'first line':>10} {'of CPU':>8} {'all':>9} {'memory':>9}\n"

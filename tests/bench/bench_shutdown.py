@@ -1,17 +1,15 @@
-"""What is left behind, and how soon a tree that will not die is gone.
+"""Measure what a run leaves behind, and how soon a process tree that ignores signals is gone.
 
 `make bench`, or `python tests/bench/bench_shutdown.py`.
 
-gone   seconds from what ends us to the last process of the vendor's tree: a child, a grandchild in
-       its group, one in a
-       session of its own and a daemon with no parent, all of which ignore SIGINT, SIGTERM and
-           SIGHUP
-left   processes, descriptors, memory and files after many turns: one message a run (two runs at a
-       time), and one
-       conversation, with a child for each message, with one that stays, and with a real claude's
-           double
+gone   seconds from the end of the shim to the last process of the vendor's tree: a child, a
+       grandchild in its group, one in a new session and a daemon without a parent, all of which
+       ignore SIGINT, SIGTERM and SIGHUP
+left   processes, descriptors, memory and files after many turns: one message per run (two runs in
+       parallel), and one conversation, with a child for each message, with a persistent child, and
+       with a stand-in for a real claude
 
-It exits with 1 when something is left, or a tree was not gone in time.
+The exit status is 1 if something is left, or a tree was not gone in time.
 """
 
 import argparse
@@ -58,17 +56,17 @@ RESULT = {
 }
 USER = {"type": "user", "message": {"role": "user", "content": "go"}}
 GONE_SECONDS = 2.5
-# growth over a conversation: arenas of the allocator, and 10,000 ids at the most
+# Growth over a conversation: arenas of the allocator, and at most 10,000 ids.
 MEMORY_MEGABYTES = 3.0
-ZOMBIES = 2  # that ended after the last turn, and are let go of after the next
-REST_SECONDS = 5.0  # the child of the last turn may still be ending when its result is read
+ZOMBIES = 2  # that ended after the last turn, and are reaped after the next one
+REST_SECONDS = 5.0  # the child of the last turn may still be exiting when its result is read
 POLL_SECONDS = 0.02
 WAYS = ("one way", "two way", "relay")
 
 
 @contextmanager
 def open_box() -> Iterator[Box]:
-    """A box in a folder of its own."""
+    """Yield a box in a new folder."""
     folder = tempfile.mkdtemp(prefix="shim-ends-")
     box = Box(Path(folder))
     try:
@@ -78,11 +76,11 @@ def open_box() -> Iterator[Box]:
         shutil.rmtree(folder)
 
 
-# ---- how soon it is gone
+# ---- the time until everything is gone
 
 
 def build_tree(box: Box, lifeline: Lifeline, how: str, *, reachable: bool) -> dict[str, str]:
-    """A vendor that will not die; without `reachable` all of it is in one group."""
+    """Start a vendor that ignores signals. Without `reachable` its whole tree is in one group."""
     steps: list[list[Any]] = [
         ["ignore", "SIGINT", "SIGTERM", "SIGHUP"],
         ["spawn", lifeline.path, False],
@@ -99,7 +97,7 @@ def build_tree(box: Box, lifeline: Lifeline, how: str, *, reachable: bool) -> di
 
 
 def close_pipes(running: Running) -> None:
-    """What a frontend that was killed does: its ends of the pipes are closed."""
+    """Close the frontend's ends of the pipes, as the kernel does for a killed frontend."""
     for name in ("stdin", "stdout"):
         pipe = getattr(running.process, name)
         if pipe is not None:
@@ -108,8 +106,8 @@ def close_pipes(running: Running) -> None:
 
 
 def kill_to_gone(how: str, what: int | None) -> float:
-    """Seconds until all of a tree is gone, after a signal to us or, without one, after the frontend
-    has left.
+    """Return the seconds until a tree is gone, after a signal to the shim or, without one, after
+    the frontend has left.
     """
     with open_box() as box:
         lifeline = box.create_lifeline()
@@ -131,7 +129,6 @@ def kill_to_gone(how: str, what: int | None) -> float:
 
 
 def measure_shutdown(table: Table, rounds: int) -> None:
-    """Part `measure_shutdown`."""
     table.print_heading(
         "gone  seconds from what ends us to the last process of a tree that ignores signals"
     )
@@ -153,7 +150,7 @@ def measure_shutdown(table: Table, rounds: int) -> None:
             )
 
 
-# ---- what is left
+# ---- leftovers
 
 
 class Left(NamedTuple):
@@ -166,7 +163,7 @@ class Left(NamedTuple):
 
 
 def read_usage(pid: int) -> Left:
-    """What a process holds now."""
+    """Return what a process holds now."""
     with open(f"/proc/{pid}/status", encoding="ascii") as file:
         kilobytes = next(int(line.split()[1]) for line in file if line.startswith("VmRSS"))
     descendant_pids = descendants.find_descendant_start_times(pid)
@@ -181,8 +178,8 @@ def read_usage(pid: int) -> Left:
 
 
 def wait_until_idle(pid: int, early: Left) -> Left:
-    """What it holds once the child of its last turn, which ends behind the result, is let go of; a
-    leak stays.
+    """Return what a process holds after the child of its last turn, which exits after the result,
+    was reaped. Only a leak remains.
     """
     deadline = time.monotonic() + REST_SECONDS
     while (late := read_usage(pid)).descriptors > early.descriptors and time.monotonic() < deadline:
@@ -191,8 +188,8 @@ def wait_until_idle(pid: int, early: Left) -> Left:
 
 
 def list_leftover_files(box: Box) -> set[str]:
-    """Every file in the box that no turn is meant to leave: no state, transcript or cast, nor the
-    stand-in's own.
+    """Return the files in the box that no turn should leave: no state, transcript or recording, and
+    no file of the stand-in.
     """
     remembered = (box.state / "sessions", box.state / "probes", box.state / "versions")
     excluded_folders = (
@@ -211,10 +208,10 @@ def list_leftover_files(box: Box) -> set[str]:
 
 
 def count_survivors() -> int:
-    """Return how many processes below us still run after REST_SECONDS at most.
+    """Return how many descendants still run after at most REST_SECONDS.
 
-    A process that has lost its parent is our child. On a busy machine, orphans that exit by
-    themselves need a moment.
+    A process that has lost its parent is a child of this process. On a busy machine, orphans that
+    exit by themselves need a moment.
     """
     deadline = time.monotonic() + REST_SECONDS
     while True:
@@ -226,13 +223,13 @@ def count_survivors() -> int:
         time.sleep(POLL_SECONDS)
 
 
-# Answers every message; each time it leaves an orphan behind, as a tool's shell does, that ends by
-# itself.
+# Answers every message. Each time it creates an orphan that ends by itself,
+# as a tool's shell does.
 ORPHAN = "( ( : ) & )\n"
 
 
 def run_messages(box: Box, turns: int) -> tuple[int, set[str]]:
-    """Runs of one message, two at a time; the processes and the files that are left."""
+    """Run one-shot turns, two in parallel. Return the processes and the files that are left."""
     temporary = box.path / "tmp"
     temporary.mkdir()
     answer = box.path / "answer"
@@ -252,7 +249,7 @@ def run_messages(box: Box, turns: int) -> tuple[int, set[str]]:
 
 
 def build_stand_in(box: Box, how: str, turns: int) -> dict[str, str]:
-    """A vendor that answers so many messages."""
+    """Create a vendor that answers this number of messages."""
     if how == "one way":
         answer = box.path / "answer"
         answer.write_text(
@@ -273,15 +270,15 @@ def build_stand_in(box: Box, how: str, turns: int) -> dict[str, str]:
 
 
 def wait_for_results(running: Running, count: int) -> None:
-    """Wait until so many results have come; what was read is forgotten."""
+    """Wait for this number of results. The output is discarded."""
     while count:
         output = running.read_on()
         count -= output.count(b'"type":"result"') + output.count(b'"type": "result"')
 
 
 def run_conversation(box: Box, how: str, turns: int) -> tuple[Left, Left, int, set[str]]:
-    """One conversation: what it holds after a tenth of its turns and after all; processes and files
-    left behind it.
+    """Run one conversation. Return what it holds after a tenth of its turns and after all, and the
+    processes and files that it left behind.
     """
     temporary = box.path / "tmp"
     temporary.mkdir()
@@ -302,7 +299,6 @@ def run_conversation(box: Box, how: str, turns: int) -> tuple[Left, Left, int, s
 
 
 def measure_leaks(table: Table, turns: int) -> None:
-    """Part `measure_leaks`."""
     table.print_heading(f"left  after {turns} turns")
     with open_box() as box:
         started_at = time.monotonic()
@@ -332,7 +328,7 @@ def measure_leaks(table: Table, turns: int) -> None:
 
 
 def main() -> int:
-    """Measure the parts asked for."""
+    """Measure the requested parts."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -342,7 +338,8 @@ def main() -> int:
     options = parser.parse_args()
     table = Table()
     descendants.become_subreaper()
-    for number in (signal.SIGHUP, signal.SIGINT):  # ignored under nohup and in the background
+    # they are ignored with nohup and in the background
+    for number in (signal.SIGHUP, signal.SIGINT):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, lambda *_: None)  # a handler, unlike SIG_IGN, is not inherited
     parts = options.only.split(",")

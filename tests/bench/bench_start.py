@@ -1,11 +1,11 @@
-"""How soon a vendor's program runs after the drop-in was started, and what a one-line turn costs:
-`make bench`, or `python tests/bench/bench_start.py`.
+"""Measure how soon a vendor's program runs after the start of the drop-in, and the cost of a
+one-line turn: `make bench`, or `python tests/bench/bench_start.py`.
 
-The start is the time from our start until a stand-in for the vendor's program runs, less what a
-bare Python needs that only becomes this program. The cost is the CPU time of a turn whose vendor
-prints one reply, less that of a bare Python that runs the same program. All commands run once in
-every round; the rows are medians of the differences within a round. The last row starts the
-program with bytecode that Python must not write: it uses what `make setup` compiled.
+The start is the time from the shim's start until a stand-in for the vendor's program runs, minus
+the time of a bare Python that only executes this program. The cost is the CPU time of a turn whose
+vendor prints one reply, minus that of a bare Python that runs the same program. All commands run
+once in every round. The rows are medians of the differences within a round. The last row starts the
+program while Python must not write bytecode: it uses what `make setup` compiled.
 """
 
 import argparse
@@ -30,7 +30,7 @@ class StartBench:
     """A folder with stand-ins for vendors, and the commands that start them.
 
     `program` writes to a FIFO when it runs. `reply_program` prints one reply of qwen. Both answer
-    `--version` without more, because the shim asks for the version beside the turn.
+    `--version` at once, because the shim asks for the version beside the turn.
     """
 
     def __init__(self, folder: str) -> None:
@@ -56,17 +56,19 @@ class StartBench:
         }
 
     def time_bare_python(self) -> float:
-        """Milliseconds until the program runs, started by a bare Python."""
+        """Return the milliseconds until the program runs, started by a bare Python."""
         code = f"import os; os.execv({self.program!r}, [{self.program!r}])"
         return self._time_until_running([sys.executable, "-I", "-c", code], {})
 
     def time_turn(self, vendor: str) -> float:
-        """Milliseconds until the program runs, started by a turn of `vendor`."""
+        """Return the milliseconds until the program runs, started by a turn of `vendor`."""
         command = [sys.executable, "-I", "-c", ENTRY_CODE, "claude", *TURN_ARGUMENTS]
         return self._time_until_running(command, {"SHIM_VENDOR": vendor})
 
     def time_turn_without_bytecode(self, vendor: str) -> float:
-        """The same where Python must not write bytecode, which it hears only without `-I`."""
+        """Return the same while Python must not write bytecode. Python reads that variable only
+        without `-I`.
+        """
         command = [sys.executable, "-P", "-c", ENTRY_CODE, "claude", *TURN_ARGUMENTS]
         return self._time_until_running(
             command, {"SHIM_VENDOR": vendor, "PYTHONDONTWRITEBYTECODE": "1"}
@@ -103,14 +105,14 @@ class StartBench:
 
 
 def write_script(path: str, command: str) -> None:
-    """Write a program that runs `command`, unless it is asked for its version."""
+    """Write a program that runs `command`, or prints a version for `--version`."""
     with open(path, "w", encoding="utf-8") as file:
         file.write(f'#!/bin/sh\n[ "$*" = --version ] && {{ echo 99.0.0; exit; }}\n{command}\n')
     os.chmod(path, 0o700)
 
 
 def format_median_ms(values: list[float]) -> str:
-    """A median, with the least beside it."""
+    """Return the median and the minimum as text."""
     return f"{statistics.median(values):.1f} ms, minimum {min(values):.1f} ms"
 
 
@@ -133,7 +135,7 @@ def main() -> int:
         measurements["unwritten"] = lambda: start_bench.time_turn_without_bytecode("pi")
         measurements["bare CPU"] = start_bench.measure_bare_python_cpu
         measurements["turn CPU"] = start_bench.measure_turn_cpu
-        # the first round warms up
+        # The first round warms the caches.
         columns = [[run() for run in measurements.values()] for _ in range(1 + rounds)][1:]
         durations_ms = dict(
             zip(measurements, (list(column) for column in zip(*columns, strict=True)), strict=True)

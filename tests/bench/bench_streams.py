@@ -1,8 +1,8 @@
-"""Streams for `make bench`: one long turn of a vendor's real event mix, made from the fixtures.
+"""Streams for `make bench`: one long turn with a vendor's real event mix, built from the fixtures.
 
-The lines of some ordinary, successful runs are repeated as they are, but for one session line at
-the start and one terminal line at the end. The runs become one session, and in every repetition
-each id (of a call, a message, a line) is another one of the same length.
+The lines of some ordinary, successful runs are repeated unchanged, except for one session line at
+the start and one terminal line at the end. The runs become one session. In every repetition each id
+(of a call, a message, a line) is replaced by another one of the same length.
 """
 
 import os
@@ -48,7 +48,7 @@ TAIL_TYPES = frozenset(
 
 
 class BenchStream(NamedTuple):
-    """One vendor's long turn: whose words, which runs, and the goals as fractions of the floor."""
+    """One vendor's long turn: the vendor, the runs, and the goals as fractions of the floor."""
 
     vendor: str
     cases: tuple[str, ...]
@@ -65,8 +65,8 @@ def _build_stream(
     partial_goal: float | None = None,
     text_case: str = "",
 ) -> BenchStream:
-    """The stream of runs of one version of a vendor; `cases` are their names, `text_case` the one
-    that says a line.
+    """Return the stream of runs of one version of a vendor. `cases` are their names, `text_case`
+    the one with a line of text.
     """
     case_names = tuple(f"{version}-{case}" for case in cases.split())
     return BenchStream(
@@ -143,7 +143,7 @@ STREAMS = {
 
 
 def read_case_lines(vendor: str, case: str) -> list[bytes]:
-    """The lines one recorded run printed."""
+    """Return the lines of one recorded run."""
     return [
         line
         for line in (FIXTURES / vendor / case / "vendor.ndjson").read_bytes().split(b"\n")
@@ -152,20 +152,20 @@ def read_case_lines(vendor: str, case: str) -> list[bytes]:
 
 
 def classify_line(line: bytes) -> str:
-    """Where a line belongs in a long turn: once (`head`, `tail`), repeated (`body`), or nowhere
-    (`drop`).
+    """Return the place of a line in a long turn: once (`head`, `tail`), repeated (`body`), or not
+    at all (`drop`).
     """
     event = orjson.loads(line)
     kind = event.get("type")
     if kind in HEAD_TYPES or event.get("subtype") == "init":
         return "head"
-    if kind in TAIL_TYPES and "output" not in event:  # demo calls what a tool returned a result
+    if kind in TAIL_TYPES and "output" not in event:  # demo reports a tool's output as a result
         return "tail"
     return "drop" if kind == "stream_event" else "body"
 
 
 def collect_values(event: object, keys: frozenset[str]) -> Iterator[str]:
-    """Every string that stands under one of these keys, at any depth."""
+    """Yield every string with one of these keys, at any depth."""
     if isinstance(event, dict):
         for key, value in event.items():
             if key in keys and isinstance(value, str):
@@ -186,7 +186,7 @@ class Body:
         self.ids = 0
 
     def add_lines(self, lines: list[bytes]) -> None:
-        """Append the lines of one run; its ids are its own, whatever another run called its calls."""
+        """Append the lines of one run. Its ids differ from those of all other runs."""
         id_values = sorted(
             {value for line in lines for value in collect_values(orjson.loads(line), ID_KEYS)}
         )
@@ -203,13 +203,13 @@ class Body:
         )
 
     def build_repetition(self, count: int) -> bytes:
-        """The lines once more, under new ids."""
+        """Return the lines with new ids."""
         first = count * self.ids
         return self.template % tuple([first + hole for hole in self.holes])
 
 
 def build_long_turn(stream: BenchStream, size: int) -> Iterator[bytes]:
-    """About `size` bytes of one turn, in blocks."""
+    """Yield about `size` bytes of one turn, in blocks."""
     head: list[bytes] = []
     tail: list[bytes] = []
     body = Body()
@@ -248,12 +248,12 @@ def build_long_turn(stream: BenchStream, size: int) -> Iterator[bytes]:
 
 
 def build_text_turn(stream: BenchStream) -> bytes:
-    """One recorded turn that says a line of text."""
+    """Return one recorded turn with a line of text."""
     return b"".join(line + b"\n" for line in read_case_lines(stream.vendor, stream.text_case))
 
 
 def find_text(lines: list[bytes]) -> bytes:
-    """The text such a turn says, as JSON."""
+    """Return the text of such a turn, as JSON."""
     for line in lines:
         event = orjson.loads(line)
         message = event.get("message", event)
@@ -263,7 +263,7 @@ def find_text(lines: list[bytes]) -> bytes:
     raise ValueError("no text in this turn")
 
 
-# A model's fragments are words with their space in front.
+# A model's fragments are words with a space before them.
 ENGLISH = """ The parser reads one line at a time and keeps what it has seen in a small table, so that a second pass
  over the file is not needed. When a key is missing it falls back to the default of the section, and the caller is told
  which one was used. I have started the tests again; most of them pass, two still fail because the clock is mocked
@@ -273,8 +273,8 @@ ENGLISH = """ The parser reads one line at a time and keeps what it has seen in 
 def build_reply(
     stream: BenchStream, deltas: int, vocabulary: list[str] | None = None
 ) -> Iterator[bytes]:
-    """A pi turn whose text comes in that many deltas of 20 characters, or `vocabulary`; whole where
-    the run had it whole.
+    """Yield a pi turn whose text comes in `deltas` deltas of 20 characters, or from `vocabulary`. A
+    full text of the run stays one text.
     """
     lines = read_case_lines(stream.vendor, stream.text_case)
     old = find_text(lines)
@@ -300,7 +300,7 @@ def build_reply(
 
 
 def build_line(stream: BenchStream, size: int) -> Iterator[bytes]:
-    """A turn whose one assistant text makes a line of about `size` bytes, in pieces."""
+    """Yield a turn whose one assistant text makes a line of about `size` bytes, in chunks."""
     lines = read_case_lines(stream.vendor, stream.text_case)
     old = find_text(lines)
     swapped = False
@@ -317,7 +317,7 @@ def build_line(stream: BenchStream, size: int) -> Iterator[bytes]:
 
 
 def write_blocks(blocks: Iterator[bytes], path: str) -> int:
-    """Blocks into a file; how many bytes that were."""
+    """Write blocks to a file. Return the number of bytes."""
     with open(path, "wb") as file:
         for block in blocks:
             file.write(block)
