@@ -125,7 +125,7 @@ def build_text() -> str:
         f"{location}\n{textwrap.indent(sentence.strip(), '    ')}"
         for location, sentence in collect_sentences()
     ]
-    return "\n".join([*pages, f"{'=' * COLUMNS}\nSentences in the code\n", *content])
+    return "\n".join(pages) + f"\n{'=' * COLUMNS}\nSentences in the code\n\n" + "\n\n".join(content)
 
 
 def main() -> None:

@@ -36,8 +36,8 @@ function inside(path) {
 // Return why pi might open a file other than the one that the path names, or undefined.
 function misread(tool, said) {
   if (typeof said !== "string" || !(CHANGE.has(tool) || LOOK.has(tool))) return undefined;
-  const plainly = "Not run: name the path plainly, absolute or relative to the working directory, ";
-  if (/^[@~]|^file:|[^\S ]/u.test(said)) return `${plainly}without @, ~ or file: in front of it and with plain spaces.`;
+  const plainly = "Not run: write the path plainly, absolute or relative to the working directory, ";
+  if (/^[@~]|^file:|[^\S ]/u.test(said)) return `${plainly}without a leading @, ~ or file:, and with plain spaces.`;
   const path = resolve(said);
   const other = path.replace(/ (AM|PM)\./gi, "\u202F$1.").normalize("NFD").replaceAll("'", "\u2019");
   if (CHANGE.has(tool) || other === path || existsSync(path)) return undefined;
@@ -62,7 +62,7 @@ function judge({ toolName, input }) {
   const reason = misread(toolName, said);
   if (reason) return { block: true, reason };
   if (allowed(toolName, said)) return undefined;
-  return { block: true, reason: `The use of ${said} has been denied: this mode does not go outside of the session's folders.` };
+  return { block: true, reason: `The use of ${said} has been denied: this mode does not allow paths outside the session's folders.` };
 }
 
 // Make an object immutable. Another extension could change the input after it was allowed; now its change fails.

@@ -95,7 +95,7 @@ def select_driver(
             _keep_child(adapter.build_two_way()), f"[vendors.{adapter.name}] driver"
         )
     if not (can_ask or needs_partials):
-        return DriverChoice(adapter, "there is one message, and nobody to ask for permission")
+        return DriverChoice(adapter, "there is only one message, and no way to ask for permission")
     from shim.process.probe import find_unsupported_argument
 
     if missing_flag := find_unsupported_argument(adapter, vendor_settings, environment, cwd):

@@ -90,7 +90,7 @@ def test_path_that_pi_expands_is_refused(
     assert [failed for _, failed in results] == [True] * len(model.steps) and SECRET not in str(
         results
     )
-    assert all("name the path plainly" in text for text, _ in results)
+    assert all("write the path plainly" in text for text, _ in results)
     assert list(hooks.iterdir()) == [] and not (out.parent / "outside2").exists()
 
 

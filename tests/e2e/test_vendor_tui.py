@@ -47,5 +47,5 @@ def test_vendor_is_not_started_without_the_tui_setting(frontend: DropInFrontend)
         [str(frontend.claude)], env=frontend.environment, cwd=str(frontend.folder)
     ) as terminal:
         assert terminal.wait_for_exit() == 1
-    assert "has no screen" in terminal.plain
+    assert "has no interactive screen" in terminal.plain
     assert SCREEN.search(terminal.drawn) is None

@@ -86,7 +86,7 @@ def start_background_session(invocation: Invocation, installed_options: Mapping[
 
 def _start(invocation: Invocation, installed_options: Mapping[str, str]) -> CommandOutput:
     if invocation.input_format == "stream-json":
-        raise FrontendError(STREAM_INPUT_TEXT, hint="leave --input-format out")
+        raise FrontendError(STREAM_INPUT_TEXT, hint="remove --input-format")
     origin = _resolve_origin(invocation)
     invocation = origin.invocation
     startup = prepare_conversation(
@@ -137,9 +137,10 @@ def _resolve_origin(invocation: Invocation) -> BackgroundSessionStartOptions:
         and store.find_session(session_id, os.environ) is None
         and record.metadata["vendor"] not in FLAT_ADAPTERS
     ):
-        hint = f"`claude attach {record.short_id}` opens it"
+        hint = f"`claude attach {record.short_id}` attaches to it"
         raise FrontendError(
-            f"session {record.short_id} has not ended its first turn: there is nothing to copy yet",
+            f"session {record.short_id} has not finished its first turn, so there is "
+            "nothing to copy yet",
             hint=hint,
         )
     if invocation.fork_session or record is None:

@@ -6,7 +6,8 @@ from shim.core.claude.argv.flags import ALL_FLAGS, FLAGS
 
 _USAGE = """Usage: claude [options] [prompt]
 
-The shim in place of claude: another agent answers, in Claude's stream-json. `shim --help` lists the shim's commands.
+claude-shim: runs another agent in place of claude, with Claude's stream-json output.
+`shim --help` lists the shim's commands.
 
 Arguments:
   prompt    the message; text on stdin is added after it
@@ -17,74 +18,74 @@ An unknown option is ignored with a warning. A misspelled permission option is r
 # Field of the Invocation → what its flag does. It has every flag of the shim, and every flag of Claude
 # that has an effect.
 FLAG_TEXTS = {
-    "print_mode": "print the answer and exit (the only mode here)",
+    "print_mode": "print the answer and exit (one-shot mode)",
     "output_format": "text (default), json (one result) or stream-json",
     "input_format": "text (default) or stream-json (a conversation on stdin)",
-    "verbose": "with json: every event, as one array",
-    "partial": "write fragments of the reply as they come (stream-json)",
+    "verbose": "with json: print all events as one array",
+    "partial": "write partial messages as they arrive (stream-json)",
     "replay_user_messages": "repeat the user's messages (stream-json in and out)",
-    "model": "the model, or a name in [models]; VENDOR:MODEL chooses the vendor too",
-    "fallback_model": "the model if the first is overloaded, where the vendor has that",
+    "model": "the model, or a name in [models]; VENDOR:MODEL also selects the vendor",
+    "fallback_model": "the model to use if the first is overloaded, if the vendor supports it",
     "session_id": "the id of the new session",
     "resume": "resume a session",
     "continue_last": "resume the last session of this directory",
     "fork_session": "resume under a new id",
     "resume_session_at": "resume up to this message; claude only, unless it is the last one",
     "resume_drops_turn": "drop the turn of this message; claude only, refused elsewhere",
-    "no_session_persistence": "keep no session",
-    "background": "let the session run on its own, and return: `shim help bridge`",
-    "name": "what people call the session",
+    "no_session_persistence": "do not store the session",
+    "background": "run the session in the background (see `shim help bridge`)",
+    "name": "a display name for the session",
     "system_prompt": "the system prompt",
     "system_prompt_file": "the system prompt, from a file",
-    "append_system_prompt": "added to the system prompt",
-    "append_system_prompt_file": "added to the system prompt, from a file",
-    "allowed_tools": "tools that need no permission",
-    "disallowed_tools": "tools that are taken away",
+    "append_system_prompt": "append text to the system prompt",
+    "append_system_prompt_file": "append the text of a file to the system prompt",
+    "allowed_tools": "tools to auto-approve",
+    "disallowed_tools": "tools to disable",
     "tools": 'the only tools; "" for none',
     "permission_mode": "default, plan, acceptEdits, dontAsk, auto or bypassPermissions",
-    "permission_prompts": "who is asked for permission",
-    "permission_prompt_tool": "stdio: permission is asked for on stdout and given on stdin",
+    "permission_prompts": "the target of permission prompts",
+    "permission_prompt_tool": "stdio: permission prompts on stdout, answers on stdin",
     "skip_permissions": "the same as --permission-mode bypassPermissions",
     "allow_skip_permissions": "let the session choose that mode later",
     "restricted": "accepted, without effect",
-    "max_turns": "end the turn after so many replies",
-    "max_budget_usd": "end the turn beyond this cost, where the vendor names costs",
-    "max_thinking_tokens": "how much the model may think, where the vendor has that",
-    "thinking": "how the model thinks, where the vendor has that",
-    "effort": "how hard the model tries, where the vendor has that",
-    "add_dirs": "more directories that tools may use",
-    "mcp_config": "MCP servers, as JSON or files, where the vendor has that",
-    "strict_mcp_config": "only those MCP servers; no effect except on a real claude",
-    "settings": "Claude's settings: the rules that deny and allow, and the mode",
-    "setting_sources": "which of Claude's settings files count: user, project, local",
-    "json_schema": "the answer is one JSON object that fits this schema",
-    "version": "print the version of Claude that is imitated",
-    "help": "print this",
-    "shim_vendor": "the vendor (goes before SHIM_VENDOR and the settings)",
+    "max_turns": "stop the turn after this many replies",
+    "max_budget_usd": "stop the turn above this cost, if the vendor reports costs",
+    "max_thinking_tokens": "the limit for thinking, if the vendor supports it",
+    "thinking": "the thinking mode, if the vendor supports it",
+    "effort": "the effort level, if the vendor supports it",
+    "add_dirs": "additional directories that tools may use",
+    "mcp_config": "MCP servers, as JSON or files, if the vendor supports them",
+    "strict_mcp_config": "use only these MCP servers; has an effect only with a real claude",
+    "settings": "Claude's settings: permission rules and the permission mode",
+    "setting_sources": "the settings files of Claude to load: user, project, local",
+    "json_schema": "require an answer that is one JSON object valid for this schema",
+    "version": "print the version of Claude that the shim emulates",
+    "help": "print this help",
+    "shim_vendor": "the vendor (takes precedence over SHIM_VENDOR and the settings)",
     "shim_record": "record the run: a file, or a directory",
     "shim_dialect": "claude (default) or yume",
     "shim_terminator": "the line after a result: auto, message_stop, dollar or none",
     "shim_config": "another settings file",
     "shim_log": "write a log: LEVEL or LEVEL:FILE",
-    "shim_explain": "say what would be started and why, and start nothing",
+    "shim_explain": "print what would be started and why, without starting it",
 }
 # Flags without a field that have an effect with other vendors too.
-EXTRA_FLAG_TEXTS = {"--forward-subagent-text": "write the texts and thoughts of subagents too"}
+EXTRA_FLAG_TEXTS = {"--forward-subagent-text": "also write the text and thinking of subagents"}
 SUBCOMMAND_TEXTS = {
     "auth": "status [--text], login, logout",
-    "mcp": "list; servers are given with --mcp-config or in the vendor's own CLI",
-    "agents": "[--json] [--all] [--cwd PATH]: the background sessions",
-    "attach": "open a background session: ID or NAME",
-    "logs": "what was said in a background session: ID or NAME",
-    "stop": "end a background session: ID (also kill)",
-    "rm": "end a background session and forget it: ID",
-    "respawn": "begin a background session again: ID, or --all",
-    "daemon": "status, logs, stop --any: there is none, only sessions",
-    "doctor": "which vendor runs the turns",
-    "update": "how the shim is updated (also upgrade)",
-    "install": "how the shim is put somewhere else",
+    "mcp": "list; add servers with --mcp-config or with the vendor's CLI",
+    "agents": "[--json] [--all] [--cwd PATH]: list background sessions",
+    "attach": "attach to a background session: ID or NAME",
+    "logs": "print the recent output of a background session: ID or NAME",
+    "stop": "stop a background session: ID (also kill)",
+    "rm": "stop a background session and remove it: ID",
+    "respawn": "restart a background session: ID, or --all",
+    "daemon": "status, logs, stop --any (there is no daemon, only sessions)",
+    "doctor": "print which vendor runs the turns",
+    "update": "explain how to update the shim (also upgrade)",
+    "install": "explain how to install the shim in another folder",
     "config": "list; settings are in the shim's config.toml",
-    "plugin": "list; plugins are the vendor's own (also plugins)",
+    "plugin": "list; plugins belong to the vendor (also plugins)",
     "setup-token": "not needed",
 }
 # The real claude prints these lines if the arguments are wrong (B25).
@@ -145,9 +146,9 @@ def format_claude_help() -> str:
     parts = (
         ("Options:", claude_lines),
         ("Options of the shim:", shim_lines),
-        ("Accepted, without effect except on a real claude:", others),
-        ("Commands (none of them starts a vendor):", commands),
-        ("Claude's, and refused here:", refused),
+        ("Accepted; they have an effect only with a real claude:", others),
+        ("Commands (they do not start a vendor):", commands),
+        ("Commands of Claude that the shim does not support:", refused),
     )
     return _USAGE + "".join(f"\n{title}\n" + "\n".join(lines) + "\n" for title, lines in parts)
 
@@ -155,7 +156,7 @@ def format_claude_help() -> str:
 def format_subcommand_help(name: str) -> str:
     if name == "kill":
         name = "stop"
-    description = SUBCOMMAND_TEXTS.get(name, "Claude's; not here")
+    description = SUBCOMMAND_TEXTS.get(name, "a command of Claude; not available in the shim")
     usage = USAGE_TEXTS.get(name)
     if not usage:
         usage = f"Usage: claude {name} [action] [options]"

@@ -14,7 +14,7 @@ from shim.io.stderr import warn
 
 # The first line of the real claude, with the reason below.
 NO_DAEMON_TEXT = (
-    "there is no daemon here, and none is needed: each background session is its own process"
+    "there is no daemon, and none is needed: each background session is its own process"
 )
 STATUS_TEXT = (
     "not running\n\nbg sessions:\n  folder:      {folder}\n  running:     {running}\n\n"
@@ -29,18 +29,16 @@ NEEDS_ANY_TEXT = (
 NOT_STARTED_TEXT = (
     "claude daemon{action}: "
     + NO_DAEMON_TEXT
-    + ": `claude --bg` begins one, `claude agents --json` lists them"
+    + ": `claude --bg` starts one, `claude agents --json` lists them"
 )
 NOT_INSTALLED_TEXT = "`claude daemon {action}` is disabled: " + NO_DAEMON_TEXT
-USAGE_TEXT = """Usage: claude daemon [subcommand] [options]
-
-  status     Show that there is no daemon, and the background sessions that run
-  logs       Print what the hosts of background sessions said beside their lines
-  stop       End all background sessions; needs --any
-               --any           end them
-               --keep-workers  leave them running
-  uninstall  Nothing to do
-"""
+USAGE_TEXT = (
+    "Usage: claude daemon [subcommand] [options]\n\n  status     Show that there is no daemon, "
+    "and the running background sessions\n  logs       Print what the hosts of background "
+    "sessions wrote to stderr\n  stop       Stop all background sessions; needs --any\n"
+    "               --any           stop them\n               --keep-workers  keep them "
+    "running\n  uninstall  Nothing to do\n"
+)
 MAX_LOG_BYTES = 64 * 1024  # the last bytes of each session's log
 ACTION_FLAGS = {"stop": ("--any", "--keep-workers")}
 
@@ -98,13 +96,15 @@ def _answer_stop(*, stop_any: bool, leaves_running: bool) -> CommandOutput:
         )
     if leaves_running:
         return CommandOutput(
-            "stopped\nnote: nothing was ended: there is no daemon, and the sessions were to be kept\n"
+            "stopped\nnote: nothing was stopped: there is no daemon, and --keep-workers "
+            "keeps the sessions\n"
         )
     survivors = stop_hosts(sessions, os.environ)
     ended_text = pluralize(len(sessions) - len(survivors), "background session")
     if survivors:
         return build_error_output(
-            f"ended {ended_text}; still running: {', '.join(session.short_id for session in survivors)}"
+            f"stopped {ended_text}; still running: "
+            f"{', '.join(session.short_id for session in survivors)}"
         )
     return CommandOutput(f"stopped (ended {ended_text})\n")
 
@@ -117,7 +117,7 @@ def _answer_logs() -> CommandOutput:
             f"[{session.short_id}] {line}\n" for line in escape_control_chars(text).splitlines()
         ]
     return CommandOutput(
-        "".join(lines) or "no host of a background session has said anything beside its lines\n"
+        "".join(lines) or "no host of a background session has written anything to stderr\n"
     )
 
 

@@ -91,7 +91,7 @@ def report_conversation_start_failure(
         return SIGNAL_EXIT_CODES[signal.Signals(error.signal_number)]
     # A bug of the shim is reported to the frontend, too (threats, last row).
     if not isinstance(error, ShimError):
-        error = ShimError(f"the shim failed: {error!r}", hint="please report this")
+        error = ShimError(f"internal error: {error!r}", hint="please report this")
         cause = "internal"
     else:
         cause = error.cause

@@ -24,7 +24,7 @@ from shim.io.stderr import warn
 
 ALL_FLAG = "--all"
 STILL_RUNNING_TEXT = (
-    "couldn't confirm {id} was stopped — its host does not end. `kill -9 {pid}` ends it."
+    "couldn't confirm {id} was stopped — its host does not exit. `kill -9 {pid}` kills it."
 )
 
 

@@ -101,14 +101,12 @@ def find_default_vendor_name(invocation: Invocation, installed_options: Mapping[
 def _answer_auth(action: str, args: tuple[str, ...], vendor: str) -> CommandOutput:
     if action == "status":
         return CommandOutput(
-            f"Logged in by way of {_name_vendor(vendor)}\n"
+            f"Logged in through {_name_vendor(vendor)}\n"
             if "--text" in args
             else _format_auth_status(vendor)
         )
     if action in ("login", "logout"):
-        return CommandOutput(
-            f"the shim has no login of its own: {_describe_login(action, vendor)}\n", 1
-        )
+        return CommandOutput(f"the shim has no login: {_describe_login(action, vendor)}\n", 1)
     return CommandOutput(
         f"claude auth{' ' + action[:60] if action else ''}: unknown; use status, login or logout\n",
         1,
@@ -169,7 +167,7 @@ _EMPTY_LIST = "[]\n"
 # Subcommand, action, whether JSON is wanted → an empty list.
 LIST_OUTPUTS = {
     ("mcp", "list", False): CommandOutput(
-        "No MCP servers configured here: each vendor keeps its own.\n"
+        "No MCP servers configured here: each vendor has its own.\n"
     ),
     ("mcp", "list", True): CommandOutput(_EMPTY_LIST),
     ("plugin", "list", False): CommandOutput("No plugins installed.\n"),
@@ -183,44 +181,42 @@ LIST_OUTPUTS = {
 # Subcommand → the sentence that names the right command, and the exit status. {vendor} runs the
 # turns.
 COMMAND_SENTENCES = {
-    "mcp": CommandOutput(
-        "give servers with --mcp-config, or add them to {vendor} with its own CLI", 1
-    ),
+    "mcp": CommandOutput("pass servers with --mcp-config, or add them to {vendor} with its CLI", 1),
     "doctor": CommandOutput(
-        "This is the shim in place of claude; turns are run by {vendor}. `shim vendors` shows what is found."
+        "This is claude-shim in place of claude; {vendor} runs the turns. `shim vendors` lists "
+        "the installed vendors."
     ),
     "update": CommandOutput(
-        "This is the shim: update it where it was installed from. {vendor} is updated with its own CLI."
+        "This is claude-shim: update it with the tool that installed it. Update {vendor} with its CLI."
     ),
     "install": CommandOutput(
-        "This is the shim, which is installed already: `shim install` puts it somewhere else."
+        "This is claude-shim, which is already installed: `shim install` installs it in "
+        "another folder."
     ),
-    "config": CommandOutput(
-        "settings are in the shim's config.toml and in {vendor}'s own files", 1
-    ),
+    "config": CommandOutput("settings are in the shim's config.toml and in {vendor}'s files", 1),
     "plugin": CommandOutput("plugins belong to {vendor}: install them with its CLI", 1),
     "setup-token": CommandOutput("the shim needs no token: log in with the CLI of {vendor}", 1),
-    "auto-mode": CommandOutput("the mode auto is {vendor}'s own here, and so are its rules", 1),
+    "auto-mode": CommandOutput("the mode auto and its rules belong to {vendor}", 1),
     "code": CommandOutput(
-        "the shim has no screen: give a message with `claude -p MESSAGE`, or use `shim run MESSAGE`",
+        "the shim has no interactive screen: use `claude -p MESSAGE` or `shim run MESSAGE`",
         1,
     ),
-    "gateway": CommandOutput("the shim is no gateway: turns are run by {vendor}", 1),
+    "gateway": CommandOutput("the shim is not a gateway: {vendor} runs the turns", 1),
     "import": CommandOutput(
-        "the shim imports nothing: settings are in its config.toml and in {vendor}'s own files", 1
+        "the shim imports nothing: settings are in its config.toml and in {vendor}'s files", 1
     ),
     "project": CommandOutput(
-        "the shim deletes nothing of Claude's; `shim sessions` has its own sessions", 1
+        "the shim does not delete Claude's data; `shim sessions` lists the shim's sessions", 1
     ),
     "purge": CommandOutput(
-        "the shim deletes nothing of Claude's; `shim sessions` has its own sessions", 1
+        "the shim does not delete Claude's data; `shim sessions` lists the shim's sessions", 1
     ),
     "remote-control": CommandOutput(
-        "Remote Control is the real Claude's; turns are run by {vendor} here", 1
+        "Remote Control belongs to the real Claude; here {vendor} runs the turns", 1
     ),
-    "self-hosted-runner": CommandOutput("the shim is no runner: turns are run by {vendor}", 1),
+    "self-hosted-runner": CommandOutput("the shim is not a runner: {vendor} runs the turns", 1),
     "ultrareview": CommandOutput(
-        "the shim has no review of its own: ask {vendor} for one, with `claude -p MESSAGE`", 1
+        "the shim has no review command: ask {vendor} for a review with `claude -p MESSAGE`", 1
     ),
 }
 

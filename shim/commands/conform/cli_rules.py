@@ -35,7 +35,7 @@ RULES = ConformanceRuleSet()
 
 def require_exit_without_kill(run: CommandRun) -> CommandRun:
     """Return the run. Raise RuleViolationError if the command had to be killed."""
-    fail_rule_if(run.exit_status is None, f"it did not end{describe_missing_output(run)}", run)
+    fail_rule_if(run.exit_status is None, f"it did not exit{describe_missing_output(run)}", run)
     return run
 
 
@@ -48,7 +48,7 @@ def require_usage_error(run: CommandRun, *texts: str) -> None:
     )
     fail_rule_if(run.stdout.strip(), "something was printed on stdout", run, run.stdout)
     if texts and not any(text in run.stderr for text in texts):
-        raise RuleViolationError(f"stderr does not say {texts[0]!r}", run)
+        raise RuleViolationError(f"stderr does not contain {texts[0]!r}", run)
 
 
 def require_successful_exit(run: CommandRun) -> CommandRun:
@@ -78,14 +78,15 @@ def require_printed_answer(observations: ObservedCommandRuns, run: CommandRun) -
 
 @RULES.register_must_rule(
     "P1",
-    "`--version` and `-v`, also behind other flags, print `X.Y.Z (Claude Code)` and exit 0; stdin is not read.",
+    "`--version` and `-v`, also after other flags, print `X.Y.Z (Claude Code)` and exit 0; "
+    "stdin is not read.",
 )
 def _version(observations: ObservedCommandRuns) -> str:
     for name in ("version", "version-among"):
         run = require_successful_exit(observations.get_run(name))
         version = VERSION.fullmatch(bytes(run.stdout))
         if not version:
-            raise RuleViolationError("that is not a version", run, run.stdout)
+            raise RuleViolationError("the output is not a version", run, run.stdout)
         fail_rule_if(
             int(version[1]) < MIN_MAJOR_VERSION, "the version is below 2.0.0", run, run.stdout
         )
@@ -94,7 +95,7 @@ def _version(observations: ObservedCommandRuns) -> str:
 
 @RULES.register_should_rule(
     "P2",
-    f"The version is said at once: within {VERSION_TIMEOUT_S:.0f} s, the patience of the Python SDK.",
+    f"The version is printed within {VERSION_TIMEOUT_S:.0f} s, the timeout of the Python SDK.",
 )
 def _version_is_quick(observations: ObservedCommandRuns) -> str:
     duration_s = min(
@@ -105,7 +106,7 @@ def _version_is_quick(observations: ObservedCommandRuns) -> str:
         VERSION.fullmatch(bytes(run.stdout))
         for run in observations.get_runs("version", "version-among")
     ):
-        raise RuleNotObservedError("no version was said")
+        raise RuleNotObservedError("no version was printed")
     if duration_s > VERSION_TIMEOUT_S:
         raise RuleViolationError(f"it took {duration_s:.1f} s", observations.get_run("version"))
     return f"{duration_s * 1000:.0f} ms"
@@ -135,7 +136,7 @@ def _auth(observations: ObservedCommandRuns) -> str:
     try:
         auth_status = json.loads(bytes(run.stdout))
     except ValueError:
-        raise RuleViolationError("that is no JSON", run, run.stdout) from None
+        raise RuleViolationError("the output is not JSON", run, run.stdout) from None
     if not isinstance(auth_status, dict) or not isinstance(auth_status.get("loggedIn"), bool):
         raise RuleViolationError("there is no `loggedIn`", run, run.stdout)
     if run.exit_status != int(not auth_status["loggedIn"]):
@@ -151,7 +152,7 @@ def _auth(observations: ObservedCommandRuns) -> str:
 
 
 @RULES.register_must_rule(
-    "P3", "It needs no -p: a stdout that is no terminal, or messages on stdin, are enough."
+    "P3", "-p is not required if stdout is not a terminal, or if messages are on stdin."
 )
 def _needs_no_print(observations: ObservedCommandRuns) -> str:
     for run in observations.get_runs("conversation", "text"):
@@ -159,36 +160,37 @@ def _needs_no_print(observations: ObservedCommandRuns) -> str:
             observations.get_finished_turn("conversation")
         else:
             require_printed_answer(observations, run)
-    return "it went without"
+    return "it ran without -p"
 
 
 @RULES.register_must_rule(
     "P4",
-    "Values may be joined by = or follow, be repeated and be empty; an empty positional means nothing.",
+    "Values may be joined with = or follow, may be repeated or empty; an empty positional "
+    "is ignored.",
 )
 def _forms_of_values(observations: ObservedCommandRuns) -> str:
     run = observations.get_run("queue")
     if run.find_control_response("conform_0") is None or not run.find_lines("result"):
         raise RuleViolationError(f"no answer, or no result{describe_missing_output(run)}", run)
-    return "all forms were taken"
+    return "all forms were accepted"
 
 
-@RULES.register_must_rule("P5", "A flag that it does not know is ignored.", DROP_IN)
+@RULES.register_must_rule("P5", "An unknown flag is ignored.", DROP_IN)
 def _unknown_flag(observations: ObservedCommandRuns) -> str:
     run = require_successful_exit(observations.get_run("unknown-flag"))
     fail_rule_if(not run.find_lines("control_response"), "initialize was not answered", run)
-    return "it went on"
+    return "it continued"
 
 
 @RULES.register_must_rule(
     "P6",
-    "A variadic flag swallows the words behind it, so that there is no prompt; one with = does not.",
+    "A variadic flag takes all following words, so there is no prompt; a flag with = does not.",
 )
 def _variadic(observations: ObservedCommandRuns) -> str:
     run = require_exit_without_kill(observations.get_run("swallowed"))
     fail_rule_if(
         run.exit_status == 0 or run.stdout.strip(),
-        "the word behind --disallowedTools was taken for the prompt",
+        "the word after --disallowedTools was used as the prompt",
         run,
     )
     if "text" in observations.runs:
@@ -196,10 +198,10 @@ def _variadic(observations: ObservedCommandRuns) -> str:
     return "--disallowedTools Bash PROMPT has no prompt"
 
 
-@RULES.register_must_rule("P7", "A positional prompt means nothing beside messages on stdin.")
+@RULES.register_must_rule("P7", "A positional prompt is ignored if messages are on stdin.")
 def _positional_beside_messages(observations: ObservedCommandRuns) -> str:
     run = require_successful_exit(observations.get_run("eof-positional"))
-    fail_rule_if(run.stdout.strip(), "the positional was taken for a message", run)
+    fail_rule_if(run.stdout.strip(), "the positional was used as a message", run)
     observations.get_stream_json_runs()  # raises an error if the command never prints anything
     return "it was not used"
 
@@ -211,18 +213,19 @@ def _prompt_on_stdin(observations: ObservedCommandRuns) -> str:
 
 
 @RULES.register_must_rule(
-    "P13", "A value that is not allowed is exit 1, nothing on stdout, and a line on stderr."
+    "P13", "An invalid value exits with 1, with nothing on stdout and a line on stderr."
 )
 def _bad_values(observations: ObservedCommandRuns) -> str:
     for run in observations.get_runs("bad-format", "bad-mode"):
         require_usage_error(run)
-        fail_rule_if(not run.stderr.strip(), "stderr says nothing", run)
+        fail_rule_if(not run.stderr.strip(), "stderr is empty", run)
     return "--output-format, --permission-mode"
 
 
 @RULES.register_should_rule(
     "F3",
-    "Flags that do not go together are exit 1: partial messages, message input and replay without theirs.",
+    "Invalid combinations exit with 1: partial messages, message input and replay without "
+    "the flags they need.",
 )
 def _flags_alone(observations: ObservedCommandRuns) -> str:
     for name, text in {
@@ -235,7 +238,7 @@ def _flags_alone(observations: ObservedCommandRuns) -> str:
 
 
 @RULES.register_should_rule(
-    "F4", "Without a prompt it is exit 1 and says that input must be provided."
+    "F4", "Without a prompt it exits with 1 and prints that input must be provided."
 )
 def _no_prompt(observations: ObservedCommandRuns) -> str:
     for run in observations.get_runs("no-prompt", "swallowed"):
@@ -243,7 +246,9 @@ def _no_prompt(observations: ObservedCommandRuns) -> str:
     return NO_INPUT_TEXT
 
 
-@RULES.register_should_rule("F2", "stream-json needs no --verbose: Yume gives none.", DROP_IN)
+@RULES.register_should_rule(
+    "F2", "stream-json does not require --verbose, which Yume does not pass.", DROP_IN
+)
 def _needs_no_verbose(observations: ObservedCommandRuns) -> str:
     observations.get_finished_turn("no-verbose")
     return "it was a stream"
@@ -252,14 +257,16 @@ def _needs_no_verbose(observations: ObservedCommandRuns) -> str:
 # -- stdin and the end -----------------------------------------------------------------------------
 
 
-@RULES.register_must_rule("P15", "The end of stdin without a message is exit 0 and prints nothing.")
+@RULES.register_must_rule(
+    "P15", "The end of stdin without a message exits with 0 and prints nothing."
+)
 def _nothing_without_a_message(observations: ObservedCommandRuns) -> str:
     run = require_successful_exit(observations.get_run("eof"))
     fail_rule_if(run.stdout.strip(), "something was printed", run, run.stdout)
     return "nothing"
 
 
-@RULES.register_must_rule("P15", "The end of stdin lets every queued message finish.")
+@RULES.register_must_rule("P15", "After the end of stdin, every queued message is still answered.")
 def _the_end_of_stdin_waits(observations: ObservedCommandRuns) -> str:
     run = require_exit_without_kill(observations.get_run("queue"))
     results = len(run.find_lines("result"))
@@ -267,18 +274,18 @@ def _the_end_of_stdin_waits(observations: ObservedCommandRuns) -> str:
     return "2 messages, 2 results"
 
 
-@RULES.register_must_rule("P15", "Until stdin ends the process stays.")
+@RULES.register_must_rule("P15", "The process keeps running until stdin ends.")
 def _it_stays(observations: ObservedCommandRuns) -> str:
     run = observations.get_run("conversation")
     fail_rule_if(
-        run.missing_line, f"it left although stdin was open{describe_missing_output(run)}", run
+        run.missing_line, f"it exited although stdin was open{describe_missing_output(run)}", run
     )
     observations.get_finished_turn("conversation", 1)
-    return "it was there for the second message"
+    return "it answered the second message"
 
 
 @RULES.register_must_rule(
-    "P16", f"An idle process ends within {EXIT_TIMEOUT_S:.0f} s of the end of stdin."
+    "P16", f"An idle process exits within {EXIT_TIMEOUT_S:.0f} s after the end of stdin."
 )
 def _it_leaves(observations: ObservedCommandRuns) -> str:
     run = observations.get_run("control")
@@ -292,15 +299,15 @@ def _it_leaves(observations: ObservedCommandRuns) -> str:
 
 
 @RULES.register_should_rule(
-    "P20", "Beside a prompt, a stdin that is open and silent holds nothing up for ever."
+    "P20", "With a prompt, an open and silent stdin does not block forever."
 )
 def _silent_stdin(observations: ObservedCommandRuns) -> str:
     run = require_exit_without_kill(observations.get_run("json-verbose"))
     fail_rule_if(not run.stdout.strip(), "nothing was printed", run)
-    return f"it ended after {run.ended_at or 0:.1f} s"
+    return f"it exited after {run.ended_at or 0:.1f} s"
 
 
-@RULES.register_should_rule("P19", "A reader that leaves is no crash.")
+@RULES.register_should_rule("P19", "A closed stdout does not crash it.")
 def _nobody_reads(observations: ObservedCommandRuns) -> str:
     run = require_exit_without_kill(observations.get_run("nobody-reads"))
     fail_rule_if((run.exit_status or 0) < 0 or "Traceback" in run.stderr, "it crashed", run)
@@ -341,7 +348,8 @@ def _errors_exit_1(observations: ObservedCommandRuns) -> str:
 
 
 @RULES.register_must_rule(
-    "P14", "The exit code is 0 when the last result is good: any other makes the SDKs lose it."
+    "P14",
+    "The exit code is 0 when the last result is a success: with any other code the SDKs lose it.",
 )
 def _good_results_exit_0(observations: ObservedCommandRuns) -> str:
     successful_turns = [
@@ -350,11 +358,11 @@ def _good_results_exit_0(observations: ObservedCommandRuns) -> str:
     for turn in successful_turns:
         fail_rule_if(
             turn.run.exit_status != 0,
-            f"a good result and exit {turn.run.exit_status}",
+            f"a successful result and exit {turn.run.exit_status}",
             turn.run,
             turn.result,
         )
-    skip_rule_if(not successful_turns, "no run ended well")
+    skip_rule_if(not successful_turns, "no run ended with a success")
     return pluralize(len(successful_turns), "run")
 
 
@@ -365,7 +373,7 @@ def _get_signalled_run(observations: ObservedCommandRuns, name: str) -> CommandR
     run = observations.get_run(name)
     fail_rule_if(
         "signalled" not in run.line_counts,
-        f"no word of a turn came{describe_missing_output(run)}",
+        f"the turn printed nothing{describe_missing_output(run)}",
         run,
     )
     earlier_lines = list_dicts([line.value for line in run.lines[: run.line_counts["signalled"]]])
@@ -378,7 +386,7 @@ def _get_signalled_run(observations: ObservedCommandRuns, name: str) -> CommandR
     return require_exit_without_kill(run)
 
 
-@RULES.register_must_rule("P13", "SIGTERM in a turn is exit 143.")
+@RULES.register_must_rule("P13", "SIGTERM during a turn exits with 143.")
 def _sigterm(observations: ObservedCommandRuns) -> str:
     run = _get_signalled_run(observations, "sigterm")
     if run.exit_status not in (143, -15):  # a shell reports 143 in both cases
@@ -386,7 +394,7 @@ def _sigterm(observations: ObservedCommandRuns) -> str:
     return f"exit {run.exit_status}"
 
 
-@RULES.register_must_rule("P13", "SIGINT in a turn is exit 0.")
+@RULES.register_must_rule("P13", "SIGINT during a turn exits with 0.")
 def _sigint(observations: ObservedCommandRuns) -> str:
     run = _get_signalled_run(observations, "sigint")
     fail_rule_if(run.exit_status != 0, f"exit {run.exit_status}", run)
@@ -402,21 +410,23 @@ def _sigint_says_so(observations: ObservedCommandRuns) -> str:
     results = run.find_lines("result")
     fail_rule_if(not results, "there is no result", run)
     if results[-1].get("subtype") != "error_during_execution":
-        raise RuleViolationError("the result is another", run, results[-1])
+        raise RuleViolationError("the result differs", run, results[-1])
     if not has_interrupt_text(run.json_lines):
         raise RuleViolationError("the line of the interrupt is missing", run)
     return "both"
 
 
-@RULES.register_must_rule("P18", "What it started for a turn is gone when a SIGTERM has ended it.")
+@RULES.register_must_rule(
+    "P18", "After SIGTERM, the processes that it started for a turn are gone."
+)
 def _nothing_survives(observations: ObservedCommandRuns) -> str:
     run = _get_signalled_run(observations, "sigterm")
     skip_rule_if(
-        not run.descendant_count, "it had started no other process, or this system does not tell"
+        not run.descendant_count, "it started no other process, or this system does not show them"
     )
     fail_rule_if(
         run.survivor_count,
-        f"{run.survivor_count} of the {run.descendant_count} processes below it live on",
+        f"{run.survivor_count} of its {run.descendant_count} child processes are still running",
         run,
     )
     return f"{run.descendant_count} processes"

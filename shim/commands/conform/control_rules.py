@@ -90,7 +90,8 @@ def _initialize(observations: ObservedCommandRuns) -> str:
 
 @RULES.register_must_rule(
     "C2",
-    "initialize is answered before any message, in front of queued ones, behind one, and again.",
+    "initialize is answered before any message, before queued messages, after a message, "
+    "and repeatedly.",
 )
 def _initialize_at_any_time(observations: ObservedCommandRuns) -> str:
     for name in ("control", "queue", "conversation"):
@@ -106,9 +107,7 @@ def _initialize_at_any_time(observations: ObservedCommandRuns) -> str:
             if response is None or response.get("subtype") != "success":
                 raise RuleViolationError("initialize was not answered", run, response)
             if "models" not in (response.get("response") or {}):
-                raise RuleViolationError(
-                    "it was answered with less than the first time", run, response
-                )
+                raise RuleViolationError("the second answer has fewer fields", run, response)
     return "each was answered"
 
 
@@ -147,7 +146,7 @@ def _envelope(observations: ObservedCommandRuns) -> str:
                 "success",
                 "error",
             ):
-                raise RuleViolationError("the envelope is another", run, value)
+                raise RuleViolationError("the envelope differs", run, value)
             if response["subtype"] == "error" and not isinstance(response.get("error"), str):
                 raise RuleViolationError("an error without its text", run, value)
         for subtype, response in _list_answers(run):
@@ -161,15 +160,13 @@ def _envelope(observations: ObservedCommandRuns) -> str:
     return f"{count} answers"
 
 
-@RULES.register_must_rule(
-    "C5", "A request that it does not know is answered with an error that names it."
-)
+@RULES.register_must_rule("C5", "An unknown request is answered with an error that names it.")
 def _unknown_request(observations: ObservedCommandRuns) -> str:
     run = observations.get_run("control")
     response = _get_answer(run, UNKNOWN_SUBTYPE)
     expected = f"Unsupported control request subtype: {UNKNOWN_SUBTYPE}"
     if response.get("subtype") != "error" or response.get("error") != expected:
-        raise RuleViolationError("the answer is another", run, response)
+        raise RuleViolationError("the answer differs", run, response)
     return expected
 
 
@@ -180,7 +177,7 @@ def _idle_interrupt(observations: ObservedCommandRuns) -> str:
     run = observations.get_run("control")
     _get_answer_body(run, "interrupt")
     for line in run.find_lines("user", "assistant", "result"):
-        raise RuleViolationError("something was said although there was no turn", run, line)
+        raise RuleViolationError("something was printed although there was no turn", run, line)
     return "success, and nothing else"
 
 
@@ -196,7 +193,7 @@ def _get_interrupted_turn(observations: ObservedCommandRuns) -> ObservedTurn:
     run = observations.get_run("interrupt")
     fail_rule_if(
         "interrupted" not in run.line_counts,
-        f"no word of a turn came{describe_missing_output(run)}",
+        f"the turn printed nothing{describe_missing_output(run)}",
         run,
     )
     turn = observations.get_finished_turn("interrupt")
@@ -206,7 +203,7 @@ def _get_interrupted_turn(observations: ObservedCommandRuns) -> ObservedTurn:
         )
         fail_rule_if(
             delay_s > MAX_INTERRUPT_SECONDS,
-            f"the turn went on for {delay_s:.0f} s to its end",
+            f"the turn continued for {delay_s:.0f} s to its end",
             run,
             turn.result,
         )
@@ -225,7 +222,7 @@ def _interrupt(observations: ObservedCommandRuns) -> str:
     _get_answer_body(turn.run, "interrupt")
     fail_rule_if(
         turn.result.get("subtype") != "error_during_execution",
-        "the result is another",
+        "the result differs",
         turn.run,
         turn.result,
     )
@@ -234,7 +231,7 @@ def _interrupt(observations: ObservedCommandRuns) -> str:
     return "both"
 
 
-@RULES.register_must_rule("C6", "After an interrupt the process takes the next message.")
+@RULES.register_must_rule("C6", "After an interrupt the process accepts the next message.")
 def _life_after_an_interrupt(observations: ObservedCommandRuns) -> str:
     _get_interrupted_turn(observations)
     turn = observations.get_finished_turn("interrupt", 1)
@@ -243,7 +240,7 @@ def _life_after_an_interrupt(observations: ObservedCommandRuns) -> str:
     )
     fail_rule_if(
         turn.result.get("subtype") != "success",
-        "the next turn is no success",
+        "the next turn is not a success",
         turn.run,
         turn.result,
     )
@@ -265,7 +262,8 @@ def _set_model(observations: ObservedCommandRuns) -> str:
 
 @RULES.register_must_rule(
     "C7",
-    "set_permission_mode is answered with the mode, said in a status line, and shown by the next init.",
+    "set_permission_mode is answered with the mode, reported in a status line, and shown "
+    "by the next init.",
 )
 def _set_permission_mode(observations: ObservedCommandRuns) -> str:
     run = observations.get_run("conversation")
@@ -279,7 +277,7 @@ def _set_permission_mode(observations: ObservedCommandRuns) -> str:
     status_lines = [line for line in run.find_lines("system") if line.get("subtype") == "status"]
     fail_rule_if(
         not any(line.get("permissionMode") == "acceptEdits" for line in status_lines),
-        "no status line says so",
+        "no status line reports it",
         run,
     )
     if (
@@ -287,7 +285,7 @@ def _set_permission_mode(observations: ObservedCommandRuns) -> str:
         != "acceptEdits"
     ):
         raise RuleViolationError(
-            "the next init shows another",
+            "the next init shows another mode",
             run,
             observations.get_finished_turn("conversation", 1).init_line,
         )
@@ -298,11 +296,11 @@ def _set_permission_mode(observations: ObservedCommandRuns) -> str:
 def _bad_mode(observations: ObservedCommandRuns) -> str:
     run = observations.get_run("control")
     response = _get_answer(run, "set_permission_mode")
-    fail_rule_if(response.get("subtype") != "error", "it was taken", run, response)
+    fail_rule_if(response.get("subtype") != "error", "it was accepted", run, response)
     return str(response.get("error"))
 
 
-@RULES.register_should_rule("C8", "The other requests are answered as the real one answers them.")
+@RULES.register_should_rule("C8", "The other requests are answered as by the real claude.")
 def _requests(observations: ObservedCommandRuns) -> str:
     run = observations.get_run("control")
     for subtype, (_, expected) in REQUESTS.items():
@@ -341,7 +339,7 @@ def _get_requested_result(
     permission_requests = _list_permission_requests(turn)
     if not permission_requests:
         raise RuleNotObservedError(
-            "it asked for no permission"
+            "it did not ask for permission"
             + ("" if turn.list_tool_calls() else ": no tool was called")
         )
     for _, result in turn.list_tool_results():
@@ -352,7 +350,8 @@ def _get_requested_result(
 
 @RULES.register_must_rule(
     "C9",
-    "Permission is asked for only with --permission-prompt-tool stdio, behind its call, with all it needs.",
+    "Permission is requested only with --permission-prompt-tool stdio, after its call, "
+    "with all required fields.",
 )
 def _questions_stand_behind_their_calls(observations: ObservedCommandRuns) -> str:
     count = 0
@@ -365,33 +364,35 @@ def _questions_stand_behind_their_calls(observations: ObservedCommandRuns) -> st
             count += 1
             request = line["request"]
             if "--permission-prompt-tool" not in turn.run.argv:
-                raise RuleViolationError("a question that nobody can answer", turn.run, line)
+                raise RuleViolationError(
+                    "a permission prompt that cannot be answered", turn.run, line
+                )
             if not isinstance(line.get("request_id"), str) or not isinstance(
                 request.get("input"), dict
             ):
-                raise RuleViolationError("a question without request_id or input", turn.run, line)
+                raise RuleViolationError(
+                    "a permission prompt without request_id or input", turn.run, line
+                )
             call = calls.get(request.get("tool_use_id"))
             if call is None or call.get("name") != request.get("tool_name"):
                 raise RuleViolationError(
-                    "a question in front of its call, or about another", turn.run, line
+                    "a permission prompt before its call, or for another call", turn.run, line
                 )
-    skip_rule_if(not count, "it asked for no permission")
+    skip_rule_if(not count, "it did not ask for permission")
     return f"{count} questions"
 
 
-@RULES.register_must_rule(
-    "C9", "A denied call has a result that is an error and says the user's words."
-)
+@RULES.register_must_rule("C9", "A denied call has an error result with the user's message.")
 def _denied(observations: ObservedCommandRuns) -> str:
     turn, block = _get_requested_result(observations, 0)
     has_message = DENIAL_MESSAGE in json.dumps(block.get("content"))
     fail_rule_if(
         block.get("is_error") is not True or not has_message,
-        "the result is another",
+        "the result differs",
         turn.run,
         block,
     )
-    return "an error with the user's words"
+    return "an error with the user's message"
 
 
 @RULES.register_must_rule("C9", "An allowed call runs.")
@@ -403,19 +404,19 @@ def _allowed(observations: ObservedCommandRuns) -> str:
 
 
 @RULES.register_should_rule(
-    "C10", "An interrupt takes an open question back with control_cancel_request."
+    "C10", "An interrupt withdraws an open permission prompt with control_cancel_request."
 )
 def _questions_are_taken_back(observations: ObservedCommandRuns) -> str:
     run = observations.get_run("tools")
     skip_rule_if(
-        "held" not in run.line_counts, "no question was open when the turn was interrupted"
+        "held" not in run.line_counts, "no permission prompt was open when the turn was interrupted"
     )
     requests = run.find_lines("control_request")
     open_request = [line for line in requests if is_permission_request(line["request"])][-1]
     for line in run.find_lines("control_cancel_request"):
         if line.get("request_id") == open_request.get("request_id"):
-            return "it was taken back"
-    raise RuleViolationError("the question was not taken back", run, open_request)
+            return "it was withdrawn"
+    raise RuleViolationError("the permission prompt was not withdrawn", run, open_request)
 
 
 @RULES.register_should_rule(
@@ -440,9 +441,9 @@ def _hooks(observations: ObservedCommandRuns) -> str:
             "input", {}
         ):
             raise RuleViolationError(
-                "a call of a hook that does not say which event it is", turn.run, request
+                "a hook callback without the name of its event", turn.run, request
             )
-    return f"{len(callback_ids)} calls of hooks"
+    return f"{len(callback_ids)} hook callbacks"
 
 
 # -- messages --------------------------------------------------------------------------------------
@@ -482,7 +483,7 @@ def _request_without_id(observations: ObservedCommandRuns) -> str:
 
 @RULES.register_must_rule(
     "C13",
-    "A line that is no JSON, a message without its words, or a request without its body is not fatal.",
+    "A line that is not JSON, a message without content, or a request without a body is not fatal.",
     DROP_IN,
 )
 def _bad_lines(observations: ObservedCommandRuns) -> str:
@@ -492,7 +493,7 @@ def _bad_lines(observations: ObservedCommandRuns) -> str:
             run.exit_status != 0, f"exit {run.exit_status}{describe_missing_output(run)}", run
         )
         _get_answer_body(run, "initialize")
-    return "it went on behind each"
+    return "it continued after each"
 
 
 @RULES.register_must_rule("C14", "A message is text or blocks, with any session_id.")
@@ -504,7 +505,7 @@ def _messages(observations: ObservedCommandRuns) -> str:
 
 
 @RULES.register_must_rule(
-    "C15", "With --replay-user-messages each message is said again in its turn, with its uuid."
+    "C15", "With --replay-user-messages each message is repeated in its turn, with its uuid."
 )
 def _replayed(observations: ObservedCommandRuns) -> str:
     run = observations.get_run("queue")
@@ -514,17 +515,17 @@ def _replayed(observations: ObservedCommandRuns) -> str:
         ]
         if len(replays) != 1 or replays[0].get("message", {}).get("role") != "user":
             raise RuleViolationError(
-                f"the message {message_id} was said again {len(replays)} times in its turn", run
+                f"the message {message_id} was repeated {len(replays)} times in its turn", run
             )
         if turn.lines.index(replays[0]) < turn.lines.index(turn.init_line):
-            raise RuleViolationError("it stands before the init of its turn", run, replays[0])
+            raise RuleViolationError("it is before the init of its turn", run, replays[0])
     fail_rule_if(
         not split_run_into_turns(run), f"there is no turn{describe_missing_output(run)}", run
     )
     return "each in its turn"
 
 
-@RULES.register_must_rule("C16", "Messages that wait get a turn each, in their order.")
+@RULES.register_must_rule("C16", "Queued messages get one turn each, in order.")
 def _queued(observations: ObservedCommandRuns) -> str:
     run = observations.get_run("queue")
     turns = [turn for turn in split_run_into_turns(run) if turn.result and turn.init_line]
@@ -533,5 +534,5 @@ def _queued(observations: ObservedCommandRuns) -> str:
     )
     order = [line.get("uuid") for line in run.find_lines("user") if line.get("isReplay")]
     if [message_id for message_id in order if message_id in MESSAGE_IDS] != list(MESSAGE_IDS):
-        raise RuleViolationError("they were not taken in their order", run, order)
+        raise RuleViolationError("they were not handled in order", run, order)
     return pluralize(len(turns), "turn")

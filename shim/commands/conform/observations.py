@@ -143,7 +143,7 @@ class ObservedCommandRuns:
         run = self.get_run(name)
         turns = split_run_into_turns(run)
         if len(turns) <= index or not turns[index].result:
-            raise RuleViolationError(f"no result came{describe_missing_output(run)}", run)
+            raise RuleViolationError(f"there is no result{describe_missing_output(run)}", run)
         return turns[index]
 
 
@@ -178,11 +178,11 @@ def has_interrupt_text(lines: Iterable[JsonObject]) -> bool:
 def describe_missing_output(run: CommandRun) -> str:
     """Return the end of a sentence: what the command did not do in time."""
     if run.is_flooded:
-        return "; it printed more than is read of a run"
+        return "; it printed more than the limit for a run"
     if run.timed_out_on:
-        return f"; {run.timed_out_on} was waited for in vain"
+        return f"; timed out waiting for {run.timed_out_on}"
     if run.missing_line:
-        return f"; it ended before {run.missing_line} came"
+        return f"; it exited before {run.missing_line}"
     return ""
 
 
@@ -330,7 +330,7 @@ def evaluate_conformance_rule(
             rule,
             "fail",
             format_evidence_for_terminal(
-                f"what came cannot be read: {error.__class__.__name__}: {error}"
+                f"the output cannot be read: {error.__class__.__name__}: {error}"
             ),
         )
 
@@ -364,7 +364,7 @@ def _format_output(run: CommandRun | None) -> str:
     """Return the exit status of a run, its last line of stdout, and its stderr."""
     if run is None:
         return ""
-    exit_text = "ended by us"
+    exit_text = "stopped by the checker"
     if run.exit_status is not None:
         exit_text = f"exit {run.exit_status}"
     last_line = "nothing"

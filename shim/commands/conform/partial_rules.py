@@ -45,7 +45,7 @@ def _partial_grammar(observations: ObservedCommandRuns) -> str:
     replies = sum(_check_grammar(turn) for turn in turns)
     if not replies:
         successful_turns = [turn for turn in turns if not turn.is_failed]
-        skip_rule_if(not successful_turns, "no turn with partial messages came to its end")
+        skip_rule_if(not successful_turns, "no turn with partial messages finished")
         raise RuleViolationError("no reply was streamed", successful_turns[0].run)
     return f"{replies} replies in {len(turns)} turns"
 
@@ -108,7 +108,7 @@ def _no_partial_unasked(observations: ObservedCommandRuns) -> str:
     skip_rule_if(not runs, "no stream without partial messages")
     for run in runs:
         for line in run.find_lines("stream_event"):
-            raise RuleViolationError("a stream_event that nobody asked for", run, line)
+            raise RuleViolationError("a stream_event that was not requested", run, line)
     return pluralize(len(runs), "run")
 
 
@@ -164,7 +164,7 @@ def _deltas_add_up(observations: ObservedCommandRuns) -> str:
                     count += 1
                     fail_rule_if(
                         not _is_same_block(text, block),
-                        "the deltas say something else than the line",
+                        "the deltas differ from the line",
                         turn.run,
                         line,
                     )

@@ -349,7 +349,7 @@ def parse_stdout_line(time_s: float, raw: bytes) -> CommandStdoutLine:
 
 
 def _reject_constant(name: str) -> None:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not JSON")
 
 
 async def run_command_with_script(

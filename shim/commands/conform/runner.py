@@ -105,8 +105,8 @@ def resolve_command_paths(
     )
     if program is None:
         raise VendorError(
-            f"{command[0]} could not be started: there is no such program on PATH",
-            hint="install it, or name it by its path",
+            f"{command[0]} could not be started: it was not found on PATH",
+            hint="install it, or use its path",
         )
     files = [
         os.path.join(cwd, argument) if os.path.isfile(os.path.join(cwd, argument)) else argument
@@ -147,11 +147,11 @@ class _RunPool:
         """Run the command once, unless a limit has been reached."""
         if self._hung_count >= MAX_HUNG_RUNS:
             self.observations.skip_reasons[run.name] = (
-                f"not tried: {self._hung_count} runs before it hung"
+                f"not run: {self._hung_count} earlier runs hung"
             )
             return
         if len(self.observations.runs) >= MAX_RUNS:
-            self.observations.skip_reasons[run.name] = f"not tried: {MAX_RUNS} runs were enough"
+            self.observations.skip_reasons[run.name] = f"not run: {MAX_RUNS} runs were enough"
             return
         async with self._run_limiter:
             self.observations.runs[run.name] = run
@@ -193,7 +193,7 @@ class _PooledScenarioRunner:
         if self.options.is_frontend_enabled(frontend):
             await self._pool.run_command(self._folder, run, script or _close_stdin, has_stdin)
         else:
-            self._pool.observations.skip_reasons[name] = "left out by --frontend"
+            self._pool.observations.skip_reasons[name] = "excluded by --frontend"
         return run
 
 

@@ -29,9 +29,11 @@ RULES = ConformanceRuleSet()
 @RULES.register_must_rule("F1", "Text, the default, is the text of the result and a newline.")
 def _text(observations: ObservedCommandRuns) -> str:
     run = require_printed_answer(observations, observations.get_run("text"))
-    fail_rule_if(not run.stdout.endswith(b"\n"), "that is no text with a newline", run, run.stdout)
+    fail_rule_if(
+        not run.stdout.endswith(b"\n"), "the output is not text with a newline", run, run.stdout
+    )
     if any(isinstance(line.value, dict) and "type" in line.value for line in run.lines):
-        raise RuleViolationError("that is a stream", run, run.stdout)
+        raise RuleViolationError("the output is a stream", run, run.stdout)
     return f"{len(run.stdout)} bytes"
 
 
@@ -39,7 +41,7 @@ def _text(observations: ObservedCommandRuns) -> str:
 def _json(observations: ObservedCommandRuns) -> str:
     run = require_printed_answer(observations, observations.get_run("json"))
     if len(run.lines) != 1 or not run.stdout.endswith(b"\n") or len(run.find_lines("result")) != 1:
-        raise RuleViolationError("that is not one result and a newline", run, run.stdout)
+        raise RuleViolationError("the output is not one result and a newline", run, run.stdout)
     return "one result"
 
 
@@ -51,7 +53,7 @@ def _json_verbose(observations: ObservedCommandRuns) -> str:
     if len(run.lines) == 1:
         events = run.lines[0].value
     if not isinstance(events, list):
-        raise RuleViolationError("that is not one array", run, run.stdout)
+        raise RuleViolationError("the output is not one array", run, run.stdout)
     kinds = [(event.get("type"), event.get("subtype")) for event in list_dicts(events)]
     if ("system", "init") not in kinds or "result" not in dict(kinds):
         raise RuleViolationError("the array has no init or no result", run, run.stdout)
@@ -84,7 +86,7 @@ def _chosen_session(observations: ObservedCommandRuns) -> str:
     return "the same in both"
 
 
-@RULES.register_must_rule("F5", "--resume with --fork-session begins a session of another id.")
+@RULES.register_must_rule("F5", "--resume with --fork-session starts a session with another id.")
 def _forked_session(observations: ObservedCommandRuns) -> str:
     if _get_session_id(observations, "fork") == _get_requested_session_id(
         observations.get_run("session")
@@ -97,21 +99,22 @@ def _forked_session(observations: ObservedCommandRuns) -> str:
     return "another id"
 
 
-@RULES.register_must_rule("F5", "--continue goes on with the last session of the directory.")
+@RULES.register_must_rule("F5", "--continue resumes the last session of the directory.")
 def _continued_session(observations: ObservedCommandRuns) -> str:
     session_ids = {_get_session_id(observations, "session"), _get_session_id(observations, "fork")}
     if _get_session_id(observations, "continue") not in session_ids:
         raise RuleViolationError(
-            "it is a session that was not held here",
+            "it is a session of another directory",
             observations.get_run("continue"),
             observations.get_finished_turn("continue").result,
         )
-    return "a session of before"
+    return "an earlier session"
 
 
 @RULES.register_should_rule(
     "F6",
-    "A session id that is taken, or is no UUID, or comes with --resume, is exit 1 with nothing on stdout.",
+    "A session id that is in use, is not a UUID, or is used with --resume exits with 1 and "
+    "nothing on stdout.",
 )
 def _bad_sessions(observations: ObservedCommandRuns) -> str:
     require_usage_error(observations.get_run("bad-session"), "Invalid session ID")
@@ -122,7 +125,7 @@ def _bad_sessions(observations: ObservedCommandRuns) -> str:
 
 
 @RULES.register_must_rule(
-    "F7", "A session that nobody knows is one error result, at once, without init, and exit 1."
+    "F7", "An unknown session gives one error result at once, without init, and exit 1."
 )
 def _unknown_session(observations: ObservedCommandRuns) -> str:
     expected = f"No conversation found with session ID: {UNKNOWN_SESSION_ID}"
@@ -131,7 +134,7 @@ def _unknown_session(observations: ObservedCommandRuns) -> str:
         results = run.find_lines("result")
         fail_rule_if(
             len(results) != 1 or run.find_lines("system", "assistant", "user"),
-            "that is not one result",
+            "the output is not one result",
             run,
         )
         fields = {
@@ -141,17 +144,17 @@ def _unknown_session(observations: ObservedCommandRuns) -> str:
             "num_turns": 0,
         }
         if not fields.items() <= results[0].items() or expected not in results[0].get("errors", ()):
-            raise RuleViolationError("the result says something else", run, results[0])
+            raise RuleViolationError("the result differs", run, results[0])
         fail_rule_if(
             run.exit_status != 1 or expected not in run.stderr,
-            f"exit {run.exit_status}, or stderr does not say so",
+            f"exit {run.exit_status}, or stderr does not state it",
             run,
         )
     return expected
 
 
 @RULES.register_must_rule(
-    "F7", "A session that nobody knows prints nothing in text output, and is exit 1."
+    "F7", "An unknown session prints nothing in text output, and exits with 1."
 )
 def _unknown_session_in_text(observations: ObservedCommandRuns) -> str:
     require_usage_error(
@@ -193,14 +196,16 @@ def _tools(observations: ObservedCommandRuns) -> str:
     return f"--disallowedTools {removed_tool} removes it"
 
 
-@RULES.register_should_rule("F10", "--max-turns ends a turn that would go on in error_max_turns.")
+@RULES.register_should_rule(
+    "F10", "--max-turns ends a turn that would continue with error_max_turns."
+)
 def _max_turns(observations: ObservedCommandRuns) -> str:
     turn = observations.get_finished_turn("max-turns")
     skip_rule_if(
         not turn.list_tool_calls(),
-        "no tool was called, so nothing would have gone on",
+        "no tool was called, so the turn would not have continued",
     )
     errors = turn.result.get("errors")
     if turn.result.get("subtype") != "error_max_turns" or not errors or errors[0] != LIMIT_TEXT:
-        raise RuleViolationError("the result is another", turn.run, turn.result)
+        raise RuleViolationError("the result differs", turn.run, turn.result)
     return str(errors[0])

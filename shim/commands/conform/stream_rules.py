@@ -123,7 +123,7 @@ def _only_lines(observations: ObservedCommandRuns) -> str:
             and not run.is_flooded
         ):
             raise RuleViolationError("the last line has no newline", run, run.lines[-1].raw)
-        fail_rule_if(run.is_flooded, "it printed more than is read of a run", run)
+        fail_rule_if(run.is_flooded, "it printed more than the limit for a run", run)
     return (
         f"{pluralize(len(_list_lines(observations)), 'line')} of "
         f"{pluralize(len(observations.get_stream_json_runs()), 'run')}"
@@ -176,7 +176,7 @@ def _lines_end(observations: ObservedCommandRuns) -> str:
 )
 def _short_lines_for_yume(observations: ObservedCommandRuns) -> str:
     yume_lines = [(run, line) for run, line in _list_lines(observations) if run.frontend == "yume"]
-    skip_rule_if(not yume_lines, "it was not started as Yume does it")
+    skip_rule_if(not yume_lines, "it was not started as by Yume")
     for run, line in yume_lines:
         fail_rule_if(
             len(line.raw) > MAX_YUME_LINE_BYTES, f"a line of {len(line.raw)} bytes", run, line.raw
@@ -197,7 +197,7 @@ def _turns_have_their_order(observations: ObservedCommandRuns) -> str:
             raise RuleViolationError("a turn has not exactly one init", turn.run, turn.lines[0])
         if not is_init_line(turn.conversation_lines[0]):
             raise RuleViolationError(
-                "something stands before the init of its turn", turn.run, turn.conversation_lines[0]
+                "something is before the init of its turn", turn.run, turn.conversation_lines[0]
             )
         if not turn.result and turn.run.name not in SIGNALLED_RUNS:
             raise RuleViolationError(
@@ -206,7 +206,7 @@ def _turns_have_their_order(observations: ObservedCommandRuns) -> str:
         for line in turn.following_lines:
             fail_rule_if(
                 is_new_conversation_line(line),
-                "the conversation goes on behind the result",
+                "the conversation continues after the result",
                 turn.run,
                 line,
             )
@@ -219,7 +219,8 @@ def _turns_have_their_order(observations: ObservedCommandRuns) -> str:
 
 @RULES.register_must_rule(
     "S2",
-    "With messages on stdin, init is said after the first one and again before every turn, never earlier.",
+    "With messages on stdin, init is printed after the first message and before every "
+    "turn, never earlier.",
 )
 def _init_waits_for_a_message(observations: ObservedCommandRuns) -> str:
     run = observations.get_run("conversation")
@@ -235,7 +236,7 @@ def _init_waits_for_a_message(observations: ObservedCommandRuns) -> str:
     second_turn = observations.get_finished_turn("conversation", 1)
     fail_rule_if(
         not (first_turn.init_line and second_turn.init_line),
-        "a turn of a conversation has no init of its own",
+        "a turn of a conversation has no init",
         run,
     )
     if first_turn.init_line.get("session_id") != second_turn.init_line.get("session_id"):
@@ -269,13 +270,13 @@ def _init_is_complete(observations: ObservedCommandRuns) -> str:
         fail_rule_if(
             missing := _list_missing(line, INIT_FIELDS), f"init lacks {missing}", run, line
         )
-        fail_rule_if(not isinstance(line["tools"], list), "init.tools is no list", run, line)
+        fail_rule_if(not isinstance(line["tools"], list), "init.tools is not a list", run, line)
     skip_rule_if(not inits, "no init was printed")
     return f"{len(inits)} inits"
 
 
 @RULES.register_must_rule(
-    "S9", "result has the fields that every client together needs; an error has a list of errors."
+    "S9", "result has all fields that clients need; an error has a list of errors."
 )
 def _result_is_complete(observations: ObservedCommandRuns) -> str:
     results = _get_lines(observations, "result")
@@ -309,7 +310,7 @@ def _api_failures(observations: ObservedCommandRuns) -> str:
         texts = [block.get("text") for line in error_lines for block in list_content_blocks(line)]
         if not error_lines or turn.result.get("result") not in texts:
             raise RuleViolationError(
-                "no assistant line with `error` says what the result says", turn.run, turn.result
+                "no assistant line with `error` has the text of the result", turn.run, turn.result
             )
     skip_rule_if(not failed_turns, "no request to the model failed")
     return f"{len(failed_turns)} failed turns"
@@ -335,7 +336,7 @@ def _errors_are_last(observations: ObservedCommandRuns) -> str:
                 "system",
             ):
                 raise RuleViolationError(
-                    "a line behind an error result makes the SDKs lose the error", turn.run, line
+                    "a line after an error result makes the SDKs lose the error", turn.run, line
                 )
     skip_rule_if(not failed_turns, "no turn of an SDK's failed")
     return f"{len(failed_turns)} error results"
@@ -350,7 +351,7 @@ def _terminator(observations: ObservedCommandRuns) -> str:
         for run in observations.get_stream_json_runs()
         if run.frontend == "yume" and run.exit_status is not None and not run.sent_signal
     ]
-    skip_rule_if(not runs, "it was not started as Yume does it")
+    skip_rule_if(not runs, "it was not started as by Yume")
     for run in runs:
         kinds = [line.get("type") for line in run.json_lines]
         if kinds[-2:] != ["result", "message_stop"]:
@@ -385,7 +386,7 @@ def _states(observations: ObservedCommandRuns) -> str:
             "the last state is `running`",
             run,
         )
-    return f"{state_count} states were said"
+    return f"{state_count} states were printed"
 
 
 @RULES.register_should_rule("S15", "Every object but a result begins with its type.")
@@ -443,7 +444,7 @@ def _messages_are_whole(observations: ObservedCommandRuns) -> str:
             line,
         )
         if not isinstance(message["content"], list) or not isinstance(message["usage"], dict):
-            raise RuleViolationError("content is no list, or usage no object", run, line)
+            raise RuleViolationError("content is not a list, or usage is not an object", run, line)
         fail_rule_if(
             missing := _list_missing(message["usage"], TOKEN_FIELDS),
             f"usage lacks {missing}",
@@ -473,7 +474,7 @@ def _blocks_are_whole(observations: ObservedCommandRuns) -> str:
 
 @RULES.register_must_rule(
     "S7",
-    "A tool's result is a user line of its own, behind its call, with a tool_use_id and content.",
+    "A tool result is a separate user line after its call, with a tool_use_id and content.",
 )
 def _results_follow_their_calls(observations: ObservedCommandRuns) -> str:
     count = 0
@@ -518,7 +519,7 @@ def _every_call_is_answered(observations: ObservedCommandRuns) -> str:
 
 
 @RULES.register_should_rule(
-    "S8", "`tool_use_result` says what Bash, Write and Edit did, and is a text where they failed."
+    "S8", "`tool_use_result` states what Bash, Write and Edit did, and is a string if they failed."
 )
 def _results_tell_more(observations: ObservedCommandRuns) -> str:
     count = 0
@@ -535,6 +536,6 @@ def _results_tell_more(observations: ObservedCommandRuns) -> str:
                 if result.get("is_error")
                 else not isinstance(tool_result, dict) or _list_missing(tool_result, keys)
             ):
-                raise RuleViolationError("it says less", turn.run, line)
+                raise RuleViolationError("it has fewer fields", turn.run, line)
     skip_rule_if(not count, "none of these tools was called")
     return f"{count} results"

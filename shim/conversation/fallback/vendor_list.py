@@ -58,7 +58,7 @@ def choose_vendors(
     vendor_in_model, model = parse_model_route(invocation.model, VENDORS)
     sources = (
         ("--shim-vendor", (invocation.shim_vendor,)),
-        ("the session that goes on", (session_vendor,)),
+        ("the resumed session", (session_vendor,)),
         ("--model", (vendor_in_model,)),
         ("SHIM_VENDOR", parse_vendor_list(environment.get("SHIM_VENDOR", ""))),
         ("`shim install`", parse_vendor_list(installed_options.get("vendor", ""))),

@@ -109,7 +109,9 @@ def parse_path_steps(node: ConfigNode, text: str, *, may_be_empty: bool = False)
     part after a `$`.
     """
     if may_be_empty and text[:1] not in ("", ".", "["):
-        raise node.build_error("$, $index, or a path behind it such as $.id", f"${text}")
+        raise node.build_error(
+            "$, $index, or a path that starts with them, such as $.id", f"${text}"
+        )
     path_text = text
     if may_be_empty:
         path_text = text.removeprefix(".")

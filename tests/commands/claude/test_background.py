@@ -301,7 +301,7 @@ def test_copy_is_refused_before_the_first_turn_of_the_original_ends(desk, flags)
     record, _ = start_background_session(desk)
     done = desk.run_claude("--bg", "other", "--resume", record.session_id, *flags)
     assert (done.status, done.stdout) == (1, b"")
-    assert f"session {record.short_id} has not ended its first turn" in done.stderr
+    assert f"session {record.short_id} has not finished its first turn" in done.stderr
 
 
 def test_copy_stores_the_resume_message_apart_from_its_flags(desk):

@@ -401,8 +401,8 @@ def test_daemon_logs_prints_the_stderr_of_hosts(desk, session):
 @pytest.mark.parametrize(
     ("command_line", "status", "expected"),
     [
-        ("daemon", 1, "claude daemon: there is no daemon here"),
-        ("daemon run", 1, "claude daemon run: there is no daemon here"),
+        ("daemon", 1, "claude daemon: there is no daemon"),
+        ("daemon run", 1, "claude daemon run: there is no daemon"),
         ("daemon install", 1, "`claude daemon install` is disabled"),
         ("daemon uninstall", 0, "uninstalled\n"),
         (

@@ -103,7 +103,7 @@ def test_auth_status_ignores_invalid_settings(ask, tmp_path):
 
 def test_auth_status_prints_a_sentence_with_text_flag(ask, monkeypatch):
     monkeypatch.setenv("SHIM_VENDOR", "pi")
-    assert ask("auth", "status", "--text") == (0, "Logged in by way of pi\n", "")
+    assert ask("auth", "status", "--text") == (0, "Logged in through pi\n", "")
 
 
 @pytest.mark.parametrize("action", ["login", "logout"])
@@ -112,7 +112,7 @@ def test_auth_login_and_logout_are_refused(ask, monkeypatch, action, vendor):
     monkeypatch.setenv("SHIM_VENDOR", vendor)
     status, out, err = ask("auth", action)
     assert (status, out) == (1, "")
-    assert err.startswith("the shim has no login of its own: ") and err.count("\n") == 1
+    assert err.startswith("the shim has no login: ") and err.count("\n") == 1
     assert ("/login" in err) is (vendor == "pi" and action == "login")
     assert vendor in err
 
@@ -231,7 +231,7 @@ def test_help_describes_every_flag_and_subcommand():
 @pytest.mark.parametrize("flag", ["--forward-subagent-text", "--setting-sources <sources>"])
 def test_help_does_not_list_portable_flags_as_ineffective(flag):
     text, _, ineffective = format_claude_help().partition(
-        "Accepted, without effect except on a real claude:"
+        "Accepted; they have an effect only with a real claude:"
     )
     (line,) = (line for line in text.splitlines() if line.strip().startswith(flag))
     assert "no effect" not in line and flag not in ineffective

@@ -145,7 +145,7 @@ def way(*args, driver=None, vendor="gemini"):
             True,
             "the frontend sends stream-json messages",
         ),
-        (("-p", "hi"), None, False, "there is one message"),
+        (("-p", "hi"), None, False, "there is only one message"),
         ((*CONVERSE,), "one-way", False, "[vendors.gemini] driver"),
         (("-p", "hi"), "two-way", True, "[vendors.gemini] driver"),
     ],
