@@ -67,9 +67,7 @@ def describe_cause(cause: str) -> str:
 
 
 class ApiFailure(NamedTuple):
-    """A failure: a key of FAILURE_KINDS, and the HTTP status if the text or the vendor contains
-    one.
-    """
+    """A failure: a key of FAILURE_KINDS, and the HTTP status that the text or the vendor names."""
 
     kind: str = ""
     status: int | None = None

@@ -13,13 +13,14 @@ class StreamDialect(NamedTuple):
     retries_broken_answers   a message is sent again if its answer was interrupted (Yume's R11)
     asks_by_line             the line of a call is the permission prompt
     reports_secret_counts    the number of removed secrets is reported on stderr
-    accepts_mode_names       permission modes also have other names than Claude's, and unknown names
-                             are not an error
-    accepts_frames           stdin may contain messages with every input format
-    answers_argument_errors  an error in the arguments also leads to a result
-    default_redaction        what is redacted if no setting is made
-    max_line_bytes           the limit of the line length that no setting can exceed; 0 for no limit
-    program                  the name of the program if the first argument is `first_arg`
+    accepts_mode_names       permission modes may have other names than Claude's; an unknown name is
+                             not an error
+    accepts_frames           stdin may contain messages, for every value of `--input-format`
+    answers_argument_errors  the shim also writes a result if the arguments are invalid
+    default_redaction        the value of the setting `redact` if it is not set
+    max_line_bytes           the maximum length of a line, which settings cannot increase; 0 for no
+                             limit
+    program                  the name of the program whose command line starts with `first_arg`
     """
 
     name: str
@@ -55,7 +56,7 @@ YUME = StreamDialect(
     accepts_frames=True,
     answers_argument_errors=True,
     default_redaction="all",
-    max_line_bytes=99_999,  # its parser accepts 100 KB for a line including its LF
+    max_line_bytes=99_999,  # its parser accepts a line of 100 KB including the LF
     program="yume-cli",
     first_arg="start",
 )

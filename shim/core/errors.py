@@ -13,12 +13,12 @@ from shim.core.reading.values import canonicalize_uuid
 if TYPE_CHECKING:
     from shim.core.api_errors import TurnEndCause
 
-# Of a vendor's reason, which every `init` and every `result` repeats for a person.
+# The maximum length of a vendor's reason. Every `init` and every `result` repeats it for a person.
 MAX_REASON_CHARS = 300
 MAX_VENDOR_NAME_CHARS = 32
-MAX_SUGGESTION_INPUT_CHARS = 60  # of an unknown word; no known name is longer
-# The kind of a recording's note about a failed attempt. Its field `started` is whether the vendor's
-# child was started.
+MAX_SUGGESTION_INPUT_CHARS = 60  # of a misspelled word; no valid name is longer
+# The kind of a recording's note about a failed attempt. If its field `started` is true, the last
+# child that was recorded before the note is the child of this attempt.
 NOTE_PASSED_OVER = "passed_over"
 
 
@@ -57,7 +57,9 @@ def format_failed_attempts(attempts: Sequence[FailedVendorAttempt]) -> str:
 
 
 def parse_failed_attempt(fields: Mapping[str, Any]) -> FailedVendorAttempt:
-    """Parse the fields of `to_json`. Any JSON is accepted."""
+    """Parse the fields of `to_json`. Any JSON is accepted, and an unknown cause is a
+    `vendor_error`.
+    """
     from shim.core.api_errors import CAUSES
 
     cause: TurnEndCause = next(
@@ -113,12 +115,12 @@ class UnsupportedPermissionModeError(FrontendError):
 
 
 class UntrustedVendorVersionError(UnsupportedPermissionModeError):
-    """A turn needs a promise of the vendor's profile that does not hold for the installed version
+    """A turn needs a guarantee of the vendor's profile that does not hold for the installed version
     of its program.
     """
 
     def __init__(self, message: str, hint: str, distrust_reason: str) -> None:
-        """`distrust_reason` is why the promises do not hold for this version."""
+        """`distrust_reason` is why the guarantees do not hold for this version."""
         super().__init__(message, hint)
         self.distrust_reason = distrust_reason
 

@@ -89,7 +89,8 @@ class VendorAbilities(NamedTuple):
 
 
 class VendorPolicySupport(NamedTuple):
-    """How rules are enforced before a call runs. Methods of `Adapter` return which rules are.
+    """How rules are enforced before a call runs. Methods of `Adapter` return which rules the vendor
+    enforces.
 
     covers_subagents        the same rules and prompts apply to the calls of subagents
     has_native_rules        the vendor applies Claude's rules itself, so all its permission requests

@@ -17,8 +17,8 @@ ArgumentReshaper = Callable[[Arguments], tuple[str, Arguments]]
 class ToolMapping:
     """One tool: Claude's `name`, and the conversion of its arguments to Claude's.
 
-    rename        Claude's key by the vendor's key; other keys stay unchanged. If two keys of a call
-                  get the same name, the value is a list of both values
+    rename        Claude's key by the vendor's key; other keys stay unchanged. If several keys of a
+                  call get the same name and have different values, the value is a list of these
     only_renamed  drop every key that is not in `rename` (for vendors that print internal data)
     drop          keys that Claude's tool does not have
     convert       by Claude's key: a function of the value
@@ -56,8 +56,8 @@ class ToolMapping:
         self.convert = convert or {}
         self.extra = extra or {}
         self.reshape = reshape
-        # A call without any of these keys is passed on unchanged and is not copied. This is the
-        # case for most calls.
+        # None means that every call is converted. Otherwise a call without any of these keys is
+        # passed on unchanged and not copied, as most calls are.
         if only_renamed or extra or reshape:
             self.affected_keys = None
         else:

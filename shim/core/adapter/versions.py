@@ -13,9 +13,9 @@ from shim.core.claude.argv.models import can_pass_model_name_as_argument
 from shim.core.reading.typed import NamedTuple
 
 MAX_ANSWER_CHARS = 4000  # at the start of an answer; only this part is searched
-MAX_VERSION_CHARS = 64
+MAX_VERSION_CHARS = 64  # a longer text is cut; no program has such a version
 MAX_VERSION_PARTS = 8
-MAX_PART_DIGITS = 18  # of one number
+MAX_PART_DIGITS = 18  # of one number of a version
 # The version that most programs print, alone or after their name. This is a string, because a
 # pattern is only compiled when a program is asked.
 DEFAULT_VERSION_REGEX = r"(?<![\w.])v?(\d+(?:\.\d+)+[\w.+-]*)"

@@ -77,7 +77,7 @@ RELOAD_SETTINGS = "reload_settings"
 BYPASS_REFUSED_TEXT = "bypassPermissions can be chosen only if the session was started with it"
 DRIVE = "drive"
 WATCH = "watch"
-MAX_ID_CHARS = 200  # of an id; the limit bounds the memory for stored ids
+MAX_ID_CHARS = 200  # a longer id is refused, because the last ids are stored
 MAX_NAME_CHARS = 64  # of a client's name
 LINE_KEY = b',"line":'
 # the end of a `bye` reason if there are too many clients; the number of clients precedes it
@@ -110,7 +110,7 @@ NO_HELLO = ClientHello(0, "", can_control=False, cursor=None)
 
 
 class FrameError(ValueError):
-    """A frame that cannot be parsed. `str(error)` is a sentence with what is allowed."""
+    """A frame that cannot be parsed. `str(error)` is a sentence about what is allowed."""
 
 
 class FrameRefusedError(Exception):

@@ -208,7 +208,7 @@ def _answer_prompt(
         prompt, frame.get("decision"), can_bypass=hub.session.can_bypass
     )
     if outcome_kind == "allow" and has_permission_mode_change(body):
-        # Only the controller may change the mode, as in a `mode` frame.
+        # As for a `mode` frame: a less restrictive mode must not surprise the controller.
         hub.roles.check_can_control(client)
     hub.resolve_prompt(prompt_id, client.name, outcome_kind, body)
     return True

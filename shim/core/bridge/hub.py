@@ -62,7 +62,7 @@ class QueuedUserMessage(NamedTuple):
     """A message that was sent to the conversation and whose turn has not started."""
 
     size_bytes: int
-    client_number: int = 0  # 0 if no connected client sent the message with an id
+    client_number: int = 0  # 0 if the host sent the message, or a client without a frame id
     request_id: str = ""  # the id of the client's frame
 
 
@@ -99,8 +99,8 @@ class SessionHub:
         self.connect_notice = ""  # a sentence about the host, for clients that connect
         self.end_reason = ""  # why the session has ended; "" while it is running
         self.waiting_messages: dict[str, QueuedUserMessage] = {}  # by the uuid of the message
-        # The client whose message the current turn answers. 0 if no connected client has sent the
-        # message with an id, None if the message of the turn is unknown.
+        # The number of the client whose message the current turn answers. It is 0 if the host sent
+        # the message or if its frame had no id, and None if no known message was accepted.
         self.turn_client_number: int | None = None
         # The ids of accepted messages: ("", UUID), or the name of the client and its own id.
         self.message_ids = BoundedDict[tuple[str, str], bool](MAX_STORED_IDS)
@@ -324,8 +324,8 @@ class SessionHub:
     def remove_waiting_message(self, uuid: object) -> int | None:
         """Remove a message that the conversation has accepted or cancelled.
 
-        Return the number of the client that sent it, 0 for another sender, or None if no such
-        message waits.
+        Return the number of the client that sent it, 0 if the host sent it or if its frame had no
+        id, or None if no such message waits.
         """
         message = self.waiting_messages.pop(str(uuid), None)
         if message is None:

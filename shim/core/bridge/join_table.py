@@ -162,8 +162,11 @@ def list_stricter_settings(
 def has_comparable_settings(frontend: Invocation, session: Invocation) -> bool:
     """Return whether the directories and the mode of both settings can be compared.
 
-    The file or flag that they come from is not known. So they are not compared if the session has a
-    flag with settings that the frontend does not pass, unless the frontend selects other files.
+    Merged settings do not contain the file or flag of a value. If the session has a settings flag
+    that the frontend does not pass, a difference may come from that flag. Flags that the frontend
+    does not pass are not compared, so the settings cannot be compared either.
+
+    They can always be compared if the frontend selects other settings sources than the session.
     """
     sources = get_flag_value(frontend, "--setting-sources")
     if sources is not None and sources != get_flag_value(session, "--setting-sources"):

@@ -39,8 +39,8 @@ class BackgroundSessionInfo(NamedTuple):
     mode: str = "default"
     pid: int = 0
     version: str = ""
-    # Returns the current content of the settings files as text. None if the conversation reads the
-    # files, which it does unless the vendor reads them itself.
+    # Reads Claude's settings files again, and returns the merged settings as text. Only set if the
+    # vendor reads the files itself. Otherwise the conversation reads them.
     reload_settings: Callable[[], str] | None = None
     can_bypass: bool = False  # started with bypassPermissions, so that mode can be chosen
     answer_policy: str = "any"  # with "owner", only the controller or the last one answers prompts

@@ -19,7 +19,7 @@ MAX_OPEN_PROMPTS = 1000  # of one frontend, or of all clients of a session
 TOO_MANY_PROMPTS_TEXT = (
     "Too many permission prompts are open already; this call was denied without asking."
 )
-DENIED_TEXT = "The call was denied."  # by a person who gives no reason
+DENIED_TEXT = "The call was denied."  # if the person gives no reason
 NOT_GRANTED_TEXT = (
     "{tool} needs permission, which cannot be asked for here and was not granted beforehand."
 )

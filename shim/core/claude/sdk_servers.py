@@ -16,7 +16,7 @@ from shim.core.reading.json_text import dump_json
 from shim.core.reading.typed import Any, NamedTuple, Protocol
 from shim.core.reading.values import as_dict, as_list, as_str, list_dicts
 
-MAX_SERVERS = 100  # of one frontend
+MAX_SERVERS = 100  # of one frontend; equal to the limit of an ACP session
 # requests that wait for the frontend; a vendor makes only a few calls at once
 MAX_PENDING_REQUESTS = 200
 MAX_TOOLS_PER_SERVER = 1000  # in `init`

@@ -71,8 +71,8 @@ class VendorCapabilities(NamedTuple):
     asks_in_bypass_mode  it asks even in the mode bypassPermissions
     never_asks           it runs its tools and never asks
     accepts_effort       an effort level can be passed to it
-    asks_for_all         only a rule can answer one of its requests, not a mode: it already applies
-                         Claude's rules, or did so when it was recorded
+    asks_for_all         only a rule can answer one of its requests, not a mode, because it has
+                         already applied Claude's rules and mode itself; also set for a replay
     accepts_mcp_servers  it accepts MCP servers
     has_auto_mode        its models can decide which calls may run (the mode auto)
     """
@@ -196,8 +196,8 @@ class SessionState:
     def list_mcp_server_entries(self, *, detailed: bool = False) -> list[dict[str, Any]]:
         """Return the entries of the MCP servers for `init`, or for `mcp_status` if `detailed`.
 
-        An external server is always listed as `pending`, because only the vendor knows whether it
-        runs.
+        An external server is listed as `pending`, because only the vendor knows whether it runs. If
+        the vendor cannot use a server, its status is `failed`.
         """
         unsupported_reason = ""
         if not self.vendor.accepts_mcp_servers:
@@ -232,8 +232,10 @@ class SessionState:
         return []
 
     def switch_vendor(self, vendor: VendorCapabilities) -> None:
-        """Continue the session with another vendor. Requested models are kept if they are Claude's
-        names.
+        """Continue the session with another vendor.
+
+        A vendor that served the session before gets its requested models back. For any other
+        vendor, requested models are kept only if they are Claude's names.
         """
         models = self._models_by_vendor[self.vendor.display_name] = (
             self.requested_model,

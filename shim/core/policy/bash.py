@@ -263,7 +263,7 @@ def _convert_node(node: "Node") -> ShellCommand | ShellRedirect | None:
             and path is not None
             and _decode_text(path).rstrip("-").isdigit()
         ):
-            return None  # another descriptor
+            return None  # the target is another descriptor, not a file
         return ShellRedirect(
             operator not in ("<", "<&"), None if path is None else _resolve_word(path)
         )

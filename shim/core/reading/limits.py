@@ -116,8 +116,8 @@ def omit_large_images(content: Any, max_bytes: int) -> Any:
 
 
 def shorten_line_to_fit(line: Mapping[str, Any], max_bytes: int) -> Any:
-    """Return a line as an object that fits into `max_bytes` bytes. Strings are shortened first,
-    then members are dropped.
+    """Return a line as an object that fits into `max_bytes` bytes. Strings are shortened first. If
+    that is not enough, items of long lists and members of objects are dropped.
     """
     fitted = shorten_strings(line, max_bytes)
     if isinstance(fitted, dict):

@@ -19,9 +19,11 @@ MAX_INPUT_CHARS = 4 * 1024 * 1024
 class ClaudeLineRedactor:
     """Redacts one stream of lines. `create_uuid` returns the UUID of an additional line.
 
-    If a redacted line is longer than `max_bytes`, `split_long_line` splits or shortens it. The
-    fragments of a call's input are collected, because they are pieces of JSON. They are written as
-    one fragment when the block ends.
+    A redacted line may be longer than the original one. If it is longer than `max_bytes`,
+    `split_long_line` splits or shortens it.
+
+    The fragments of a call's input are collected, because they are pieces of JSON. They are written
+    as one fragment when the block ends.
     """
 
     def __init__(

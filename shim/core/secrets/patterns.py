@@ -496,7 +496,7 @@ ASSIGNED_PATTERNS = (
     ),
 )
 
-# `scheme://user:password@host`. The first colon is the sign.
+# `scheme://user:password@host`. The colon of `://` is the sign.
 URL_PASSWORD_PATTERN = SecretPattern(
     "url-password",
     [],

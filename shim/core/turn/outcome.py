@@ -22,8 +22,9 @@ MAX_TURNS_TEXT = "Reached maximum number of turns"
 MAX_NAMED_CALLS = 8  # open calls in an error text; the others are counted
 
 # Causes for which another vendor of a list may answer: this vendor is not logged in, or has reached
-# a rate limit. If its stream never started, the exit of its program is also such a cause. A stream
-# with unknown events is not, because the events may have been work.
+# a rate limit. If its stream never started, START_FAILURE_CAUSES are accepted too, because its
+# program could not start. After unknown events no cause is accepted, because these may have been
+# work.
 FALLBACK_CAUSES = frozenset(("auth", "rate_limit"))
 START_FAILURE_CAUSES = frozenset(("exit_code", "signal", "truncated", "protocol"))
 

@@ -386,8 +386,8 @@ class TextBlocks:
             )
 
     def _skip_repeated(self, kind: TurnState, fragment: str, block_key: object) -> str:
-        """Skip the part of a fragment that repeats the incomplete reply. Return the new part. Leave
-        the state ECHO if there is one.
+        """Skip the part of a fragment that repeats the incomplete reply, and return the rest. If
+        there is a rest, leave the state ECHO.
         """
         message = self._assistant_message
         diagnostics = self._diagnostics

@@ -80,8 +80,8 @@ class YumeInvocation(NamedTuple):
         return VENDOR_BY_PROVIDER.get(name, name)
 
     def to_claude_invocation(self) -> Invocation:
-        """Return the command line as an Invocation, without ids and modes, which the caller
-        reads.
+        """Return the command line as an Invocation. It has no ids and no mode; the caller reads
+        these itself.
         """
         return Invocation(
             self.prompt or None,

@@ -31,9 +31,10 @@ def map_model_name(name: str | None, name_maps: Iterable[Mapping[str, str]]) -> 
     """Return the name of a model that is passed to a vendor other than claude. None means the
     vendor's default model.
 
-    The first of `name_maps` that contains the name is used. A map may contain the name itself, the
-    name without the size of its context, or the family of a Claude name: `sonnet` also matches
-    `claude-sonnet-4-5-20250929`.
+    The first of `name_maps` that has an entry for the name is used. A map is searched for the name
+    itself, then for the name without the size of its context, and then for the family of a Claude
+    name: `sonnet` also matches `claude-sonnet-4-5-20250929`. Without an entry, a Claude name
+    becomes None, and any other name stays unchanged.
     """
     if not name:
         return None

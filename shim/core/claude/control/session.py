@@ -64,7 +64,7 @@ from shim.core.reading.typed import Any
 from shim.core.reading.values import as_dict
 
 CALL_TOO_LARGE_TEXT = "The call is too large to be asked about ({size} bytes)."
-MAX_MESSAGE_IDS = 10_000  # stored ids; a client that repeats a message does so soon
+MAX_MESSAGE_IDS = 10_000  # stored ids; a client repeats a message soon after it has sent it
 MAX_TYPE_CHARS = 60  # of the type of a line, in the warning about the line
 
 
