@@ -161,7 +161,7 @@ class HostConnection:
         import anyio
 
         self._socket.setblocking(False)
-        with suppress(HostUnavailableError):  # a host that closes the connection sends `bye` first
+        with suppress(HostUnavailableError):  # a host that disconnects sends `bye` before
             await self.send_frame(self._hello)
         with anyio.move_on_after(timeout_s):
             self._accept_welcome(await anext(self, None))
@@ -288,7 +288,7 @@ class HostConnection:
             try:
                 frame = parse_frame(raw)
             except FrameError:
-                continue  # from a host of another version, and of no use to this client
+                continue  # from a host of another version; this client does not need the frame
             if frame["kind"] == "line":
                 frame["raw"] = extract_stream_json_line(raw)
             self._received_frames.append(frame)
@@ -375,7 +375,7 @@ def send_frames_and_collect_answers(
             if request["kind"] == "answer"
         }
         if "accepted" not in connection.welcome.get("knows", ()):
-            # This older host answers only these kinds.
+            # A host of an older version answers only these kinds.
             pending_ids = {
                 request["id"] for request in requests if request["kind"] in ("answer", "end")
             }

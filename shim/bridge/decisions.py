@@ -51,7 +51,7 @@ class PermissionPrompt(NamedTuple):
         return escape_control_chars(f"  y = yes, n = no{always_option}: ").replace("\n", " ")
 
     def describe_always_allow_choice(self, scope: str) -> str:
-        """Describe what "always" does. `scope` is where it applies, such as "session"."""
+        """Describe what "always" does. `scope` is how long the rules apply: "run" or "session"."""
         return escape_control_chars(
             f"always allow {', '.join(self.rules)} in this {scope}"
         ).replace("\n", " ")

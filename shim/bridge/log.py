@@ -43,7 +43,7 @@ READ_BATCH_BYTES = 1024 * 1024  # of lines that are read at once; fits into a cl
 INDEX_INTERVAL_LINES = 64  # between two indexed lines of a file
 MAX_RECENT_LINES = 10_000  # of former lives, for recognizing a message that is sent again
 UNNUMBERED_TYPES = ("control_request", "control_response", "control_cancel_request", "keep_alive")
-UNNUMBERED_SNIPPETS = (b'"control_', b'"keep_alive"')  # each such line contains one of them
+UNNUMBERED_SNIPPETS = (b'"control_', b'"keep_alive"')  # each line of these types has one of these
 # Readers of recordings evaluate these arguments.
 HEADER_ARGV = ("-p", "--input-format", "stream-json", "--output-format", "stream-json", "--verbose")
 HEADER_KEYS = ("generation", "first", "at")  # of a file's header

@@ -176,8 +176,8 @@ def _list_session_ids(environment: Mapping[str, str]) -> tuple[list[str], list[s
 def find_session_trusting_metadata(
     session_id: str, environment: Mapping[str, str]
 ) -> SessionRecord | None:
-    """Return the session like `find_session`, but do not check the lock if its metadata says that
-    it has ended. So a month of sessions is listed quickly.
+    """Return the session like `find_session`, but do not check the lock if the metadata says that
+    the session has ended. So a month of ended sessions is listed quickly.
 
     The host of such a session may hold the lock a little longer. It accepts no clients.
     """

@@ -112,9 +112,10 @@ def is_background_session_running(session_id: str) -> bool:
 
 
 def _prepare_flat_join(invocation: Invocation, session: SessionRecord) -> Invocation:
-    """Return the command line of a frontend of Yume's dialect that joins a session with one message.
+    """Return the command line of a frontend of Yume's dialect that joins a session with one
+    message.
 
-    It cannot answer prompts. Raise FrontendError if it sends more than one message.
+    Such a frontend cannot answer prompts. Raise FrontendError if it sends more than one message.
     """
     if invocation.input_format == "stream-json":
         raise FrontendError(

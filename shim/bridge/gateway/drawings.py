@@ -15,9 +15,11 @@ from shim.core.bridge.frames import LogCursor
 from shim.story.export.view_model import SessionStepView
 
 MAX_KEPT_STEPS = 1000  # of one drawing; a page shows as many when it is opened
-# The average for a drawing. So a drawing is at most as large as the largest exported page.
+# The limit for the average step of a drawing. So a drawing is at most as large as the largest
+# exported page.
 MAX_CHARS_PER_STEP = 4000
-# Drawings that are kept. A person looks at fewer sessions in turn. All need at most 128 MB of text.
+# Drawings that are kept. A person switches between fewer sessions. The text of all drawings has at
+# most 128 million characters.
 MAX_KEPT_DRAWINGS = 32
 UNUSED_DRAWING_TTL_S = 12 * 3600.0  # a phone that slept for a night reconnects in the morning
 # A longer line is drawn in a thread, because its JSON, its texts and its diff take milliseconds.
@@ -46,8 +48,8 @@ class SessionDrawing:
     """The last steps of one session, for all its readers.
 
     position        the last line that was drawn; None before the first one
-    dropped_number  the number of a line; of the steps that were last changed by a line up to
-                    this number, some were dropped
+    dropped_number  a line number; steps that were last changed by this line or an earlier one may
+                    have been dropped
     opening_lock    held by the reader that draws the past
     """
 
@@ -122,8 +124,8 @@ class SessionDrawing:
 
 
 class SessionDrawings:
-    """The drawings that a gateway keeps, by session. A reader may continue to use a drawing that
-    was dropped.
+    """The drawings that a gateway keeps, by session. A drawing may be dropped while a reader still
+    uses it.
     """
 
     def __init__(self) -> None:

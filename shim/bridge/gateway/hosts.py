@@ -318,8 +318,8 @@ def _build_session_fields(session: SessionRecord) -> dict[str, Any]:
 
 
 def _has_cursor_line(log: RecordedSessionLog, cursor: LogCursor) -> bool:
-    """Return whether a log has the line of a cursor, with the same generation. A cursor before the
-    first line matches every log.
+    """Return whether a log has the line of a cursor, with the same generation. A cursor with the
+    number 0 matches every log.
 
     If a crash of the machine loses a line, a later generation uses its number again.
     """

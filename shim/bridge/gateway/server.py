@@ -253,7 +253,7 @@ def create_gateway_server(
         # Only errors in our own code are printed to stderr. Invalid requests are not.
         log_level="error",
         access_log=False,
-        proxy_headers=False,  # no check depends on the client's address
+        proxy_headers=False,  # the client's address that a proxy reports is not used
         server_header=False,
         timeout_keep_alive=KEEP_ALIVE_TIMEOUT_S,
         timeout_graceful_shutdown=SHUTDOWN_TIMEOUT_S,
