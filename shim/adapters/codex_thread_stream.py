@@ -176,7 +176,7 @@ class CodexThreadTranslator(RpcTranslator):
         ):
             self.turn.diagnostics.record("doubtful_event")
             if "id" in event and len(self.outbox) < MAX_OPEN_REQUESTS:
-                # codex would wait for ever
+                # codex would wait forever
                 self.outbox.append(
                     self.session.encode_decline_response(event["id"], str(event["method"]))
                 )
@@ -374,7 +374,7 @@ class CodexThreadTranslator(RpcTranslator):
         try:
             handler(request_id, params)
         except (KeyError, TypeError, AttributeError, StopIteration):
-            # A malformed request must be answered too. Otherwise codex would wait for ever.
+            # A malformed request must be answered too. Otherwise codex would wait forever.
             self.turn.record_unknown_event(method, params)
             self.outbox.append(self.session.encode_decline_response(request_id, method))
 

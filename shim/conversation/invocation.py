@@ -201,7 +201,7 @@ def can_prompt_frontend(invocation: Invocation) -> bool:
 
 def validate_invocation(invocation: Invocation) -> Invocation:
     """Return the invocation with a valid effort. Raise FrontendError if a vendor could take a value
-    for a flag or a path (threats: frontend).
+    for a flag or a path.
     """
     model = invocation.model
     resume = invocation.resume

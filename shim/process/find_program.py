@@ -1,9 +1,8 @@
 """Finds a vendor's program. A hostile checkout cannot influence the search, and the drop-in itself
 is never found.
 
-Relative PATH entries and entries inside the working directory are ignored (threats: working
-directory). This does not apply if the working directory is the home directory or above it, because
-repositories are not cloned there.
+Relative PATH entries and entries inside the working directory are ignored. This does not apply if
+the working directory is the home directory or above it, because repositories are not cloned there.
 """
 
 import os

@@ -24,7 +24,8 @@ from shim.state.files import open_new_file
 # Attempts to find a unique name, whose random part has 65,536 values per process and millisecond.
 MAX_NAME_ATTEMPTS = 5
 
-# The variables whose values are recorded. Of SHIM_* only the names are recorded (threats: environment).
+# The variables whose values are recorded. Of SHIM_* only the names are recorded, because a value
+# may be secret.
 RECORDED_VARIABLES = ("LANG", "LC_ALL", "TERM", "CLAUDE_CODE_ENTRYPOINT")
 
 

@@ -11,13 +11,13 @@ CHUNK_BYTES = 256 * 1024
 
 
 class ReplayRequest(NamedTuple):
-    """What to replay and how. `child` is the number of the child in the recording. `side` is vendor
-    or claude.
+    """The parameters of a replay. `child` is the number of the child in the recording. `side` is
+    vendor or claude.
 
     `signals` is set if the replay waits for recorded signals. `session` is the live session id, or
-    "". `folder` has recordings; the one that starts with the first message is played instead.
-    `report` is the path for the child's report file, "" if the report is not read. A `speed` of 2
-    is twice as fast, and 0 has no pauses. `max_gap` limits a pause, in seconds.
+    "". `folder` is a folder of recordings: the one that starts with the first message is played
+    instead. `report` is the path for the child's report file, "" if the report is not read. A
+    `speed` of 2 is twice as fast, and 0 has no pauses. `max_gap` limits a pause, in seconds.
     """
 
     path: str

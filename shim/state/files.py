@@ -4,8 +4,8 @@ A new file never replaces an existing one and is never written through a link. T
 complete new file is renamed over it. Only regular files are read, so that no read waits for a pipe
 or a device.
 
-The state directory must belong to the current user and have mode 0700 (threats: settings of another
-user, symlinks). Otherwise nothing is stored; there is no fallback.
+The state directory must belong to the current user and have mode 0700. Otherwise nothing is stored;
+there is no fallback.
 """
 
 import os

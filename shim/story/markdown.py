@@ -2,8 +2,8 @@
 page.
 
 HTML, entities and references remain text. A link that does not lead to the web is text; an image
-becomes a link to it. Text that the parser creates from escapes and addresses is made printable, too
-(threats: terminal, HTML in exports).
+becomes a link to it. Text that the parser creates from escapes and addresses is made printable,
+too.
 """
 
 import re

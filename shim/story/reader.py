@@ -42,7 +42,7 @@ MAX_TRANSLATED_LINE_BYTES = 1_000_000  # of a line that is translated again, as 
 
 @dataclass
 class RecordingReadBudget:
-    """How many bytes of several recordings may still be read."""
+    """The number of bytes that may still be read from several recordings."""
 
     bytes_left: int
 

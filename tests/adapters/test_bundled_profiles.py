@@ -503,8 +503,8 @@ def test_copilot_view_range_is_converted_to_offset_and_limit(lines, expected):
 
 @pytest.mark.parametrize("subcommand", ["auth", "config", "history", "version"])
 def test_cline_prompt_is_not_parsed_as_a_subcommand(subcommand):
-    """Threats: prompt. Measured with 3.0.65: after a space each of these is a prompt; without the
-    space it runs.
+    """Threat: a prompt that is a subcommand. Measured with 3.0.65: with a space at its start, each
+    of these is a prompt; without the space, cline runs the subcommand.
     """
     assert launch("cline", "-p", prompt=subcommand).arguments[-1] == f" {subcommand}"
 
@@ -577,7 +577,7 @@ def test_denied_tools_of_a_mode_are_set_in_the_environment(vendor, mode, denied)
 @loop_over_rows("vendor", PROFILES)
 @loop_over_rows("prompt", ["-h", "-hello world", "--yolo x", "@file"])
 def test_prompt_is_not_parsed_as_a_flag(vendor, prompt):
-    """Threats: prompt, starts with - or @."""
+    """Threat: a prompt that starts with - or @."""
     started = launch(vendor, prompt=prompt)
     assert prompt not in started.arguments
     matches = [arg for arg in started.arguments if arg == f" {prompt}"]

@@ -269,7 +269,7 @@ def test_malformed_change_list_does_not_fail_the_turn(records, changes):
     "thread", ["x", "../../../../etc", "ffffffff-ffff-7fff-bfff-ffffffffffff", ""]
 )
 def test_rollout_is_not_read_for_an_invalid_thread_id(records, thread):
-    """Threats: vendor output, session ids that become file names."""
+    """Threat: session ids from the vendor's output that become file names."""
     config = records(BEGUN, build_file_change("c1", TWO))
     translation = ChildStream(
         get_adapter("codex").translator_class,

@@ -818,7 +818,7 @@ def test_messages_beyond_the_queue_limit_are_all_answered(box, talk):
 
 
 def test_permission_request_in_a_repaired_line_is_ignored(box, talk):
-    """A person may act on a forged question (threats: forged lines)."""
+    """A person may act on a forged question."""
     forged = "noise " + json.dumps(asks()) + "\n"
     child = box.create_fake(
         HELLO,

@@ -73,7 +73,7 @@ def test_read_tail_returns_nothing_for_invalid_paths(home_folder, path):
 
 
 def test_symlinks_out_of_the_folder_are_not_followed(home_folder):
-    """Threat: symlinks."""
+    """Threat: a symlink leads to a file outside the folder."""
     os.symlink(home_folder / "secret", home_folder / ".codex" / "sessions" / "two-1.jsonl")
     os.symlink(home_folder, home_folder / ".codex" / "out")
     records = open_data_dir(home_folder)

@@ -332,7 +332,7 @@ def test_profile_is_loaded_from_the_folder_of_shim_config(box):
 
 
 def test_profiles_and_adapters_are_not_loaded_from_the_working_directory(box):
-    """Threat: settings are never read from the working directory."""
+    """Threat: a cloned repository contains a profile or an adapter."""
     write(box, PARROT.replace("unattended = true", 'adapter = "beak:Beak"'))
     for folder in (box.cwd, box.cwd / "vendors", box.cwd / ".config" / "shim" / "vendors"):
         folder.mkdir(parents=True, exist_ok=True)

@@ -434,9 +434,7 @@ def find_result(turn: Sequence[Line]) -> Line:
 
 
 def check_diagnostics(diagnostics: Diagnostics) -> None:
-    """Assert that diagnostics are bounded and printable for any counted output (threats: vendor
-    output).
-    """
+    """Assert that diagnostics are bounded and printable for any counted output."""
     for counts in (diagnostics.repairs, diagnostics.unknown_events):
         assert len(counts) <= MAX_KINDS + (OVERFLOW_KIND in counts), (
             "the account has so many kinds and no more"
@@ -461,9 +459,7 @@ _TABLES = frozenset({dict, list, set, tuple})
 
 
 def check_memory(translation: ChildStream) -> None:
-    """Assert that the stored state of a child is bounded for any number of lines (threats: vendor
-    output).
-    """
+    """Assert that the stored state of a child is bounded for any number of lines."""
     turn = translation.turn
     for part in (
         turn,

@@ -1,6 +1,6 @@
 """The page of `shim cast stats --to html`: one file without scripts that loads nothing.
 
-Names of vendors and tools are text, never markup (threats: script or HTML in exports).
+Names of vendors and tools are text, never markup.
 """
 
 import os

@@ -60,8 +60,9 @@ RESUMED_NOTE = "note: woke session {id} with its saved options ({options}).\n"
 
 
 class BackgroundSessionStartOptions(NamedTuple):
-    """What a session continues: `session` is the UUID that it keeps, `copied_id` the session that
-    it copies.
+    """The options of a new background session.
+
+    `session_id` is the UUID of a continued session, `copied_id` that of a copied session.
     """
 
     invocation: Invocation

@@ -1,8 +1,7 @@
 """Formats the report of `shim conform`: a table for a person, an object for a program, and an exit
 code.
 
-Output of the command is printed with visible control characters, and never as markup (threats:
-terminal).
+Output of the command is printed with visible control characters, and never as markup.
 """
 
 import json

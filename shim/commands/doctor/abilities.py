@@ -1,8 +1,8 @@
-"""What a vendor does with each feature that a frontend may ask for: itself, with the shim's help,
-or not at all.
+"""Determines how a vendor supports each feature that a frontend may request: by itself, with the
+help of the shim, or not at all.
 
-If the command line of a vendor decides, it is built with and without the feature and compared. So
-the table cannot claim what a launch does not do.
+If the command line of the vendor decides this, it is built with and without the feature and
+compared. So the table agrees with an actual launch.
 """
 
 from collections.abc import Mapping

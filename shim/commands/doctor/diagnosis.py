@@ -309,7 +309,7 @@ def check_vendor(
 def _list_ignored_programs(
     adapter: Adapter, environment: Mapping[str, str], cwd: str, level: str
 ) -> list[DiagnosisFinding]:
-    """Return programs of the vendor's name on PATH that are ignored (threats: working directory)."""
+    """Return programs of the vendor's name on PATH that are ignored."""
     findings = []
     for directory, reason in list_ignored_path_entries(environment, cwd):
         for name in adapter.programs:

@@ -13,7 +13,7 @@ PREDICATE_PATTERN = re.compile(r"(can|cannot|may|must|requires)\b")
 
 
 class UsageErrorText(NamedTuple):
-    """What is wrong with the arguments, and what to type instead."""
+    """The error in the arguments, and a hint with the correct command."""
 
     text: str
     hint: str

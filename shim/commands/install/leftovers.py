@@ -1,4 +1,4 @@
-"""What `shim uninstall` leaves on the machine, and how `--purge` removes the shim's own files."""
+"""The files that `shim uninstall` leaves on the machine. `--purge` removes those of the shim."""
 
 import os
 import shutil

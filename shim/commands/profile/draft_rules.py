@@ -22,7 +22,9 @@ from shim.commands.profile.rule_tracer import FieldPath
 
 
 class InferredRuleEventSelector(NamedTuple):
-    """What a rule reads: the kind of event, the list of items (() for none), the kind of its items."""
+    """The events that a rule reads: their kind, the path of a list of items (() for none), and the
+    kind of its items.
+    """
 
     kind: EventKind
     item_path: FieldPath = ()

@@ -1,5 +1,5 @@
-"""Runs a turn of the drop-in like a frontend, and draws it for a person, who may interrupt the
-turn.
+"""Runs a turn of the drop-in like a frontend, and draws it for a person. The person can interrupt
+the turn.
 
 The drop-in runs in its own process session, so the terminal's Ctrl-C only reaches this process.
 This process signals the drop-in: the first Ctrl-C interrupts the turn, and the second one ends it

@@ -11,7 +11,7 @@ from shim.core.reading.json_repair import JsonRepairer
 from shim.core.reading.values import as_dict, as_list
 
 # Events that require an action of a person or a program. They are never accepted from a repaired
-# line, because another program may have written it (threats: forged lines).
+# line, because another program may have written it.
 _CONTROL_TYPES = ("control_request", "control_response", "control_cancel_request")
 
 

@@ -141,9 +141,8 @@ class LaunchRequest(NamedTuple):
     def format_flag(self, name: str, value: str | None) -> list[str]:
         """Return `[name, value]`, or [] if there is no value.
 
-        A value that begins with a dash is joined with `=`, so that it cannot become a flag
-        (threats: frontend). pi does not support `=`, and always takes the next argument as the
-        value.
+        A value that begins with a dash is joined with `=`, so that it cannot become a flag. pi does
+        not support `=`, and always takes the next argument as the value.
         """
         if not value:
             return []

@@ -123,7 +123,7 @@ def pluralize(count: int, noun: str) -> str:
 
 def escape_control_chars(value: object) -> str:
     """Return `value` (text, bytes or any object) as text in which characters that control a
-    terminal are escaped (threats: terminal output).
+    terminal are escaped.
     """
     if isinstance(value, bytes):
         value = value[: 4 * MAX_SAMPLE_CHARS].decode("utf-8", "replace")

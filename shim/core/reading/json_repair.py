@@ -72,8 +72,8 @@ class JsonRepairer:
         """Return the values in a line that orjson refused, each with whether it is torn.
 
         A torn value did not have its own line: it was joined from pieces, or its line also had
-        other text. Torn values are trusted less (threats: forged lines). Blank lines and other text
-        return [].
+        other text. Torn values are trusted less, because they may be forged. Blank lines and other
+        text return [].
         """
         if self._unfinished_parts and len(line) > MAX_JOINED_BYTES:
             self._discard_object()

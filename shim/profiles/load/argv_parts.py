@@ -200,8 +200,7 @@ def _split_placeholders(text: str) -> list[str]:
 
 
 def _escape_dash(arg: str, name: str) -> str:
-    """Return an argument whose value begins with a dash, so that it is not parsed as a flag
-    (threats: frontend).
+    """Return an argument whose value begins with a dash, so that it is not parsed as a flag.
 
     Only a system prompt can be escaped. Raise FrontendError for any other value.
     """

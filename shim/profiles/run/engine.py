@@ -93,7 +93,7 @@ class ProfileRuleEngine(Translator):
 
     def feed_event_from_broken_line(self, event: Event) -> None:
         """Handle an event from a broken line. An event of another session is dropped and counted,
-        because the line may be forged (threats: forged lines).
+        because the line may be forged.
         """
         self.is_doubtful = True
         try:

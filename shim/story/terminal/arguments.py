@@ -1,8 +1,7 @@
 """Formats a call's name and arguments for a person: in one line, in a few lines, or completely for
 a permission prompt.
 
-All text is without control characters (`escape_control_chars`) and is drawn as text only (threats:
-terminal).
+All text is without control characters (`escape_control_chars`) and is drawn as text only.
 """
 
 from collections.abc import Iterator, Mapping

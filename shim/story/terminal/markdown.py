@@ -1,4 +1,4 @@
-"""Renders a model's Markdown in a terminal, without control sequences (threats: terminal).
+"""Renders a model's Markdown in a terminal, without control sequences.
 
 The parser does not interpret HTML, images and entities. The rendered text is made printable once
 more.

@@ -1,7 +1,6 @@
 """Draws the steps of a session for a person: of a recording, or of a live run.
 
-All text of vendors and models goes through `escape_control_chars` and is never parsed as markup
-(threats: terminal).
+All text of vendors and models goes through `escape_control_chars` and is never parsed as markup.
 """
 
 from collections.abc import Callable, Iterable, Mapping

@@ -1,7 +1,7 @@
 """The output for a session: a terminal, or plain lines whose width is not limited.
 
-Everything is drawn as text without control characters (`escape_control_chars`), never as markup
-(threats: terminal). The Markdown parser is imported when it is needed.
+Everything is drawn as text without control characters (`escape_control_chars`), never as markup.
+The Markdown parser is imported when it is needed.
 """
 
 import time

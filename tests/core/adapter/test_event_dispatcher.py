@@ -194,7 +194,7 @@ def test_noise_does_not_fail_a_successful_turn():
     assert (summary, translation.diagnostics.repairs) == (GOOD, {"not_json": 1})
 
 
-# -- lines that had to be repaired (threats: forged result, control_request, second init) ----------
+# -- lines that had to be repaired -----------------------------------------------------------------
 
 
 def test_event_after_a_banner_on_the_same_line_is_accepted():

@@ -46,7 +46,7 @@ def test_version_is_parsed_from_the_output_of_each_vendor(name, answer, version)
 
 
 def test_version_is_matched_only_in_the_first_characters_of_the_output():
-    """Threats: a profile's pattern is limited by its input, and an answer may have 128 KB."""
+    """Threat: an output of 128 KB. The cost of a pattern is limited only by its input."""
     assert VersionProbe().parse_version("." * MAX_ANSWER_CHARS + " 1.2.3") is None
     assert VersionProbe().parse_version("." * (MAX_ANSWER_CHARS - 9) + " 1.2.3 and more") == "1.2.3"
 

@@ -427,7 +427,9 @@ def test_any_value_is_dumped_as_valid_json(value, written):
     "inside", [DEEP, {"a": DEEP}, [DEEP, "\ud83d"]], ids=["list", "object", "with a half"]
 )
 def test_nesting_beyond_200_levels_is_written_as_text(inside):
-    """Threats: depth 200 in the output. orjson refuses more than 254."""
+    """Threat: a value that is nested more deeply than readers accept. orjson refuses more than 254
+    levels.
+    """
     dumped = dump_json(inside)
     value, depth = json.loads(dumped), 0
     while isinstance(value, dict | list):

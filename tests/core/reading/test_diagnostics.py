@@ -1,6 +1,4 @@
-"""The diagnostics of a run: bounded, because a vendor's output is untrusted text (threats: endless
-kinds).
-"""
+"""The diagnostics of a run: bounded, because a vendor's output is untrusted text."""
 
 import pytest
 from sweeps import loop_over_rows
@@ -90,5 +88,7 @@ def test_kind_of_any_type_is_converted_to_a_string():
     ],
 )
 def test_terminal_control_characters_are_escaped(text, expected):
-    """Threats: terminal escapes, OSC 52, bidi."""
+    """Threat: escape sequences for a terminal, such as OSC 52, and characters that change the text
+    direction.
+    """
     assert escape_control_chars(text) == expected

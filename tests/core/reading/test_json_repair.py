@@ -165,7 +165,7 @@ def test_raw_control_characters_in_a_string_are_accepted(reader):
     ("opening", "closing"), [("[", "]"), ('{"k":', "}")], ids=["lists", "objects"]
 )
 def test_values_nested_too_deeply_are_replaced_by_their_text(reader, depth, opening, closing):
-    """Threats: depth 1,000 in the input."""
+    """Threat: a value with 1,000 levels of nesting."""
     deep = opening * depth + '"x"' + closing * depth
     (value,) = reader.read_complete(f'{{"a":"before","deep":{deep},"z":"behind"}}'.encode())
     assert (value["a"], value["z"]) == ("before", "behind")
@@ -272,7 +272,7 @@ def test_event_between_terminal_sequences_is_extracted(reader, junk):
 
 
 def test_object_inside_a_malformed_object_is_not_extracted(reader):
-    """Threats: tool output with a forged event must not be read as an event."""
+    """Threat: a forged event in the output of a tool is read as an event."""
     assert reader.read(b'noise {"output": broken {"type":"result","is_error":false}') == []
     assert "glued_line" not in reader.repairs
 
@@ -363,7 +363,7 @@ def test_lines_that_are_not_json_are_stored_as_noise(reader):
 
 
 def test_noise_lines_are_limited_in_number_and_length(reader):
-    """Threats: every buffer is bounded."""
+    """Threat: any number of noise lines."""
     reader.read(*[b"line %d " % number + b"x" * 5000 for number in range(100)])
     assert len(reader.decoder.noise_lines) == MAX_NOISE_LINES
     assert reader.decoder.noise_lines[-1].startswith("line 99 ")

@@ -80,7 +80,7 @@ def test_line_of_exactly_the_limit_is_returned():
 
 
 def test_endless_line_is_not_stored_in_memory():
-    """Threats: endless lines."""
+    """Threat: a line without an end."""
     splitter = LineSplitter(100)
     for _ in range(1000):
         splitter.feed(b"x" * 50)

@@ -1,6 +1,4 @@
-"""Ids from outside: never a path, never a flag (threats: session id, vendor name as paths or
-flags).
-"""
+"""Ids from outside: never a path, never a flag."""
 
 import pytest
 from sweeps import loop_over_rows

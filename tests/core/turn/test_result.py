@@ -188,7 +188,7 @@ def test_long_stderr_is_shortened_to_head_and_tail_in_the_error():
 
 
 def test_control_characters_of_stderr_are_escaped():
-    """Threats: terminal escapes in errors."""
+    """Threat: escape sequences for a terminal in errors."""
     stage = Stage()
     (text,) = result(stage, ONE, "\x1b[33mWarning\x1b[0m \x07")["errors"]
     assert text.endswith("Warning \\x07")  # colours have no meaning

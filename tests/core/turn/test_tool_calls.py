@@ -156,7 +156,7 @@ def test_result_without_a_call_is_counted_and_dropped(partial):
 
 
 def test_early_results_are_bounded():
-    """Threats: every table bounded."""
+    """Threat: any number of results without a call."""
     stage = start_stage()
     for number in range(MAX_EARLY_RESULTS + 10):
         stage.turn.add_tool_result(f"t{number}", "x" * 10)
@@ -480,7 +480,9 @@ def test_permission_request_for_an_open_call_emits_no_event():
 
 
 def test_duplicate_permission_request_id_or_call_id_is_refused():
-    """Threats: duplicate request or tool ids in an open permission request are denied."""
+    """Threat: an open permission request is replaced by a second one with the same request id or
+    call id.
+    """
     stage = start_stage()
     ask(stage)
     assert ask(stage, "q1", "other").refusal and ask(stage, "q2", "t").refusal
@@ -495,7 +497,7 @@ def test_duplicate_permission_request_is_refused_after_the_first_was_taken():
 
 
 def test_stored_permission_request_ids_are_bounded():
-    """Threats: every table is bounded."""
+    """Threat: any number of permission requests."""
     stage = start_stage()
     for number in range(MAX_PERMISSION_REQUESTS + 500):
         ask(stage, f"q{number}", f"t{number}")

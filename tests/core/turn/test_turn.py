@@ -80,7 +80,7 @@ def test_session_id_of_the_frontend_overrides_that_of_the_vendor():
 
 @pytest.mark.parametrize("vendors", ["chat-1", "../../etc", "-rf"])
 def test_vendor_session_id_that_is_not_a_uuid_is_replaced(vendors):
-    """Threats: the id would become a file name or a flag of another program."""
+    """Threat: the id becomes a file name or a flag of another program."""
     stage = Stage()
     stage.turn.record_vendor_session_info(session_id=vendors)
     (init,) = stage.take_lines()
@@ -123,7 +123,7 @@ def test_init_falls_back_to_the_configured_values():
 
 
 def test_init_reports_an_unattended_vendor():
-    """Threats: unattended vendors are named in init."""
+    """Threat: a user does not know that the vendor never asks for permission."""
     assert init_of(Stage(is_unattended=True))["shim"]["unattended"] is True
 
 
