@@ -364,7 +364,7 @@ def test_nonzero_exit_after_a_success_result_is_an_error():
     """
     summary = ends(INIT, text("hi"), result("hi"), code=1)
     assert summary[-2].startswith(
-        "end:error_during_execution! claude said that it was done, but exited with code 1"
+        "end:error_during_execution! claude reported success, but exited with code 1"
     )
 
 

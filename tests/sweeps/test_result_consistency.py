@@ -41,7 +41,7 @@ def test_success_with_open_calls_is_truncated():
     line = stage.finish_with_result()
     assert (line["shim"]["cause"], line["is_error"]) == ("truncated", True)
     assert line["errors"] == [
-        "demo said that it was done, but these calls of its last reply have no result: Bash"
+        "demo reported success, but these calls of its last reply have no result: Bash"
     ]
 
 

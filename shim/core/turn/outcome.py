@@ -246,7 +246,7 @@ def decide_outcome(
             child_exit.signal is None and child_exit.code in config.vendor.clean_exit_codes
         ):
             return _check_open_calls(snapshot, outcome) or outcome
-        text = f"{vendor} said that it was done, but {child_exit}" + _format_reason(stderr)
+        text = f"{vendor} reported success, but {child_exit}" + _format_reason(stderr)
         return TurnOutcome(
             "failed", text, "signal" if child_exit.signal else "exit_code", fields=outcome.fields
         )
@@ -271,7 +271,7 @@ def decide_outcome(
     elif child_exit is not None and child_exit.code:
         cause = "exit_code"
     elif child_exit is not None and not snapshot.has_started and snapshot.has_misread_output:
-        text = f"{vendor} {exit_text}, and nothing that it printed was what it was started to print"
+        text = f"{vendor} {exit_text} without printing any of the expected output"
         return TurnOutcome("failed", text + _format_reason(stderr), "protocol")
     return TurnOutcome(
         "failed",
@@ -356,7 +356,7 @@ def _check_open_calls(snapshot: TurnSnapshot, outcome: TurnOutcome) -> TurnOutco
         return None
     if outcome.fields.get("result") or outcome.fields.get("structured_output") is not None:
         return None
-    text = f"{snapshot.config.vendor.name} said that it was done, but these calls of its last reply have no result"
+    text = f"{snapshot.config.vendor.name} reported success, but these calls of its last reply have no result"
     return TurnOutcome(
         "failed", f"{text}: {snapshot.open_call_names}", "truncated", fields=outcome.fields
     )
