@@ -20,7 +20,7 @@ def test_two_way_codex_prompts_for_commands_and_changes():
 
 
 @pytest.mark.parametrize(("name", "is_enforced"), [("copilot", True), ("gemini", False)])
-def test_acp_agent_enforces_every_rule_only_with_our_hook(name, is_enforced):
+def test_acp_agent_enforces_every_rule_only_with_the_shim_hook(name, is_enforced):
     assert get_adapter(name).build_two_way().can_enforce_rule(RULE, REQUEST) is is_enforced
 
 

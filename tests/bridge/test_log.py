@@ -63,7 +63,7 @@ def test_oldest_log_files_are_deleted_beyond_the_size_limit(folder):
     )
 
 
-def test_history_has_the_first_line_number_of_each_former_life(folder):
+def test_history_has_the_last_line_number_of_each_generation(folder):
     for generation, numbers in ((1, [1, 2, 3]), (3, [4, 5])):
         session_log = RecordedSessionLog(folder, generation, max_file_bytes=1)
         for number in numbers:

@@ -67,7 +67,7 @@ def test_uv_tool_copy_gets_a_uv_tool_command(installed):
     ],
 )
 @pytest.mark.parametrize("editable", [False, True])
-def test_copy_in_an_environment_gets_a_command_for_it(installed, installer, command, editable):
+def test_hint_reinstalls_a_copy_with_its_own_installer(installed, installer, command, editable):
     source = installed(installer, direct_url="checkout", editable=editable)
     flags = ["--editable"] if editable else []
     assert parse_command(build_install_hint("otel")) == [*command, *flags, f"{source}[otel]"]

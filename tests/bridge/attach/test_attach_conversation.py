@@ -507,7 +507,9 @@ def test_wider_mode_of_a_joining_frontend_is_set(hosting_box):
     "flags", [("--permission-mode", "bypassPermissions"), ("--dangerously-skip-permissions",)]
 )
 @pytest.mark.parametrize("is_conversation", [True, False])
-def test_bypass_mode_is_refused_if_the_session_cannot_have_it(hosting_box, flags, is_conversation):
+def test_bypass_mode_is_refused_if_the_session_does_not_permit_bypassing(
+    hosting_box, flags, is_conversation
+):
     session, _ = start_session(hosting_box)
     form = CONVERSE if is_conversation else ("-p", "two", *STREAM)
     done = hosting_box.run_claude(*form, "--resume", session.session_id, *flags)

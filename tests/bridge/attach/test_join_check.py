@@ -58,7 +58,7 @@ def test_relative_paths_mean_the_folder_of_their_command_line(join):
     assert join("--add-dir", f"{join.there}/d", session=session).ignored_flags == []
 
 
-def test_settings_of_another_file_are_refused_if_they_forbid_more(join):
+def test_settings_file_with_more_deny_rules_is_refused(join):
     (join.here / "s.json").write_text('{"permissions": {"deny": ["Read(mine/**)"]}}')
     assert "--settings denies Read(" in str(refuse(join, "--settings", "s.json"))
     (join.here / "s.json").write_text('{"permissions": {"allow": ["Read"]}}')

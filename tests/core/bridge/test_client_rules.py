@@ -40,7 +40,7 @@ def list_refusals(frames):
     return [frame["reason"] for frame in select_frames(frames, "refused")]
 
 
-def test_mode_of_the_controller_applies_also_after_it_leaves():
+def test_mode_of_a_controller_applies_after_the_controller_leaves():
     play = two("acceptEdits")
     play.send_frame(1, "mode", id="m", mode="plan")
     play.send_frame(1, "request", id="r", request=mode("manual"))
@@ -74,7 +74,7 @@ def test_control_of_an_idle_session_is_not_taken_from_a_client_whose_turn_runs()
 
 
 @pytest.mark.parametrize("can_bypass", [True, False])
-def test_bypass_mode_needs_a_session_that_was_started_with_it(can_bypass):
+def test_bypass_mode_needs_a_session_that_permits_bypassing(can_bypass):
     play = two(can_bypass=can_bypass)
     frames = play.exchange_frames(1, "mode", id="m", mode="bypassPermissions")
     frames += play.exchange_frames(1, "request", id="r", request=mode("bypassPermissions"))
@@ -108,7 +108,7 @@ def test_restriction_of_an_older_frontend_gets_an_answer(fields):
     assert play.take_requests() == []
 
 
-def test_flag_settings_of_the_controller_are_sent_as_they_are():
+def test_flag_settings_of_the_controller_are_sent_unchanged():
     play = two()
     play.send_frame(1, "request", id="r", request=rules("Bash", ask=["Read"]))
     assert accept_requests(play) == [rules("Bash", ask=["Read"])]

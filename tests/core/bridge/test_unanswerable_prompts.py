@@ -47,14 +47,14 @@ def test_permission_prompt_is_denied_when_the_only_answering_client_leaves():
     assert select_frames(play.read_frames(1), "settled") == DENIED
 
 
-def test_open_permission_prompt_is_denied_when_the_only_client_becomes_deaf():
+def test_open_permission_prompt_is_denied_if_the_only_client_stops_answering():
     play = Play()
     play.join_client(1)
     play.feed_stdout(QUESTION)
     assert select_frames(play.exchange_frames(1, "deaf"), "settled") == DENIED
 
 
-def test_permission_prompt_of_another_clients_turn_waits_despite_a_deaf_client():
+def test_permission_prompt_of_a_departed_clients_turn_waits():
     """The client that started the turn has left. A client that cannot answer connects and sends a
     message.
     """
