@@ -63,7 +63,7 @@ def test_table_contains_every_translating_vendor():
     assert set(load_recorded_fields()) == set(NAMES)
 
 
-# -- what is new -----------------------------------------------------------------------------------
+# -- new names -------------------------------------------------------------------------------------
 
 
 @loop_over_rows(

@@ -607,7 +607,7 @@ def test_page_matches_the_stored_screenshot(browser, page, name):
     assert distance() < TOLERANCE
 
 
-# -- what must never happen ------------------------------------------------------------------------
+# -- forbidden behavior of a page ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

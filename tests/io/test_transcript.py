@@ -141,7 +141,7 @@ def test_message_preserves_stream_bytes_except_usage(transcript, file):
         assert after.partition(b"}")[2] + b"\n" in written
 
 
-# -- what was used ---------------------------------------------------------------------------------
+# -- usage -----------------------------------------------------------------------------------------
 
 
 def spend(file, home, *turns, partial=False):
@@ -374,7 +374,7 @@ def test_entrypoint_names_the_frontend(home, file):
     assert {entry["entrypoint"] for entry in messages(file)} == {"claude-vscode"}
 
 
-# -- which lines -----------------------------------------------------------------------------------
+# -- the written lines -----------------------------------------------------------------------------
 
 
 def test_subagent_messages_are_omitted(transcript, file):
@@ -450,7 +450,7 @@ def test_file_is_the_same_for_any_grouping_of_lines(home):
     assert files[0] == files[1] == files[2]
 
 
-# -- its life --------------------------------------------------------------------------------------
+# -- several turns and processes -------------------------------------------------------------------
 
 
 def test_file_is_not_created_without_a_session_id_and_a_message(transcript, home):
@@ -546,7 +546,7 @@ def test_file_and_folders_are_private(transcript, home, file):
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
 
 
-# -- where -----------------------------------------------------------------------------------------
+# -- the path of the transcript --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -587,7 +587,7 @@ def test_symlinked_claude_folder_is_followed(home, transcript, file):
     assert len(messages(file)) == 6
 
 
-# -- what it leaves alone --------------------------------------------------------------------------
+# -- files that are not modified -------------------------------------------------------------------
 
 
 def expect_refusal(transcript, capfd):
@@ -659,7 +659,7 @@ def test_file_or_folder_of_another_user_is_refused(home, file, capfd):
     assert not file.exists()
 
 
-# -- when it fails ---------------------------------------------------------------------------------
+# -- failures --------------------------------------------------------------------------------------
 
 
 def test_file_at_the_claude_folder_path_disables_the_transcript(transcript, home, capfd):

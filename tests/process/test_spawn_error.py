@@ -87,7 +87,7 @@ def test_nul_in_an_argument_raises_frontend_error(box):
         )
 
 
-# -- what is too long for an argument --------------------------------------------------------------
+# -- texts above the argument limit ----------------------------------------------------------------
 
 LONG = "Speak like a pirate. " * 10_000  # 210 kB; Linux accepts 128 KiB
 
@@ -179,7 +179,7 @@ def test_environment_of_two_megabytes_reaches_the_child(box):
     assert variables.items() <= box.read_record()["environment"].items()
 
 
-# -- a machine that has nothing left ---------------------------------------------------------------
+# -- missing resources -----------------------------------------------------------------------------
 
 
 def run_limited(box, *args, before=(), preexec=None, stdin=b"", environment=()):

@@ -515,7 +515,7 @@ def test_merge_tables_merges_nested_tables_and_replaces_lists():
     assert base["a"] == {"b": 1, "c": [1, 2]}
 
 
-# -- what is refused -------------------------------------------------------------------------------
+# -- rejected profiles -----------------------------------------------------------------------------
 
 GOOD = (
     HEAD
@@ -700,7 +700,7 @@ def test_line_of_a_key_is_resolved_through_headers_and_arrays():
     assert {keys: find_key_line(text, keys) for keys in lines} == lines
 
 
-# -- the bundled ones ------------------------------------------------------------------------------
+# -- bundled profiles ------------------------------------------------------------------------------
 
 BUNDLED = [name for name, file_name in VENDORS.items() if file_name.endswith(".toml")]
 

@@ -435,7 +435,7 @@ def test_spilled_result_and_idle_timeout_are_recorded_as_notes(box, folder, cast
     assert cast.notes("signal")[0]["signal"] == "SIGINT"
 
 
-# -- where -----------------------------------------------------------------------------------------
+# -- the path of a recording -----------------------------------------------------------------------
 
 
 def test_record_path_precedence_is_flag_environment_installed_settings(box, tmp_path):
@@ -554,7 +554,7 @@ def test_thread_start_failure_of_the_recorder_does_not_fail_the_turn(box, folder
     )
 
 
-# -- ends ------------------------------------------------------------------------------------------
+# -- how a run ends --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("how", ["one message", "one way", "two way", "relay"])
@@ -769,7 +769,7 @@ def test_nothing_is_redacted_if_redaction_is_disabled(box, ask, casts):
     assert SECRET.encode() in cast.stream("o") and SECRET.encode() in cast.stream("I")
 
 
-# -- off -------------------------------------------------------------------------------------------
+# -- without a recording ---------------------------------------------------------------------------
 
 
 WRITES = (

@@ -142,7 +142,7 @@ def test_yume_replays_a_recording_of_another_provider(box):
     assert done.status == 0 and b'"type":"result"' in done.stdout
 
 
-# -- what a recording holds ------------------------------------------------------------------------
+# -- the contents of a recording -------------------------------------------------------------------
 
 SECOND = (2.0, "s", {"child": 2, "turn": 2, "argv": [], "cwd": "/"})
 AGAIN = (3.0, "s", {"child": 3, "turn": 2, "argv": [], "cwd": "/"})
@@ -212,7 +212,7 @@ def test_suffix_after_a_recorded_prompt_is_ignored_if_allowed(box):
     )
 
 
-# -- a child that is started before anybody said a word --------------------------------------------
+# -- a child that starts before the first message --------------------------------------------------
 
 
 def write_relayed_recordings(box, *prompts):

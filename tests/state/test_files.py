@@ -122,7 +122,7 @@ def test_directory_at_a_file_path_is_neither_read_nor_written(folder):
     assert os.listdir(folder) == ["x"]
 
 
-# -- files anywhere --------------------------------------------------------------------------------
+# -- files outside the state directory -------------------------------------------------------------
 
 
 def write_and_fail(descriptor):
@@ -198,7 +198,7 @@ def test_directory_open_to_other_users_is_not_listed(folder):
     assert list(read_newest_state_files(folder, ".x", 9, 100)) == []
 
 
-# -- what is removed again -------------------------------------------------------------------------
+# -- removed files ---------------------------------------------------------------------------------
 
 
 def aged(path, seconds):

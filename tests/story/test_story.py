@@ -405,7 +405,7 @@ def test_replayed_prompt_is_included_once() -> None:
     assert texts(steps, "prompt") == ["hi"] and len(steps) == 2
 
 
-# -- beside the conversation -----------------------------------------------------------------------
+# -- other events, and malformed lines -------------------------------------------------------------
 
 
 def test_failures_are_included_and_routine_events_are_omitted() -> None:

@@ -816,7 +816,7 @@ def test_uuid_is_accepted_in_either_case(value: Any) -> None:
     assert canonicalize_uuid(str(value)) == canonicalize_uuid(str(value).upper()) == str(value)
 
 
-# -- the shim's flags in option position only (threats, first row) ---------------------------------
+# -- the shim's flags in option position only ------------------------------------------------------
 
 
 def test_shim_flags_are_parsed_among_other_flags() -> None:

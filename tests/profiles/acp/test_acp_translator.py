@@ -426,7 +426,7 @@ def test_malformed_permission_request_is_cancelled():
     assert talk.get_last_message()["result"] == {"outcome": {"outcome": "cancelled"}}
 
 
-# -- whatever an agent says ------------------------------------------------------------------------
+# -- arbitrary output of an agent ------------------------------------------------------------------
 
 KINDS = (
     "agent_message_chunk",

@@ -178,7 +178,7 @@ def test_rejected_prompt_fails_the_turn():
     assert "no room" in json.dumps(result_of(talk))
 
 
-# -- what has an id --------------------------------------------------------------------------------
+# -- messages and calls with ids -------------------------------------------------------------------
 
 
 def test_full_message_update_emits_only_the_new_text():
@@ -360,7 +360,7 @@ def test_moved_file_permission_request_contains_both_paths():
     assert talk.pending_permissions[0].tool_input == {"files": ["/w/a", "/etc/a"]}
 
 
-# -- what it is asked ------------------------------------------------------------------------------
+# -- requests to the agent -------------------------------------------------------------------------
 
 
 def collect_lines(*answers, **opening):

@@ -219,7 +219,7 @@ def _translate_data(vendor, data):
     return translation.feed(data)[0] + translation.close(ChildExit(code=0))[0]
 
 
-# -- tools that nobody named -----------------------------------------------------------------------
+# -- tools that the profile does not name ----------------------------------------------------------
 
 TOOLS = '[tools]\nsh = { name = "Bash" }\n'
 DID = rule(

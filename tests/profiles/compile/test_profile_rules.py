@@ -379,7 +379,7 @@ def test_repaired_line_of_a_vendor_without_types_is_read(line):
     )
 
 
-# -- results that come late ------------------------------------------------------------------------
+# -- late results ----------------------------------------------------------------------------------
 
 LATE = (
     '[stream]\nresults = "late"\n'

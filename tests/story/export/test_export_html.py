@@ -114,7 +114,7 @@ def hostile(text: str) -> bytes:
     ).build_recording(vendor=text, vendor_version=text, cwd=text, shim=text, started=text)
 
 
-# -- one file that runs nothing but its own script -------------------------------------------------
+# -- a single file with a single script ------------------------------------------------------------
 
 
 def digest(text: str) -> str:
@@ -174,7 +174,7 @@ def test_assets_contain_no_closing_tags_or_comments():
         assert "</" not in content and "<!--" not in content and "\r" not in content, name
 
 
-# -- what a vendor says is data --------------------------------------------------------------------
+# -- text of a vendor is data ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("text", HOSTILE)
@@ -258,7 +258,7 @@ def test_streamed_secret_is_redacted_completely(export_page):
     assert "1 secret was redacted: 1 api-key." in page.session["notes"]
 
 
-# -- what is shown ---------------------------------------------------------------------------------
+# -- the shown steps -------------------------------------------------------------------------------
 
 
 @loop_over_cases(list_fixture_cases(), quick=choose_few_cases)

@@ -400,7 +400,7 @@ HIDDEN_IN_A_CHANGE = [
 ]
 
 
-# -- what a person is asked ------------------------------------------------------------------------
+# -- permission prompts ----------------------------------------------------------------------------
 
 
 def question(name: str, **tool_input: Any) -> list[str]:

@@ -98,7 +98,7 @@ def test_edits_are_coloured() -> None:
     assert "\x1b[32m+ b = 3\x1b[0m" in render_recording(WHOLE, terminal=True)
 
 
-# -- recordings that are not whole -----------------------------------------------------------------
+# -- incomplete recordings -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", [*CASES[:3], "conversation"])
@@ -143,7 +143,7 @@ def test_running_call_in_a_truncated_recording_is_unanswered() -> None:
     assert "… Bash ls · unanswered · 2.0 s" in render_recording(cut)
 
 
-# -- one that is still being written ---------------------------------------------------------------
+# -- a recording that is still written -------------------------------------------------------------
 
 
 class Writer:
@@ -244,7 +244,7 @@ def test_following_ends_if_the_recording_is_replaced_by_its_redacted_copy(
     assert follow(partial_recording, monkeypatch, replace).snapshots[-1] == render_recording(WHOLE)
 
 
-# -- both wires ------------------------------------------------------------------------------------
+# -- raw output ------------------------------------------------------------------------------------
 
 
 def test_raw_output_contains_the_time_and_direction_of_each_record() -> None:
@@ -315,7 +315,7 @@ def test_live_run_prints_a_waiting_line_in_a_terminal() -> None:
     assert "waiting for the agent" in output
 
 
-# -- what a vendor may try on a terminal -----------------------------------------------------------
+# -- hostile output on a terminal ------------------------------------------------------------------
 
 
 @loop_over_rows("terminal", [False, True])
@@ -454,7 +454,7 @@ def test_recording_header_is_rendered_as_the_title() -> None:
     )
 
 
-# -- whatever is recorded --------------------------------------------------------------------------
+# -- all fixtures ----------------------------------------------------------------------------------
 
 
 @loop_over_cases(list_fixture_cases(), quick=choose_few_cases)
