@@ -17,8 +17,8 @@ from shim.core.turn.turn import Turn
 # The types of lines that every frontend reads. Up to 0.1.39, the Python SDK stopped at any other type.
 LEGACY_KINDS = {"assistant", "user", "stream_event", "system", "result"}
 LEGACY_KINDS |= {"control_request", "control_response", "control_cancel_request"}
-# The other types that may precede the first message. Their number is small, because that SDK stops
-# reading after a hundred lines until `initialize` is answered.
+# The other types that are written before the first message. All other lines are dropped until then,
+# because that SDK stops reading after a hundred lines until `initialize` is answered.
 EARLY_KINDS = {"auth_status", "keep_alive", "rate_limit_event"}
 
 MAX_PENDING_REQUESTS = 1000  # requests whose refusal is not written yet

@@ -1,8 +1,8 @@
 """Converts the items of codex's threads to Claude's calls, in the form that the app-server sends.
 Measured with 0.169.0.
 
-    {"type":"commandExecution","id":C,"command":"/bin/bash -lc
-        'ls'","cwd":FOLDER,"status":…,"aggregatedOutput":…}
+    {"type":"commandExecution","id":C,"command":"/bin/bash -lc 'ls'","cwd":FOLDER,"status":…,
+        "aggregatedOutput":…}
     {"type":"fileChange","id":C,"changes":[{"path":…,"kind":{"type":"update","move_path":…},"diff":…}],"status":…}
     {"type":"mcpToolCall","id":C,"server":…,"tool":…,"arguments":…,"result":{"content":[…]},"error":…}
     {"type":"collabAgentToolCall","id":C,"tool":"spawnAgent","prompt":…,"receiverThreadIds":[…],"agentsStates":…}

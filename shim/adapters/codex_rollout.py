@@ -13,11 +13,10 @@ Each line is {"type":…,"payload":{…}}. A line with the type `turn_context` n
 turn. These are the other payloads that are read:
 
     {"type":"task_started",…}                                                      a turn starts
-    {"type":"function_call","name":"exec_command","arguments":"{\"cmd\":…}","call_id":C}
+    {"type":"function_call","name":"exec_command","arguments":"{\\"cmd\\":…}","call_id":C}
     {"type":"custom_tool_call","name":"apply_patch","input":"*** Begin…","call_id":C}
     {"type":"item_completed","item":{"type":"FileChange","id":C,"changes":{PATH:CHANGE},"stdout":…,"stderr":…}}
-    {"type":"function_call_output","call_id":C,"output":"…"}                       and
-                                                                                   custom_tool_call_output
+    {"type":"function_call_output","call_id":C,"output":"…"}, or custom_tool_call_output
 
 A CHANGE is {"type":"add","content":…}, {"type":"update","unified_diff":…,"move_path":…} or
 {"type":"delete",…}.

@@ -22,7 +22,7 @@ from shim.profiles.rpc.form import MAX_OPEN_REQUESTS
 from shim.profiles.rpc.session import RpcResponse, RpcSession
 
 IMAGE_KINDS: BlockKinds = frozenset(("image",))
-# The labels of our requests. A prompt waits for the responses to the requests of the first line.
+# The labels of the requests. A prompt waits for the responses to the requests of the first line.
 STATE = "state"
 COMMANDS = "commands"
 SETTING = "setting"

@@ -17,7 +17,7 @@ from shim.state.config import VendorSettings, get_shim_settings_path
 # This text is in the second line of every file that `shim install` writes.
 DROP_IN_MARKER = b"claude-shim drop-in"
 BACKUP_SUFFIX = ".before-shim"
-MAX_SETTINGS_BYTES = 1_000_000  # a larger settings file is not searched
+MAX_SETTINGS_BYTES = 1_000_000  # a larger settings file of a vendor is not searched
 
 
 def find_program(

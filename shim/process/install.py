@@ -31,7 +31,7 @@ PACKAGE_DIR = os.path.dirname(os.path.abspath(shim.__file__))
 # Python and passed to the vendor.
 MISLEADING_VARIABLES = ("PYTHONEXECUTABLE", "__PYVENV_LAUNCHER__")
 JAVASCRIPT_PREFIX = "\nconst script = "
-MAX_SCRIPT_BYTES = 64 * 1024  # the file has a few short lines
+MAX_SCRIPT_BYTES = 64 * 1024  # a drop-in has a few lines with paths
 
 
 def build_drop_in_script(settings: Mapping[str, str], name: str = "claude") -> bytes:

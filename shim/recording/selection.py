@@ -23,9 +23,8 @@ from shim.recording.recorded_run import (
 from shim.recording.replay_request import ReplayRequest, format_replay_args
 
 MAX_CASTS = 10_000  # recordings in a folder
-# The length of recorded prompts in an error.
-MAX_LISTED_PROMPTS = 5
-MAX_EXCERPT_CHARS = 60
+MAX_LISTED_PROMPTS = 5  # recorded prompts that an error lists
+MAX_EXCERPT_CHARS = 60  # of a prompt in an error
 MAX_PACE_VALUE = 1e6  # the largest speed, and the longest gap in seconds
 PATH_HINT = "`SHIM_VENDOR=replay:PATH` expects a recording or a directory of recordings"
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from shim.profiles.check.config_node import ConfigNode
 
 MAX_CONFIG_BYTES = 1024 * 1024  # a settings file has about a page
-MAX_NUMBER = 2**53  # the largest number in the settings
+MAX_NUMBER = 2**53  # the largest number in the settings; seconds and bytes are far below
 
 Table = Mapping[str, Any]
 Keys = tuple[str | int, ...]
@@ -181,8 +181,8 @@ class BackgroundSessionSettings(NamedTuple):
     enabled         each conversation is a background session
     idle_timeout_s  seconds without a frontend, a turn and a prompt, after which a session ends
     retention_days  how long the files of an ended session are kept
-    answered_by     "any" client that may control answers prompts, or the "owner": the controller or
-                    the last one
+    answered_by     the clients that may answer prompts: "any" that may control, or the "owner",
+                    which is the controller or the last controller
     """
 
     enabled: bool = False
@@ -252,15 +252,15 @@ class ShimSettings(NamedTuple):
         return configured or adapter_timeouts.get(name) or DEFAULT_TIMEOUTS_S[name]
 
 
-# The maximum duration of a silence, in this order: before the first output, while no call is open, while
-# a call is open, and from a vendor that sends heartbeats in this turn (the Qwen RFC suggests 10 s). The
-# last one is the wait for the frontend's answer to a permission prompt, because a person may be away. A
-# vendor that works silently for longer has its own values (`Adapter.timeouts_s`).
+# The maximum duration of a silence. A vendor that works silently for longer has its own values
+# (`Adapter.timeouts_s`).
 DEFAULT_TIMEOUTS_S = {
-    "first_byte_timeout": 120.0,
-    "idle_timeout": 900.0,
-    "tool_timeout": 3600.0,
+    "first_byte_timeout": 120.0,  # before the first output
+    "idle_timeout": 900.0,  # while no call is open
+    "tool_timeout": 3600.0,  # while a call is open
+    # from a vendor that sends heartbeats in this turn; the Qwen RFC suggests 10 s
     "heartbeat_timeout": 10.0,
+    # of the frontend, until it answers a permission prompt; a person may be away
     "permission_timeout": 24 * 60 * 60.0,
 }
 TIMEOUT_VARIABLES = {
@@ -317,7 +317,7 @@ VENDOR_KEY_KINDS = {
     "timeouts": TABLE,
 }
 TWO_WAY = "two-way"  # one child per conversation, which reads all messages from stdin
-ONE_WAY = "one-way"  # one child per message
+ONE_WAY = "one-way"  # one child per message, which reads no further messages
 DRIVERS = (TWO_WAY, ONE_WAY)
 CHOICES = {
     "dialect": tuple(DIALECTS),
@@ -479,11 +479,9 @@ def _use_replaced_program(
     return {**vendors, REPLACED_VENDOR: claude_settings._replace(bin=replaced_path)}
 
 
-# The longest line that Yume's parser reads, the longest one that the Python SDK reads (contract P12),
-# and the minimum for a useful line.
-DEFAULT_LINE_BYTES = 100_000
-SDK_LINE_BYTES = 1_000_000
-MIN_LINE_BYTES = 10_000
+DEFAULT_LINE_BYTES = 100_000  # the longest line that Yume's parser reads
+SDK_LINE_BYTES = 1_000_000  # the longest line that the Python SDK reads (contract P12)
+MIN_LINE_BYTES = 10_000  # a shorter line has no space for a message
 
 
 def _resolve_max_line_bytes(path: str, environment: Mapping[str, str], table: Table) -> int:

@@ -187,7 +187,9 @@ def describe_missing_output(run: CommandRun) -> str:
 
 
 def is_new_conversation_line(line: JsonObject) -> bool:
-    """Return whether a line belongs to the conversation and is not a repetition of a sent message."""
+    """Return whether a line belongs to the conversation, and repeats neither a sent message nor the
+    output of a command.
+    """
     if is_init_line(line):
         return True
     if line.get("type") not in CONVERSATION_TYPES:

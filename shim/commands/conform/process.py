@@ -386,7 +386,7 @@ async def run_command_with_script(
 
 
 async def _end_process(child: Child) -> None:
-    """Stop the process and its process group, unless it has exited.
+    """Stop the process, its process group and its descendants, unless it has exited.
 
     `Child.stop` cannot be used, because it would also stop the orphans of other runs.
     """

@@ -32,7 +32,7 @@ from shim.commands.conform.scenarios import (
 )
 from shim.core.errors import CommandUsageError, VendorError
 
-MAX_RUNS = 48  # more than all scenarios need
+MAX_RUNS = 48  # more than all scenarios need, as a limit for a scenario with a defect
 MAX_PARALLEL_RUNS = 4  # an agent needs a few hundred megabytes, and mostly waits for its model
 # Without this limit, the check of a command that never answers would take an hour.
 MAX_HUNG_RUNS = 3

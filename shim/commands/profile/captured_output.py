@@ -32,7 +32,8 @@ def read_captured_files(paths: list[str], sink: CapturedOutputSink) -> None:
     """Send the children of these files to a sink. Raise FrontendError for a file that cannot be
     read, and RecordingError for one that is not a recording.
 
-    A file of lines does not tell how the program ended: it counts as a success without stderr.
+    A file of lines does not contain the end of the program, so it counts as a success without
+    stderr.
     """
     if len(paths) > MAX_FILES:
         raise CommandUsageError(f"{len(paths)} files; at most {MAX_FILES} are allowed")

@@ -13,7 +13,7 @@ from shim.core.errors import SystemResourceError
 if TYPE_CHECKING:
     from shim.bridge.gateway.tokens import GatewayTokenFile
 
-REQUIRED_PACKAGES = ("starlette", "uvicorn", "segno")  # of the web UI alone
+REQUIRED_PACKAGES = ("starlette", "uvicorn", "segno")  # only the web UI needs these packages
 LOOPBACK_PREFIXES = (
     "http://127.",
     "http://localhost",
@@ -90,8 +90,8 @@ def serve_gateway(
 
 
 def _print_address(address: str, token_file: "GatewayTokenFile") -> None:
-    """Print the address. It contains a token only if stdout is a terminal, because other output may
-    be a log.
+    """Print the address. It contains a login code only if stdout is a terminal, because other
+    output may be a log.
     """
     if not sys.stdout.isatty():
         sys.stdout.write(f"{address}\n")

@@ -62,7 +62,7 @@ class TerminalTurnRunner:
         self._stopped_early = False  # the drop-in had to exit before its first line
         self._result_line: Mapping[str, Any] | None = None
         self._init_line: Mapping[str, Any] = {}
-        self._failed_outputs = BoundedDict[str, str](MAX_FAILED_CALLS)  # call → what it said
+        self._failed_outputs = BoundedDict[str, str](MAX_FAILED_CALLS)  # call → its output
 
     def run(self, command: Sequence[str], prompt: str) -> int:
         """Start the drop-in, send it `prompt`, and draw its output. Return its exit status, or a

@@ -1,4 +1,4 @@
-"""Wakes a loop that draws for a person: by signals, and by a reader that closes our output."""
+"""Wakes a loop that draws for a person: by signals, and by a reader that closes stdout."""
 
 import os
 import signal

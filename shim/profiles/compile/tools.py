@@ -26,7 +26,7 @@ from shim.profiles.check.config_node import ConfigNode
 MAX_TOOLS = 500
 UNKNOWN_TOOL_POLICIES = ("pass", "hide", "mcp_prefix")
 MCP_PREFIX = "mcp__"  # of the names of MCP tools
-MAX_NAME_CHARS = 200  # of a name that `other_tools` or the prefix can change
+MAX_NAME_CHARS = 200  # a longer name is not changed by `other_tools` or the prefix, only cut
 MAX_ALTERNATIVES = 20
 _TOOL_KEYS = ("name", "args", "keep", "add")
 

@@ -12,8 +12,8 @@ from typing import Any
 from shim.core.claude.permissions import PermissionDecision
 from shim.core.reading.values import as_dict, as_list
 
-# Open requests of the shim, and open forms of the child. A response to a request beyond this bound
-# is not recognized.
+# Open requests of the shim, and open permission requests and forms of the child. A response to a
+# request of the shim beyond this bound is not recognized.
 MAX_OPEN_REQUESTS = 1000
 MAX_FIELDS = 20  # of a form
 MAX_HEADER_CHARS = 12  # of a question's short name, as in Claude

@@ -327,7 +327,9 @@ class ProfileRuleEngine(Translator):
         self.turn.record_vendor_completion()
 
     def fail_turn(self, text: Any, code: Any, kind: TurnEndCause | None) -> None:
-        """Record that the turn has failed. A later result may add details."""
+        """Record that the turn has failed. A later result with a failure replaces the reason, or
+        adds its fields if it has no reason.
+        """
         self.turn.record_failure(str(text or "error"), kind=kind, status=_as_status(code))
 
     def record_notice(self, text: Any) -> None:

@@ -31,11 +31,11 @@ from shim.story.notes import describe_note_step
 # The total of all texts. A phone opens a page of 5 MB without delay.
 MAX_TOTAL_CHARS = 4_000_000
 MAX_TEXT_CHARS = 20_000  # per text, about 400 lines
-MIN_TEXT_CHARS = 200  # if this does not suffice, steps are left out
+MIN_TEXT_CHARS = 200  # texts are not shortened further; then steps are left out
 MAX_STEPS = 20_000
 # These steps mark the turns. They are still stored when other steps are left out.
 LANDMARK_KINDS = frozenset(("prompt", "error", "result"))
-MAX_EXTRA_LANDMARKS = 2_000  # such steps without space for others
+MAX_EXTRA_LANDMARKS = 2_000  # stored after the space for other steps is used up
 MAX_FIELDS = 100  # per call or event
 MAX_FIELD_CHARS = 500
 MAX_GROWTH_POINTS = 120  # points per streamed text; more would not make a replay smoother

@@ -26,7 +26,7 @@ from shim.story.events import (
 
 MAX_ARGUMENT_CHARS = 160
 MAX_CALL_CHARS = 1_000_000  # for a permission prompt; no frontend has a longer one
-# A background session can be listed. In other sessions only a denial is safe.
+# The prompts of a background session can be printed. In other sessions only a denial is safe.
 TOO_LONG_NOTE = (
     "… and {more:,} more characters, too many for a terminal: `shim bridge list --json` prints them "
     "for a background session; deny what you cannot read"

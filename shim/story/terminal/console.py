@@ -51,8 +51,8 @@ def open_table_console() -> Console:
 
 
 def is_light_terminal(environment: Mapping[str, str]) -> bool:
-    """Return whether the terminal has a light background, as far as COLORFGBG tells: its last
-    number is the color of the background.
+    """Return whether the terminal has a light background, according to COLORFGBG. The last number
+    of this variable is the color of the background.
     """
     return environment.get("COLORFGBG", "").rpartition(";")[2] in ("7", "15")
 

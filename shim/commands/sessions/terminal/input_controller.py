@@ -46,7 +46,7 @@ class TerminalInputController:
         self.write_frame: Callable[[Frame], None] = lambda frame: None
         self._clock = clock
         self._current_prompt = ("", 0.0)  # the open prompt, and since when it is open
-        self._answered_id = ""  # the prompt that we have answered
+        self._answered_id = ""  # the prompt that this client has answered
         self._answer_key = ""  # the key of the last answer, until a line follows it
         self._answer_time = 0.0
         self._last_interrupt = float("-inf")  # the last Ctrl-C
@@ -105,7 +105,7 @@ class TerminalInputController:
                 del self._pending_frames[request_id]
 
     def _on_reply(self, reply: Frame) -> None:
-        """Handle the host's answer to one of our frames."""
+        """Handle the host's answer to a frame of this client."""
         request_id = str(reply.get("id"))
         request = self._pending_frames.pop(request_id, None)
         if not request:
