@@ -34,7 +34,9 @@ class ClaudeInput(ChildInput):
         return self._encode_request(subtype="interrupt")
 
     def encode_model_change(self, name: str | None) -> bytes | None:
-        """Set the model from the next request on. Claude's default model has no name."""
+        """Set the model from the next request on. Return None for Claude's default model, which has
+        no name.
+        """
         if name is None:
             return None
         return self._encode_request(subtype="set_model", model=name)

@@ -100,7 +100,8 @@ def _build_command_call(command: str, folder: str, workspace: Workspace) -> list
 
 
 def parse_patch_as_tool_calls(patch: str, folder: str) -> list[ClaudeCall]:
-    """Return a call for each changed file of a patch, and for each part of an edit.
+    """Return a call for each changed file of a patch, and for each part of an edit. Raise
+    ValueError if the patch names no file.
 
     A line that is mistaken for the name of a file denies more calls, never fewer.
     """

@@ -159,7 +159,9 @@ class CodexThread(RpcSession):
         return b""
 
     def encode_effort_change(self, level: str | None) -> bytes | None:
-        """Use the effort from the next turn on. codex's default effort is unknown."""
+        """Use the effort from the next turn on. Return None for codex's default effort, which is
+        unknown, and for a level that codex does not have.
+        """
         if level is None:
             return None
         supported_level = choose_supported_effort(level, SUPPORTED_EFFORTS)
@@ -184,7 +186,7 @@ class CodexThread(RpcSession):
 
     @property
     def model(self) -> str | None:
-        """The model that answers."""
+        """The model that answers, or None while it is unknown."""
         return self._model or self._default_model
 
     def set_running_turn_id(self, turn_id: str) -> None:

@@ -533,8 +533,9 @@ ERROR_STATUSES = {
 
 
 def _parse_error_info(info: object) -> tuple[str, int | None]:
-    """Return the kind and the HTTP status of an error. codex writes `"modelNotFound"` or `{"other":
-    {"httpStatusCode": 404}}`.
+    """Return the kind of an error, or "", and its HTTP status, or None.
+
+    codex writes `"modelNotFound"` or `{"other": {"httpStatusCode": 404}}`.
     """
     if isinstance(info, dict):
         kind, details = next(iter(info.items()), ("", None))

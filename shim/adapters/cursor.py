@@ -45,7 +45,9 @@ class CursorAdapter(Adapter):
     login_hint = "run `agent login`, or set CURSOR_API_KEY"
 
     def build_launch(self, request: LaunchRequest) -> LaunchSpec:
-        """Pass the frontend's session id as cursor's own with `--resume`."""
+        """Pass the frontend's session id as cursor's own with `--resume`. Raise FrontendError for a
+        fork.
+        """
         invocation = request.invocation
         prompt = request.build_full_prompt()
         arguments = ["-p", "--output-format", "stream-json"]

@@ -270,7 +270,9 @@ def _parse_arguments(arguments: object, diagnostics: Diagnostics) -> object:
 
 
 def convert_usage(raw_usage: object) -> Usage | None:
-    """Return the usage of a turn. `inputTokens` does not include the cached tokens."""
+    """Return the usage of a turn, or None if there is none. `inputTokens` does not include the
+    cached tokens.
+    """
     if not isinstance(raw_usage, dict):
         return None
     names = ("inputTokens", "cacheReadTokens", "cacheWriteTokens", "outputTokens")

@@ -73,7 +73,8 @@ def uses_permission_extension(request: LaunchRequest) -> bool:
 
 
 def build_extension_settings_json(request: LaunchRequest) -> str:
-    """Return the settings of the shim's extension.
+    """Return the settings of the shim's extension. Raise UnsupportedPermissionModeError if pi might
+    not load the extension.
 
     The extension asks about each call, or, if edits need no permission, it restricts pi's tools to
     some folders.

@@ -95,7 +95,9 @@ class PiRpcSession(RpcSession):
         return self._encode_message(PROMPT, message, "followUp")
 
     def encode_steering_message(self, message: UserMessage) -> bytes | None:
-        """Send a message into the run. If the run has just ended, pi starts a new run."""
+        """Send a message into the run. Return None if no run can read it now. If the run has just
+        ended, pi starts a new run.
+        """
         if not (self.is_running and self._is_ready) or self.is_stopping:
             return None
         self._has_steered = True
@@ -128,7 +130,9 @@ class PiRpcSession(RpcSession):
         ) + self._encode_thinking_level(level)
 
     def encode_effort_change(self, level: str | None) -> bytes | None:
-        """Set the level of thinking from the next request on. pi's default level has no name."""
+        """Set the level of thinking from the next request on. Return None for pi's default level,
+        which has no name, and for a level that pi does not have.
+        """
         if level is None:
             return None
         supported_level = choose_supported_effort(level, SUPPORTED_EFFORTS)
@@ -140,8 +144,9 @@ class PiRpcSession(RpcSession):
         return self.encode_request(SETTING, "set_thinking_level", level=level)
 
     def encode_permission_mode_change(self, name: str) -> bytes | None:
-        """Return no line while the shim's extension asks about each call. Only plan mode has
-        different tools.
+        """Return b"" if the child can continue in the mode: the shim's extension asks about each
+        call, and only plan mode has different tools. Return None if the change needs another
+        child.
         """
         old_mode = self._mode
         self._mode = name

@@ -90,8 +90,8 @@ class PiTranslator(Translator):
         return PiRpcAdapter().translator_class(self.turn, partial=self.partial)
 
     def filter_line(self, raw: bytes) -> bytes | None:
-        """Skip lines without new information, and cut off repetitions. Store updates unparsed if
-        the frontend reads no partial messages.
+        """Return the line without repetitions. Return None to skip a line without new information,
+        and an update that is stored unparsed because the frontend reads no partial messages.
         """
         if not raw.startswith(UPDATE_PREFIX):
             is_skipped = raw.startswith(SKIPPED_PREFIXES) or (

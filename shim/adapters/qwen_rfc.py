@@ -234,7 +234,9 @@ class QwenRfcAdapter(Adapter):
     )
 
     def build_launch(self, request: LaunchRequest) -> LaunchSpec:
-        """Pass the approval mode as a flag. The model and the session are part of each request."""
+        """Pass the approval mode as a flag. The model and the session are part of each request.
+        Raise FrontendError for a fork.
+        """
         invocation = request.invocation
         if request.resume_id and invocation.fork_session:
             raise FrontendError(

@@ -79,7 +79,9 @@ def select_driver(
     holds a conversation, and the vendor has such a driver.
 
     No program is started for this. An installed version counts as one that has the driver, unless
-    the stored help of the program says otherwise.
+    the stored help of the program says otherwise. Raise FrontendError if the frontend wants
+    permission prompts, but the installed version lacks the driver and would run its tools without
+    asking.
     """
     vendor_settings = settings.get_vendor_settings(adapter.name)
     can_ask = invocation.input_format == "stream-json" or can_prompt_frontend(invocation)
@@ -265,10 +267,11 @@ def check_session_flags(
     *,
     is_replay: bool,
 ) -> None:
-    """Refuse another vendor's session, an unknown session to resume, and a known id for a new
-    session (contract F6, F7).
+    """Raise an error for another vendor's session, for an unknown session to resume, and for a
+    known id of a new session (contract F6, F7).
 
-    `stored_session` is the resumed session. `is_replay` is whether a recording of it is replayed.
+    These are a FrontendError, an UnknownSessionError and a CliArgumentError. `stored_session` is
+    the resumed session. `is_replay` is whether a recording of it is replayed.
     """
     if stored_session and stored_session.vendor != adapter.name:
         raise FrontendError(

@@ -198,7 +198,9 @@ def apply_mode(call: YumeInvocation, invocation: Invocation) -> Invocation:
 
 
 def derive_session_uuid(name: str) -> str:
-    """Derive the UUID of a session from its name."""
+    """Derive the UUID of a session from its name. Raise FrontendError for a name with invalid
+    characters.
+    """
     uuid = canonicalize_uuid(name)
     if uuid is not None:
         return uuid

@@ -195,7 +195,7 @@ def _has_bytecode(source_path: str) -> bool:
 
 
 def find_first_program_on_path(name: str, path_variable: str) -> str | None:
-    """Return the program that a shell would run as `name`."""
+    """Return the program that a shell would run as `name`, or None."""
     for directory in path_variable.split(os.pathsep):
         candidate = os.path.join(directory or ".", name)
         if os.path.isfile(candidate) and os.access(candidate, os.X_OK):

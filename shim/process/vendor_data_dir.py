@@ -19,7 +19,9 @@ TAIL_BYTES = 4 * 1024 * 1024  # of a record; a file change is never larger
 def open_vendor_data_dir(
     adapter: Adapter, environment: Mapping[str, str]
 ) -> "VendorDataDir | None":
-    """Return the folder of a vendor that keeps records. `environment` is that of its children."""
+    """Return the folder of a vendor that keeps records, or None for other vendors. `environment` is
+    that of its children.
+    """
     if adapter.environment.data_dir is None:
         return None
     return VendorDataDir(*adapter.environment.data_dir, environment)
@@ -38,7 +40,7 @@ class VendorDataDir:
         )
 
     def find_file(self, folder: str, suffix: str) -> str | None:
-        """Return the path of a file below `folder` whose name has this end."""
+        """Return the path of a file in `folder` whose name ends with `suffix`, or None."""
         path = self._resolve_inside(folder)
         if path is None:
             return None

@@ -207,7 +207,7 @@ def _find_records_by_message(
     line: bytes, request: ReplayRequest
 ) -> Iterator[RecordingRecord] | None:
     """Return the records of the recording that starts with this message, beginning with the
-    message.
+    message. Return None if there is no such recording.
     """
     from shim.recording.selection import find_recorded_child_by_message
 

@@ -612,7 +612,9 @@ def _check_program(path: str, keys: Keys, value: str | list[str]) -> None:
 def _resolve_log(
     path: str, flag: str | None, environment: Mapping[str, str], table: Table
 ) -> str | None:
-    """Return LEVEL or LEVEL:FILE from the first source that has it."""
+    """Return LEVEL or LEVEL:FILE from the first source that has it, or None. Raise FrontendError
+    for an unknown level.
+    """
     for source, value in _list_overrides("log", flag, environment):
         if value and value.partition(":")[0] not in LOG_LEVELS:
             raise _create_choice_error(source, value, LOG_VALUES)
@@ -627,7 +629,7 @@ def _resolve_log(
 def _list_overrides(
     key: str, flag: str | None, environment: Mapping[str, str]
 ) -> "list[tuple[str, str | None]]":
-    """Return the sources of a key that take precedence over the file, and their values."""
+    """Return the sources of a key that take precedence over the file, each with its value or None."""
     variable = f"SHIM_{key.upper()}"
     return [(f"--shim-{key}", flag), (variable, environment.get(variable))]
 

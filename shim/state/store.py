@@ -74,7 +74,9 @@ def find_session(session_id: str, environment: Mapping[str, str]) -> StoredSessi
 def find_last_session(
     cwd: str, environment: Mapping[str, str], vendor: str | None = None
 ) -> tuple[str, StoredSession] | None:
-    """Return Claude's id and the session of the last run in `cwd`, of any vendor or of this one."""
+    """Return Claude's id and the session of the last run in `cwd`, of any vendor or of this one, or
+    None.
+    """
     cwd = _escape_path(cwd)
     for session_id, session in list_sessions(environment):
         if session.cwd == cwd and vendor in (None, session.vendor):

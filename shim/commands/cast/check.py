@@ -364,8 +364,8 @@ def _replace_request_id(
 
 
 def _read_next_line(process: _DropInProcess, *, is_last: bool) -> bytes | None:
-    """Return the next line. If no line is left to send, close stdin, because the drop-in may wait
-    for that.
+    """Return the next line, or None at the end. If no line is left to send, close stdin, because
+    the drop-in may wait for that.
     """
     if is_last:
         with contextlib.suppress(TimeoutError):

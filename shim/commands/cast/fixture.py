@@ -211,7 +211,7 @@ def _write_fixture(
 
 def _write_golden(folder: str, vendor: str, partial: bool, details: RecordedChildDetails) -> bool:
     """Write the golden as `make accept` would: the translated output, with numbered ids and no
-    clock.
+    clock. Return False for an unknown vendor, which has no golden.
     """
     try:
         child_stream = create_standalone_child_stream(

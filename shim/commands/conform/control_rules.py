@@ -40,7 +40,9 @@ RULES = ConformanceRuleSet()
 
 
 def _list_answers(run: CommandRun) -> list[tuple[str, JsonObject | None]]:
-    """Return the subtype of every request that was sent to a run, with its `response`."""
+    """Return the subtype of every request that was sent to a run, with its `response`, or None
+    without a response.
+    """
     answers = []
     for stdin_write in run.stdin_writes:
         for raw in stdin_write.data.split(b"\n"):

@@ -188,8 +188,10 @@ class ClaudeProcess:
     async def wait_for_stdout_line(
         self, matches: LineMatcher, description: str, first_line: int | None = None
     ) -> JsonObject:
-        """Wait for a matching line. The search starts after the previous match, or at line
-        `first_line`.
+        """Wait for a matching line. Raise _WaitTimeoutError if it does not come in time, and
+        _StdoutClosedError if stdout ends before it.
+
+        The search starts after the previous match, or at line `first_line`.
         """
         position = self._matched_line_count if first_line is None else first_line
         with anyio.move_on_after(self.timeout_s):
@@ -207,7 +209,9 @@ class ClaudeProcess:
         raise _WaitTimeoutError(description)
 
     async def wait_for_stdout_end(self) -> None:
-        """Wait until the process closes its stdout."""
+        """Wait until the process closes its stdout. Raise _WaitTimeoutError if it does not do so in
+        time.
+        """
         with anyio.move_on_after(self.timeout_s):
             await self.stdout_ended.wait()
             return

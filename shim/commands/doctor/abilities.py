@@ -80,7 +80,7 @@ def _build_launch(
 
 
 def _find_passed_ability(adapter: Adapter, **flags: Any) -> str:
-    """Return whether the request changes the vendor's command line."""
+    """Return `yes` if the request changes the vendor's command line, else `no`."""
     launch = _build_launch(adapter, flags)
     if launch is not None and launch != _build_launch(adapter):
         return YES

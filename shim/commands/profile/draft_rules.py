@@ -174,7 +174,7 @@ class EventFieldValue(NamedTuple):
 def _find_value(
     event_table: NestedEventObject, names: tuple[str, ...], value_type: type | tuple[type, ...]
 ) -> EventFieldValue | None:
-    """Return the value of the first of some names, in a table or in a nested table."""
+    """Return the value of the first of some names, in a table or in a nested table, or None."""
     for path, table in (
         ((), event_table.table),
         *(
@@ -189,7 +189,7 @@ def _find_value(
 
 
 def _parse_object(value: Any) -> Mapping[str, Any] | None:
-    """Return arguments, which are an object or its JSON text."""
+    """Return arguments that are an object or its JSON text, or None for any other value."""
     try:
         parsed = value
         if isinstance(value, str):

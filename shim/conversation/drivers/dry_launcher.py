@@ -25,7 +25,9 @@ class DryRunLauncher(ChildLauncher):
         return path
 
     def prepare_vendor_run_report_folder(self) -> str | None:
-        """Return a possible name of the folder for the child's report."""
+        """Return a possible name of the folder for the child's report, or None if the child writes
+        no report.
+        """
         is_reported = False
         if self.adapter.environment.run_report is not None:
             is_reported = not self.program.command_prefix

@@ -732,7 +732,9 @@ class PersistentDriver(ChildDriver):
             await self._write_frontend_line(self._child, line or b"")
 
     async def _send_message(self, child: Child, stream: ChildStream, prompt: UserMessage) -> bool:
-        """Send the message of the turn to the child, and read the answer."""
+        """Send the message of the turn to the child, and read the answer. Return whether the turn
+        is over.
+        """
         self._turn_has_output = False
         self._phase = TurnPhase.SENDING
         await self._write_to_child(child, self._child_input.encode_prompt(prompt))

@@ -186,7 +186,7 @@ class BufferedChildStream(ChildStream):
         self, child_exit: ChildExit | None, stderr: str | None
     ) -> FailedVendorAttempt | None:
         """Return why the turn goes to another vendor, or to another driver of the same vendor if
-        this one has opened no session.
+        this one has opened no session. Return None if it does not go on to another one.
         """
         if self._buffer.same_vendor and self._find_vendor_session() is not None:
             return None

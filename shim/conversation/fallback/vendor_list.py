@@ -194,8 +194,8 @@ class FallbackVendorList:
         }
 
     def select_vendor_model(self, name: str, model: str | None) -> str | None:
-        """Return the model for a vendor. A vendor's own model name is meant for the first vendor of
-        the list, one of Claude's names for every vendor.
+        """Return the model for a vendor, or None for its default model. A vendor's own model name
+        is meant for the first vendor of the list, one of Claude's names for every vendor.
         """
         if name == self._vendor_names[0] or (model and is_claude_model(model)):
             return model

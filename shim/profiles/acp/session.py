@@ -223,7 +223,7 @@ class AcpSession(RpcSession):
 
     @property
     def model(self) -> str | None:
-        """The model of the next turn."""
+        """The model of the next turn, or None if it is unknown."""
         return self._settings.get("model") or self.find_initial_setting("model")
 
     @property
@@ -547,7 +547,9 @@ class AcpSession(RpcSession):
         return next((option for option in options if option.get("category") == category), None)
 
     def find_initial_setting(self, category: str) -> str | None:
-        """Return the model or the mode with which the session started."""
+        """Return the model or the mode with which the session started, or None if the agent has not
+        reported it.
+        """
         option = self._find_option(category)
         mode_id = as_dict(self._session_result.get(f"{category}s")).get(
             f"current{category.capitalize()}Id"

@@ -142,8 +142,8 @@ class RpcSession(ChildInput):
         return response
 
     def _infer_request_label(self, response: Mapping[str, Any]) -> str | None:
-        """Return the label of a request by the form of its response. A recording does not contain
-        the requests.
+        """Return the label of a request by the form of its response, or None if the form is
+        unknown. A recording does not contain the requests.
         """
         raise NotImplementedError
 

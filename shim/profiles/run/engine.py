@@ -136,7 +136,7 @@ class ProfileRuleEngine(Translator):
 
     def write_complete_content_block(self, text: Any, kind: str) -> None:
         """Write a complete block. If calls are open, buffer it until the next event, because their
-        results may follow it.
+        results may follow it. Raise TypeError if `text` is not a string.
         """
         if self.buffered_blocks:
             self.write_buffered_blocks()

@@ -64,7 +64,7 @@ class SubagentEventWriter:
 
     def add_text(self, parent_call_id: str, kind: str, text: Any, key: Any, mode: str) -> None:
         """Add text to a block. `mode` is `delta`, `cumulative` or `final`, as in a rule of a
-        profile.
+        profile. Raise TypeError if `text` is not a string.
         """
         if text is None or text == "":
             return

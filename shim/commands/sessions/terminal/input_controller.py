@@ -258,7 +258,9 @@ class TerminalInputController:
             self.send_message(text)
 
     def _run_slash_command(self, text: str) -> bool:
-        """Run a slash command of the terminal. Other lines with a slash belong to the agent."""
+        """Run a slash command of the terminal. Return False for any other line with a slash, which
+        belongs to the agent.
+        """
         name, _, argument = text.strip().partition(" ")
         command = _SLASH_COMMANDS.get(name)
         if command is None:

@@ -115,8 +115,8 @@ class QuestionPrompt:
         return self._build_decision(choice)
 
     def parse_decision_line(self, text: str) -> tuple[Decision | None, str]:
-        """Return the decision of a line, and the error in the line. There is no decision while
-        questions of a form are unanswered.
+        """Return the decision of a line, or None, and the error in the line. There is no decision
+        while questions of a form are unanswered.
         """
         if self.queue.current is None:
             return None, ""

@@ -126,7 +126,9 @@ class TerminalLoop:
                 self.view.stop_animation()
 
     def _run_round(self, frames: list[dict[str, Any]], *, is_open: bool) -> EndReason | None:
-        """Read frames, send pending frames, and draw. Return whether and how the loop is over."""
+        """Read frames, send pending frames, and draw. Return the reason if the loop is over, or
+        None.
+        """
         view = self.view
         input_controller = self.input_controller
         for frame in frames:
@@ -317,7 +319,7 @@ def enable_raw_terminal_mode(descriptor: int) -> Iterator[list[Any]]:
 
 
 def _set_raw_mode(descriptor: int, settings: list[Any]) -> None:
-    """Return `settings` changed to raw mode."""
+    """Set the terminal to raw mode, based on its `settings`, and enable bracketed paste."""
     raw_settings = [*settings[:6], list(settings[6])]
     raw_settings[0] &= ~(termios.ICRNL | termios.IXON)
     raw_settings[3] &= ~(termios.ICANON | termios.ECHO | termios.ISIG | termios.IEXTEN)
