@@ -51,7 +51,9 @@ __all__ = [
 
 
 class VendorAbilities(NamedTuple):
-    """The abilities of a vendor. The shim replaces a missing ability, or the flag has no effect.
+    """The abilities of a vendor.
+
+    If an ability is missing, the shim does the work itself, or the frontend's flag has no effect.
 
     can_stream               the vendor can print fragments
     can_resume               the vendor can resume a session

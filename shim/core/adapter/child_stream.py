@@ -329,8 +329,8 @@ class ChildStream:
         return f"{reason} while these calls were running: {open_call_names}"
 
     def close(self, child_exit: ChildExit | None, stderr: str = "") -> StreamOutput:
-        """Return the last lines, because stdout has ended. `child_exit` is None if the shim ended
-        the child.
+        """Return the last lines of the child, after its stdout has ended. `child_exit` is None if
+        the shim ended the child.
 
         The driver executes the commands of an end before it writes the lines.
         """

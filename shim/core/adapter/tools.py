@@ -91,8 +91,8 @@ class ToolMapping:
         value is a list of all of them.
 
         The version of the vendor decides which key its tool reads. A list is neither a path nor a
-        command, so no rule and no mode is applied to only one of the values, and the person who is
-        asked sees all values.
+        command. So no rule and no mode is applied to only one of the values, and the person who is
+        asked sees all of them.
         """
         values_by_key: dict[str, list[Any]] = {}
         for key, value in arguments.items():

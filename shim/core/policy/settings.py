@@ -140,8 +140,10 @@ def _is_bypass_forbidden(source: SettingsSource) -> bool:
 
 
 def _allows_hooks(source: SettingsSource, sources: Iterable[SettingsSource]) -> bool:
-    """Return whether the hooks of a file run. Managed settings can disable all hooks. The user's
-    files can disable all hooks that are not managed.
+    """Return whether the hooks of a file run.
+
+    Managed settings can disable all hooks, or all hooks that are not managed. The user's files can
+    disable all hooks that are not managed.
     """
     if (
         any(

@@ -42,7 +42,8 @@ class ConversationState:
     """The state that persists between turns: the session id, the used call ids, and the cost and
     usage so far.
 
-    `thread_usage` is the usage of the vendor's session at the end of its last turn.
+    `vendor_session_usage` is the usage of the vendor's session at the end of its last turn.
+    `thread_usage` is the value at the start.
     """
 
     __slots__ = (

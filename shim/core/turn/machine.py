@@ -107,8 +107,8 @@ class TurnStateMachine:
         self._steps_by_path[DONE] = self._steps_by_path[CLOSED] = {}
 
     def move_to(self, goal: TurnState, skip_actions: bool = False) -> bool:
-        """Move to `goal`, and run the actions on the path. Return False and count the event if the
-        turn is over.
+        """Move to `goal`, and run the actions on the path. If the turn is over, count the event and
+        return False.
 
         If `skip_actions`, no action runs, and the transitions of `SILENT_TRANSITIONS` are also
         allowed. Raise TurnTransitionError if no path leads to `goal`.

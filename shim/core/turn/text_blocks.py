@@ -144,7 +144,8 @@ class TextBlocks:
             if new_text := full_text[len(written_text) :]:
                 self.add_block_fragment(block_kind, new_text, block_key)
         elif full_text.strip() != written_text.strip():
-            # copilot streams a text and then sends it without surrounding white space.
+            # White space at the ends is ignored, because copilot streams a text and then sends it
+            # without such white space.
             self._diagnostics.record("contradicted_block", full_text)
 
     def get_written_and_comparable_text(

@@ -710,7 +710,7 @@ class ToolCalls:
             len(self.open_calls) <= MAX_OPEN_CALLS
             and self._open_call_bytes <= MAX_OPEN_CALL_BYTES - MAX_OPEN_CALL_BYTES // 8
         ):
-            return  # many calls can follow before the sizes are measured again
+            return  # an eighth of the limit is free, so many calls fit before the next measurement
         for written_id, size in sizes.items():
             has_few = False
             if len(self.open_calls) <= MAX_OPEN_CALLS // 2:

@@ -429,8 +429,8 @@ class Turn:
         )
 
     def close(self, child_exit: ChildExit | None, stderr: str) -> None:
-        """End the turn, because the child's stdout has ended. `child_exit` is None if the shim
-        ended the child.
+        """End the turn after the child's stdout has ended. `child_exit` is None if the shim ended
+        the child.
         """
         machine = self.machine
         outcome_tracker = self.outcome_tracker
