@@ -1,9 +1,15 @@
 """The registry of background sessions, running and ended: a folder for each in the state directory.
 
-The folder `<state>/bridge/<session UUID>/` (0700) contains `host.json` (the metadata, 0600), `lock`
-(held by the host while it runs), `socket`, `start.json` (what the next life needs), `settings.json`
-(Claude's settings that a host of an older version has read), `flags.json` (JSON settings of its
-flags), `log/` and `stderr.log`.
+The folder `<state>/bridge/<session UUID>/` (0700) contains:
+
+    host.json      the metadata (0600)
+    lock           held by the host while it runs
+    socket         the Unix socket of the host
+    start.json     what the next life needs
+    settings.json  Claude's settings that a host of an older version has read
+    flags.json     JSON settings of the session's flags
+    log/           the log
+    stderr.log     the stderr of the hosts
 
 A life is the time from the start of a host to its exit. An ended session gets another life when it
 is resumed. `generation` counts the lives.

@@ -102,8 +102,8 @@ def _build_address_error(text: str) -> CommandUsageError:
 
 
 def check_endpoint_security(endpoint: GatewayEndpoint) -> None:
-    """Raise CommandUsageError if other machines could read the traffic, or if the gateway could not
-    check the name of the host.
+    """Raise CommandUsageError for invalid options: other machines could read the traffic, or the
+    gateway could not check the host name of requests.
     """
     if bool(endpoint.certificate_file) != bool(endpoint.key_file):
         raise CommandUsageError(
