@@ -330,7 +330,9 @@ def test_subagent_error_or_denial_does_not_end_the_turn():
 
 
 def test_denied_subagent_call_ends_the_turn():
-    """The rules of the turn apply to a subagent, whatever its vendor reports before."""
+    """The rules of the turn apply to a subagent, even if its vendor reports something else
+    before.
+    """
     translation = ChildStream(
         vendor("copilot").translator_class,
         build_turn_config("copilot", evaluator=build_evaluator(deny=["Read"])),

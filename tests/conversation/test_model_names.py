@@ -1,4 +1,4 @@
-"""Claude's model names at the drop-in, over stand-ins for the vendors: the model that each vendor
+"""Claude's model names at the drop-in, with stand-ins for the vendors: the model that each vendor
 receives, and the model in `init`.
 """
 

@@ -269,7 +269,7 @@ def test_retry_reports_overloaded_and_the_result_server_error():
 
 
 def test_qwen_retry_without_numbers_writes_no_api_retry():
-    """Contract 5.8: an api_retry contains attempt, limit, delay and status. qwen reports none of
+    """Contract 5.8: an api_retry contains attempt, limit, delay and status. qwen does not report
     them, so no line is written.
     """
     case = next(

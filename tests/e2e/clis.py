@@ -50,7 +50,7 @@ class Cli:
 
     @property
     def outdated(self) -> bool:
-        """Whether a newer version of the same program is tested too."""
+        """Return whether a newer version of the same program is tested too."""
         return self.vendor is PI_CUMULATIVE
 
     def __str__(self) -> str:

@@ -67,7 +67,8 @@ WITH_OPTIONAL = frozenset(
         "@siteboon/claude-code-ui",
     }
 )
-WITH: Mapping[str, str] = {"ai-sdk-provider-claude-code": "ai"}  # what its user has beside it
+# the package that its user installs beside it
+WITH: Mapping[str, str] = {"ai-sdk-provider-claude-code": "ai"}
 # Modules of a package that are compiled here, because their prebuilt programs are not in the registry.
 COMPILED: Mapping[str, tuple[str, ...]] = {
     "@siteboon/claude-code-ui": ("better-sqlite3", "sqlite3", "node-pty")

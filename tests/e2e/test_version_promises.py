@@ -43,7 +43,7 @@ VERSION_LINES = {
 UNRECOGNISED = "a well-known agent, build seven"
 NAMED_KIMI_CODE = replace(KIMI_CODE, name="kimi-code")  # the name `kimi` means two programs
 LATER = (GEMINI, OPENCODE, COPILOT, PI, VIBE, KIMI, NAMED_KIMI_CODE, DROID, CLINE)
-KEEP_NO_RULE = (KIMI, NAMED_KIMI_CODE, CLINE)  # in one-shot mode, whatever their version
+KEEP_NO_RULE = (KIMI, NAMED_KIMI_CODE, CLINE)  # in one-shot mode, in every version
 
 
 def change_version(version: str, part: int) -> str:

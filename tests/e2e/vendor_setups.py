@@ -61,7 +61,7 @@ class Vendor:
 
     @property
     def silent(self) -> bool:
-        """Whether it never asks in a conversation."""
+        """Return whether it never asks in a conversation."""
         return self.unattended and not self.two_way
 
     def format_file_argument(self, file: Path) -> str:
@@ -364,7 +364,7 @@ GEMINI = Vendor(
     server=GeminiServer,
     two_way=True,
     changes=False,
-    resumes=False,  # within the minute in which it was begun, or for the second time
+    resumes=False,  # within the minute in which it was started, or for the second time
     second_model=SECOND_MODEL,
 )
 OPENCODE = Vendor(

@@ -1,4 +1,4 @@
-"""One input of the fuzzers: some runs. The first line of a run says how it is started; its bytes
+"""One input of the fuzzers: some runs. The first line of a run describes its start; its bytes
 follow.
 
     FS pi 1 0 2 0 0 1 17 0

@@ -1,5 +1,5 @@
-"""Tools of MCP servers whose names contain underscores: the longest configured name wins, whatever
-file configures it.
+"""Tools of MCP servers whose names contain underscores: the longest configured name wins, in
+whichever file it is.
 """
 
 import json

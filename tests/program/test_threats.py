@@ -694,7 +694,7 @@ def test_vendor_pwd_is_the_working_directory(box, vendor):
     )
     program.chmod(0o755)
     box.run_claude(*ASK, SHIM_VENDOR=vendor, SHIM_BIN=str(program), PWD="/usr")
-    # Of each start, including one that only asks for help.
+    # At each start, including one that only asks for help.
     assert set(noted.read_text().splitlines()) == {str(box.cwd)}
 
 

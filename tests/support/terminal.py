@@ -77,7 +77,7 @@ class Terminal:
 
     @property
     def clean(self) -> bool:
-        """Whether the terminal has its original settings, and its cursor is visible."""
+        """Return whether the terminal has its original settings and a visible cursor."""
         cursor_visible = self.drawn.rfind(SHOW_CURSOR) >= self.drawn.rfind(HIDE_CURSOR)
         return cursor_visible and termios.tcgetattr(self._descriptor) == self._settings
 

@@ -1,4 +1,4 @@
-"""The gateway on the network: with TLS of its own, and behind a proxy with TLS."""
+"""The gateway on the network: with its own TLS, and with a proxy that has TLS."""
 
 import http.client
 import json

@@ -475,8 +475,8 @@ AT = "--resume-session-at=0123abcd-0000-4000-8000-000000000003"
 
 
 def lives_of_a_real_claude(box, hosts, *, says, **spec_fields):
-    """Return the child's arguments in two lives of a session. The first life writes a turn if
-    `says` is set, or nothing.
+    """Return the child's arguments in two generations of a session. In the first one the child
+    writes a turn if `says` is set, or nothing.
     """
     record_step, turn = ["record", str(box.recording)], [["out", PASSED]] if says else []
     hosts.environment.update(

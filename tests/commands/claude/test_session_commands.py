@@ -68,9 +68,7 @@ def test_running_session_is_listed_with_the_keys_of_claude(desk, session):
 
 
 def test_ended_session_is_listed_only_with_all_flag(desk, session):
-    """B16, B18: without a process it has no pid and no status, and its time is that of its
-    creation.
-    """
+    """B16, B18: without a process it has no pid and no status. Its time is the creation time."""
     desk.run_claude("respawn", session.short_id)
     assert (
         agents(desk)[0]["startedAt"]

@@ -1,6 +1,4 @@
-"""The policy against a real shell: allowed lines are run, and none of them may do what a rule
-denies.
-"""
+"""The policy against a real shell: an allowed line is run and may not do what a rule denies."""
 
 from fuzzing.shell_lines import Shell, ShellLineGenerator, find_violations
 

@@ -1,4 +1,4 @@
-"""A profile is data: none of its words becomes code."""
+"""A profile is data. Its strings never become code."""
 
 import re
 import traceback

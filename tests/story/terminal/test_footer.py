@@ -93,7 +93,7 @@ def test_unchanged_footer_is_not_written_twice():
     assert window.console.file.getvalue() == ""  # type: ignore[attr-defined]
 
 
-# -- on paper --------------------------------------------------------------------------------------
+# -- output without a terminal ---------------------------------------------------------------------
 
 
 def test_printed_line_replaces_the_preview():

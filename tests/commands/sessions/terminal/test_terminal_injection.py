@@ -1,5 +1,5 @@
-"""Terminal injection by a model, a vendor or another client at a session: every string of theirs is
-text.
+"""Terminal injection by a model, a vendor or another client at a session: the terminal treats all
+their strings as text.
 """
 
 import io
