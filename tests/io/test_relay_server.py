@@ -293,7 +293,7 @@ async def test_unanswered_request_gets_an_error_after_the_timeout():
     frontend = FakeFrontend(lambda message: None, seconds=0.05)
     async with frontend.run_server() as entry, client(entry) as relay_client:
         await relay_client.say(id=1, method="tools/call", params={"name": "add"})
-        assert "not answered within 0.05 s" in (await relay_client.hear())["error"]["message"]
+        assert "did not answer within 0.05 s" in (await relay_client.hear())["error"]["message"]
     assert [message["method"] for message in frontend.messages] == [
         "tools/call",
         "notifications/cancelled",
