@@ -145,7 +145,7 @@ def measure_command(command: list[str], *, terminal: bool) -> tuple[float, float
                         read_cpu_seconds(process.pid),
                     )
         except OSError:
-            pass  # the end of a terminal without a writer
+            pass  # how the output of a terminal ends
 
     reader = threading.Thread(target=read_output)
     reader.start()

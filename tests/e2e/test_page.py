@@ -451,7 +451,7 @@ const seen = new MutationObserver(() => {
   window.clicked = true;
 });
 seen.observe(arguments[0], { childList: true, attributes: true, subtree: true });
-"""  # on the allow button, at the first change of the page after which it exists
+"""  # clicks the allow button at the first change of the page after which it exists
 
 
 def test_click_while_a_session_with_a_prompt_opens_answers_nothing(page, browser, hosts):
@@ -576,7 +576,7 @@ sendRequest = async (method, ...more) => {
   if (method === 'POST') await new Promise(go => (window.go = go));
   return original(method, ...more);
 };
-"""  # the page's POST requests wait until `go`
+"""  # holds the page's POST requests until `go`
 
 
 def test_answer_in_flight_reports_the_earlier_answer_of_another_page(page, browser, waiting_host):
@@ -679,7 +679,7 @@ sendRequest = async (...args) => {
   sendRequest = original;
   throw new RequestError(0);
 };
-"""  # the response to the page's next POST
+"""  # loses the response to the page's next POST
 
 
 def test_resent_message_has_the_same_id_after_a_lost_response(page, browser, hosts, working_host):

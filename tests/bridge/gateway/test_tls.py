@@ -97,7 +97,7 @@ def test_proxied_request_is_accepted_only_for_the_configured_host_name(host, tok
     try:
         for name, origin, status in (
             (NAME, f"https://{NAME}", 200),
-            (web.host, f"https://{NAME}", 200),  # a proxy that replaces the host name by its own
+            (web.host, f"https://{NAME}", 200),  # a proxy that sends the gateway's address
             (NAME, f"http://{NAME}", 403),
             (NAME, "https://evil.example", 403),
             ("evil.example", "https://evil.example", 403),

@@ -23,7 +23,7 @@ from tests.program.test_threats import ESCAPES, visible
 
 HEADS = ["when", "vendor", "prompt", "turns", "tools", "lasted", "cost", "outcome", "file"]
 
-# rich's own escape sequences. A bold, dim or coloured part of ESCAPES would match only by chance.
+# The escape sequences that rich itself writes. A sequence of ESCAPES would match only by chance.
 COLORS = re.compile(r"\x1b\[(0|1|2|31|32|33|36)m")
 
 

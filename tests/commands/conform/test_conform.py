@@ -187,7 +187,7 @@ DEFECTS = {
     "auth-exit-1": ("auth", DOORS),
     "no-help": ("help", DOORS),
 }
-# Rules with time limits: no test waits until they are broken. The limit is set to nothing instead.
+# Rules with time limits: no test waits until they are broken. The test sets the limit to zero.
 TIMES = {
     "version-is-quick": ("VERSION_TIMEOUT_S", DOORS),
     "it-leaves": ("EXIT_TIMEOUT_S", REQUESTS),
