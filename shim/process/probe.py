@@ -33,7 +33,8 @@ KILL_TIMEOUT_S = 0.5  # for a killed program to exit
 POLL_INTERVAL_S = 0.02
 # The limit for stdout and for stderr. The longest known answer has 14 KB.
 MAX_ANSWER_BYTES = 64 * 1024
-# Per program. It is asked for its help and its version, and a profile may change the arguments.
+# Per program. It is asked for its help, its version and its models, and a profile may change the
+# arguments of these questions.
 MAX_ANSWERS = 8
 # The size of a file with answers. A byte may take six bytes as JSON.
 MAX_CACHE_FILE_BYTES = MAX_ANSWERS * 2 * 6 * MAX_ANSWER_BYTES

@@ -18,7 +18,9 @@ CHUNK_BYTES = 256 * 1024
 
 
 class NoRecordingsError(RecordingError):
-    """No recording was named, and the folder of recordings is not set or empty."""
+    """There are no recordings, because none was named and `record` is not set, or because a folder
+    does not exist yet or is empty.
+    """
 
 
 def list_cast_paths(paths: Iterable[str]) -> Iterator[str]:

@@ -76,9 +76,7 @@ class SessionStep:
 
     @property
     def run_time_s(self) -> float:
-        """Return the seconds since a call began, without its wait for permission. An open call has
-        none.
-        """
+        """The seconds of a call without its wait for permission, 0.0 for an open call."""
         if self.until is None:
             return 0.0
         return max(self.until - self.at - self.prompt_wait_s, 0.0)

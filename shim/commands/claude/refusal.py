@@ -89,7 +89,7 @@ def report_conversation_start_failure(
             cause = "interrupted"
         report_turn_start_failure(invocation, error, cause, is_stopped, display_id, recorder)
         return SIGNAL_EXIT_CODES[signal.Signals(error.signal_number)]
-    # A bug of the shim is reported to the frontend, too (threats, last row).
+    # A defect of the shim is reported to the frontend, too.
     if not isinstance(error, ShimError):
         error = ShimError(f"internal error: {error!r}", hint="please report this")
         cause = "internal"

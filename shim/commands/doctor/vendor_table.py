@@ -18,7 +18,7 @@ from shim.core.policy.policy import PERMISSION_MODES
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.story.terminal.console import JsonOption, open_table_console, print_json, show_status
 
-# A terminal with fewer columns gets a table without space between the columns.
+# A terminal with fewer columns gets one space between the columns of the table instead of two.
 MIN_WIDE_COLUMNS = 100
 # The width of a vendor's name in a terminal. The longest bundled name has 8 characters; a user's
 # may have 32.
