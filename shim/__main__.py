@@ -30,12 +30,12 @@ def main() -> None:
 
 def _run_claude(argv: list[str], installed_options: dict[str, str]) -> int:
     if argv and argv[0] in ("--version", "-v"):
-        # The text of `writer.CLAUDE_VERSION`, without the imports of that module, because frontends ask
-        # for the version before every session.
+        # The text of `writer.CLAUDE_VERSION`, without the imports of that module, because frontends
+        # ask for the version before every session.
         return _print_text("2.1.332 (Claude Code)\n")
     if argv and (argv[0][:1] != "-" or argv[0].startswith("--shim-")):
-        # This may be a subcommand. Frontends call subcommands often, so nothing that only a turn needs is
-        # imported.
+        # This may be a subcommand. Frontends call subcommands often, so nothing that only a turn
+        # needs is imported.
         from shim.commands.claude.subcommands import dispatch_subcommand
         from shim.io.early_signals import reset_inherited_signals
 
@@ -48,7 +48,8 @@ def _run_claude(argv: list[str], installed_options: dict[str, str]) -> int:
     early_signals.start_collecting_signals()
     import gc
 
-    # Garbage collection during imports takes a tenth of a turn's start. The session enables it again.
+    # Garbage collection during imports takes a tenth of a turn's start. The session enables it
+    # again.
     gc.disable()
     from shim.commands.claude.dropin import main as dropin
 

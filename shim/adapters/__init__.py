@@ -8,8 +8,8 @@ from shim.core.errors import CommandUsageError, format_spelling_suggestion
 from shim.core.policy.policy import PERMISSION_MODES
 from shim.core.reading.values import is_valid_vendor_name
 
-# Name of the vendor → `module:attribute` of its `Adapter`, or its profile: the name of a file in this
-# folder, or the absolute path of a user's profile (added by `shim.state.own_profiles`).
+# Name of the vendor → `module:attribute` of its `Adapter`, or its profile: the name of a file in
+# this folder, or the absolute path of a user's profile (added by `shim.state.own_profiles`).
 VENDORS = {
     "acai": "acai.toml",
     "amp": "amp.toml",

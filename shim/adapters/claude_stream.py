@@ -14,7 +14,8 @@ from shim.core.reading.values import as_dict
 from shim.core.turn.outcome import ChildExit
 from shim.core.turn.turn import Turn
 
-# The types of lines that every frontend reads. Up to 0.1.39, the Python SDK stopped at any other type.
+# The types of lines that every frontend reads. Up to 0.1.39, the Python SDK stopped at any other
+# type.
 LEGACY_KINDS = {"assistant", "user", "stream_event", "system", "result"}
 LEGACY_KINDS |= {"control_request", "control_response", "control_cancel_request"}
 # The other types that are written before the first message. All other lines are dropped until then,

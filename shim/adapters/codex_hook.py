@@ -20,7 +20,8 @@ ClaudeCall = tuple[str, dict[str, Any]]
 # nothing in the patch.
 PATCH_COMMAND = re.compile(r"\s*apply_patch\s*<<\s*(['\"])(\w+)\1[ \t]*\n(.*\n)?\2\s*", re.DOTALL)
 MOVE_MARKER = "*** Move to:"
-# Start of a line that names a changed file → Claude's tool. codex ignores spaces around such a line.
+# Start of a line that names a changed file → Claude's tool. codex ignores spaces around such a
+# line.
 CHANGE_MARKERS = {
     "*** Add File:": "Write",
     "*** Update File:": "Edit",

@@ -30,7 +30,8 @@ SUPPORTED_EFFORTS = ("low", "medium", "high", "xhigh")
 # codex asks before each command and each patch, in every sandbox.
 APPROVAL_POLICY = {"approvalPolicy": "untrusted"}
 CLIENT_INFO = {"name": "claude-shim", "title": None, "version": "1"}
-# Two experimental features need this: `request_user_input`, which asks a person, and `excludeTurns`.
+# Two experimental features need this: `request_user_input`, which asks a person, and
+# `excludeTurns`.
 CLIENT_CAPABILITIES = {"experimentalApi": True, "requestAttestation": False}
 # Without this setting codex silently ignores every hook that has not been reviewed, including the
 # shim's.

@@ -19,7 +19,8 @@ from shim.core.adapter.adapter import (
 from shim.core.adapter.versions import VersionProbe
 from shim.core.errors import FrontendError
 
-# In one capture it was silent for 757 s while it wrote one long reply. Longer silences are possible.
+# In one capture it was silent for 757 s while it wrote one long reply. Longer silences are
+# possible.
 IDLE_TIMEOUT_S = 1800.0
 
 

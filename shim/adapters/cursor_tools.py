@@ -181,8 +181,8 @@ LISTED_TOOLS = (
     ),
     *("WebSearch", "Task"),
 )
-# The tools that cursor's mode `plan` allows: it reads files, changes nothing, and asks before it uses
-# the web.
+# The tools that cursor's mode `plan` allows: it reads files, changes nothing, and asks before it
+# uses the web.
 PLAN_TOOLS = ("Read", "Grep", "Glob", "LS", "TodoWrite", "Task")
 # Print mode always skips these calls. They are not permission denials.
 SKIPPED_TOOLS = ("AskUserQuestion",)

@@ -52,8 +52,8 @@ TOOLS = {
 BUILT_IN_TOOLS = ("read", "bash", "edit", "write")
 ALL_TOOLS = (*BUILT_IN_TOOLS, "grep", "find", "ls")
 # Since 1.0.4, `--tools` keeps the tools of pi's MCP servers unless it names one of them, and
-# `--no-mcp` removes them. This tool does not exist. `--tools` names it if pi's help could not be read
-# in time. Older versions ignore the name.
+# `--no-mcp` removes them. This tool does not exist. `--tools` names it if pi's help could not be
+# read in time. Older versions ignore the name.
 NO_MCP_TOOL = "mcp__claude-shim__none"
 SUPPORTED_EFFORTS = CLAUDE_EFFORT_LEVELS[:-1]  # 0.73 does not have the highest
 
@@ -191,8 +191,8 @@ def needs_built_in_tool_restore(request: LaunchRequest) -> bool:
     return request.has_flag("+name")
 
 
-# The shim's extension. It asks about each call, or, in one-shot mode, it restricts pi's tools to the
-# folders of the turn.
+# The shim's extension. It asks about each call, or, in one-shot mode, it restricts pi's tools to
+# the folders of the turn.
 PERMISSION_EXTENSION = __file__.rpartition("/")[0] + "/pi_gate.js"
 READ_ONLY_ARGUMENTS = ("--tools", "read,grep,find,ls")
 

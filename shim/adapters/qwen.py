@@ -81,9 +81,9 @@ TOOLS = {name: ToolMapping(name.title().replace("_", "")) for name in _PASCAL_CA
 # qwen lists this tool, but it only wraps calls of other tools, so the frontend does not see it.
 UNLISTED_TOOLS = frozenset(("tool_call",))
 
-# qwen appends a hash to the name of an MCP tool if the name has characters other than letters, digits,
-# `_` and `-`, or is longer than 63 characters. The hash has 32 bits in base 36, so its first digit is
-# 0 or 1. Example: the tool `do it` of the server `s.x` is `mcp__s_x__do_it_1lf321w`.
+# qwen appends a hash to the name of an MCP tool if the name has characters other than letters,
+# digits, `_` and `-`, or is longer than 63 characters. The hash has 32 bits in base 36, so its
+# first digit is 0 or 1. Example: the tool `do it` of the server `s.x` is `mcp__s_x__do_it_1lf321w`.
 HASH_STARTS = ("_0", "_1")
 _HASH_CHARS = frozenset("0123456789abcdefghijklmnopqrstuvwxyz")
 
@@ -110,8 +110,8 @@ ENVIRONMENT = {"QWEN_CODE_SUPPRESS_YOLO_WARNING": "1"}
 SYSTEM_PROMPT_VARIABLE = "QWEN_SYSTEM_MD"  # path of a file that replaces --system-prompt
 # The bundled settings have the highest precedence. With them qwen asks about calls that the user's
 # and the project's settings allow, and it runs no hooks or commands of those settings. In one-shot
-# mode qwen denies each call that it would ask about, so those settings do not ask about reading. The
-# administrator's file is used as the defaults, so that its denials still apply.
+# mode qwen denies each call that it would ask about, so those settings do not ask about reading.
+# The administrator's file is used as the defaults, so that its denials still apply.
 SETTINGS_VARIABLE = "QWEN_CODE_SYSTEM_SETTINGS_PATH"
 ADMINISTRATOR_DEFAULTS = {"QWEN_CODE_SYSTEM_DEFAULTS_PATH": "/etc/qwen-code/settings.json"}
 ASK_ALL_SETTINGS = "qwen_asks_all.json"
@@ -121,11 +121,11 @@ ASK_CHANGES_SETTINGS = "qwen_asks_changes.json"
 NO_LOGIN_REGEX = r'(No auth type is selected|Missing API key)[^"]*'
 
 
-# The tools that qwen asks about in its mode `default`. In every mode, it runs read-only tools without
-# a prompt.
+# The tools that qwen asks about in its mode `default`. In every mode, it runs read-only tools
+# without a prompt.
 PROMPTED_TOOLS = frozenset(("Bash", "Edit", "Write", "NotebookEdit", "WebFetch"))
-# The tools that qwen asks about with the bundled settings. These settings disable subagents, because
-# subagents change files without a prompt in each of their modes.
+# The tools that qwen asks about with the bundled settings. These settings disable subagents,
+# because subagents change files without a prompt in each of their modes.
 PROMPTED_WITH_SETTINGS = PROMPTED_TOOLS | split_into_word_set("""
     mcp__ Read Grep Glob LS Monitor WebSearch Skill SendMessage CronCreate ScheduleWakeup EnterWorktree ExitWorktree
 """)
@@ -181,11 +181,11 @@ def build_session_arguments(request: LaunchRequest) -> list[str]:
     return request.format_flag("--session-id", invocation.session_id)
 
 
-# qwen silently retries a failed request 28 times. The retries take 84 s if each request fails at once,
-# and each request may take another 30 s.
+# qwen silently retries a failed request 28 times. The retries take 84 s if each request fails at
+# once, and each request may take another 30 s.
 MAX_SILENCE_S = 28 * 30.0 + 84
-# qwen itself denies a call without an answer after `PERMISSION_TIMEOUT_MS` (`qwen_input`). The shim's
-# timeout is shorter, so that the denial is reported.
+# qwen itself denies a call without an answer after `PERMISSION_TIMEOUT_MS` (`qwen_input`). The
+# shim's timeout is shorter, so that the denial is reported.
 ANSWER_TIMEOUT_S = 590.0
 
 
@@ -277,9 +277,9 @@ class QwenAdapter(Adapter):
             arguments += ["--max-session-turns", str(max_turns)]
         selected_tools = list_vendor_tool_names(TOOLS, invocation.tools or ())
         arguments += [f"--core-tools={name}" for name in selected_tools]
-        # An empty `--core-tools` would mean all tools, so all tools are excluded if none is selected.
-        # The tool of --json-schema cannot be selected and is always available, because the model
-        # answers with it.
+        # An empty `--core-tools` would mean all tools, so all tools are excluded if none is
+        # selected. The tool of --json-schema cannot be selected and is always available, because
+        # the model answers with it.
         all_tools = [name for name in TOOLS if name != "structured_output"]
         excluded_tools = all_tools
         if not (invocation.tools is not None and not selected_tools):

@@ -30,8 +30,9 @@ HEARTBEAT_TIMEOUT_S = 10.0  # the RFC's own suggestion (2.4)
 NEW_SESSION = "_new"  # a request with this session id starts a new session
 PROMPT_ID_SEPARATOR = "########"  # between the session id and the number of the prompt
 
-# Command groups. The second word of these commands is part of the command's path and not an argument,
-# according to the program's documentation of its built-in commands. The RFC only shows `chat list`.
+# Command groups. The second word of these commands is part of the command's path and not an
+# argument, according to the program's documentation of its built-in commands. The RFC only shows
+# `chat list`.
 COMMAND_GROUPS: Mapping[str, frozenset[str]] = {
     "agents": frozenset(("create", "manage")),
     "chat": frozenset(("delete", "list", "resume", "save", "share")),

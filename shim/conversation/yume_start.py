@@ -27,7 +27,8 @@ from shim.state.own_profiles import register_user_profiles
 if TYPE_CHECKING:
     from shim.core.adapter.adapter import Adapter
 
-# A session name of Yume that is not a UUID is mapped to the UUID of that name (RFC 9562, version 5).
+# A session name of Yume that is not a UUID is mapped to the UUID of that name (RFC 9562, version
+# 5).
 SESSION_NAMESPACE = "e7f0e0a6-7b59-4b63-9d0c-2f1b8f6f2a10"
 FRAME_TYPES = (b"user", b"interrupt", b"set_permission_mode", b"tool_approval")
 

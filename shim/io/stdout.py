@@ -135,7 +135,8 @@ class Stdout:
                 recorder.record_stream("O", b"")
 
 
-# An error with one of these causes has the text of a vendor or an API, which does not name its source.
+# An error with one of these causes has the text of a vendor or an API, which does not name its
+# source.
 VENDOR_CAUSES = ("auth", "rate_limit", "vendor_error", "refused", "truncated")
 VENDOR_ERROR_HINT = (
     "the error comes from {name} or its API; `shim doctor {name}` checks the installation "

@@ -27,15 +27,15 @@ from shim.process.spawn import (
 
 CHUNK_BYTES = 256 * 1024
 
-# The time to exit after the interrupt signal, after SIGTERM and after SIGKILL. The last one takes no
-# time unless the kernel is stuck. A process group that ignores the first two ends within 2.5 s.
+# The time to exit after the interrupt signal, after SIGTERM and after SIGKILL. The last one takes
+# no time unless the kernel is stuck. A process group that ignores the first two ends within 2.5 s.
 INTERRUPT_TIMEOUT_S = 1.4
-# The time for the rest of a group after its leader has exited. A program whose wrapper does not wait
-# for it, such as copilot's, saves its session in this time.
+# The time for the rest of a group after its leader has exited. A program whose wrapper does not
+# wait for it, such as copilot's, saves its session in this time.
 GROUP_EXIT_TIMEOUT_S = 1.2
 TERMINATE_TIMEOUT_S = 0.6
-# The same times for an idle child at the end of a conversation. The TypeScript SDK kills the drop-in 2 s
-# after it has closed stdin.
+# The same times for an idle child at the end of a conversation. The TypeScript SDK kills the
+# drop-in 2 s after it has closed stdin.
 IDLE_EXIT_TIMEOUT_S = 0.8
 IDLE_TERMINATE_TIMEOUT_S = 0.5
 IDLE_KILL_TIMEOUT_S = 0.2

@@ -26,8 +26,9 @@ STDOUT_PIPE_BYTES = 1024 * 1024
 # The time for a killed process to exit. It exits at once unless the kernel is stuck.
 KILL_TIMEOUT_S = 0.5
 POLL_INTERVAL_S = 0.01
-# A child inherits the signals that Python ignores (SIGPIPE and SIGXFSZ) and those that the shim's parent
-# ignores. A vendor that ignores SIGINT could not be interrupted. SIGKILL and SIGSTOP cannot be changed.
+# A child inherits the signals that Python ignores (SIGPIPE and SIGXFSZ) and those that the shim's
+# parent ignores. A vendor that ignores SIGINT could not be interrupted. SIGKILL and SIGSTOP cannot
+# be changed.
 DEFAULT_SIGNALS = tuple(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
 MAX_DESCRIPTORS = 256  # checked if the system does not list the open ones
 

@@ -26,7 +26,8 @@ MAX_BATCH_BYTES = 1024 * 1024  # encoded before it is written
 # while that makes progress and no signal asks it to end. The SDKs send SIGTERM 2 to 5 s after they
 # close stdin.
 CLOSE_TIMEOUT_S = 10.0
-# Without progress. The time is counted in polls, because on a busy machine no thread makes progress.
+# Without progress. The time is counted in polls, because on a busy machine no thread makes
+# progress.
 STUCK_TIMEOUT_S = 0.5
 # CPU time counts as progress, because a thread that redacts a long text is not stuck. The polls use
 # less than this.

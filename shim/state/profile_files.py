@@ -147,8 +147,8 @@ def _load_table(path: str, key: str, environment: Mapping[str, str]) -> Mapping[
         encoded = json.dumps({"key": key, "table": table}).encode()
     except (TypeError, RecursionError):
         return table
-    # A value that JSON does not have (a date, nan, a long number) is an error in a profile. It is not
-    # cached, so that it is an error at the next load too.
+    # A value that JSON does not have (a date, nan, a long number) is an error in a profile. It is
+    # not cached, so that it is an error at the next load too.
     if json.loads(encoded)["table"] == table:
         write_state_file(directory, name, encoded)
     return table

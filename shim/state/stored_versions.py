@@ -97,8 +97,8 @@ def _build_key(version_probe: VersionProbe, command: Sequence[str]) -> str:
     command_line = "\0".join(
         (*command[:-1], os.path.realpath(program), *version_probe.args, version_probe.regex)
     ).replace("\n", " ")
-    # The change time of the entry reveals a program that was copied here with the modification time of
-    # another file.
+    # The change time of the entry reveals a program that was copied here with the modification time
+    # of another file.
     return f"{command_line}\0{status.st_mtime_ns} {status.st_ctime_ns} {status.st_size}"
 
 

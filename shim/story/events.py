@@ -17,8 +17,8 @@ TOKEN_FIELDS = (
     "cache_read_input_tokens",
     "cache_creation_input_tokens",
 )
-# The arguments that describe a call best, in order of preference. The first that a call has is shown
-# beside its name.
+# The arguments that describe a call best, in order of preference. The first that a call has is
+# shown beside its name.
 MAIN_ARGUMENTS = (
     "command",
     "file_path",

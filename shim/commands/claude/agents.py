@@ -28,8 +28,8 @@ SWITCH_FLAGS = (
     *("--json", "--all", "--allow-dangerously-skip-permissions", "--dangerously-skip-permissions"),
     *("--restricted", "--strict-mcp-config"),
 )
-# Options of the real claude for sessions that are started from its list, in the spelling of its error
-# messages.
+# Options of the real claude for sessions that are started from its list, in the spelling of its
+# error messages.
 VALUE_FLAGS = {
     "--cwd": "--cwd <path>",
     "--add-dir": "--add-dir <directory>",

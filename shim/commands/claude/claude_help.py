@@ -15,8 +15,8 @@ Arguments:
 An unknown option is ignored with a warning. A misspelled permission option is refused.
 """
 
-# Field of the Invocation → what its flag does. It has every flag of the shim, and every flag of Claude
-# that has an effect.
+# Field of the Invocation → what its flag does. It has every flag of the shim, and every flag of
+# Claude that has an effect.
 FLAG_TEXTS = {
     "print_mode": "print the answer and exit (one-shot mode)",
     "output_format": "text (default), json (one result) or stream-json",

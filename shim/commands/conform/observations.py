@@ -91,7 +91,8 @@ class ObservedTurn:
         return [(line, result) for line in self.lines for result in list_tool_results(line)]
 
 
-# Without `repr=False`, asyncio would format the result of a task, and all lines are several megabytes.
+# Without `repr=False`, asyncio would format the result of a task, and all lines are several
+# megabytes.
 @dataclass(repr=False)
 class ObservedCommandRuns:
     """All runs, and the reasons why other runs were skipped."""

@@ -24,8 +24,8 @@ from shim.process.spawn import ChildSpawnResult, spawn_child
 if TYPE_CHECKING:
     from shim.process.spawn import AnyProcess
 
-# A turn with a reply of one word prints about ten lines. With thinking, tools and partial messages it
-# prints several hundred.
+# A turn with a reply of one word prints about ten lines. With thinking, tools and partial messages
+# it prints several hundred.
 MAX_STDOUT_BYTES = 16 * 1024 * 1024
 MAX_STDOUT_LINES = 100_000
 DRAIN_TIMEOUT_S = 1.0  # for the last bytes, if another process holds stdout open

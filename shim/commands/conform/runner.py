@@ -53,8 +53,8 @@ RULES: tuple[ConformanceRule, ...] = tuple(
     )
 )
 
-# Variables by which a frontend identifies itself. The command does not inherit them from an agent that
-# runs this check.
+# Variables by which a frontend identifies itself. The command does not inherit them from an agent
+# that runs this check.
 REMOVED_VARIABLES = (
     "CLAUDECODE",
     "CLAUDE_CODE_ENTRYPOINT",

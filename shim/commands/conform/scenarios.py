@@ -39,8 +39,8 @@ HOOKS = {
     "PreToolUse": [{"matcher": None, "hookCallbackIds": ["conform_before"]}],
     "Stop": [{"matcher": None, "hookCallbackIds": ["conform_stop"]}],
 }
-# Requests that may be sent before the first turn, with their fields and the response that the contract
-# requires (C8): the types of a success's fields, or the text of an error.
+# Requests that may be sent before the first turn, with their fields and the response that the
+# contract requires (C8): the types of a success's fields, or the text of an error.
 REQUESTS: dict[str, tuple[JsonObject, dict[str, type] | str]] = {
     "set_max_thinking_tokens": ({"max_thinking_tokens": 1000}, {}),
     "mcp_status": ({}, {"mcpServers": list}),

@@ -68,8 +68,8 @@ BLOCK_FIELDS: dict[str, dict[str, type]] = {
     "thinking": {"thinking": str, "signature": str},
     "tool_use": {"id": str, "name": str, "input": dict},
 }
-# The minimum fields of a tool's `tool_use_result`. Read is not listed, because a drop-in cannot know
-# its fields.
+# The minimum fields of a tool's `tool_use_result`. Read is not listed, because a drop-in cannot
+# know its fields.
 TOOL_RESULT_FIELDS = {
     "Bash": ("stdout", "stderr", "interrupted"),
     "Write": ("filePath", "content"),

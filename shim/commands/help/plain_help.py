@@ -9,8 +9,8 @@ from typer.core import TyperCommand, TyperGroup
 
 from shim.commands.help.removed import reject_removed_command, reject_removed_options
 
-# Since 0.29, Typer writes {prompt} for a required argument, and `prompt <str>`, `--wait <float range>`
-# in lists.
+# Since 0.29, Typer writes {prompt} for a required argument, and `prompt <str>`, `--wait <float
+# range>` in lists.
 _ARGUMENT_NAME = re.compile(r"\{(\w+)\}|\[(\w+)\](?=\.\.\.| |$)", re.MULTILINE)
 _VALUE_TYPE = re.compile(r" <(?:list\[)?(?:str|int|float)(?: range)?\]?>")
 _NUMBER_TYPES = ("int", "float")

@@ -25,8 +25,8 @@ from shim.state.files import replace_file, write_all
 
 MAX_NAMED_PATHS = 5  # paths in a hint
 
-# If node has `execve` (22.15 and newer), the shell script replaces node. Otherwise node waits for the
-# script, passes on the signals of the frontend, and exits like the script. Ctrl-C reaches both.
+# If node has `execve` (22.15 and newer), the shell script replaces node. Otherwise node waits for
+# the script, passes on the signals of the frontend, and exits like the script. Ctrl-C reaches both.
 JAVASCRIPT_TEMPLATE = """\
 #!/usr/bin/env node
 // {marker}; `shim uninstall --into` this file puts back what was here before{declared}{script};

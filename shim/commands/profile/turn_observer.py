@@ -6,8 +6,8 @@ from typing import Any, NamedTuple, cast
 from shim.core.adapter.translator import Translator
 from shim.core.turn.turn import Turn
 
-# Method of a Turn that a translator calls → the name that is shown for it. Translators only read the
-# other members of a Turn, or do not use them.
+# Method of a Turn that a translator calls → the name that is shown for it. Translators only read
+# the other members of a Turn, or do not use them.
 VERB_BY_METHOD: Mapping[str, str] = {
     "record_vendor_session_info": "started",
     "start_message": "message",

@@ -30,8 +30,8 @@ CHUNK_BYTES = 256 * 1024
 # The limit for `--stderr FILE`. An error text quotes the head and the tail of the file.
 MAX_STDERR_BYTES = 1024 * 1024
 
-# With `--stable-ids`, ids are numbered and the version of claude is fixed, so that two runs over the
-# same bytes print the same bytes.
+# With `--stable-ids`, ids are numbered and the version of claude is fixed, so that two runs over
+# the same bytes print the same bytes.
 STABLE_VERSION = "2.1.327"
 STABLE_ID_PREFIX = "00000000-0000-4000-8000-"
 STABLE_SESSION_ID = "00000000-0000-4000-8000-000000000000"

@@ -704,8 +704,8 @@ class PersistentDriver(ChildDriver):
         message.
         """
         adapter, (name, value), needs_restart = self.launcher.adapter, change, False
-        # A vendor that needs the shim's policy check in only one of the old and the new mode is launched
-        # differently.
+        # A vendor that needs the shim's policy check in only one of the old and the new mode is
+        # launched differently.
         if name == "mode":
             mode = str(value)
             needs_restart = adapter.needs_external_policy_check(

@@ -92,8 +92,8 @@ SYSTEMS = ("linux", "darwin")
 MAX_FILE_NAME_CHARS = 64  # of a program or a file
 MAX_VARIABLE_NAME_CHARS = 100  # of a variable
 MAX_VARIANT_NAME_CHARS = 32
-# Variables of the shim and of Claude, and variables that decide which code a program runs before its
-# first line. A profile must not set them; the program is set by `command`.
+# Variables of the shim and of Claude, and variables that decide which code a program runs before
+# its first line. A profile must not set them; the program is set by `command`.
 FORBIDDEN_PREFIXES = ("SHIM_", "CLAUDE", "LD_", "DYLD_")
 FORBIDDEN_VARIABLES = frozenset(
     ("PATH", "HOME", "NODE_OPTIONS", "PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP")

@@ -206,8 +206,8 @@ class LazyPattern:
         return getattr(compiled, name)
 
 
-# A command in one pair of quotes without escapes. Nearly all commands have this form, which needs no
-# full shell parser.
+# A command in one pair of quotes without escapes. Nearly all commands have this form, which needs
+# no full shell parser.
 _QUOTED_COMMAND = LazyPattern(
     rf"""(?:[^ '"\\]*/)?(?:{"|".join(_SHELL_NAMES)}) (?:{"|".join(_COMMAND_FLAGS)}) (?:'([^']*)'|"([^"\\]*)")"""
 )

@@ -17,7 +17,8 @@ from shim.profiles.check.config_node import (
 from shim.profiles.compile.emits import COMMON_RULE_KEYS
 from shim.profiles.schema.tables import PROFILE_TABLES, map_unused_keys_to_successors
 
-# Tables whose keys the shim defines. In all other tables the author of the profile chooses the keys.
+# Tables whose keys the shim defines. In all other tables the author of the profile chooses the
+# keys.
 _TABLES = (
     *(name for name in PROFILE_TABLES if name != "acp.signs"),
     *("launch.overruled_by", "other_tools"),

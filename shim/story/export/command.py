@@ -23,7 +23,8 @@ from shim.story.terminal.console import (
 )
 from shim.story.terminal.progress import show_progress
 
-# Each module has `write_recording_export(path, write, *, redact)` and is imported when its format is asked for.
+# Each module has `write_recording_export(path, write, *, redact)` and is imported when its format
+# is asked for.
 FORMATS = {
     "html": "shim.story.export.html",
     "markdown": "shim.story.export.markdown",

@@ -23,8 +23,8 @@ from shim.story.reader import RecordedSessionStepReader, Recording
 
 WriteFunction = Callable[[bytes], None]
 
-# Requests whose input a frontend returns unchanged. It is not redacted in a conversation, but may be
-# in an export.
+# Requests whose input a frontend returns unchanged. It is not redacted in a conversation, but may
+# be in an export.
 _CONTROL_TYPES = ("control_request", "control_response", "control_cancel_request")
 _UNLIMITED_BYTES = 1 << 62  # no line is cut
 # The UUIDs of new lines, which have the text that was held back until the end of a block.

@@ -25,7 +25,8 @@ from shim.story.terminal.arguments import (
 )
 
 CHOICES_BY_KEY = {"y": YES, "n": NO, "a": ALWAYS}
-# Answers in a line, if no key can be pressed. The numbers are those of the real claude's list (B46).
+# Answers in a line, if no key can be pressed. The numbers are those of the real claude's list
+# (B46).
 CHOICES_BY_LINE = {**CHOICES_BY_INPUT, "1": YES, "allow": YES, "2": ALWAYS, "3": NO, "deny": NO}
 MAX_ALWAYS_CHARS = 60  # for the description of a key
 
