@@ -15,7 +15,7 @@ class StartInterruptedError(ShimError):
     """A signal arrived before a child existed."""
 
     def __init__(self, signal_number: int) -> None:
-        super().__init__(f"stopped by {signal.Signals(signal_number).name} before the turn began")
+        super().__init__(f"stopped by {signal.Signals(signal_number).name} before the turn started")
         self.signal_number = signal_number
 
 

@@ -23,7 +23,7 @@ try:
  main()
 except ImportError as error:
  import sys
- sys.exit(f"claude-shim, which this file starts, is not whole any more: {error}\\n" + MISSING_HINT)
+ sys.exit(f"claude-shim, which this file starts, is damaged: {error}\\n" + MISSING_HINT)
 """
 DEFAULT_DIR = "~/.local/bin"
 PACKAGE_DIR = os.path.dirname(os.path.abspath(shim.__file__))
@@ -47,7 +47,7 @@ def build_drop_in_script(settings: Mapping[str, str], name: str = "claude") -> b
     ]
     missing_hint = _build_missing_hint()
     missing_message = (
-        f"{sys.executable}, the Python that claude-shim was installed for, does not exist any more"
+        f"{sys.executable}, the Python that claude-shim was installed for, no longer exists"
     )
     entry_code = ENTRY_CODE.replace("MISSING_HINT", repr(missing_hint))
     python, *messages = map(shlex.quote, (sys.executable, missing_message, missing_hint))

@@ -529,7 +529,7 @@ def test_statistics_page_fits_the_screen_and_matches_the_session_style(
         contents = browser.run_script(
             "return [...document.querySelectorAll('td')].map(n => getComputedStyle(n, '::before').content)"
         )
-        assert {'"input"', '"cache read"', '"95 %"'} <= set(contents)
+        assert {'"input"', '"cache read"', '"p95"'} <= set(contents)
     look = "const s = getComputedStyle(document.documentElement); return [s.backgroundColor, s.color, s.fontFamily]"
     of_the_statistics = browser.run_script(look)
     browser.open_file(page, size=size, dark=True)

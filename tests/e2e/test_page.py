@@ -592,7 +592,7 @@ def test_answer_in_flight_reports_the_earlier_answer_of_another_page(page, brows
         lambda: browser.run_script("return currentSession.facts.detail === 'told all'")
     )
     browser.run_script("go()")
-    browser.wait_until(lambda: page.read_text("#settled") == "Bash: allowed by another page")
+    browser.wait_until(lambda: page.read_text("#settled") == "Bash: allowed in another browser")
 
 
 def test_question_form_sends_typed_answers_to_the_session(page, browser, hosts):

@@ -23,7 +23,7 @@ def signals():
 
 
 def test_signal_before_the_child_starts_ends_startup_immediately(signals):
-    with pytest.raises(StartInterruptedError, match="stopped by SIGTERM before the turn began"):
+    with pytest.raises(StartInterruptedError, match="stopped by SIGTERM before the turn started"):
         os.kill(os.getpid(), signal.SIGTERM)
     assert signals.pending_signals == [signal.SIGTERM]
 

@@ -118,7 +118,7 @@ def test_missing_python_is_reported_with_a_hint(box, monkeypatch):
     path, _ = put(box)
     done = run_version(path, box)
     assert (done.returncode, done.stdout) == (1, "")
-    message = "the Python that claude-shim was installed for, does not exist any more"
+    message = "the Python that claude-shim was installed for, no longer exists"
     assert done.stderr == (
         f"{path}: {sys.executable}, {message}\nhint: {build_install_hint()} and then "
         "`shim install`, or remove this file (`command -v claude` finds it)\n"
@@ -135,7 +135,7 @@ def test_missing_package_is_reported_with_a_hint(box, monkeypatch):
     done = run_version(path, box)
     assert (done.returncode, done.stdout) == (1, "")
     message = (
-        "claude-shim, which this file starts, is not whole any more: "
+        "claude-shim, which this file starts, is damaged: "
         f"No module named 'shim'\nhint: {build_install_hint()} and then `shim install`"
     )
     assert done.stderr.startswith(message)

@@ -33,7 +33,7 @@ from shim.story.terminal.console import (
 MAX_BAR_COLUMNS = 24
 MIN_BAR_COLUMNS = 4
 MIN_NAME_COLUMNS = 8  # columns of a name in the narrowest terminal
-TIME_HEADINGS = ("time", "median", "95 %")
+TIME_HEADINGS = ("time", "median", "p95")
 MAX_LISTED_TOOLS = 20  # per vendor in a terminal; --json and --to html list all
 
 

@@ -72,7 +72,7 @@ ACP_KEYS = {
     ),
     "retries": ConfigKey(
         ConfigNode.read_optional_regex,
-        "matches the text that the agent sends, in one piece, when it calls its model again",
+        "matches the text that the agent sends as one message when it retries the call of its model",
     ),
     "failures": ConfigKey(
         ConfigNode.read_optional_regex,

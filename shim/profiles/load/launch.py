@@ -163,7 +163,7 @@ VERSION_PROBE_KEYS = {
     ),
     "regex": ConfigKey(
         ConfigNode.read_regex,
-        "finds the version in the output: the first group, or the whole match",
+        "finds the version in the output: the first group, or the complete match",
         DEFAULT_VERSION_PROBE.regex,
     ),
     "tested": ConfigKey(

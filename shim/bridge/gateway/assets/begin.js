@@ -94,7 +94,7 @@ function showStartForm() {
   const allVendors = list.vendors.length ? list.vendors : listValues("vendor");
   const isInstalled = (vendor) => !list.installed || list.installed.includes(vendor);
   const vendors = [...allVendors.filter(isInstalled), ...allVendors.filter((vendor) => !isInstalled(vendor))];
-  const vendor = element("select", { id: "vendor" }, vendors.map((name) => element("option", { value: name }, formatLine(name, 40) + (isInstalled(name) ? "" : " (not installed)"))));
+  const vendor = element("select", { id: "vendor" }, vendors.map((name) => element("option", { value: name, disabled: !isInstalled(name) }, formatLine(name, 40) + (isInstalled(name) ? "" : " (not installed)"))));
   const lastVendor = [readStored(localStorage, "vendor"), ...listValues("vendor")].find((vendor) => vendor && vendors.includes(vendor) && isInstalled(vendor));
   if (lastVendor) vendor.value = lastVendor;
   const cwd = element("input", { id: "cwd", list: "folders", value: readStored(localStorage, "cwd") || folders[0] || "", autocomplete: "off", autocapitalize: "off", spellcheck: "false", required: true, placeholder: "/home/you/project" });
