@@ -128,7 +128,7 @@ class VendorShutdownConfig(NamedTuple):
     """How a vendor's turn is interrupted, and how its process ends.
 
     interrupt_signal  the signal that interrupts a turn
-    grace_s           the time until the process is killed; 0 for the general default
+    grace_s           the time between this signal and SIGTERM; 0 for the general default
     clean_exit_codes  exit codes that do not contradict a turn that the vendor reported as done
     """
 

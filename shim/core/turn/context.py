@@ -161,7 +161,7 @@ class VendorInfo(NamedTuple):
 
     version_note       a note about that version, such as "newer than tested"
     is_unattended      the vendor never asks before it runs a tool
-    unattended_reason  why the vendor counts as unattended although its profile promises that it
+    unattended_reason  why the vendor counts as unattended although its profile guarantees that it
                        asks; "" otherwise
     can_retract        the vendor may repeat a reply; if not, less text is stored
     has_claude_errors  its errors already have Claude's texts
