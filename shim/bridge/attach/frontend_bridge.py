@@ -128,7 +128,7 @@ class FrontendSessionBridge:
             self._on_control_response(event)
 
     def send_prompt(self, text: str) -> None:
-        """Send the only message, which is on the command line."""
+        """Send the only message of a one-shot run, which is on the command line."""
         self._send_message(self._create_id(), {"role": "user", "content": text})
 
     def on_stdin_end(self) -> None:

@@ -294,11 +294,11 @@ class BackgroundSessionAttacher:
         return str(reply.get("text") or "")
 
     def _report_refused_mode(self, mode: str, current_mode: str, reason: str) -> None:
-        """Raise FrontendError if the session cannot have the frontend's mode. Only warn if the mode
-        is less restrictive and the frontend can select another mode later.
+        """Report that the session cannot have the frontend's mode. Raise FrontendError, or only
+        warn if a frontend in a conversation requests a less restrictive mode other than
+        bypassPermissions.
 
-        A frontend in a conversation can do so, as it can in a conversation without a background
-        session.
+        Such a frontend can select another mode later, as it can without a background session.
         """
         session = self._session
         is_wider = rank_permission_mode(mode) > rank_permission_mode(current_mode)
