@@ -40,7 +40,8 @@ MAX_ANSWERS = 8
 MAX_CACHE_FILE_BYTES = MAX_ANSWERS * 2 * 6 * MAX_ANSWER_BYTES
 # The exit codes of a shell or of `env` if the interpreter is missing.
 CANNOT_RUN_CODES = (126, 127)
-# The number of programs with stored answers. Each update of a program counts as another program.
+# The number of programs with stored answers; the oldest are removed. Each update of a program counts
+# as another program.
 MAX_CACHED_PROGRAMS = 200
 HELP_ARGS = ("--help",)
 MAX_FAILURE_CHARS = 200  # of an error message

@@ -150,7 +150,8 @@ def create_config_node(path: str, keys: Keys, value: object) -> "ConfigNode":
 # The size of a recording. The default holds a day of a verbose vendor; the minimum holds a turn.
 DEFAULT_RECORD_BYTES = 10**9
 MIN_RECORD_BYTES = 10_000
-# Vendors whose programs have the same name. They share the settings.
+# Vendor → another vendor whose program has the same name. Without its own table of settings, the
+# second vendor uses that of the first.
 TWIN_VENDORS = {"kimi": "kimi-code"}
 REPLACED_VENDOR = "claude"  # the vendor whose program the drop-in replaces
 
@@ -434,8 +435,8 @@ def load_shim_settings(
 
 
 def _share_settings(vendors: Mapping[str, VendorSettings]) -> Mapping[str, VendorSettings]:
-    """Return the tables of vendors. A vendor without a table gets that of the vendor with the same
-    program name.
+    """Return the tables of vendors. A vendor of TWIN_VENDORS without its own table gets the table
+    of its twin, but only in one direction: `kimi-code` gets that of `kimi`.
     """
     shared = {twin: vendors[name] for name, twin in TWIN_VENDORS.items() if name in vendors}
     return {**shared, **vendors}
