@@ -99,7 +99,7 @@ def test_suggested_commands_lead_to_the_first_answer(
     assert command == f"shim install --vendor {vendor.name}"
     status, stdout, _ = newcomer.types(command)
     assert status == 0 and "(tested: " in stdout and "✓ logged in" in stdout and "✗" not in stdout
-    assert ("asks nobody" in stdout) is vendor.unattended
+    assert ("not in one-shot mode" in stdout) is vendor.unattended
     assert not model.requests, "nothing of this asks a model"
     command = read_next_command(stdout)
     assert command == 'claude -p "what is here?"'
@@ -182,7 +182,7 @@ def test_api_error_message_names_the_vendor(
     newcomer.types(f"shim install --vendor {vendor.name}")
     status, stdout, complaint = newcomer.types("claude -p '[[error]]'")
     assert status == 1 and ERROR_MESSAGE in stdout
-    assert f"the error comes from {vendor.name}or its API" in complaint
+    assert f"the error comes from {vendor.name} or its API" in complaint
 
 
 @pytest.mark.full
