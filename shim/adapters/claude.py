@@ -118,7 +118,9 @@ class FlatClaudeAdapter(ClaudeAdapter):
         """Pass the id of a resumed session with `--resume`. A persistent child asks for permission
         through stdio.
         """
-        prompt_tool = "stdio" if request.persistent else None
+        prompt_tool = None
+        if request.persistent:
+            prompt_tool = "stdio"
         invocation = request.invocation._replace(permission_prompt_tool=prompt_tool, partial=True)
         if request.resume_id:
             invocation = invocation._replace(resume=request.resume_id, continue_last=False)

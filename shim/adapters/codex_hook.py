@@ -60,7 +60,10 @@ def list_hook_calls(hook_event: Mapping[str, Any], workspace: Workspace) -> list
     )
     if not (isinstance(name, str) and isinstance(folder, str) and posixpath.isabs(folder)):
         raise ValueError("the event names no tool or no folder")
-    arguments = tool_input if isinstance(tool_input, dict) else {"input": tool_input}
+    if isinstance(tool_input, dict):
+        arguments = tool_input
+    else:
+        arguments = {"input": tool_input}
     if name == "Bash":
         return _build_command_call(require_text(arguments.get("command")), folder, workspace)
     if name == "apply_patch":

@@ -39,15 +39,19 @@ def list_hook_calls(event: Mapping[str, Any], workspace: Workspace) -> list[Clau
     if not (isinstance(name, str) and isinstance(folder, str) and posixpath.isabs(folder)):
         raise ValueError("the event names no tool or no folder")
     if name == "apply_patch":
-        patch = tool_input.get("input") if isinstance(tool_input, dict) else tool_input
+        patch = tool_input
+        if isinstance(tool_input, dict):
+            patch = tool_input.get("input")
         return parse_patch_as_tool_calls(require_text(patch), folder)
-    arguments = tool_input if isinstance(tool_input, dict) else {"input": tool_input}
+    if isinstance(tool_input, dict):
+        arguments = tool_input
+    else:
+        arguments = {"input": tool_input}
     if name == "bash":
-        directory_argument = (
-            {}
-            if folder in workspace.list_equivalent_paths(workspace.cwd)
-            else {"directory": folder}
-        )
+        if folder in workspace.list_equivalent_paths(workspace.cwd):
+            directory_argument = {}
+        else:
+            directory_argument = {"directory": folder}
         return [("Bash", {"command": require_text(arguments.get("command")), **directory_argument})]
     if name in FILE_TOOLS:
         texts = {

@@ -33,9 +33,10 @@ def _reshape_edit(arguments: Arguments) -> tuple[str, Arguments]:
 def _reshape_task(arguments: Arguments) -> tuple[str, Arguments]:
     kind = arguments.pop("subagentType", None)
     custom = as_dict(kind).get("custom")
-    arguments["subagent_type"] = (
-        custom.get("name") if isinstance(custom, dict) else "general-purpose"
-    )
+    if isinstance(custom, dict):
+        arguments["subagent_type"] = custom.get("name")
+    else:
+        arguments["subagent_type"] = "general-purpose"
     return "Task", arguments
 
 

@@ -170,10 +170,13 @@ def needs_mcp_tool_removal(request: LaunchRequest) -> bool:
     """
     if request.persistent:
         return False
-    narrowing = request.policy.restricting_rules if request.policy is not None else ()
-    return bool(request.mode_arguments) or any(
-        rule.tool.startswith(MCP_PREFIX) for rule in narrowing
-    )
+    if request.policy is not None:
+        narrowing = request.policy.restricting_rules
+    else:
+        narrowing = ()
+    if request.mode_arguments:
+        return True
+    return any(rule.tool.startswith(MCP_PREFIX) for rule in narrowing)
 
 
 def needs_built_in_tool_restore(request: LaunchRequest) -> bool:

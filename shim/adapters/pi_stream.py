@@ -422,10 +422,9 @@ class PiTranslator(Translator):
         started after that reply.
         """
         if self._last_message is not None and not self._has_open_reply:
-            return (
-                self.turn.outcome_tracker.is_finalized
-                or self._last_message.get("stopReason") in FINAL_REASONS
-            )
+            if self.turn.outcome_tracker.is_finalized:
+                return True
+            return self._last_message.get("stopReason") in FINAL_REASONS
         if self._last_message is not None:
             return False
         if self._has_open_reply:

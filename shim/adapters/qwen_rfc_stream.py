@@ -396,11 +396,11 @@ class QwenRfcTranslator(Translator):
         """Return whether the turn may be complete: the last reply requested no tools, and nothing
         followed it.
         """
-        return (
-            self._stop_reason is not None
-            and self._stop_reason not in TOOL_FINISH_REASONS
-            and not (self._has_open_reply or self.turn.open_calls)
-        )
+        if self._stop_reason is None:
+            return False
+        if self._stop_reason in TOOL_FINISH_REASONS:
+            return False
+        return not (self._has_open_reply or self.turn.open_calls)
 
     def _write_thoughts(self, message: dict[str, Any], model: Any) -> None:
         """Write the thoughts among the annotations. They come before the text."""
