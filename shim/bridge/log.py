@@ -72,7 +72,10 @@ class RecordedSessionLog:
         self._max_file_bytes = max_file_bytes
         self._max_log_bytes = max_log_bytes
         self._log_files = _load_log_files(folder)
-        self._last_number = self._log_files[-1].find_last_number() if self._log_files else 0
+        if self._log_files:
+            self._last_number = self._log_files[-1].find_last_number()
+        else:
+            self._last_number = 0
         self._encoder = RecordingEncoder()
         self._descriptor = -1
         self._file_start_ms = 0  # milliseconds since 1970, of the file that is written

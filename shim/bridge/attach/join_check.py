@@ -133,4 +133,6 @@ def _choose_settings_mode(
     mode = settings.mode or DEFAULT_MODE
     started_mode = session_settings.mode or DEFAULT_MODE
     is_stricter = rank_permission_mode(mode) < rank_permission_mode(session_mode)
-    return mode if mode != started_mode and is_stricter else ""
+    if mode != started_mode and is_stricter:
+        return mode
+    return ""

@@ -89,7 +89,10 @@ class FrontendTurnFilter:
         it has had no turn.
         """
         self._init_line = init_line
-        self.owner = TurnOwner.OTHER_CLIENT if is_running else TurnOwner.NO_TURN
+        if is_running:
+            self.owner = TurnOwner.OTHER_CLIENT
+        else:
+            self.owner = TurnOwner.NO_TURN
 
     def add_unanswered_message_id(self, message_id: str) -> None:
         """Record that a message is sent to the session."""

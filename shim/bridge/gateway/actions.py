@@ -191,7 +191,10 @@ def read_message_id(body: Mapping[str, Any]) -> str:
     even if the session has ended and was resumed in between.
     """
     value = read_text_field(body, "id", is_required=False)
-    message_id = canonicalize_uuid(value) if value else ""
+    if value:
+        message_id = canonicalize_uuid(value)
+    else:
+        message_id = ""
     if message_id is None:
         raise HTTPError(
             400,

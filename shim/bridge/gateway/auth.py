@@ -309,11 +309,10 @@ def _parse_headers(scope: Scope) -> dict[bytes, str]:
     for name, value in scope["headers"]:
         if name in headers and name in SINGLE_HEADERS:
             raise HTTPError(400, f"the header {name.decode('latin-1')} is repeated")
-        headers[name] = (
-            f"{headers[name]}; {value.decode('latin-1')}"
-            if name in headers
-            else value.decode("latin-1")
-        )
+        if name in headers:
+            headers[name] = f"{headers[name]}; {value.decode('latin-1')}"
+        else:
+            headers[name] = value.decode("latin-1")
     return headers
 
 

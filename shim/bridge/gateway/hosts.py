@@ -326,7 +326,9 @@ def _has_cursor_line(log: RecordedSessionLog, cursor: LogCursor) -> bool:
     if cursor.number == 0:
         return True
     entries = log.read(cursor.number - 1, 1)
-    return bool(entries) and (entries[0].number, entries[0].generation) == (
+    if not entries:
+        return False
+    return (entries[0].number, entries[0].generation) == (
         cursor.number,
         cursor.generation,
     )

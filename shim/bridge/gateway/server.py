@@ -77,7 +77,10 @@ def parse_listen_address(text: str) -> tuple[str, int]:
     if not text:
         raise _build_address_error(text)
     if not colon:
-        host, port = (DEFAULT_HOST, text) if text.isdigit() else (text, str(DEFAULT_PORT))
+        if text.isdigit():
+            host, port = (DEFAULT_HOST, text)
+        else:
+            host, port = (text, str(DEFAULT_PORT))
     elif host.startswith("[") != host.endswith("]") or (":" in host and not host.startswith("[")):
         raise _build_address_error(text)
     host = host.strip("[]")

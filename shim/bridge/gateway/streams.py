@@ -164,7 +164,10 @@ class SessionStepEventEncoder(ServerSentEventEncoder):
         self.opening_lock = drawing.opening_lock
         self._drawing = drawing
         self._client_cursor = cursor
-        self._max_steps = max_steps if cursor is None else min(max_steps, MAX_RECONNECT_STEPS)
+        if cursor is None:
+            self._max_steps = max_steps
+        else:
+            self._max_steps = min(max_steps, MAX_RECONNECT_STEPS)
         self._cwd = ""  # the session's folder
         self._log_number = 0  # of the log's last line when the host sent its welcome
         self._is_synced = False

@@ -62,7 +62,9 @@ class GatewayTokenPair(NamedTuple):
             _compute_mac("way in", self.drive, expiry),
             _compute_mac("way in", self.watch, expiry),
         )
-        return role if role and int(expiry, 16) >= now_s else None
+        if role and int(expiry, 16) >= now_s:
+            return role
+        return None
 
     def create_cookie_value(self, role: Role, authority: str) -> str:
         """Return the value of the cookie for a role. `authority` is the gateway's name and port."""
@@ -92,7 +94,9 @@ class GatewayTokenPair(NamedTuple):
             self.create_csrf_token("drive", authority),
             self.create_csrf_token("watch", authority),
         )
-        return cookie_role if cookie_role == proof_role else None
+        if cookie_role == proof_role:
+            return cookie_role
+        return None
 
     def _match_role(self, value: str, drive: str, watch: str) -> Role | None:
         # Both are compared in constant time, so the duration reveals nothing about either token.

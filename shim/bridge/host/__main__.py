@@ -124,7 +124,10 @@ def _build_invocation(folder: str, metadata: SessionHostMetadata, spec: SessionS
         resumed_id = spec.forked
     # A copy is made only once. Its later lives resume the copy itself.
     is_first_run = resumed_id == (spec.forked or session_id)
-    fork_args = spec.beginning if is_first_run else ()
+    if is_first_run:
+        fork_args = spec.beginning
+    else:
+        fork_args = ()
     if fork_args:  # the parser rejects these flags without `--resume`
         fork_args = ("--resume", str(resumed_id), *fork_args)
     invocation = parse_argv([*spec.arguments, *fork_args], dialect="claude")
