@@ -54,7 +54,10 @@ def run_agents_command(args: Sequence[str]) -> CommandOutput:
         if name in VALUE_FLAGS:
             if not equals and not remaining:
                 return build_error_output(MISSING_TEXT.format(option=VALUE_FLAGS[name]))
-            options[name] = value if equals else remaining.pop()
+            if equals:
+                options[name] = value
+            else:
+                options[name] = remaining.pop()
         elif name in SWITCH_FLAGS and not equals:
             options[name] = ""
         elif name.startswith("-"):
@@ -98,7 +101,9 @@ def filter_listed_sessions(
     """Return the running sessions, or all of them, at or below a folder. The oldest comes first, as
     with the real claude.
     """
-    folder = None if parent_folder is None else os.path.join(os.path.realpath(parent_folder), "")
+    folder = None
+    if parent_folder is not None:
+        folder = os.path.join(os.path.realpath(parent_folder), "")
     return [
         session
         for session in reversed(sessions)

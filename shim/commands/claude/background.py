@@ -211,7 +211,10 @@ def _build_host_invocation(origin: BackgroundSessionStartOptions) -> Invocation:
 
 def _format_start_message(short_id: str, name: str, *, is_idle: bool) -> str:
     """Return the lines from which a client reads the id (B1, B2)."""
-    cyan, dim, reset = ("\x1b[36m", "\x1b[2m", "\x1b[0m") if os.isatty(1) else ("", "", "")
+    if os.isatty(1):
+        cyan, dim, reset = ("\x1b[36m", "\x1b[2m", "\x1b[0m")
+    else:
+        cyan, dim, reset = ("", "", "")
     name_text = " ".join(escape_control_chars(name).split())
     first = f"backgrounded · {cyan}{short_id}{reset}" + (f" · {name_text}" if name_text else "")
     lines = [first + (f"{dim} {IDLE_TEXT}{reset}" if is_idle else "")]

@@ -193,7 +193,10 @@ class ClaudeProcess:
 
         The search starts after the previous match, or at line `first_line`.
         """
-        position = self._matched_line_count if first_line is None else first_line
+        if first_line is None:
+            position = self._matched_line_count
+        else:
+            position = first_line
         with anyio.move_on_after(self.timeout_s):
             while True:
                 while position < len(self.run.lines):

@@ -235,7 +235,9 @@ def check_vendor(
         program = "bundled"
     version = None
     findings = list[DiagnosisFinding]()
-    level = PROBLEM if is_required else WARNING
+    level = WARNING
+    if is_required:
+        level = PROBLEM
     version_check = VersionCheck()
     if adapter.cli.unreleased_note:
         findings.append(

@@ -96,7 +96,10 @@ def send_message_to_session(
             print_line(f"restarted {record.short_id}")
             return
     frames: list[dict[str, Any]] = [{"kind": "message", "message": message}]
-    frames[:0] = [{"kind": "take"}] if take else []
+    if take:
+        frames[:0] = [{"kind": "take"}]
+    else:
+        frames[:0] = []
     _check_replies(
         record,
         send_frames_and_collect_answers(

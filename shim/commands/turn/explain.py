@@ -273,7 +273,9 @@ def _redact_variable(name: str, value: str) -> str:
     """Return the value of a variable without secrets. SHIM_ARGS is a command line."""
     if name.endswith("SHIM_ARGS"):
         return shlex.join(redact_argv(parse_extra_args({"SHIM_ARGS": value})))
-    return REDACTED_VALUE if value and _SECRET_NAME.search(name) else Redactor().redact_text(value)
+    if value and _SECRET_NAME.search(name):
+        return REDACTED_VALUE
+    return Redactor().redact_text(value)
 
 
 # -- the text for a person -------------------------------------------------------------------------

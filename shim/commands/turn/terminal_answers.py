@@ -35,7 +35,10 @@ class TerminalAnswerReader:
             if os.tcgetpgrp(self.descriptor) != os.getpgrp():
                 return
             settings = termios.tcgetattr(self.descriptor)
-            settings[3] = settings[3] | termios.ECHO if on else settings[3] & ~termios.ECHO
+            if on:
+                settings[3] = settings[3] | termios.ECHO
+            else:
+                settings[3] = settings[3] & ~termios.ECHO
             termios.tcsetattr(self.descriptor, termios.TCSANOW, settings)
         except (termios.error, OSError):
             return

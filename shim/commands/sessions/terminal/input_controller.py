@@ -62,11 +62,11 @@ class TerminalInputController:
         has_input = (
             self.editor.text or self.is_composing or self.prompt.request_id == self._answered_id
         )
-        return (
-            bool(self.prompt.list_key_hints())
-            and not self.is_prompt_in_answer_grace_period
-            and not has_input
-        )
+        if not self.prompt.list_key_hints():
+            return False
+        if self.is_prompt_in_answer_grace_period:
+            return False
+        return not has_input
 
     @property
     def is_prompt_in_answer_grace_period(self) -> bool:
@@ -248,7 +248,10 @@ class TerminalInputController:
         if not text.strip() or self._run_slash_command(text):
             return
         has_open_prompt = self.prompt.request_id and self.prompt.request_id != self._answered_id
-        decision, problem = self.prompt.parse_decision_line(text) if has_open_prompt else (None, "")
+        if has_open_prompt:
+            decision, problem = self.prompt.parse_decision_line(text)
+        else:
+            decision, problem = (None, "")
         if problem:
             self.has_failed = True
             self.view.draw_shim_notice(f"✗ {problem}")

@@ -141,11 +141,10 @@ class KeyParser:
             stored = combined[:MAX_PASTE_CHARS]
             # The end mark of a paste may be split over two reads, even beyond the stored
             # characters.
-            self._paste = (
-                stored
-                if len(stored) == len(combined)
-                else stored + combined[-len(_PASTE_END) + 1 :]
-            )
+            if len(stored) == len(combined):
+                self._paste = stored
+            else:
+                self._paste = stored + combined[-len(_PASTE_END) + 1 :]
             return len(text)
         self._paste = None
         keys.append(_clean_paste(pasted))

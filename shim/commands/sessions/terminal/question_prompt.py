@@ -137,9 +137,9 @@ class QuestionPrompt:
 
     def _accepts_choice(self, choice: str | None) -> bool:
         assert self.queue.current is not None
-        return choice in (YES, NO) or (
-            choice == ALWAYS and bool(self.queue.current.permission_updates)
-        )
+        if choice in (YES, NO):
+            return True
+        return choice == ALWAYS and bool(self.queue.current.permission_updates)
 
     def _build_decision(self, choice: str | None) -> Decision:
         assert self.queue.current is not None

@@ -106,9 +106,10 @@ class TerminalLoop:
                     if end_reason is not None:
                         return end_reason
                     ready = self._wait_for_input(selector)
-                    frames, is_open = (
-                        connection.read_available_frames() if connection in ready else ([], True)
-                    )
+                    if connection in ready:
+                        frames, is_open = connection.read_available_frames()
+                    else:
+                        frames, is_open = ([], True)
                     # The writing end of a pipe becomes readable when its reader has closed it.
                     if self._output_pipe in ready:
                         raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
