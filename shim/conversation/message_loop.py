@@ -115,7 +115,9 @@ class MessageLoop(ConversationLoop):
             return 1
         stream = child_driver.stream
         failed = stream is not None and stream.turn.is_error
-        return 1 if failed and not self._is_ending and not self._frontend_disconnected else 0
+        if failed and not self._is_ending and not self._frontend_disconnected:
+            return 1
+        return 0
 
     async def _run_turns(self) -> None:
         while (message := await self._wait_for_message()) is not None:

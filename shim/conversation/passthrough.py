@@ -128,7 +128,9 @@ class PassthroughLoop(ConversationLoop):
             if self._stream.is_turn_finished:
                 return turn_status
             return 1
-        return 1 if child_exit.code is None else child_exit.code or turn_status
+        if child_exit.code is None:
+            return 1
+        return child_exit.code or turn_status
 
     # -- the frontend's bytes ----------------------------------------------------------------------
 
@@ -222,9 +224,9 @@ class PassthroughLoop(ConversationLoop):
         """Return whether the child may be silent for any time: between two turns, and while a
         permission prompt is open.
         """
-        return self._exchange.has_open_permission_request or not (
-            self._stream.is_turn_open or self._exchange.awaits_result
-        )
+        if self._exchange.has_open_permission_request:
+            return True
+        return not (self._stream.is_turn_open or self._exchange.awaits_result)
 
     def _update_deadline(self) -> None:
         self._deadlines.update_read_scope_deadline(silence_allowed=self._allows_silence)

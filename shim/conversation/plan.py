@@ -74,7 +74,9 @@ class ConversationPlan(NamedTuple):
         """The name of the first vendor's driver: pass-through, two-way or one-way."""
         if self.run_mode is RunMode.PASSTHROUGH:
             return PASSTHROUGH_DRIVER
-        return TWO_WAY if self.persistent else ONE_WAY
+        if self.persistent:
+            return TWO_WAY
+        return ONE_WAY
 
 
 def plan_conversation(request: ConversationPlanInput) -> ConversationPlan:

@@ -41,7 +41,10 @@ def main() -> int:
     signal.alarm(JUDGE_TIMEOUT_S)  # the signal ends this process, which denies the call
     module = import_module(sys.argv[1])
     policy, policy_context = parse_policy(sys.argv[2], _resolve_path)
-    mode = _read_mode(policy_context.mode_file) if policy_context.mode_file else policy_context.mode
+    if policy_context.mode_file:
+        mode = _read_mode(policy_context.mode_file)
+    else:
+        mode = policy_context.mode
     context = HookContext(policy_context.session_id, policy_context.transcript_path, mode)
     event = None
     adapter_args = sys.argv[3:]

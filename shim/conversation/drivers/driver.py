@@ -276,9 +276,11 @@ class ChildDriver:
     def _allows_silence(self) -> bool:
         """Whether silence is allowed: the vendor is done, is being stopped, or a person is asked."""
         is_asking = self._control is not None and self._control.has_pending_permission_requests
-        return (
-            self._stage in (TurnStage.VENDOR_DONE, TurnStage.FINISHED) or self._stalled or is_asking
-        )
+        if self._stage in (TurnStage.VENDOR_DONE, TurnStage.FINISHED):
+            return True
+        if self._stalled:
+            return True
+        return is_asking
 
     def _end_stalled_turn(self, child: Child, stream: ChildStream) -> None:
         """Interrupt and then end a child that has been silent for too long. What it prints

@@ -101,9 +101,10 @@ def create_standalone_child_stream(
     `stable`.
     """
     adapter = get_adapter(vendor_name, without_passthrough=DIALECTS[dialect].is_flat)
-    new_session_id, id_prefix = (
-        (STABLE_SESSION_ID, STABLE_ID_PREFIX) if stable_ids else create_session_ids()
-    )
+    if stable_ids:
+        new_session_id, id_prefix = (STABLE_SESSION_ID, STABLE_ID_PREFIX)
+    else:
+        new_session_id, id_prefix = create_session_ids()
     started = time.monotonic()
     clock: Callable[[], int] = (
         (lambda: 0) if stable_ids else (lambda: int((time.monotonic() - started) * 1000))
