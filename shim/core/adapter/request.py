@@ -126,9 +126,9 @@ class LaunchRequest(NamedTuple):
         from shim.core.claude.permissions import QUESTION_TOOL
 
         has_prompt_tool = self.invocation.permission_prompt_tool == "stdio"
-        return has_prompt_tool and (
-            self.policy is None or bool(self.policy.list_visible_tools((QUESTION_TOOL,)))
-        )
+        if not has_prompt_tool:
+            return False
+        return self.policy is None or bool(self.policy.list_visible_tools((QUESTION_TOOL,)))
 
     def build_full_prompt(self) -> str:
         """Return the prompt after the system prompts, for vendors without flags for system prompts."""
@@ -146,7 +146,9 @@ class LaunchRequest(NamedTuple):
         """
         if not value:
             return []
-        return [f"{name}={value}"] if value.startswith("-") else [name, value]
+        if value.startswith("-"):
+            return [f"{name}={value}"]
+        return [name, value]
 
     def store_oversized_argument(self, text: str | None) -> str | None:
         """Return the path of a file with a text that is too long for an argument. Return None for a

@@ -171,7 +171,10 @@ def build_vendor_arguments(
         result.pop(vendor_key, None)
         if key in claude_arguments:
             convert = tool.convert.get(key)
-            convert_back = _INVERSE_CONVERSIONS.get(convert) if convert else _keep_value
+            if convert:
+                convert_back = _INVERSE_CONVERSIONS.get(convert)
+            else:
+                convert_back = _keep_value
             if convert_back is None:
                 return None
             result[vendor_key] = convert_back(claude_arguments[key])

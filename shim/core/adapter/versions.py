@@ -84,7 +84,9 @@ class VersionProbe(NamedTuple):
         for operator, bound in bounds:
             if not _matches_condition(numbers, operator, bound):
                 is_older = _pad_numbers(numbers, bound) < _pad_numbers(bound, numbers)
-                return "older" if operator[0] == ">" or is_older else "newer"
+                if operator[0] == ">" or is_older:
+                    return "older"
+                return "newer"
         return "tested"
 
     def has_tested_major(self, version: str) -> bool:

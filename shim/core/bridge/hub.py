@@ -174,7 +174,9 @@ class SessionHub:
         """Return the clients that have frames to write. The list is empty until the commands have
         been taken.
         """
-        return [] if self.commands else self.subscribers.list_ready_clients()
+        if self.commands:
+            return []
+        return self.subscribers.list_ready_clients()
 
     def take_outgoing_frames(
         self, client_number: int, max_bytes: int = MAX_OUTGOING_BYTES

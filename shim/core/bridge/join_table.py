@@ -205,7 +205,9 @@ def get_flag_value(invocation: Invocation, flag: str) -> Any:
         return None
     if isinstance(value, tuple):
         texts = frozenset(map(_normalize_json, value))
-        return texts if texts or field == "tools" else None
+        if texts or field == "tools":
+            return texts
+        return None
     if isinstance(value, str):
         return _normalize_json(value)
     return value

@@ -97,12 +97,12 @@ class OutputNormalizer:
         if isinstance(value, list):
             return [self._normalize_value(key, item) for item in value]
         if isinstance(value, str):
-            return (
-                self._shared_names.setdefault(value, f"<id {len(self._shared_names) + 1}>")
-                if key in ID_KEYS
-                else self._normalize_text(value)
-            )
-        return 0 if key.endswith("_ms") and value is not None else value
+            if key in ID_KEYS:
+                return self._shared_names.setdefault(value, f"<id {len(self._shared_names) + 1}>")
+            return self._normalize_text(value)
+        if key.endswith("_ms") and value is not None:
+            return 0
+        return value
 
     def _normalize_member(self, name: str, value: Any) -> Any:
         """Return the value of a key. In the value of another program, only paths are replaced."""

@@ -75,7 +75,10 @@ class RecordingEncoder:
                 size = _find_character_boundary(remainder, MAX_RECORD_BYTES)
                 records.append(self._encode_piece(stream_code, time_s, remainder[:size], "-"))
                 remainder = remainder[size:]
-            parts[:] = [remainder] if remainder else []
+            if remainder:
+                parts[:] = [remainder]
+            else:
+                parts[:] = []
             encoded += self._hash_chain.encode_lines_with_checkpoints(records)
         return encoded
 

@@ -176,9 +176,10 @@ def parse_recording_line(raw: bytes) -> RecordingLine:
         stream_code, has_newline, is_base64 = code_parts
         if isinstance(data, str):
             try:
-                content = (
-                    binascii.a2b_base64(data, strict_mode=True) if is_base64 else data.encode()
-                )
+                if is_base64:
+                    content = binascii.a2b_base64(data, strict_mode=True)
+                else:
+                    content = data.encode()
                 return RecordingLine(stream_code, delay_s, content, has_newline, problems=problems)
             except ValueError:
                 problems.append(

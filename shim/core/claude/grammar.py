@@ -64,7 +64,9 @@ def get_stream_event(line: Line) -> JsonObject:
 def get_delta(line: Line) -> JsonObject:
     """Return the delta of a stream_event line that extends a content block."""
     event = get_stream_event(line)
-    return as_dict(event.get("delta")) if event.get("type") == "content_block_delta" else {}
+    if event.get("type") == "content_block_delta":
+        return as_dict(event.get("delta"))
+    return {}
 
 
 def get_fragment(delta: Line) -> tuple[str, str]:

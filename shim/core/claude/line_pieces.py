@@ -120,11 +120,10 @@ def encode_block_start_delta_and_stop(
     """Return the pieces of a block's events: the first event, the beginning of a delta, and the
     last event.
     """
-    start_block, delta_head = (
-        BLOCK_PIECES[block_kind][2:]
-        if block_kind in BLOCK_PIECES
-        else (b"", b'"input_json_delta","partial_json":')
-    )
+    if block_kind in BLOCK_PIECES:
+        start_block, delta_head = BLOCK_PIECES[block_kind][2:]
+    else:
+        start_block, delta_head = (b"", b'"input_json_delta","partial_json":')
     start_event = b'%b"content_block_start","index":%d,"content_block":%b' % (
         EVENT_START,
         block_index,

@@ -109,7 +109,10 @@ class UserMessage(NamedTuple):
 
         If the new text contains the old one, the parts before and after it become separate blocks.
         """
-        before, old_text, after = text.partition(self.text) if self.text else (text, "", "")
+        if self.text:
+            before, old_text, after = text.partition(self.text)
+        else:
+            before, old_text, after = (text, "", "")
         if old_text:
             remaining_blocks = self.blocks
         else:

@@ -153,7 +153,10 @@ class ClaudeEventNormalizer:
     def _normalize_result(self, event: Event) -> Event | None:
         is_error = event.get("is_error")
         defaults = {**RESULT_DEFAULTS, "is_error": bool(is_error)}
-        defaults["subtype"] = "error_during_execution" if is_error else "success"
+        if is_error:
+            defaults["subtype"] = "error_during_execution"
+        else:
+            defaults["subtype"] = "success"
         if is_error and event.get("subtype") != "success":
             defaults["errors"] = []
         if event.keys() >= _REQUIRED_RESULT_KEYS | ({"errors"} & defaults.keys()):

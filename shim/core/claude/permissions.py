@@ -172,7 +172,9 @@ def _format_rule(rule: Mapping[str, Any]) -> str:
     content = rule.get("ruleContent")
     if not isinstance(name, str) or not isinstance(content, str | None):
         return ""
-    return name if content is None else f"{name}({content})"
+    if content is None:
+        return name
+    return f"{name}({content})"
 
 
 def parse_permission_decision(response: Mapping[str, Any]) -> PermissionDecision:

@@ -290,9 +290,9 @@ def format_tool_result_content(value: object, tool: str, *, is_failed: bool) -> 
     content = convert_to_tool_result_content(
         convert_mcp_result_to_claude(value, tool, is_error=is_failed)
     )
-    return (
-        trim_command_output(content) if tool == SHELL_TOOL and isinstance(content, str) else content
-    )
+    if tool == SHELL_TOOL and isinstance(content, str):
+        return trim_command_output(content)
+    return content
 
 
 def trim_command_output(text: str) -> str:

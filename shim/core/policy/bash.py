@@ -58,7 +58,10 @@ class ShellCommand(NamedTuple):
     @property
     def name(self) -> str | None:
         """The name without its folder, or None if only the shell knows it."""
-        first_word = self.words[0] if self.words else ""
+        if self.words:
+            first_word = self.words[0]
+        else:
+            first_word = ""
         if first_word is None:
             return None
         return first_word.rpartition("/")[2]

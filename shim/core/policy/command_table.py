@@ -23,12 +23,13 @@ class SafeArguments(NamedTuple):
     def match(self, arguments: Sequence[str]) -> bool:
         """Return whether all arguments are known to be safe."""
         others = arguments[len(self.first) :]
-        return (
-            len(arguments) >= len(self.first) + self.min_others
-            and all(map(matches_pattern, self.first, arguments))
-            and all(matches_pattern(self.others, argument) for argument in others)
-            and all(self._is_known_option(word) for word in others if word.startswith("-"))
-        )
+        if len(arguments) < len(self.first) + self.min_others:
+            return False
+        if not all(map(matches_pattern, self.first, arguments)):
+            return False
+        if not all(matches_pattern(self.others, argument) for argument in others):
+            return False
+        return all(self._is_known_option(word) for word in others if word.startswith("-"))
 
     def _is_known_option(self, word: str) -> bool:
         """Return whether a word is an allowed option, or consists of such single letters and a

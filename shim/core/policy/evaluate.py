@@ -376,9 +376,9 @@ def _matches_shell_line(
     content = rule.content
     if not content:
         content = ""
-    return _matches_text(content, str(tool_input.get("command"))) or any(
-        _matches_command(content, command) for command in effects.commands
-    )
+    if _matches_text(content, str(tool_input.get("command"))):
+        return True
+    return any(_matches_command(content, command) for command in effects.commands)
 
 
 def _matches_command(content: str, command: ShellCommand) -> bool:
@@ -386,7 +386,9 @@ def _matches_command(content: str, command: ShellCommand) -> bool:
     its name, or words that only the shell knows.
     """
     words = [command.name if any(command.words[:1]) else None, *command.words[1:]]
-    literal_words = words[: words.index(None)] if None in words else words
+    literal_words = words
+    if None in words:
+        literal_words = words[: words.index(None)]
     text = " ".join(word for word in literal_words if word is not None)
     if _matches_text(content, command.text) or _matches_text(content, text):
         return True

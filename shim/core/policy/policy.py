@@ -47,7 +47,9 @@ def normalize_tool_name(name: str) -> str:
     `mcp__my server.x__do it` becomes `mcp__my_server_x__do_it`, as in the real claude's calls,
     rules and hooks.
     """
-    return normalize_mcp_name(name) if name.startswith(MCP_PREFIX) else name
+    if name.startswith(MCP_PREFIX):
+        return normalize_mcp_name(name)
+    return name
 
 
 class PermissionRule(NamedTuple):
@@ -174,7 +176,9 @@ class Workspace(NamedTuple):
     def list_equivalent_paths(self, path: str) -> tuple[str, ...]:
         """Return a path, and the target of its links if it differs."""
         real_path = self.resolve_links(path)
-        return (path,) if real_path == path else (path, real_path)
+        if real_path == path:
+            return (path,)
+        return (path, real_path)
 
     def is_path_inside(self, path: str) -> bool:
         """Return whether a path and the target of its links are in a folder of this turn."""

@@ -127,7 +127,10 @@ def escape_control_chars(value: object) -> str:
     """
     if isinstance(value, bytes):
         value = value[: 4 * MAX_SAMPLE_CHARS].decode("utf-8", "replace")
-    text = value if isinstance(value, str) else str(value)
+    if isinstance(value, str):
+        text = value
+    else:
+        text = str(value)
     return text.translate(_ESCAPES).encode("utf-8", "replace").decode("utf-8")
 
 

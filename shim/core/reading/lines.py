@@ -77,7 +77,9 @@ class LineSplitter:
             lines = [line for line in lines if not self._skip_if_too_long(line)]
         if remainder:
             self._buffer_part(remainder)
-        return first_lines + lines if first_lines else lines
+        if first_lines:
+            return first_lines + lines
+        return lines
 
     def close(self) -> list[bytes]:
         """Return the last line if it has no LF."""
@@ -88,7 +90,9 @@ class LineSplitter:
         self._clear_parts()
         self._unfinished_bytes = 0
         self._is_skipping = False
-        return [line] if line else []
+        if line:
+            return [line]
+        return []
 
     def _skip_if_too_long(self, line: bytes) -> bool:
         if len(line) <= self._max_line_bytes:
@@ -129,9 +133,10 @@ class LineSplitter:
                 if not written_bytes:
                     written_bytes = 0
                 self._spilled_bytes += written_bytes
-                self._parts[:1] = (
-                    [remainder] if (remainder := self._parts[0][written_bytes:]) else []
-                )
+                if remainder := self._parts[0][written_bytes:]:
+                    self._parts[:1] = [remainder]
+                else:
+                    self._parts[:1] = []
         except OSError:
             self._open_spill_file = None
 

@@ -125,7 +125,9 @@ class ClaudeLineRedactor:
         except orjson.JSONDecodeError:
             return self._uncounted_redactor.redact_text(full_text)
         redacted_input = self._uncounted_redactor.redact_value(tool_input)
-        return full_text if redacted_input is tool_input else dump_json(redacted_input).decode()
+        if redacted_input is tool_input:
+            return full_text
+        return dump_json(redacted_input).decode()
 
 
 def _replace_delta(event: Event, delta: Event) -> Event:

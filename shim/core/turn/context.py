@@ -99,7 +99,10 @@ class ConversationState:
                 if not any(vendor_usage.values()):
                     turn_usage[token_kind] += model_usage[token_kind]
         vendor_cost = fields.get("cost")
-        self.cost_usd += cost_usd if vendor_cost is None else parse_dollars(vendor_cost)
+        if vendor_cost is None:
+            self.cost_usd += cost_usd
+        else:
+            self.cost_usd += parse_dollars(vendor_cost)
         return UsageTotals(turn_usage, self.cost_usd, self.usage_by_model)
 
     def reserve_call_id(self, call_id: str, diagnostics: Diagnostics) -> str:

@@ -77,9 +77,10 @@ class ToolCallAnnouncement:
     def record_input_fingerprint_of_source(self, source: str, tool_input: object) -> None:
         """Store the arguments with which another source has announced the call."""
         if len(self.inputs_by_source) < MAX_SOURCES or source in self.inputs_by_source:
-            self.inputs_by_source[source] = (
-                compute_input_fingerprint(tool_input) if tool_input else {}
-            )
+            if tool_input:
+                self.inputs_by_source[source] = compute_input_fingerprint(tool_input)
+            else:
+                self.inputs_by_source[source] = {}
 
 
 class OpenToolCalls(Generic[Entry]):

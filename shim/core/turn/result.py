@@ -182,7 +182,9 @@ def _list_limit_errors(turn_end: FinishedTurn) -> list[str]:
 def _choose_subtype(outcome: TurnOutcome) -> str:
     if outcome.kind == "ended" or outcome.is_api_error:
         return "success"
-    return outcome.subtype if outcome.subtype in ERROR_SUBTYPES else "error_during_execution"
+    if outcome.subtype in ERROR_SUBTYPES:
+        return outcome.subtype
+    return "error_during_execution"
 
 
 def _count_turns(turn_end: FinishedTurn) -> int:

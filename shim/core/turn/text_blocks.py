@@ -95,7 +95,9 @@ class TextBlocks:
             return
         if full_text.__class__ is not str:
             raise TypeError(f"a block of {kind} is not text")
-        state = TEXT if kind is TEXT or kind == TEXT else THINKING
+        state = THINKING
+        if kind is TEXT or kind == TEXT:
+            state = TEXT
         machine = self._machine
         if machine.state is not MESSAGE:
             if machine.state is ECHO and not (

@@ -546,7 +546,9 @@ class ToolCalls:
         results.
         """
         is_interrupted = self._outcome_tracker.is_interrupted
-        text = INTERRUPTED_TEXT if is_interrupted else UNANSWERED_TEXT
+        text = UNANSWERED_TEXT
+        if is_interrupted:
+            text = INTERRUPTED_TEXT
         self._outcome_tracker.record_open_call(bool(self.open_calls))
         outcome = self._outcome_tracker.outcome
         if outcome is not None and outcome.cause == "denied":

@@ -131,9 +131,9 @@ class OrderedToolCallOutput:
         call that runs its agent.
         """
         output = self._outputs.get(parent)
-        return (
-            output is not None and bool(output.open_calls or output.buffered_lines)
-        ) or parent in self._parent_of_buffered_call
+        if output is not None and bool(output.open_calls or output.buffered_lines):
+            return True
+        return parent in self._parent_of_buffered_call
 
     def _buffer_line(self, parent: ParentCallId, call_id: str, line: bytes) -> None:
         self._ensure_output(parent).buffered_lines.append((call_id, line))

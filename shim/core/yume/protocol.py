@@ -54,7 +54,10 @@ def parse_yume_permission_mode(name: object) -> tuple[str, bool, bool]:
     No frame can select bypassPermissions.
     """
     is_valid = isinstance(name, str) and name in MODES
-    mode, answers_prompts = MODES[str(name)] if is_valid else MODES["default"]
+    if is_valid:
+        mode, answers_prompts = MODES[str(name)]
+    else:
+        mode, answers_prompts = MODES["default"]
     return mode, answers_prompts, is_valid
 
 

@@ -135,9 +135,10 @@ def parse_argv(argv: Sequence[str], *, dialect: str = "claude") -> Invocation:
         del fields["tools"]
     requested_id = fields.get("session_id")
     resume = fields.get("resume")
-    fields["session_id"] = (
-        requested_id if fields.get("background") else validate_uuid(requested_id or "")
-    )
+    if fields.get("background"):
+        fields["session_id"] = requested_id
+    else:
+        fields["session_id"] = validate_uuid(requested_id or "")
     fields["resume"] = validate_uuid((resume or "").strip()) or resume
     if not prompt:
         fields["swallowed_prompt"] = parser.swallowed_prompt

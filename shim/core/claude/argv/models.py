@@ -42,7 +42,9 @@ def map_model_name(name: str | None, name_maps: Iterable[Mapping[str, str]]) -> 
         for key in _list_lookup_keys(name) if name_map else ():
             if key in name_map:
                 return name_map[key]
-    return None if is_claude_model(name) else name
+    if is_claude_model(name):
+        return None
+    return name
 
 
 def map_model_names(names: str | None, map_name: Callable[[str], str | None]) -> str | None:

@@ -575,7 +575,9 @@ class ControlSession(ControlOutputWriter):
         self._executed_calls[call_id] = None
         drop_oldest_entry_if_full(self._executed_calls)
         decision = self._hook_decisions.get_decision(call_id)
-        return ToolCallBlocked(call_id, decision.reason) if decision.allow is False else None
+        if decision.allow is False:
+            return ToolCallBlocked(call_id, decision.reason)
+        return None
 
     def start_turn(self, prompt: str) -> None:
         """Start the turn of a message, and call the UserPromptSubmit hooks."""
