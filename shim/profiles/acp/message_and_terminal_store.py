@@ -51,9 +51,10 @@ class AcpMessageAndTerminalStore:
     def _store_text(self, message_id: str, text: str) -> None:
         if message_id not in self._messages and len(self._messages) >= MAX_MESSAGES:
             self._messages.pop(next(iter(self._messages)))
-        self._messages[message_id] = (
-            text if len(text) <= MAX_MESSAGE_CHARS else " " * (MAX_MESSAGE_CHARS + 1)
-        )
+        if len(text) <= MAX_MESSAGE_CHARS:
+            self._messages[message_id] = text
+        else:
+            self._messages[message_id] = " " * (MAX_MESSAGE_CHARS + 1)
 
     def apply_terminal_update(self, update: Mapping[str, Any]) -> None:
         """Apply the state of a terminal: its output so far, and the exit status of its program."""

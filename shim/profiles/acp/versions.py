@@ -69,7 +69,9 @@ class AcpVersion:
         """
         kind = server.get("type")
         capabilities = as_dict(as_dict(agent_info.get("agentCapabilities")).get("mcpCapabilities"))
-        return server if kind is None or capabilities.get(kind) is True else None
+        if kind is None or capabilities.get(kind) is True:
+            return server
+        return None
 
     def parse_subject(
         self, request: Mapping[str, Any], request_id: object

@@ -164,7 +164,10 @@ class ConfigNode:
         values = {}
         for name, key in keys.items():
             child = self.get_child(name)
-            values[name] = child if key.read is None else key.read(child, *key.arguments)
+            if key.read is None:
+                values[name] = child
+            else:
+                values[name] = key.read(child, *key.arguments)
         return values
 
     def read_optional_keys(self, keys: ConfigTable) -> dict[str, Any] | None:

@@ -96,7 +96,10 @@ def _compile_steps(builder: FunctionBuilder, value: str, steps: list[Any]) -> st
         if step.__class__ is str:
             value = f"({bound_name}.get({format_literal(step)}) if {binding}.__class__ is dict else None)"
         else:
-            min_length = step + 1 if step >= 0 else -step
+            if step >= 0:
+                min_length = step + 1
+            else:
+                min_length = -step
             value = (
                 f"({bound_name}[{step:d}] if {binding}.__class__ is list "
                 f"and len({bound_name}) >= {min_length:d} else None)"

@@ -103,9 +103,10 @@ def merge_tables(base: Table, override: Table) -> dict[str, Any]:
     for key, value in override.items():
         base_value = result.get(key)
         are_tables = isinstance(value, dict) and isinstance(base_value, dict)
-        result[key] = (
-            merge_tables(base_value, value) if are_tables and base_value is not None else value
-        )
+        if are_tables and base_value is not None:
+            result[key] = merge_tables(base_value, value)
+        else:
+            result[key] = value
     return result
 
 

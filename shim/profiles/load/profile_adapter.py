@@ -175,7 +175,10 @@ class ProfileAdapter(Adapter):
             if (runs_our_hook and self.can_hook_apply_allow_rule(allow_rule))
             or self.allows_unprompted(allow_rule, request)
         ]
-        hooks = policy.hooks if runs_our_hook else ()
+        if runs_our_hook:
+            hooks = policy.hooks
+        else:
+            hooks = ()
         return tuple(
             name
             for name in self.listed_tools

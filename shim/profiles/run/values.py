@@ -96,7 +96,9 @@ def add_numbers(*values: Any) -> int | float:
 def subtract_numbers(first: Any, other: Any = 0, *others: Any) -> int | float:
     """Return the first number minus the others. The result is never below 0."""
     if first.__class__ is other.__class__ is int and not others:
-        return first - other if first > other else 0
+        if first > other:
+            return first - other
+        return 0
     return max(to_number(first) - to_number(other) - add_numbers(*others), 0)
 
 
