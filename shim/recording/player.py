@@ -80,9 +80,10 @@ class ReplayInputReader:
     def wait_for_events(self, timeout_s: float) -> list[InputEvent] | None:
         """Return the next events, or None if nothing arrives within `timeout_s` seconds."""
         try:
-            kind, data = (
-                self._events.get(timeout=timeout_s) if timeout_s > 0 else self._events.get_nowait()
-            )
+            if timeout_s > 0:
+                kind, data = self._events.get(timeout=timeout_s)
+            else:
+                kind, data = self._events.get_nowait()
         except queue.Empty:
             return None
         if kind != "chunk":
@@ -149,11 +150,10 @@ class ReplayPlayer:
     def _pause_output(self, pause_s: float) -> None:
         replayer = self._replayer
         jump_count = self._replayer.jump_count
-        self._due_time_s = (
-            self._due_time_s + min(pause_s / self._speed, self._max_pause_s)
-            if self._speed
-            else self._clock()
-        )
+        if self._speed:
+            self._due_time_s = self._due_time_s + min(pause_s / self._speed, self._max_pause_s)
+        else:
+            self._due_time_s = self._clock()
         while replayer.jump_count == jump_count:
             remaining_s = self._due_time_s - self._clock()
             if not self._feed_events(max(remaining_s, 0.0)) and remaining_s <= 0:

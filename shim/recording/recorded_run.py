@@ -92,9 +92,12 @@ def load_recorded_run(path: str) -> RecordedRun:
         elif record.code == "s":
             count += 1
             vendor = fields.get("vendor")
-            vendor = (
-                vendor if isinstance(vendor, str) else reader.header.vendor if reader.header else ""
-            )
+            if isinstance(vendor, str):
+                vendor = vendor
+            elif reader.header:
+                vendor = reader.header.vendor
+            else:
+                vendor = ""
             children.append(
                 RecordedChild(
                     path,
@@ -130,13 +133,16 @@ def load_recorded_run(path: str) -> RecordedRun:
     invocation = parse_recorded_invocation(header)
     prompts = _collect_prompts(invocation, header, b"".join(stdin_chunks))
     for index, (child, turn) in enumerate(zip(children, turns, strict=True)):
-        prompt_number = turn if isinstance(turn, int) else child.number
-        prompt_number = 1 if len(prompts) == 1 else prompt_number
-        prompt = (
-            prompts[prompt_number - 1][:MAX_PROMPT_CHARS]
-            if 1 <= prompt_number <= len(prompts) and prompts[prompt_number - 1]
-            else None
-        )
+        if isinstance(turn, int):
+            prompt_number = turn
+        else:
+            prompt_number = child.number
+        if len(prompts) == 1:
+            prompt_number = 1
+        if 1 <= prompt_number <= len(prompts) and prompts[prompt_number - 1]:
+            prompt = prompts[prompt_number - 1][:MAX_PROMPT_CHARS]
+        else:
+            prompt = None
         children[index] = child._replace(prompt=prompt)
     return RecordedRun(header, invocation, tuple(children))
 

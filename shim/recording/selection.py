@@ -272,9 +272,9 @@ def find_recorded_child_by_message(line: bytes, path: str, folder: str) -> Recor
 def _matches_prompt(child: RecordedChild, prompt: str, allows_suffix: bool) -> bool:
     if child.prompt is None:
         return False
-    return child.prompt == prompt[:MAX_PROMPT_CHARS] or (
-        allows_suffix and prompt.startswith(child.prompt)
-    )
+    if child.prompt == prompt[:MAX_PROMPT_CHARS]:
+        return True
+    return allows_suffix and prompt.startswith(child.prompt)
 
 
 def _resolve_files(path: str, cwd: str, environment: Mapping[str, str]) -> tuple[list[str], bool]:
