@@ -63,7 +63,9 @@ class TranscriptLineSpan(NamedTuple):
             )
         usage_start = output_bytes.rindex(_USAGE_KEY, start, end) + len(_USAGE_KEY)
         request = b'"requestId":"req_%b",' % self.message_id[len(_MODEL_ID_PREFIX) :]
-        usage = _format_usage(NO_USAGE) if is_first_of_message else NO_USAGE_JSON
+        usage = NO_USAGE_JSON
+        if is_first_of_message:
+            usage = _format_usage(NO_USAGE)
         return (
             request + output_bytes[start + 1 : usage_start],
             usage,

@@ -151,9 +151,10 @@ class Child:
             descendants.kill_running_processes(self._descendants)
             running_pids.discard(self._process.pid)
             watchdog.stop_watchdog(self._process.pid)
-            self.child_exit = (
-                ChildExit(code=code) if code >= 0 else ChildExit(signal=format_signal_name(-code))
-            )
+            if code >= 0:
+                self.child_exit = ChildExit(code=code)
+            else:
+                self.child_exit = ChildExit(signal=format_signal_name(-code))
             if self._recorder is not None:
                 self._recorder.record_exit(self.child_exit)
         return self.child_exit

@@ -603,7 +603,10 @@ def _check_program(path: str, keys: Keys, value: str | list[str]) -> None:
     """Raise FrontendError for a program, or a command prefix, whose path depends on the working
     directory.
     """
-    program = value if isinstance(value, str) else value[0]
+    if isinstance(value, str):
+        program = value
+    else:
+        program = value[0]
     if os.sep in program and not (os.path.isabs(program) or program.startswith("~/")):
         raise create_invalid_value_error(
             path, keys, value, "an absolute path, ~/… or a bare name on PATH"

@@ -337,7 +337,9 @@ class RecordedSessionStepReader:
             is_our_signal = False
             if self._signalled_child is not None:
                 is_our_signal = self._signalled_child == record.fields.get("child")
-            reported_exit = None if is_our_signal else parse_child_exit(record.fields)
+            reported_exit = None
+            if not is_our_signal:
+                reported_exit = parse_child_exit(record.fields)
             if child_stream.is_turn_finished:
                 return b""
             lines, _ = child_stream.close(reported_exit, self._stderr.to_text())
@@ -360,7 +362,10 @@ class RecordedSessionStepReader:
         `child_vendor` is the child's vendor if it is not that of the header. In a fallback list a
         later vendor may answer.
         """
-        vendor = child_vendor if isinstance(child_vendor, str) else self._header.vendor
+        if isinstance(child_vendor, str):
+            vendor = child_vendor
+        else:
+            vendor = self._header.vendor
         try:
             child_stream = create_standalone_child_stream(
                 vendor,

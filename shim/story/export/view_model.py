@@ -239,9 +239,10 @@ class SessionExport:
                 self.omitted_steps += 1
                 return
             self._extra_landmarks += 1
-        parent_number, depth = (
-            self._step_and_depth_by_call.get(step.parent, (0, -1)) if step.parent else (0, -1)
-        )
+        if step.parent:
+            parent_number, depth = self._step_and_depth_by_call.get(step.parent, (0, -1))
+        else:
+            parent_number, depth = (0, -1)
         step_view = SessionStepView(
             step.number,
             step.kind,

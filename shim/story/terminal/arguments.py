@@ -74,7 +74,10 @@ def format_tool_name(step: SessionStep) -> str:
 
 
 def format_argument(value: object) -> str:
-    text = value if isinstance(value, str) else dump_json(value).decode()
+    if isinstance(value, str):
+        text = value
+    else:
+        text = dump_json(value).decode()
     return text[: 4 * MAX_ARGUMENT_CHARS]
 
 
