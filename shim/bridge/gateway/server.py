@@ -78,9 +78,11 @@ def parse_listen_address(text: str) -> tuple[str, int]:
         raise _build_address_error(text)
     if not colon:
         if text.isdigit():
-            host, port = (DEFAULT_HOST, text)
+            host = DEFAULT_HOST
+            port = text
         else:
-            host, port = (text, str(DEFAULT_PORT))
+            host = text
+            port = str(DEFAULT_PORT)
     elif host.startswith("[") != host.endswith("]") or (":" in host and not host.startswith("[")):
         raise _build_address_error(text)
     host = host.strip("[]")

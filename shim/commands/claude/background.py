@@ -212,9 +212,13 @@ def _build_host_invocation(origin: BackgroundSessionStartOptions) -> Invocation:
 def _format_start_message(short_id: str, name: str, *, is_idle: bool) -> str:
     """Return the lines from which a client reads the id (B1, B2)."""
     if os.isatty(1):
-        cyan, dim, reset = ("\x1b[36m", "\x1b[2m", "\x1b[0m")
+        cyan = "\x1b[36m"
+        dim = "\x1b[2m"
+        reset = "\x1b[0m"
     else:
-        cyan, dim, reset = ("", "", "")
+        cyan = ""
+        dim = ""
+        reset = ""
     name_text = " ".join(escape_control_chars(name).split())
     first = f"backgrounded · {cyan}{short_id}{reset}" + (f" · {name_text}" if name_text else "")
     lines = [first + (f"{dim} {IDLE_TEXT}{reset}" if is_idle else "")]

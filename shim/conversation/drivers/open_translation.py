@@ -102,7 +102,8 @@ def create_standalone_child_stream(
     """
     adapter = get_adapter(vendor_name, without_passthrough=DIALECTS[dialect].is_flat)
     if stable_ids:
-        new_session_id, id_prefix = (STABLE_SESSION_ID, STABLE_ID_PREFIX)
+        new_session_id = STABLE_SESSION_ID
+        id_prefix = STABLE_ID_PREFIX
     else:
         new_session_id, id_prefix = create_session_ids()
     started = time.monotonic()

@@ -123,7 +123,8 @@ def encode_block_start_delta_and_stop(
     if block_kind in BLOCK_PIECES:
         start_block, delta_head = BLOCK_PIECES[block_kind][2:]
     else:
-        start_block, delta_head = (b"", b'"input_json_delta","partial_json":')
+        start_block = b""
+        delta_head = b'"input_json_delta","partial_json":'
     start_event = b'%b"content_block_start","index":%d,"content_block":%b' % (
         EVENT_START,
         block_index,

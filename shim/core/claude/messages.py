@@ -112,7 +112,9 @@ class UserMessage(NamedTuple):
         if self.text:
             before, old_text, after = text.partition(self.text)
         else:
-            before, old_text, after = (text, "", "")
+            before = text
+            old_text = ""
+            after = ""
         if old_text:
             remaining_blocks = self.blocks
         else:

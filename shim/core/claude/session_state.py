@@ -263,9 +263,11 @@ class SessionState:
         Without a policy, a call needs a prompt unless a hook allows it.
         """
         if hook_decision is not None:
-            is_allowed, requires_prompt = (bool(hook_decision.allow), hook_decision.requires_prompt)
+            is_allowed = bool(hook_decision.allow)
+            requires_prompt = hook_decision.requires_prompt
         else:
-            is_allowed, requires_prompt = (False, False)
+            is_allowed = False
+            requires_prompt = False
         if self.policy is None:
             return PolicyDecision("allow" if is_allowed else "ask", self.mode, is_by_rule=False)
         from shim.core.policy.evaluate import PolicyEvaluator

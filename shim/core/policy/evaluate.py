@@ -386,9 +386,7 @@ def _matches_command(content: str, command: ShellCommand) -> bool:
     its name, or words that only the shell knows.
     """
     words = [command.name if any(command.words[:1]) else None, *command.words[1:]]
-    literal_words = words
-    if None in words:
-        literal_words = words[: words.index(None)]
+    literal_words = words[: words.index(None)] if None in words else words
     text = " ".join(word for word in literal_words if word is not None)
     if _matches_text(content, command.text) or _matches_text(content, text):
         return True

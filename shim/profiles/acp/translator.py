@@ -204,9 +204,9 @@ class AcpTranslator(RpcTranslator):
         not trusted, because the line may be forged.
         """
         params = event.get("params")
-        is_own_session = False
-        if isinstance(params, dict):
-            is_own_session = params.get("sessionId") == self.session.session_id
+        is_own_session = (
+            isinstance(params, dict) and params.get("sessionId") == self.session.session_id
+        )
         if (
             self.session.is_initialized
             and "method" in event

@@ -242,7 +242,8 @@ class SessionExport:
         if step.parent:
             parent_number, depth = self._step_and_depth_by_call.get(step.parent, (0, -1))
         else:
-            parent_number, depth = (0, -1)
+            parent_number = 0
+            depth = -1
         step_view = SessionStepView(
             step.number,
             step.kind,

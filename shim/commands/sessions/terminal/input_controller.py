@@ -251,7 +251,8 @@ class TerminalInputController:
         if has_open_prompt:
             decision, problem = self.prompt.parse_decision_line(text)
         else:
-            decision, problem = (None, "")
+            decision = None
+            problem = ""
         if problem:
             self.has_failed = True
             self.view.draw_shim_notice(f"✗ {problem}")

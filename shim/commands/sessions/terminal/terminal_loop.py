@@ -109,7 +109,8 @@ class TerminalLoop:
                     if connection in ready:
                         frames, is_open = connection.read_available_frames()
                     else:
-                        frames, is_open = ([], True)
+                        frames = []
+                        is_open = True
                     # The writing end of a pipe becomes readable when its reader has closed it.
                     if self._output_pipe in ready:
                         raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
