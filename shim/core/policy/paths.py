@@ -63,11 +63,12 @@ def can_match_inside_folder(rule: PermissionRule, folder: str, workspace: Worksp
     """
     root, pattern = _split_pattern(rule, workspace)
     literal_text, star, _ = pattern.partition("*")
-    literal_path = (
-        (posixpath.dirname(literal_text) if star else literal_text)
-        if "/" in pattern.rstrip("/")
-        else ""
-    )
+    if "/" not in pattern.rstrip("/"):
+        literal_path = ""
+    elif star:
+        literal_path = posixpath.dirname(literal_text)
+    else:
+        literal_path = literal_text
     start_folder = posixpath.normpath(root + "/" + literal_path)
     return any(
         is_path_below(start_folder, spelling) or is_path_below(spelling, start_folder)
