@@ -256,13 +256,11 @@ def format_content_text(content: Any) -> str:
     parts = []
     for block in content:
         text = block
+        placeholder = ""
         if isinstance(block, Mapping):
             text = block.get("text")
-        parts.append(
-            text
-            if isinstance(text, str)
-            else f"[{block.get('type')}]"
-            if isinstance(block, Mapping)
-            else ""
-        )
+            placeholder = f"[{block.get('type')}]"
+        if not isinstance(text, str):
+            text = placeholder
+        parts.append(text)
     return "\n".join(parts)

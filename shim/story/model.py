@@ -573,11 +573,14 @@ class SessionStepTracker:
 
     def _update_activity(self, time_s: float) -> None:
         """Set the activity after the start or the end of a prompt or a call."""
-        if self.timeline.activity != "idle":
-            self.timeline.switch_activity(
-                time_s,
-                "person" if self._pending_prompts else "tool" if self._open_calls else "model",
-            )
+        if self.timeline.activity == "idle":
+            return
+        if self._pending_prompts:
+            self.timeline.switch_activity(time_s, "person")
+        elif self._open_calls:
+            self.timeline.switch_activity(time_s, "tool")
+        else:
+            self.timeline.switch_activity(time_s, "model")
 
 
 _HANDLERS: dict[
