@@ -164,13 +164,15 @@ def build_permission_prompt_json(
     ]
     if len(remaining) > MAX_FIELDS:
         fields.append(("…", _format_value(dict(remaining[MAX_FIELDS:]))))
+    if questions:
+        kind = "ask"
+    elif request.get("subtype") == ELICITATION_SUBTYPE:
+        kind = ELICITATION_SUBTYPE
+    else:
+        kind = "permission"
     payload = {
         "question": prompt_id,
-        "kind": "ask"
-        if questions
-        else ELICITATION_SUBTYPE
-        if request.get("subtype") == ELICITATION_SUBTYPE
-        else "permission",
+        "kind": kind,
         "tool": escape_control_chars(tool),
         "main": _format_value(
             next(
