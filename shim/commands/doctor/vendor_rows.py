@@ -43,13 +43,13 @@ def describe_missing_permission_prompts(
     `asks_in_conversation`: it asks in a conversation. `is_unsure`: it may ask, but its profile does
     not say about which calls.
     """
-    return (
-        UNKNOWN_ASKING_TEXT
-        if is_unsure
-        else ONE_SHOT_UNATTENDED_TEXT
-        if asks_in_conversation
-        else NEVER_ASKS_TEXT
-    ).format(name=name)
+    if is_unsure:
+        template = UNKNOWN_ASKING_TEXT
+    elif asks_in_conversation:
+        template = ONE_SHOT_UNATTENDED_TEXT
+    else:
+        template = NEVER_ASKS_TEXT
+    return template.format(name=name)
 
 
 def can_ask_permission_in_conversation(

@@ -33,16 +33,14 @@ def _format_row(line: str) -> str:
     match = _VALUE_TYPE.search(line)
     if match is None:
         return line
-    is_option = line.lstrip().startswith("-")
-    value_name = (
-        ("NUMBER" if any(name in match[0] for name in _NUMBER_TYPES) else "TEXT")
-        if is_option
-        else ""
-    )
-    if is_option:
-        name = line[: match.start()]
+    name = line[: match.start()]
+    if not line.lstrip().startswith("-"):
+        name = name.upper()
+        value_name = ""
+    elif any(type_name in match[0] for type_name in _NUMBER_TYPES):
+        value_name = "NUMBER"
     else:
-        name = line[: match.start()].upper()
+        value_name = "TEXT"
     return f"{name} {value_name:{len(match[0]) - 1}}{line[match.end() :]}"
 
 
