@@ -1,1 +1,1 @@
-"""Runs a conversation: plans it from an invocation, and then runs its loop until the last result."""
+"""Plans a conversation from its command line, and runs the message loop until the last result."""

@@ -1,4 +1,6 @@
-"""The fallback chain of a conversation: its vendors, or the drivers of its vendor."""
+"""Builds the fallback chain of a conversation: either several vendors, or several drivers of one
+vendor.
+"""
 
 from shim.adapters import get_adapter
 from shim.conversation.drivers.launcher import ChildLauncher, build_vendor_capabilities
@@ -15,7 +17,9 @@ from shim.state.config import ONE_WAY, TWO_WAY
 def build_vendor_chain(
     launcher: ChildLauncher, plan: ConversationPlan, vendor_list: FallbackVendorList
 ) -> FallbackChain:
-    """Return the vendors of a list. `launcher` starts the children of the first one."""
+    """Return the fallback chain for a list of vendors. `launcher` starts the first vendor's
+    children.
+    """
     names = vendor_list.remaining_names
     candidates = {names[0]: FallbackCandidate(launcher, plan.persistent)}
 
@@ -35,7 +39,10 @@ def _create_candidate(
     plan: ConversationPlan,
     vendor_list: FallbackVendorList,
 ) -> FallbackCandidate:
-    """Return another vendor of the list. Its first turn reports a mistake in its settings."""
+    """Return the fallback candidate for a later vendor of the list.
+
+    An error in the vendor's settings is reported by the candidate's first turn.
+    """
     context = first_launcher.context
     settings = context.settings
     environment = vendor_list.build_environment(vendor_name)
@@ -59,7 +66,9 @@ def _create_candidate(
 def build_driver_fallback_chain(
     first_launcher: ChildLauncher, fallback_launcher: ChildLauncher, plan: ConversationPlan
 ) -> FallbackChain:
-    """Return the drivers of one vendor: two-way, then one-way if two-way does not start."""
+    """Return the fallback chain for one vendor: first the two-way driver, then the one-way driver
+    if the two-way driver does not start.
+    """
     is_persistent = can_keep_child(fallback_launcher.adapter, plan.request)
     candidates = {
         TWO_WAY: FallbackCandidate(first_launcher, plan.persistent),
@@ -70,7 +79,7 @@ def build_driver_fallback_chain(
     def prepare_candidate(driver_name: str) -> FallbackCandidate:
         candidate = candidates[driver_name]
         adapter = candidate.launcher.adapter
-        # The mode may have changed since the start.
+        # The permission mode may have changed since the conversation started.
         runs_more = adapter.unattended and state.mode != BYPASS_MODE
         if driver_name == ONE_WAY and (runs_more or state.hooks or state.mode not in adapter.modes):
             error = FrontendError(
@@ -86,7 +95,7 @@ def build_driver_fallback_chain(
 
 
 def _switch_vendor(candidate: FallbackCandidate) -> None:
-    """Make a vendor the one that serves the session."""
+    """Switch the session to the candidate's vendor."""
     launcher = candidate.launcher
     launcher.session_state.switch_vendor(
         build_vendor_capabilities(launcher.adapter, persistent=candidate.persistent)

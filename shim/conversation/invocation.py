@@ -1,5 +1,5 @@
-"""Applies the environment and the settings to an invocation: permission mode, terminator,
-recordings.
+"""Applies environment variables and settings to the command line: permission mode, driver, replays,
+resumed session.
 """
 
 import os
@@ -33,18 +33,18 @@ if TYPE_CHECKING:
 
 
 class DriverChoice(NamedTuple):
-    """The adapter of a vendor with the chosen driver."""
+    """A vendor's adapter with the selected driver, and the reason for the selection."""
 
     adapter: Adapter
-    reason: str  # why this driver was chosen; "" if there is only one
+    reason: str  # why this driver was selected; "" if the vendor has only one
 
 
 def find_replay_path(invocation: Invocation, environment: Mapping[str, str]) -> str | None:
-    """Return the path of the recordings that replace the vendor, or None if neither a flag nor a
-    variable names one.
+    """Return the path of the recordings to replay instead of running a vendor. Return None if
+    neither a flag nor a variable requests a replay.
 
-    A path in the environment takes precedence over the vendor of a session or a model, so that no
-    vendor runs.
+    A replay path in the environment takes precedence over the vendor of a resumed session or of a
+    model name, so that no vendor runs.
     """
     vendor_name = invocation.shim_vendor
     if not vendor_name:
@@ -57,7 +57,7 @@ def find_replay_path(invocation: Invocation, environment: Mapping[str, str]) -> 
 
 
 def choose_result_terminator_line(invocation: Invocation, terminator_setting: str) -> str:
-    """Return the terminator that follows a result (contract S16b)."""
+    """Return which terminator line follows a result (contract S16b)."""
     if invocation.output_format != "stream-json":
         return "none"
     if terminator_setting != "auto":
@@ -75,18 +75,19 @@ def select_driver(
     environment: Mapping[str, str],
     cwd: str,
 ) -> DriverChoice:
-    """Return the adapter with the driver that asks for permissions, if the frontend can answer or
-    holds a conversation, and the vendor has such a driver.
+    """Select the driver for a vendor, and return its adapter.
 
-    No program is started for this. An installed version counts as one that has the driver, unless
-    the stored help of the program says otherwise. Raise FrontendError if the frontend wants
-    permission prompts, but the installed version lacks the driver and would run its tools without
-    asking.
+    The two-way driver, which can ask for permission, is used if the vendor has one and the frontend
+    sends stream-json messages or can answer prompts. No program is started to find out: an
+    installed version is assumed to support two-way mode unless its cached help text says otherwise.
+
+    Raise FrontendError if the frontend wants permission prompts, but the installed version lacks
+    two-way mode and would run tools without asking.
     """
     vendor_settings = settings.get_vendor_settings(adapter.name)
     can_ask = invocation.input_format == "stream-json" or can_prompt_frontend(invocation)
-    # One-shot mode also uses the driver if the vendor only streams text with it and the same calls
-    # can run.
+    # One-shot mode also uses the two-way driver if the vendor streams partial text only there and
+    # the same tool calls can run.
     needs_partials = invocation.partial and not (adapter.abilities.can_stream or adapter.unattended)
     if not adapter.cli.has_two_way:
         return DriverChoice(adapter, "")
@@ -137,20 +138,20 @@ def resolve_requested_permission_mode(invocation: Invocation) -> str:
 
 
 def can_change_permission_mode(invocation: Invocation) -> bool:
-    """Return whether the frontend can choose another permission mode before its first message.
+    """Return whether the frontend can still change the permission mode before its first message.
 
-    claude-agent-acp starts every session with `--permission-mode=auto`. It learns from the answer
-    to `initialize` that the vendor does not have this mode, and sets `default`. If the mode is not
-    changed, the first turn refuses it.
+    For example, claude-agent-acp starts every session with `--permission-mode=auto`. The answer to
+    `initialize` shows that the vendor lacks this mode, so claude-agent-acp sets `default`. If the
+    frontend keeps an unsupported mode, the first turn is refused.
     """
     return invocation.input_format == "stream-json"
 
 
 def apply_claude_settings(invocation: Invocation, claude_settings: ClaudeSettings) -> Invocation:
-    """Apply the mode and the folders of Claude's settings files to the invocation. Flags take
-    precedence.
+    """Apply the permission mode and the extra folders from Claude's settings files. Command-line
+    flags take precedence.
 
-    Raise UnsupportedPermissionModeError for a mode that a file forbids.
+    Raise UnsupportedPermissionModeError if a settings file forbids the requested mode.
     """
     for ignored_setting in claude_settings.unsupported_keys:
         warn(f"{ignored_setting} has no effect: only the real claude supports it\n")
@@ -172,8 +173,8 @@ def apply_claude_settings(invocation: Invocation, claude_settings: ClaudeSetting
 
 
 def apply_yume_permission_mode(invocation: Invocation) -> Invocation:
-    """Return the invocation with Claude's mode for one of Yume's. An unknown mode is `default`
-    (R15).
+    """Return the invocation with Yume's permission mode replaced by Claude's. An unknown mode
+    becomes `default` (R15).
     """
     mode_name = invocation.permission_mode
     if mode_name in (None, "manual", *PERMISSION_MODES):
@@ -193,8 +194,8 @@ def apply_yume_permission_mode(invocation: Invocation) -> Invocation:
 
 
 def can_prompt_frontend(invocation: Invocation) -> bool:
-    """Return whether the frontend can be asked for permissions: it can read a request only in a
-    stream.
+    """Return whether permission prompts can be sent to the frontend. This requires stream-json
+    output.
     """
     if invocation.permission_prompt_tool != "stdio":
         return False
@@ -202,8 +203,8 @@ def can_prompt_frontend(invocation: Invocation) -> bool:
 
 
 def validate_invocation(invocation: Invocation) -> Invocation:
-    """Return the invocation with a valid effort. Raise FrontendError if a vendor could take a value
-    for a flag or a path.
+    """Return the invocation with a valid effort level. Raise FrontendError for a value that a
+    vendor's program could mistake for a flag or a path.
     """
     model = invocation.model
     resume = invocation.resume
@@ -237,10 +238,10 @@ def validate_invocation(invocation: Invocation) -> Invocation:
 def resolve_resumed_session(
     invocation: Invocation, vendor_name: str | None, cwd: str, environment: Mapping[str, str]
 ) -> "tuple[str | None, StoredSession | None]":
-    """Return the id of the resumed session and its stored data: the named session, or the last one
-    of this folder.
+    """Return the id and the stored data of the session to resume: the named session, or the last
+    session in this folder.
 
-    `vendor_name` limits the last session to one vendor, if the frontend has named one.
+    `vendor_name` restricts the last session to one vendor, if the frontend named one.
     """
     session_name = invocation.resume
     if not (session_name or invocation.continue_last):
@@ -267,11 +268,12 @@ def check_session_flags(
     *,
     is_replay: bool,
 ) -> None:
-    """Raise an error for another vendor's session, for an unknown session to resume, and for a
-    known id of a new session (contract F6, F7).
+    """Check the session id of a new or resumed session (contract F6, F7).
 
-    These are a FrontendError, an UnknownSessionError and a CliArgumentError. `stored_session` is
-    the resumed session. `is_replay` is whether a recording of it is replayed.
+    `stored_session` is the resumed session. `is_replay` is whether the session comes from a
+    replayed recording. Raise FrontendError if the session belongs to another vendor,
+    UnknownSessionError if the session to resume does not exist, and CliArgumentError if the id of a
+    new session is already in use.
     """
     if stored_session and stored_session.vendor != adapter.name:
         raise FrontendError(
@@ -295,7 +297,9 @@ def check_session_flags(
 
 
 def _is_fork_with_same_id(invocation: Invocation) -> bool:
-    """Return whether a fork gets the id of the original session: the id then belongs to the fork."""
+    """Return whether a fork is to use the original session's id. From then on, the id belongs to
+    the fork.
+    """
     session_id = canonicalize_uuid(invocation.session_id or "")
     if not invocation.fork_session:
         return False
@@ -305,10 +309,10 @@ def _is_fork_with_same_id(invocation: Invocation) -> bool:
 def require_resume_at_last_message(
     invocation: Invocation, adapter: Adapter, load_uuids: Callable[[], list[str]]
 ) -> None:
-    """Raise FrontendError if a session is to be resumed at another message than its last one.
+    """Raise FrontendError unless the session is resumed at its last message.
 
-    Only the real claude can drop the later messages of a session. `load_uuids` returns the message
-    ids in the session's transcript, in order.
+    Only the real claude can drop later messages. `load_uuids` returns the message ids in the
+    session's transcript, in order.
     """
     if invocation.resume_session_at is None:
         return

@@ -1,5 +1,5 @@
-"""The base class of the conversation loops: signals, a frontend that disconnects, background tasks
-and the exit status.
+"""The base class of the conversation loops. It handles signals, frontend disconnects, background
+tasks and the exit status.
 """
 
 import gc
@@ -16,18 +16,18 @@ from shim.io.stdout import FrontendOutput
 if TYPE_CHECKING:
     from shim.recording.recorder import RunRecorder
 
-PRELOAD_DELAY_S = 5.0  # most runs end earlier, and do not need the modules that are imported then
-FINAL_WRITE_TIMEOUT_S = 0.2  # to write the result of a turn that a SIGTERM ended
+PRELOAD_DELAY_S = 5.0  # most runs are shorter, and never need the preloaded modules
+FINAL_WRITE_TIMEOUT_S = 0.2  # for writing the result of a turn that was ended by SIGTERM
 
 HANDLED_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 EXIT_STATUS_BY_SIGNAL = {"SIGTERM": 143, "SIGHUP": 129}
 
 
 class ConversationLoop:
-    """Runs `_run_session` beside the tasks that can end it.
+    """Runs a session, together with the background tasks that can end it.
 
-    `_work_scope` cancels the session when a signal comes or the frontend closes stdout.
-    `_run_session` raises `_error` after that, if it is set.
+    `_work_scope` cancels the session when a signal arrives or the frontend closes stdout. If a
+    background task has failed, `_run_session` raises its error from `_error`.
     """
 
     def __init__(self, output: FrontendOutput, recorder: "RunRecorder | None" = None) -> None:
@@ -41,9 +41,9 @@ class ConversationLoop:
         self._frontend_disconnected = False
 
     async def run(self, pending_signals: list[int]) -> int:
-        """Run the loop to its end. Return the exit status.
+        """Run the loop until the session ends. Return the exit status.
 
-        `pending_signals` are the numbers of the signals that came before the loop ran.
+        `pending_signals` are the numbers of signals that arrived before the loop started.
         """
         gc.freeze()
         gc.enable()
@@ -63,12 +63,12 @@ class ConversationLoop:
         raise NotImplementedError
 
     def _interrupt_turn(self, tasks: TaskGroup) -> None:
-        """Interrupt the running turn after a SIGINT. The loop ends after the turn."""
+        """Interrupt the running turn after SIGINT. The loop ends when the turn is over."""
         raise NotImplementedError
 
     async def _run_in_background(self, work: Callable[..., Awaitable[None]], *args: object) -> None:
-        """Run a task beside the session. An error in it, or a frontend that has disconnected, ends
-        the loop.
+        """Run a background task of the session. If the task fails or the frontend disconnects, the
+        session is cancelled.
         """
         try:
             await work(*args)
@@ -77,13 +77,13 @@ class ConversationLoop:
             self._work_scope.cancel()
 
     def _wake_waiters(self) -> None:
-        """Wake every task that waits for `_wakeup`."""
+        """Wake all tasks that are waiting for `_wakeup`."""
         wakeup = self._wakeup
         self._wakeup = anyio.Event()
         wakeup.set()
 
     async def _watch_frontend(self) -> None:
-        """Stop the session when the frontend closes stdout, because the frontend has exited or
+        """Cancel the session when the frontend closes stdout, because the frontend has exited or
         crashed.
         """
         await self._output.wait_for_disconnect()
@@ -91,8 +91,8 @@ class ConversationLoop:
         self._work_scope.cancel()
 
     async def _preload_modules(self) -> None:
-        """Import the modules that a long conversation may need, before an upgrade replaces the
-        files.
+        """Import the modules that a long conversation may need later. An upgrade could replace the
+        files of the package meanwhile.
         """
         await anyio.sleep(PRELOAD_DELAY_S)
         try:
@@ -102,7 +102,7 @@ class ConversationLoop:
         await preload_conversation_modules()
 
     async def _watch_recording(self, recorder: "RunRecorder") -> None:
-        """Stop the session if its recording fails. Used if a run must be recorded."""
+        """Cancel the session if its recording fails. Runs only if recording is required."""
         self._error = SystemResourceError(await recorder.wait_for_recording_failure())
         self._work_scope.cancel()
 
@@ -126,7 +126,7 @@ class ConversationLoop:
             self._interrupt_turn(tasks)
 
     def stop(self, signal_name: str = "SIGTERM") -> None:
-        """End the conversation as the signal would."""
+        """End the conversation as if the signal had arrived."""
         self._record_signal(signal_name)
         self._stop_signal = signal_name
         self._work_scope.cancel()
@@ -137,7 +137,7 @@ class ConversationLoop:
 
 
 def explain_turn_failure(error: Exception) -> str:
-    """Return the reason of a turn that failed because of the machine or a defect of the shim."""
+    """Return the reason why a turn failed: a missing system resource, or a bug in the shim."""
     if isinstance(error, SystemResourceError):
         return str(error)
     return f"internal error: {error!r}"

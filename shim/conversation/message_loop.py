@@ -1,8 +1,8 @@
-"""The loop of a conversation. It runs a turn for each message until stdin ends, a signal comes or
-the frontend disconnects.
+"""The message loop of a conversation. It runs one turn for each message until stdin ends, a signal
+arrives or the frontend disconnects.
 
-There is one message from the command line, or there are many from stdin. The driver decides whether
-each message gets a child of its own.
+The loop answers either the single message on the command line or any number of messages from stdin.
+The driver decides whether each message gets its own child process.
 """
 
 from collections import deque
@@ -34,21 +34,22 @@ if TYPE_CHECKING:
     from shim.io.stdin import FrontendLineSource
     from shim.recording.recorder import RunRecorder
 
-# Limits of the messages that wait for their turn. Beyond them the frontend's stdin is not read, so
-# answers and interrupts are not received either. No frontend writes so many messages ahead.
-MAX_UNMEASURED_MESSAGES = 64  # up to this number, the size of the messages does not count
+# Limits for the queue of messages. While the queue is full, stdin is not read, so answers and
+# interrupts are not received either. No known frontend sends so many messages ahead.
+MAX_UNMEASURED_MESSAGES = 64  # up to this number, the size of the queue is not limited
 MAX_QUEUED_MESSAGES = 10_000
-PROMPT_HOOK_TIMEOUT_S = 60.0  # the real claude waits as long; then the message is sent
-# All messages that wait as context may together be as large as one message.
+PROMPT_HOOK_TIMEOUT_S = 60.0  # after this time the message is sent, as by the real claude
+# The total size limit for stored context messages equals the limit for a single message.
 MAX_CONTEXT_BYTES = MAX_LINE_BYTES
 
 
 class MessageLoop(ConversationLoop):
-    """Runs a conversation from its first message to its end.
+    """Runs a conversation from the first message to the end.
 
-    `first_message` is the message of the command line. Without a `source` it is the only message.
-    `control` answers the frontend's requests. A run without `control` may have `states`, which
-    reports whether a turn is running.
+    first_message  the message from the command line; without `source`, the only message
+    control        answers the frontend's control requests
+    states         reports whether a turn is running, for a run without `control`
+    source         the frontend's lines from stdin
     """
 
     def __init__(
@@ -76,14 +77,14 @@ class MessageLoop(ConversationLoop):
         self._is_one_shot = first_message is not None
         self._reads_stdin = source is not None
         self._turn_running = False
-        self._turn_number = 0  # the number of the running or the last turn
+        self._turn_number = 0  # the number of the running turn, or of the last one
         self._message_taken = (
-            False  # a message was taken from the queue, and its turn has not begun
+            False  # a message was taken from the queue, but its turn has not started
         )
-        # Messages that are sent together with the next message.
+        # Context messages, which are sent together with the next message.
         self._context_messages = deque[UserMessage]()
-        self._waits_for_hooks = False  # UserPromptSubmit hooks have not answered yet
-        self._interrupted_early = False  # an interrupt came before the hooks answered
+        self._waits_for_hooks = False  # some UserPromptSubmit hooks have not answered yet
+        self._interrupted_early = False  # an interrupt arrived before the hooks answered
 
     async def _run_session(self, tasks: TaskGroup) -> int:
         """Run the turns, and make sure that the child has exited. Return the exit status."""
@@ -106,7 +107,7 @@ class MessageLoop(ConversationLoop):
             await self._write_last_result(f"the turn was stopped by {self._stop_signal}", "signal")
         await child_driver.stop()
         if self._control is not None:
-            # A conversation has ended, so no process of it is needed. A one-shot run may leave a
+            # After a conversation, no child process is needed any more. A one-shot run may leave a
             # server running.
             descendants.kill_orphans()
         if self._stop_signal is not None:
@@ -139,13 +140,13 @@ class MessageLoop(ConversationLoop):
                 await self._output.finish_turn(stream.turn)
 
     async def _answer_message(self, message: UserMessage) -> None:
-        """Run the turn of a message, unless a hook refuses the message or it is only context for
-        the next message.
+        """Run a turn for a message. No turn runs if a hook rejects the message, or if the message
+        is only context for the next one.
         """
         refusal = await self._wait_for_prompt_hooks()
         child_driver = self._driver.active_child_driver
         stream = child_driver.stream
-        if self._is_ending or self._interrupted_early:  # interrupted before its turn began
+        if self._is_ending or self._interrupted_early:  # interrupted before the turn started
             await child_driver.cancel_turn(message)
         elif refusal is not None:
             await child_driver.finish_turn_without_vendor(
@@ -157,7 +158,7 @@ class MessageLoop(ConversationLoop):
             await child_driver.finish_turn_without_vendor(message)
             self._store_as_context(message)
         elif stream is not None and stream.is_over_cost_budget:
-            # The result states that the budget is spent.
+            # The result reports that the budget is exhausted.
             await child_driver.finish_turn_without_vendor(message)
         else:
             message = message.prepend_context(self._context_messages)
@@ -167,8 +168,8 @@ class MessageLoop(ConversationLoop):
             self._driver.active_child_driver.clean_up_after_child()
 
     async def _wait_for_prompt_hooks(self) -> "PromptHookRejection | None":
-        """Wait until the frontend's UserPromptSubmit hooks have answered. Return the first refusal,
-        or None.
+        """Wait until the frontend's UserPromptSubmit hooks have answered. Return the first
+        rejection, or None.
         """
         self._interrupted_early = False
         control = self._control
@@ -184,8 +185,8 @@ class MessageLoop(ConversationLoop):
         return control.take_prompt_hook_rejection()
 
     def _store_as_context(self, message: UserMessage) -> None:
-        """Store a message until the next message is sent. The oldest messages are dropped beyond
-        MAX_CONTEXT_BYTES.
+        """Keep a context message until the next message is sent. The oldest context messages are
+        dropped beyond MAX_CONTEXT_BYTES.
         """
         self._context_messages.append(message)
         dropped_count = 0
@@ -202,13 +203,15 @@ class MessageLoop(ConversationLoop):
             )
 
     def _record_result(self, stream: ChildStream) -> None:
-        """Record the result of the turn. A real claude's result is recorded with its output."""
+        """Record the result of a turn. A real claude's result is not recorded here, because its
+        output is recorded anyway.
+        """
         result = stream.turn.result
         if self._recorder is not None and result is not None and result.line:
             self._recorder.record_turn_result(result.line)
 
     async def _wait_for_message(self) -> UserMessage | None:
-        """Wait for the next message. Return None if no message can come."""
+        """Wait for the next message. Return None if there will be no more messages."""
         while not self._is_ending and not (
             self._is_one_shot and self._driver.active_child_driver.stream is not None
         ):
@@ -228,11 +231,11 @@ class MessageLoop(ConversationLoop):
     # -- the frontend's lines ----------------------------------------------------------------------
 
     async def _read_stdin(self, source: "FrontendLineSource") -> None:
-        """Read stdin to its end while turns run."""
+        """Read stdin until it ends, while turns are running."""
         control = self._control
         lines = source.line_splitter
         assert control is not None
-        await self._write_control_lines()  # the answers to requests that came before the loop ran
+        await self._write_control_lines()  # answers to earlier requests
         for line in source.received_lines:
             await self._apply_line(control, line)
         while chunk := await source.read():
@@ -249,14 +252,14 @@ class MessageLoop(ConversationLoop):
         self._wake_waiters()
 
     async def _apply_line(self, control: "ControlSession", line: bytes) -> None:
-        """Apply one line of the frontend, and execute its actions."""
+        """Handle one line from the frontend, and execute the resulting actions."""
         await self._execute_actions(control.receive_line(line))
         await self._driver.active_child_driver.send_steering_messages()
         await self._wait_for_turn_start(control)
 
     async def _execute_actions(self, actions: "list[FrontendAction]") -> None:
-        """Execute the actions that follow from a line, after the lines of the session were written.
-        An action about a turn that is over is skipped.
+        """Execute the actions that result from a frontend line, after the pending session lines
+        have been written. An action for a turn that has ended is skipped.
         """
         from shim.core.claude.control.actions import (
             InterruptRequested,
@@ -286,8 +289,8 @@ class MessageLoop(ConversationLoop):
         self._wake_waiters()
 
     async def _wait_for_turn_start(self, control: "ControlSession") -> None:
-        """Wait until the turn of the last message has begun, if it can begin, and until the queue
-        has room.
+        """Wait until the turn for the last message has started, if one can start, and until the
+        message queue has space.
         """
         while (
             self._message_taken
@@ -318,7 +321,7 @@ class MessageLoop(ConversationLoop):
     # -- the end -----------------------------------------------------------------------------------
 
     async def _report_failure(self, error: Exception) -> None:
-        """Write an error result after a defect of the shim, so that the turn still has its one
+        """Write an error result after a bug in the shim, so that the turn still has exactly one
         result.
         """
         try:
@@ -327,8 +330,8 @@ class MessageLoop(ConversationLoop):
             warn(f"internal error: {write_error!r}\n")
 
     async def _write_last_result(self, reason: str, cause: TurnEndCause) -> None:
-        """End the running turn with an error result, unless it has a result. Stdout must accept the
-        lines in FINAL_WRITE_TIMEOUT_S.
+        """End the running turn with an error result, unless the turn already has a result. Stdout
+        must accept the lines within FINAL_WRITE_TIMEOUT_S.
         """
         stream = self._driver.active_child_driver.stream
         lines = b""

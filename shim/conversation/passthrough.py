@@ -1,8 +1,7 @@
-"""The loop of a conversation in which a real claude reads the frontend's messages itself.
+"""The conversation loop for pass-through: a real claude reads the frontend's messages itself.
 
-The frontend's bytes go to the child unchanged. The child's lines go through a stream like those of
-any vendor: sound lines pass unchanged, and a turn that the child leaves unfinished still gets its
-result.
+The frontend's bytes are copied to the child unchanged. The child's lines go through a child stream
+as with any other vendor: valid lines are not changed, and an unfinished turn still gets a result.
 """
 
 from typing import TYPE_CHECKING
@@ -42,14 +41,16 @@ if TYPE_CHECKING:
 
 
 class StderrCopier:
-    """Copies the child's stderr to the shim's stderr. `redactor` redacts secrets."""
+    """Copies the child's stderr to the shim's own stderr. `redactor` removes secrets."""
 
     def __init__(self, redactor: "StreamRedactor | None") -> None:
         self._redactor = redactor
-        self._is_blocked = False  # the frontend did not read stderr for a moment
+        self._is_blocked = False  # the frontend is not reading its stderr pipe
 
     def __call__(self, chunk: bytes) -> None:
-        """Copy a chunk. If the frontend has a pipe for stderr and does not read it, wait once."""
+        """Copy a chunk of stderr. If the frontend does not read its stderr pipe, wait for it only
+        once.
+        """
         text = chunk.decode("utf-8", "replace")
         data = escape_control_chars(
             text if self._redactor is None else self._redactor.feed(text)
@@ -63,13 +64,15 @@ class StderrCopier:
             self._is_blocked = True
 
     def flush(self) -> None:
-        """Copy the rest, which may have been the beginning of a secret."""
+        """Copy the remaining text, which was held back because it could be part of a secret."""
         if self._redactor is not None:
             warn(escape_control_chars(self._redactor.flush()))
 
 
 class PassthroughLoop(ConversationLoop):
-    """Runs one child for the whole conversation. `stream` removes the secrets from its stderr."""
+    """Runs one child process for the whole conversation. `stream` removes secrets from the child's
+    stderr.
+    """
 
     def __init__(
         self,
@@ -89,8 +92,8 @@ class PassthroughLoop(ConversationLoop):
         self._exchange = UnansweredRequestTracker()
         self._deadlines = ChildTurnDeadlines(launcher.timeouts)
         self._deadlines.select_silence_timeout_by_name("idle_timeout")
-        self._pending_answers: list[bytes] = []  # to requests that the frontend could not receive
-        self._at_line_start = True  # the child has no incomplete line on stdin
+        self._pending_answers: list[bytes] = []  # for requests that the frontend cannot receive
+        self._at_line_start = True  # the child's stdin ends with a complete line
         self._stdin_closed = False  # the frontend has closed stdin
 
     async def _run_session(self, tasks: TaskGroup) -> int:
@@ -106,7 +109,7 @@ class PassthroughLoop(ConversationLoop):
                 raise self._error
         except FrontendDisconnectedError:
             self._frontend_disconnected = True
-        except Exception as error:  # a defect of the shim: the frontend still gets a result
+        except Exception as error:  # a bug in the shim: the frontend still gets a result
             self._error = error
             await self._write_last_result(explain_turn_failure(error), "internal")
             warn(f"{explain_turn_failure(error)}\n")
@@ -124,7 +127,7 @@ class PassthroughLoop(ConversationLoop):
         if self._frontend_disconnected or self._is_ending:
             return 0
         turn_status = int(self._stream.turn.is_error)
-        if child_exit is None:  # the child did not exit by itself
+        if child_exit is None:  # the child had to be stopped
             if self._stream.is_turn_finished:
                 return turn_status
             return 1
@@ -135,7 +138,7 @@ class PassthroughLoop(ConversationLoop):
     # -- the frontend's bytes ----------------------------------------------------------------------
 
     async def _copy_stdin(self) -> None:
-        """Copy the frontend's bytes to the child, and close the child's stdin at their end."""
+        """Copy the frontend's bytes to the child. At the end of input, close the child's stdin."""
         splitter = LineSplitter()
         while chunk := await self._source.read():
             for line in splitter.feed(chunk):
@@ -150,15 +153,15 @@ class PassthroughLoop(ConversationLoop):
         self._update_exit_grace()
 
     async def _write_answers(self) -> None:
-        """Send the shim's own answers to the child, between two lines of the frontend."""
+        """Send the shim's own answers to the child, between two lines from the frontend."""
         while self._pending_answers and self._at_line_start:
             await self._child.write_stdin(self._pending_answers.pop(0))
 
     # -- the child's lines -------------------------------------------------------------------------
 
     async def _read_output(self) -> None:
-        """Translate the child's output until it ends, the child is silent although an answer is
-        due, or the child is done.
+        """Translate the child's output until it ends, the child is done, or the child stays silent
+        although it owes an answer.
         """
         stream = self._stream
         exchange = self._exchange
@@ -187,9 +190,9 @@ class PassthroughLoop(ConversationLoop):
         await self._output.write_lines(lines)
 
     def _execute_command(self, command: StreamCommand) -> bytes:
-        """Execute a command of the stream. Return the lines that follow from it.
+        """Execute a stream command. Return the lines that result from it.
 
-        `StoreSessionCommand` is not executed: a real claude stores its own sessions.
+        `StoreSessionCommand` is ignored, because a real claude stores its own sessions.
         """
         match command:
             case SetTimeoutCommand(timeout):
@@ -197,7 +200,7 @@ class PassthroughLoop(ConversationLoop):
             case SendToChildCommand(line):
                 self._exchange.record_permission_answer(line)
                 self._pending_answers.append(line)
-            case TurnStage.VENDOR_DONE:  # nothing contradicts the result that came with this
+            case TurnStage.VENDOR_DONE:  # nothing contradicts the result that arrived with it
                 lines, _ = self._stream.finish()
                 self._finish_turn()
                 return lines
@@ -206,7 +209,7 @@ class PassthroughLoop(ConversationLoop):
         return b""
 
     def _finish_turn(self) -> None:
-        """Finish a turn that has its result."""
+        """Finish a turn after its result."""
         self._launcher.turn_lifecycle.record_diagnostics(self._stream)
         self._exchange.clear_unanswered_requests()
         descendants.reap_orphans(self._child.pids)
@@ -221,7 +224,7 @@ class PassthroughLoop(ConversationLoop):
 
     @property
     def _allows_silence(self) -> bool:
-        """Return whether the child may be silent for any time: between two turns, and while a
+        """Return whether the child may stay silent indefinitely: between two turns, and while a
         permission prompt is open.
         """
         if self._exchange.has_open_permission_request:
@@ -232,7 +235,9 @@ class PassthroughLoop(ConversationLoop):
         self._deadlines.update_read_scope_deadline(silence_allowed=self._allows_silence)
 
     def _update_exit_grace(self) -> None:
-        """Give a child that has answered every message a moment to exit after its stdin was closed."""
+        """Start the exit timeout of a child that has answered every message and whose stdin is
+        closed.
+        """
         self._deadlines.cancel_idle_timeout()
         if (
             self._stdin_closed
@@ -243,14 +248,16 @@ class PassthroughLoop(ConversationLoop):
         self._update_deadline()
 
     async def _watch_child_exit(self) -> None:
-        """Wait until the child exits, then limit the wait for its last bytes: another process may
-        still hold its stdout.
+        """Wait until the child exits, and limit the wait for its remaining output. Another process
+        may keep the child's stdout open.
         """
         await self._child.wait_for_exit()
         self._deadlines.shorten_exit_deadline(self._launcher.exit_timeout_s)
 
     async def _end_stalled_turn(self) -> None:
-        """Interrupt and then end a child that has been silent for too long. Its turn gets a result."""
+        """Interrupt and stop a child that has been silent for too long. Its turn still gets a
+        result.
+        """
         timeout_name = self._deadlines.timeout_name
         timeout_s = self._deadlines.timeout_s
         if self._recorder is not None:
@@ -262,7 +269,9 @@ class PassthroughLoop(ConversationLoop):
         await self._finish_open_turn(reason, "stall")
 
     async def _finish_open_turn(self, reason: str, cause: TurnEndCause | None = None) -> None:
-        """Write a result for a turn without one, if the turn has begun or its message was sent."""
+        """Write a result for an unfinished turn. A turn is unfinished if it has started, or if its
+        message was sent.
+        """
         stream = self._stream
         if not stream.is_turn_open:
             if not self._exchange.awaits_result:
@@ -285,6 +294,6 @@ class PassthroughLoop(ConversationLoop):
                 pass
 
     def _interrupt_turn(self, tasks: TaskGroup) -> None:
-        # A claude that is interrupted while it starts exits without a result.
+        # If claude is interrupted while it is starting, it exits without a result.
         self._stream.turn.record_interrupt()
         tasks.start_soon(self._child.stop, self._launcher.adapter.shutdown.interrupt_signal)

@@ -1,4 +1,4 @@
-"""The plan of a conversation: decided once from plain data, then run or explained."""
+"""Plans a conversation. The plan is decided once from plain data, and can be run or explained."""
 
 from enum import Enum, auto
 
@@ -16,58 +16,58 @@ PASSTHROUGH_DRIVER = "pass-through"  # the name of this driver in `shim explain`
 
 
 class RunMode(Enum):
-    """How a conversation is run."""
+    """The ways to run a conversation."""
 
     PASSTHROUGH = auto()  # the real claude reads the frontend's messages itself
     MESSAGES = auto()  # stdin carries messages and control frames
-    ANSWERS = auto()  # the prompt is known; stdin carries control frames only
+    ANSWERS = auto()  # the prompt is already known; stdin carries only control frames
     RULES_ONLY = auto()  # no control frames; the rules answer permission requests
     ONE_SHOT = auto()  # no control frames, and the child cannot ask
 
 
 class PromptSource(Enum):
-    """The source of the prompt."""
+    """Where the prompt comes from."""
 
     MESSAGES = auto()  # each message on stdin is a prompt
-    ARGUMENT = auto()  # the command line; or stdin, if it was read already
+    ARGUMENT = auto()  # the command line, or stdin if it was read already
     ARGUMENT_AND_STDIN = auto()  # the command line, then the text on stdin
 
 
 class StdinInput(NamedTuple):
-    """What stdin is used for, if its beginning was read before the plan is made (Yume)."""
+    """How stdin is used, if its beginning was read before planning (Yume)."""
 
-    source: "Stdin | None" = None  # the rest of stdin, if it carries messages
-    may_send_more: bool = False  # the frontend may send frames while its message is answered
-    wants_answers: bool = False  # the child is kept for more messages, or for permission answers
+    source: "Stdin | None" = None  # the remaining input, if stdin carries messages
+    may_send_more: bool = False  # the frontend may send frames while a turn is running
+    wants_answers: bool = False  # the child must accept more messages or permission answers
 
 
 class ConversationPlanInput(NamedTuple):
-    """Everything that a plan depends on."""
+    """All inputs for planning a conversation."""
 
-    # The first adapter as `select_driver` returned it, then those of the vendors that may answer in
-    # its place.
+    # The first vendor's adapter, as returned by `select_driver`, then the adapters of the fallback
+    # vendors.
     adapters: tuple[Adapter, ...]
-    reason: str  # why the first one is driven in this way; "" if it can be driven in one way only
+    reason: str  # why the first vendor's driver was selected; "" if it has only one
     invocation: Invocation
     settings: ShimSettings
     mode: str  # the permission mode
-    has_rules: bool  # a rule, a hook or --tools restricts or allows more than the mode does
-    is_translated: bool  # no line of a real claude passes unchanged
+    has_rules: bool  # rules, hooks or --tools change what the permission mode allows
+    is_translated: bool  # all output is translated, even a real claude's
     stdin_input: StdinInput | None = None
 
 
 class ConversationPlan(NamedTuple):
-    """How a conversation is run. `run` executes the plan, `explain` prints it."""
+    """The plan for running a conversation. `shim explain` prints the plan without running it."""
 
     run_mode: RunMode
     prompt_source: PromptSource
     adapter: Adapter  # the adapter of the first vendor
     persistent: bool  # one child of the first vendor serves the whole conversation
-    starts_child_first: bool  # before the loop is imported
-    asks_frontend: bool  # permission requests that no rule answers go to the frontend
-    keeps_transcript: bool  # history lists find the session; a real claude writes its own
-    reason: str  # why the first vendor is driven in this way; "" if it has one way only
-    request: ConversationPlanInput  # for the vendors that may answer in place of the first one
+    starts_child_first: bool  # the child starts before the message loop is imported
+    asks_frontend: bool  # permission requests go to the frontend if no rule answers them
+    keeps_transcript: bool  # the shim writes a transcript; a real claude writes its own
+    reason: str  # why the first vendor's driver was selected; "" if it has only one
+    request: ConversationPlanInput  # the inputs, for planning the fallback vendors
 
     @property
     def driver_name(self) -> str:
@@ -80,7 +80,7 @@ class ConversationPlan(NamedTuple):
 
 
 def plan_conversation(request: ConversationPlanInput) -> ConversationPlan:
-    """Decide how a conversation is run."""
+    """Create the plan for running a conversation."""
     adapter = request.adapters[0]
     run_mode = _choose_run_mode(request)
     starts_child_first = run_mode in (RunMode.PASSTHROUGH, RunMode.ONE_SHOT)
@@ -88,7 +88,7 @@ def plan_conversation(request: ConversationPlanInput) -> ConversationPlan:
         persistent = run_mode is RunMode.PASSTHROUGH
     else:
         persistent = can_keep_child(adapter, request)
-        # Without control frames nothing can change the child's flags, so it need not wait.
+        # Without control frames nothing can change the child's flags, so the child can start now.
         starts_child_first = persistent and run_mode is RunMode.RULES_ONLY
     return ConversationPlan(
         run_mode,
@@ -104,7 +104,7 @@ def plan_conversation(request: ConversationPlanInput) -> ConversationPlan:
 
 
 def can_keep_child(adapter: Adapter, request: ConversationPlanInput) -> bool:
-    """Return whether one child of a vendor can serve the whole conversation."""
+    """Return whether one child process of a vendor can serve the whole conversation."""
     if adapter.cli.always_keeps_child:
         return True
     driver = request.settings.get_vendor_settings(adapter.name).driver
@@ -113,7 +113,7 @@ def can_keep_child(adapter: Adapter, request: ConversationPlanInput) -> bool:
     stdin_input = request.stdin_input
     if stdin_input is None or stdin_input.wants_answers or request.has_rules:
         return True
-    # Only the permission requests of such a vendor keep its edits inside the folder.
+    # Edits of such a vendor are kept inside the folder only by its permission requests.
     return request.mode == "acceptEdits" and adapter.needs_external_policy_check(request.mode)
 
 
@@ -128,15 +128,17 @@ def _choose_run_mode(request: ConversationPlanInput) -> RunMode:
         return RunMode.ANSWERS
     if not _needs_asking_child(request):
         return RunMode.ONE_SHOT
-    # Stdin carries the answers only if the frontend can see the requests. Otherwise it is a part
-    # of the prompt.
+    # Stdin carries answers only if the frontend can receive permission requests. Otherwise stdin is
+    # part of the prompt.
     if stdin_input is None and invocation.prompt and can_prompt_frontend(invocation):
         return RunMode.ANSWERS
     return RunMode.RULES_ONLY
 
 
 def _needs_asking_child(request: ConversationPlanInput) -> bool:
-    """Return whether the child has to ask before its calls run, and a vendor can be made to ask."""
+    """Return whether the child must ask for permission before tool calls, and a listed vendor
+    supports that.
+    """
     asks_frontend = request.invocation.permission_prompt_tool == "stdio"
     if not (asks_frontend or _needs_gate(request) or request.adapters[0].cli.always_keeps_child):
         return False
@@ -144,11 +146,11 @@ def _needs_asking_child(request: ConversationPlanInput) -> bool:
 
 
 def _needs_gate(request: ConversationPlanInput) -> bool:
-    """Return whether calls have to be checked here before they run."""
+    """Return whether the shim must check tool calls before they run."""
     if request.has_rules:
         return True
-    # Only a one-shot child can follow a schema itself. In acceptEdits such a child could edit files
-    # anywhere.
+    # Only a one-shot child can enforce a JSON schema itself. In acceptEdits mode, a one-shot child
+    # could edit files anywhere.
     if request.invocation.json_schema is not None and request.mode != "acceptEdits":
         return False
     return any(adapter.needs_external_policy_check(request.mode) for adapter in request.adapters)

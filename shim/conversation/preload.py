@@ -1,9 +1,9 @@
-"""Imports of everything that a long-running process may need later, because an upgrade may replace
-the files meanwhile.
+"""Imports modules that a long-running process may need later, before an upgrade can replace their
+files.
 
-The start of a turn imports as little as possible, so many functions import a module when they first
-need it. In a process that runs for weeks, such an import would find the files of another version,
-or no file.
+The start of a turn imports as little as possible, so many functions import a module on first use.
+In a process that runs for weeks, such an import could load a file of another version, or find no
+file.
 """
 
 import pkgutil
@@ -18,9 +18,9 @@ import shim
 from shim.core.errors import ShimError
 from shim.state import profile_files
 
-# Modules that functions of this package, of libraries and of Python import when they run.
-# `jsonschema`, `structlog` and `opentelemetry` are not listed: a process needs them from its start,
-# or never.
+# Modules that functions in this package, in libraries and in the standard library import lazily.
+# `jsonschema`, `structlog` and `opentelemetry` are not listed, because a process needs them either
+# from the start or never.
 LAZY_MODULES = (
     "_ctypes", "_json", "anyio._backends._asyncio", "anyio.to_thread", "ast", "compileall", "copy", "datetime",
     "difflib", "encodings.ascii", "encodings.idna", "encodings.latin_1", "fcntl", "fnmatch", "hashlib",
@@ -49,11 +49,11 @@ def preload_modules(
     skipped_prefixes: tuple[str, ...] = (),
     extra_modules: Sequence[str] = (),
 ) -> None:
-    """Import all modules in these folders of the package and LAZY_MODULES, and load the bundled
-    profiles.
+    """Import all modules in the given folders of the package and in LAZY_MODULES, and load the
+    bundled profiles.
 
-    Modules whose name begins with one of `skipped_prefixes` are not imported. `extra_modules` names
-    further modules.
+    Modules with a prefix in `skipped_prefixes` are skipped. `extra_modules` names additional
+    modules.
     """
     for _ in _import_all(folders, skipped_prefixes, extra_modules):
         pass
@@ -62,8 +62,8 @@ def preload_modules(
 
 
 async def preload_conversation_modules() -> None:
-    """Import what a conversation may need, one module at a time, so that the conversation is not
-    blocked.
+    """Import the modules that a conversation may need. They are imported one at a time, so that the
+    conversation is not blocked.
     """
     for _ in _import_all(HOST_FOLDERS, SKIPPED_IN_CONVERSATION):
         await anyio.sleep(0)
@@ -72,17 +72,17 @@ async def preload_conversation_modules() -> None:
 def _import_all(
     folders: Sequence[str], skipped_prefixes: tuple[str, ...], extra_modules: Sequence[str] = ()
 ) -> Iterator[None]:
-    """Import the modules, and yield after each file that was found.
+    """Import the modules, and yield after each file.
 
-    A module that cannot be imported is skipped: it may be missing on this system, or its file is
-    being replaced.
+    A module that cannot be imported is skipped, because it may be missing on this system or its
+    file may be in the middle of an upgrade.
     """
     for folder in folders:
         for module in pkgutil.walk_packages([f"{shim.__path__[0]}/{folder}"], f"shim.{folder}."):
             if module.name not in sys.modules and not _is_skipped(module.name, skipped_prefixes):
                 with suppress(ImportError, OSError):
                     import_module(module.name)
-            yield  # for each file, even if its module is not imported here
+            yield  # after each file, even if its module was not imported
     for name in (*LAZY_MODULES, *extra_modules):
         with suppress(ImportError, OSError):
             import_module(name)

@@ -1,5 +1,5 @@
-"""The three ways in which a conversation is run: one message, many, or by a child that reads the
-messages itself.
+"""Runs a conversation in one of three ways: with a single message, with many messages, or by
+passing stdin through to a real claude.
 
 The frontend's first control requests are answered before anyio is imported.
 """
@@ -35,26 +35,31 @@ if TYPE_CHECKING:
 
 
 class ConversationTransport(Protocol):
-    """Replaces file descriptors 0 and 1 with the clients of a background session."""
+    """Connects the conversation to the clients of a background session, instead of stdin and
+    stdout.
+    """
 
     @property
     def source(self) -> "FrontendLineSource":
-        """The source of the clients' lines."""
+        """The source of lines from the clients."""
 
     @property
     def stdout(self) -> "FrontendLineSink":
-        """The target of the lines for the clients."""
+        """The sink for lines to the clients."""
 
     def serve_clients(self, stop: "Callable[[], None]") -> "AbstractAsyncContextManager[object]":
-        """Serve the clients while the conversation runs. `stop` ends the conversation."""
+        """Serve the clients while the conversation is running. Calling `stop` ends the
+        conversation.
+        """
 
 
 class ConversationRunner:
-    """Executes the plan of one conversation.
+    """Runs the plan for one conversation.
 
-    `launcher` starts the children of the first vendor; `chain` has the candidates that may answer
-    in its place. `forked_transcript` is the path of the original session's transcript. `transport`
-    replaces stdin and stdout.
+    launcher           starts the first vendor's children
+    chain              the fallback candidates, if there are any
+    forked_transcript  the path of the original session's transcript, for a fork
+    transport          replaces stdin and stdout
     """
 
     def __init__(
@@ -83,8 +88,8 @@ class ConversationRunner:
     ) -> int:
         """Run the conversation. Return the exit status.
 
-        `prompt` is None if messages on stdin are the prompts. `source` is stdin if something
-        was read from it already.
+        `prompt` is None if the prompts are messages on stdin. `source` is the reader of stdin, if
+        part of stdin was read already.
         """
         try:
             match self._plan.run_mode:
@@ -99,7 +104,7 @@ class ConversationRunner:
                 self._transcript.close()
 
     def _run_one_shot(self, prompt: str, first_child: "ChildSpawnResult | None") -> int:
-        """Answer one message."""
+        """Answer a single message."""
         import anyio
 
         from shim.conversation.message_loop import MessageLoop
@@ -124,7 +129,7 @@ class ConversationRunner:
         source: "FrontendLineSource | None",
         first_child: "ChildSpawnResult | None",
     ) -> int:
-        """Answer many messages, or only `prompt` while the frontend may answer requests."""
+        """Answer many messages from stdin, or only `prompt` while stdin carries control frames."""
         control = self._create_control()
         launcher = self._launcher
         if self._plan.run_mode is RunMode.RULES_ONLY:
@@ -163,7 +168,7 @@ class ConversationRunner:
         return anyio.run(run_loop)
 
     def _open_stdin(self, control: "ControlSession") -> "Stdin":
-        """Open stdin, and answer the control requests that have arrived already."""
+        """Open stdin, and answer the control requests that have already arrived."""
         from shim.io.stdin import Stdin
 
         recorder = self._launcher.recorder
@@ -173,7 +178,7 @@ class ConversationRunner:
         return source
 
     def _serve_clients(self, loop: "ConversationLoop") -> "AbstractAsyncContextManager[object]":
-        """Serve the clients while the conversation runs, if it has a transport."""
+        """Serve the clients while the conversation is running. Do nothing without a transport."""
         if self._transport is None:
             return nullcontext()
         return self._transport.serve_clients(loop.stop)
@@ -185,9 +190,10 @@ class ConversationRunner:
         control: "ControlSession | None" = None,
         tasks: "TaskGroup | None" = None,
     ) -> "ConversationDriver":
-        """Return the driver of the one vendor, or of the vendors that may answer.
+        """Create the driver for a single vendor, or for a fallback chain.
 
-        `first_child` was started for the first message. A one-shot run has no `control`.
+        `first_child` is a child that was already started for the first message. `control` is None
+        in one-shot mode.
         """
         from shim.conversation.fallback.chain import FallbackCandidate
         from shim.core.adapter.child_stream import ChildStream
@@ -247,14 +253,14 @@ class ConversationRunner:
         return ControlSession(state, create_uuid, format_now, load_ids)
 
     def _load_answered_ids(self) -> list[str]:
-        """Return the ids of the messages that the resumed session has answered."""
+        """Return the ids of the messages that were already answered in the resumed session."""
         from shim.io.transcript import read_user_message_uuids
 
         return read_user_message_uuids(self._launcher.session_state.options.find_transcript())
 
     def _create_states(self) -> "SessionStateReporter | None":
-        """Return the reporter of the session's state for a run without control requests, or None if
-        no state is reported. A real claude reports its own state.
+        """Return the reporter of session states for a run without control requests. Return None if
+        no states are reported. A real claude reports its own states.
         """
         state = self._launcher.session_state
         if (
@@ -268,7 +274,9 @@ class ConversationRunner:
         return SessionStateReporter(state, create_uuid)
 
     def _run_passthrough(self, first_child: "ChildSpawnResult | None") -> int:
-        """Run a conversation in which a real claude reads the messages itself."""
+        """Run a conversation in pass-through mode, in which a real claude reads the frontend's
+        messages itself.
+        """
         assert first_child is not None
         import anyio
 
@@ -341,8 +349,8 @@ class ConversationRunner:
 
 
 class FrontendMcpRelays:
-    """Relays to the MCP servers in the frontend's process. Their socket is opened for the first
-    servers.
+    """Relays a vendor's requests to MCP servers in the frontend's process. The relay socket is
+    opened when the first servers are configured.
     """
 
     def __init__(
@@ -388,14 +396,14 @@ class FrontendMcpRelays:
             try:
                 await self._output.write_lines(data)
             except FrontendDisconnectedError:
-                pass  # the loop detects it too
+                pass  # the loop detects the disconnect, too
 
 
 def _answer_early_requests(
     control: "ControlSession", source: "Stdin", recorder: "RunRecorder | None"
 ) -> None:
-    """Answer the control requests that precede the frontend's first message, before anyio is
-    imported (contract C1).
+    """Answer the control requests before the frontend's first message, without importing anyio
+    (contract C1).
     """
     lines = source.read_available_lines()
     while lines and b'"control_request"' in lines[0]:
@@ -407,7 +415,7 @@ def _answer_early_requests(
     try:
         unwritten = write_available(1, data)
     except OSError:
-        return  # the loop sees the same error, and ends
+        return  # the loop gets the same error, and ends
     control.put_back_output(unwritten)
     if recorder is not None:
         recorder.record_stream("O", data[: len(data) - len(unwritten)])

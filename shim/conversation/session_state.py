@@ -1,4 +1,4 @@
-"""Builds the state of a frontend's session: its models, its mode, its MCP servers."""
+"""Builds the session state from the command line: models, permission mode and MCP servers."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -34,9 +34,9 @@ def build_session_state(
     servers: Mapping[str, Any],
     vendor_list: FallbackVendorList,
 ) -> SessionState:
-    """Return what the frontend configured, for the first vendor of `vendor_list`.
+    """Return the session state for the first vendor of `vendor_list`.
 
-    `name` is the vendor's name in a replayed recording. `servers` are the MCP servers of the
+    `name` is the vendor's name in a replayed recording. `servers` are the MCP servers from the
     command line. Another vendor of the list may serve the session later.
     """
     invocation = context.invocation
@@ -93,8 +93,8 @@ def build_session_state(
 
 
 def load_mcp_servers(invocation: Invocation, cwd: str) -> Mapping[str, Any]:
-    """Load the MCP servers of the command line: name → configuration. Raise CliArgumentError for a
-    value that names none.
+    """Load the MCP servers from the command line, as a dict of configurations by server name. Raise
+    CliArgumentError for a value that defines no servers.
     """
     if not invocation.mcp_config:
         return {}
@@ -106,7 +106,9 @@ def load_mcp_servers(invocation: Invocation, cwd: str) -> Mapping[str, Any]:
 def _add_mcp_servers(
     state: SessionState, invocation: Invocation, servers: Mapping[str, Any]
 ) -> None:
-    """Add MCP servers. Those in the frontend's own process can be reached only through its stdin."""
+    """Add MCP servers to the session. Servers in the frontend's process can only be reached through
+    stdin.
+    """
     sdk_names = [
         name
         for name, config in servers.items()
@@ -127,7 +129,9 @@ def _add_mcp_servers(
 
 
 def resolve_session_state_event_visibility(environment: Mapping[str, str]) -> str:
-    """Return the recipient of the session's state events: "visible", "host" or "" (contract 5.13)."""
+    """Return who receives session state events: "visible", "host", or "" for nobody (contract
+    5.13).
+    """
     if environment.get("CLAUDE_CODE_EMIT_SESSION_STATE_EVENTS") == "1":
         return "visible"
     if environment.get("CLAUDE_CODE_SDK_READS_SESSION_STATE") == "1":
@@ -136,8 +140,8 @@ def resolve_session_state_event_visibility(environment: Mapping[str, str]) -> st
 
 
 def _resolve_model(model: str, vendor_name: str) -> str | None:
-    """Return the model for the rest of a conversation. Raise ValueError for another vendor's model,
-    or for a flag.
+    """Return the model for the rest of the conversation. Raise ValueError for another vendor's
+    model, and for a value that looks like a flag.
     """
     resolved = resolve_model_name(model, vendor_name, VENDORS)
     if resolved is not None:

@@ -1,8 +1,8 @@
-"""Prepares a conversation: everything that is decided between the invocation and the loop.
+"""Prepares a conversation, from the parsed command line to the start of the message loop.
 
-`prepare_conversation` reads the settings and chooses the vendor. `plan_conversation` then decides
-how the conversation is run. The child of a one-shot run is started before anyio is imported. In a
-conversation, the frontend's first requests are answered first; no child exists before its first
+`prepare_conversation` reads the settings and chooses the vendor. `plan_conversation` decides how
+the conversation is run. In one-shot mode, the child process is started before anyio is imported.
+Otherwise the frontend's first requests are answered first, and no child exists before the first
 message.
 """
 
@@ -78,36 +78,33 @@ if TYPE_CHECKING:
 
 
 class ConversationStartup(NamedTuple):
-    """Everything that is known of a conversation before its plan is made.
+    """The data for planning and running a conversation, created by `prepare_conversation`."""
 
-    Made by `prepare_conversation`.
-    """
-
-    invocation: Invocation  # with the values of Claude's settings files
+    invocation: Invocation  # with values from Claude's settings files applied
     settings: config.ShimSettings
     environment: Mapping[str, str]
     cwd: str
     log: LogFunction
-    recorder: "RunRecorder | None"  # None if nothing is recorded
+    recorder: "RunRecorder | None"  # None if recording is off
     vendor_choice: VendorChoice
     vendor_list: FallbackVendorList
-    adapter: "Adapter"  # the adapter of the first vendor; the plan selects its driver
+    adapter: "Adapter"  # the first vendor's adapter; the plan selects its driver
     mode: str  # the permission mode
     claude_settings: ClaudeSettings
-    mcp_servers: Mapping[str, Any]  # the servers on the command line
+    mcp_servers: Mapping[str, Any]  # the servers from the command line
     resumed_id: str | None
     resumed_session: "StoredSession | None"
-    recordings: "RecordingSet | None"  # replayed instead of a vendor
+    recordings: "RecordingSet | None"  # the recordings to replay instead of running a vendor
     launcher_class: type[ChildLauncher]
-    display_name: str  # the frontend's own name for the session, if it is not a UUID
-    # Reads the start of stdin, for a frontend whose messages do not have Claude's format.
+    display_name: str  # the frontend's session name, if it is not a UUID
+    # Reads the start of stdin for a frontend that does not send messages in Claude's format.
     read_input: "Callable[[ConversationStartup], ConversationStartup] | None"
-    stdin_input: StdinInput | None = None  # what `read_input` has read
+    stdin_input: StdinInput | None = None  # the input that was read by `read_input`
 
     def run(
         self, signals: "SignalRecorder", transport: "ConversationTransport | None" = None
     ) -> int:
-        """Make the plan and execute it. Return the exit status.
+        """Plan the conversation and run it. Return the exit status.
 
         `transport` replaces stdin and stdout.
         """
@@ -122,10 +119,11 @@ class ConversationStartup(NamedTuple):
             raise
 
     def plan_first_child_launch(self, *, allow_mode_change: bool = False) -> "PlannedChildLaunch":
-        """Make the plan, and return it with what would start the first child.
+        """Plan the conversation without running it, and return the planned launch of the first
+        child.
 
-        Raise ShimError if no turn can begin. With `allow_mode_change`, a mode that the vendor lacks
-        is accepted: the frontend can choose another mode before its first message.
+        Raise ShimError if no turn can start. `allow_mode_change` accepts a permission mode that the
+        vendor lacks, because the frontend can still change the mode before its first message.
         """
         plan, launcher = self._prepare_launcher(allow_mode_change=allow_mode_change)
         prompt = self.invocation.prompt
@@ -154,7 +152,7 @@ class ConversationStartup(NamedTuple):
         if plan.starts_child_first:
             first_child = _start_first_child(plan, launcher, chain, prompt or "")
         try:
-            # The modules of the loop are imported while the child starts.
+            # The message loop is imported while the child process starts.
             from shim.conversation.runner import ConversationRunner
 
             is_fork = plan.keeps_transcript and self.invocation.fork_session
@@ -179,7 +177,7 @@ class ConversationStartup(NamedTuple):
             raise
 
     def _read_prompt(self, source: PromptSource) -> str | None:
-        """Return the prompt, or None if messages on stdin are the prompts."""
+        """Return the prompt. Return None if the prompts are messages on stdin."""
         match source:
             case PromptSource.MESSAGES:
                 return None
@@ -192,7 +190,9 @@ class ConversationStartup(NamedTuple):
     def _prepare_launcher(
         self, *, allow_mode_change: bool = False
     ) -> tuple[ConversationPlan, ChildLauncher]:
-        """Make the plan, and create what starts its children. Raise ShimError if no turn can begin."""
+        """Create the plan and the launcher for the child processes. Raise ShimError if no turn can
+        start.
+        """
         environment = self._get_vendor_environment()
         choice = select_driver(self.adapter, self.invocation, self.settings, environment, self.cwd)
         adapter = choice.adapter
@@ -232,13 +232,15 @@ class ConversationStartup(NamedTuple):
         return plan, launcher
 
     def _get_vendor_environment(self) -> Mapping[str, str]:
-        """Return the environment in which the first vendor is started."""
+        """Return the environment variables for the first vendor."""
         if not self.vendor_list.has_several:
             return self.environment
         return self.vendor_list.build_environment(self.adapter.name)
 
     def _check_adapter(self, adapter: "Adapter") -> None:
-        """Raise ShimError if a vendor cannot do what the frontend asks for; warn of ignored flags."""
+        """Raise ShimError if the vendor lacks something that the frontend requests. Warn about
+        flags that the vendor ignores.
+        """
         invocation = self.invocation
         if not can_change_permission_mode(invocation):
             adapter.resolve_permission_mode_args(self.mode)
@@ -316,9 +318,8 @@ class ConversationStartup(NamedTuple):
     def _build_fallback_chain(
         self, plan: ConversationPlan, launcher: ChildLauncher
     ) -> "FallbackChain | None":
-        """Return the vendors that may answer in each other's place, or the drivers of one vendor.
-
-        Return None if there is no choice.
+        """Return the fallback chain: several vendors, or several drivers of one vendor. Return None
+        if there is only one candidate.
         """
         if len(self.vendor_list.remaining_names) > 1:
             from shim.conversation.candidates import build_vendor_chain
@@ -334,9 +335,9 @@ class ConversationStartup(NamedTuple):
         return build_driver_fallback_chain(launcher, fallback_launcher, plan)
 
     def _can_change_driver(self, plan: ConversationPlan) -> bool:
-        """Return whether a vendor that is driven two-way may be driven one-way if that fails.
+        """Return whether the one-way driver may replace the two-way driver if two-way mode fails.
 
-        It may not if it would then ask less, or run more.
+        The one-way driver may not ask for fewer permissions, or run more tool calls.
         """
         adapter = self.adapter
         is_two_way = adapter.cli.has_two_way and plan.adapter is not adapter
@@ -350,13 +351,15 @@ class ConversationStartup(NamedTuple):
         return not runs_more
 
     def _load_resumed_uuids(self) -> list[str]:
-        """Return the message ids of the resumed session, or [] if it has no transcript."""
+        """Return the message ids in the resumed session's transcript. Return [] if there is no
+        transcript.
+        """
         from shim.io.transcript import read_message_uuids
 
         return read_message_uuids(self._find_resumed_transcript())
 
     def _find_resumed_transcript(self) -> str:
-        """Return the path of the resumed session's transcript, or ""."""
+        """Return the path of the resumed session's transcript, or "" if there is none."""
         from shim.io.transcript import build_transcript_path
 
         if self.resumed_session is None:
@@ -369,9 +372,10 @@ class ConversationStartup(NamedTuple):
 def _start_first_child(
     plan: ConversationPlan, launcher: ChildLauncher, chain: "FallbackChain | None", prompt: str
 ) -> "ChildSpawnResult | None":
-    """Start the first child.
+    """Start the first child process.
 
-    Return None if it cannot be started and another vendor may answer; the loop asks that one.
+    Return None if the child cannot be started but the fallback chain has another candidate. The
+    message loop tries that candidate.
     """
     try:
         return launcher.start_child(prompt, persistent=plan.persistent)
@@ -382,7 +386,7 @@ def _start_first_child(
 
 
 class PlannedChildLaunch(NamedTuple):
-    """What a conversation would start first."""
+    """The plan of a conversation, and the launch of its first child."""
 
     plan: ConversationPlan
     launcher: ChildLauncher
@@ -399,10 +403,11 @@ def prepare_conversation(
     launcher_class: type[ChildLauncher] = ChildLauncher,
     settings: config.ShimSettings | None = None,
 ) -> ConversationStartup:
-    """Read the settings and choose the vendor. Raise ShimError if no conversation can begin.
+    """Read the settings and choose the vendor. Raise ShimError if the conversation cannot start.
 
-    `installed` is what `shim install` wrote into the drop-in, `argv` are the arguments for the
-    recording of the run. `settings` are read here unless the caller has read them.
+    `installed` are the options that `shim install` stored in the drop-in. `argv` are the
+    command-line arguments for the recording. `settings` are loaded here unless the caller passes
+    them.
     """
     environment = os.environ
     cwd = get_working_directory()
@@ -445,7 +450,7 @@ def prepare_conversation(
         cache_only=launcher_class.uses_remembered_help,
     )
     mcp_servers: Mapping[str, Any] = {}
-    # A real claude reads its files itself.
+    # A real claude reads its settings files itself.
     if vendor_list.is_translated or not adapter.passthrough:
         invocation = load_system_prompt_files(invocation)
         mcp_servers = load_mcp_servers(invocation, cwd)
@@ -480,7 +485,7 @@ def prepare_conversation(
 
 
 class _VendorSelection(NamedTuple):
-    """The vendors of a conversation, and what decided about them."""
+    """The vendors of a conversation, and the data that determined the choice."""
 
     choice: VendorChoice
     vendor_list: FallbackVendorList
@@ -492,7 +497,9 @@ class _VendorSelection(NamedTuple):
 def _choose_vendors(
     invocation: Invocation, installed: Mapping[str, str], settings: config.ShimSettings, cwd: str
 ) -> _VendorSelection:
-    """Choose the vendors. A resumed session belongs to one vendor, and recordings replace all."""
+    """Choose the vendors of a conversation. A resumed session is limited to one vendor, and a
+    replay replaces all vendors.
+    """
     environment = os.environ
     shim_vendor = invocation.shim_vendor
     recordings = None
@@ -538,9 +545,9 @@ def _choose_vendors(
 def _select_adapter(
     vendors: _VendorSelection, invocation: Invocation, *, can_wait: bool
 ) -> "Adapter":
-    """Return the first vendor that can start, or the vendor that the recordings replace.
+    """Return the first vendor that can start, or the adapter that replays recordings.
 
-    With `can_wait`, a frontend that sends messages may still choose a permission mode.
+    With `can_wait`, the permission mode is not checked, because the frontend can still change it.
     """
     if vendors.recordings is None:
         is_mode_open = can_wait and can_change_permission_mode(invocation)
@@ -558,7 +565,7 @@ def _select_adapter(
 
 
 def _load_claude_settings(invocation: Invocation, cwd: str) -> tuple[Invocation, ClaudeSettings]:
-    """Load Claude's settings files, and apply them to the invocation."""
+    """Load Claude's settings files and apply them to the invocation."""
     claude_settings = load_claude_settings(invocation, os.environ, cwd)
     return apply_claude_settings(invocation, claude_settings), claude_settings
 
@@ -571,7 +578,7 @@ def _open_recorder(
     adapter: "Adapter",
     cwd: str,
 ) -> "RunRecorder | None":
-    """Open the recording of the run; return None if none was asked for."""
+    """Open the recorder for the run. Return None if recording is off."""
     environment = os.environ
     path = config.resolve_recording_path(invocation, environment, installed, settings)
     if not path:
@@ -594,7 +601,7 @@ def _open_recorder(
 def _report_skipped_vendors(
     vendor_list: FallbackVendorList, recorder: "RunRecorder | None"
 ) -> None:
-    """Warn of the vendors of a list that cannot start."""
+    """Warn about listed vendors that cannot start."""
     if not vendor_list.skipped_attempts:
         return
     from shim.core.api_errors import describe_cause

@@ -1,12 +1,14 @@
-"""The hook program that checks one tool call for vendors that run a hook before each call: `python
--I -m … MODULE POLICY ARG…`.
+"""A hook program that checks tool calls, for vendors that run a hook before each call: `python -I
+-m … MODULE POLICY ARG…`.
 
-MODULE parses the event on stdin into calls and encodes the answer for the vendor; it also gets the
-ARGs. Its function `can_ask`, if it has one, tells whether the vendor asks about these calls before
-it runs them. POLICY is a text of `core.policy.serialize`. The hooks of Claude's settings files run
-first. Exit code 0 allows the call. Exit code 2 denies it, with a sentence for the model on stderr.
-Any other exit is a failure, and the command line that starts the hook treats it as a denial
-(`core.adapter.policy_hook`).
+    MODULE  parses the event on stdin into tool calls, and encodes the answer for the vendor; an
+            optional function `can_ask` tells whether the vendor asks for permission itself
+    POLICY  the policy as text, written by `core.policy.serialize`
+    ARG     arguments for MODULE
+
+The hooks from Claude's settings files run first. Exit code 0 allows the call. Exit code 2 denies
+the call, with a message for the model on stderr. Any other exit code is a failure, which the
+command line that runs the hook treats as a denial (`core.adapter.policy_hook`).
 """
 
 import json
@@ -23,10 +25,11 @@ from shim.core.policy.policy import PERMISSION_MODES, Policy, normalize_tool_nam
 from shim.core.policy.serialize import parse_policy
 from shim.io.early_signals import reset_inherited_signals
 
-MAX_EVENT_BYTES = 64 * 1024 * 1024  # a patch may hold whole files
+MAX_EVENT_BYTES = 64 * 1024 * 1024  # a patch may contain complete files
 MAX_MODE_CHARS = 40
 DENY_EXIT_STATUS = 2
-# The time for one call without its hooks. A vendor may run the call if its hook takes much longer.
+# The time limit for checking one tool call, without the user's hooks. If a hook takes much longer,
+# a vendor may run the call anyway.
 JUDGE_TIMEOUT_S = 30
 CHANGED_INPUT_TEXT = (
     "{tool} was not run: a hook in the settings allows it only with another input: {input}"
@@ -36,9 +39,9 @@ HookCall = tuple[str, dict[str, Any]]
 
 
 def main() -> int:
-    """Check the event on stdin."""
+    """Check the event on stdin. Return the exit code."""
     reset_inherited_signals()
-    signal.alarm(JUDGE_TIMEOUT_S)  # the signal ends this process, which denies the call
+    signal.alarm(JUDGE_TIMEOUT_S)  # SIGALRM ends this process, which denies the call
     module = import_module(sys.argv[1])
     policy, policy_context = parse_policy(sys.argv[2], _resolve_path)
     if policy_context.mode_file:
@@ -59,7 +62,7 @@ def main() -> int:
             event, calls, policy, context, policy_context.prompted_tools, vendor_asks=vendor_asks
         )
     if reason or not policy_context.prompted_tools:
-        # A vendor that asks for permission itself asks about the calls that are not refused here.
+        # A vendor that asks for permission itself asks about all calls that are not denied here.
         sys.stdout.write(module.format_hook_output(reason, event))
     if not reason:
         return 0
@@ -68,8 +71,8 @@ def main() -> int:
 
 
 def _read_mode(path: str) -> str:
-    """Read the permission mode from the file that the conversation keeps up to date. Raise OSError
-    or ValueError if there is none.
+    """Read the current permission mode from the conversation's mode file. Raise OSError or
+    ValueError if there is no mode.
     """
     with open(path, encoding="ascii") as file:
         mode = file.read(MAX_MODE_CHARS)
@@ -79,7 +82,7 @@ def _read_mode(path: str) -> str:
 
 
 def _read_event() -> Any:
-    """Read the event from stdin. Raise ValueError if it is not a JSON object."""
+    """Read the hook event from stdin. Raise ValueError if stdin is not a JSON object."""
     data = sys.stdin.buffer.read(MAX_EVENT_BYTES + 1)
     if len(data) > MAX_EVENT_BYTES:
         raise ValueError("it is too large")
@@ -95,12 +98,13 @@ def _find_refusal(
     *,
     vendor_asks: bool = False,
 ) -> str:
-    """Return why the calls of an event may not run, or "" if they may run or the vendor asks about
-    them.
+    """Return the reason to deny an event's tool calls. Return "" if the calls may run, or if the
+    vendor will ask for permission.
 
-    `prompted_tools` are the tools about which the vendor asks the shim; their hooks and prompts run
-    there. About other tools it asks by its own mode, which no rule changes. `vendor_asks`: the
-    vendor asks about each of these calls, and the answer decides.
+    `prompted_tools` are the tools for which the vendor asks the shim for permission. Hooks and
+    prompts for these tools run in the shim. For other tools, the vendor decides by its own mode,
+    which no rule changes. `vendor_asks` means that the vendor asks for permission for each call and
+    obeys the answer.
     """
     evaluator = PolicyEvaluator(policy)
     for vendor_name, tool_input in calls:
@@ -146,7 +150,7 @@ def _run_settings_hooks(
     tool_input: dict[str, Any],
     context: HookContext,
 ) -> HookDecision:
-    """Return the decision of the hooks of Claude's settings files about a call."""
+    """Run the hooks from Claude's settings files for a tool call. Return their decision."""
     if not policy.hooks:
         return HookDecision()
     import anyio
@@ -169,7 +173,9 @@ def _run_settings_hooks(
 
 
 def _resolve_path(path: str) -> str:
-    """Return a path with its links resolved, or the path itself if they cannot be resolved."""
+    """Return a path with symbolic links resolved. Return it unchanged if the links cannot be
+    resolved.
+    """
     try:
         return os.path.realpath(path)
     except (OSError, ValueError):

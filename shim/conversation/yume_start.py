@@ -1,7 +1,7 @@
-"""Starts a conversation from a command line of yume-cli.
+"""Starts a conversation from a yume-cli command line.
 
-A prompt, as an argument or as text on stdin, is answered once. If stdin carries frames, the
-conversation lasts until stdin ends. The first line of stdin tells which of them stdin carries.
+A text prompt, from an argument or from stdin, gets a single answer. If stdin carries JSON frames,
+the conversation lasts until stdin ends. The first line of stdin shows which format stdin has.
 """
 
 import os
@@ -27,8 +27,7 @@ from shim.state.own_profiles import register_user_profiles
 if TYPE_CHECKING:
     from shim.core.adapter.adapter import Adapter
 
-# A session name of Yume that is not a UUID is mapped to the UUID of that name (RFC 9562, version
-# 5).
+# The namespace for UUIDs that are derived from Yume's session names (RFC 9562, version 5).
 SESSION_NAMESPACE = "e7f0e0a6-7b59-4b63-9d0c-2f1b8f6f2a10"
 FRAME_TYPES = (b"user", b"interrupt", b"set_permission_mode", b"tool_approval")
 
@@ -39,10 +38,10 @@ def create_yume_startup(
     installed_options: Mapping[str, str],
     argv: Sequence[str] = (),
 ) -> ConversationStartup:
-    """Create the startup of one yume-cli process. Raise FrontendError for arguments that cannot be
-    run; the caller turns it into a result.
+    """Create the startup data for a yume-cli process. Raise FrontendError for arguments that cannot
+    be run, which the caller reports as an error result.
     """
-    # A recording answers in place of every provider.
+    # A replayed recording replaces every provider.
     if find_replay_path(Invocation(), os.environ) is not None:
         yume_invocation, invocation = (
             yume_invocation._replace(provider=""),
@@ -75,9 +74,9 @@ def create_yume_startup(
 
 
 def _resolve_session(call: YumeInvocation, invocation: Invocation) -> tuple[Invocation, str]:
-    """Return the invocation with its session, and Yume's own name of the session.
+    """Return the invocation with its session id, and Yume's name for the session.
 
-    Yume sends the name of its tab with every turn. The name is "" if it is a UUID.
+    Yume sends the name of its tab with every turn. The name is "" if it is already a UUID.
     """
     name = call.resume
     if not name:
@@ -112,7 +111,7 @@ def _resolve_session(call: YumeInvocation, invocation: Invocation) -> tuple[Invo
 
 
 def _read_input(startup: ConversationStartup, call: YumeInvocation) -> ConversationStartup:
-    """Return the startup with its prompt: from the command line, or from the beginning of stdin."""
+    """Return the startup data with the prompt, from the command line or from the start of stdin."""
     if call.api_base:
         startup = startup._replace(
             environment=_apply_api_base(call.api_base, startup.adapter, startup.environment)
@@ -127,7 +126,7 @@ def _read_input(startup: ConversationStartup, call: YumeInvocation) -> Conversat
         text = data.decode("utf-8", "replace").strip()
         if not text:
             raise CliArgumentError(NO_PROMPT_ERROR.replace("using --print", "starting"))
-        # Stdin contained the prompt, so it contains no answers.
+        # Stdin contained the prompt, so it cannot carry answers.
         invocation = startup.invocation._replace(prompt=text)
         return startup._replace(invocation=invocation, stdin_input=StdinInput())
     from shim.io.stdin import Stdin
@@ -144,8 +143,8 @@ def _read_input(startup: ConversationStartup, call: YumeInvocation) -> Conversat
 def _apply_api_base(
     api_base: str, adapter: "Adapter", environment: Mapping[str, str]
 ) -> Mapping[str, str]:
-    """Return the environment with another address of the model's API, for a vendor that reads it
-    there.
+    """Return the environment with a different base URL for the model API, for vendors that support
+    one.
     """
     if not adapter.environment.api_base_variable:
         warn(
@@ -159,7 +158,9 @@ def _apply_api_base(
 
 
 def _read_first_line(startup: ConversationStartup) -> tuple[bytes, bool]:
-    """Return the beginning of stdin, and whether it is a frame. Return all of stdin if it is not."""
+    """Return the start of stdin and True if stdin carries JSON frames, or else all of stdin and
+    False.
+    """
     data = b""
     max_bytes = startup.settings.max_inbound_bytes
     while chunk := os.read(0, CHUNK_BYTES):
@@ -179,8 +180,8 @@ _HISTORY_NOT_READ = "and --history-file is ignored: no vendor can read another v
 
 
 def apply_mode(call: YumeInvocation, invocation: Invocation) -> Invocation:
-    """Return the invocation with the mode of Yume's name, even if Claude has a mode of the same
-    name (`auto`).
+    """Return the invocation with one of Yume's permission modes. Yume's meaning of a name applies
+    even if Claude has a mode with the same name (`auto`).
     """
     if not call.mode:
         return invocation
@@ -199,7 +200,7 @@ def apply_mode(call: YumeInvocation, invocation: Invocation) -> Invocation:
 
 
 def derive_session_uuid(name: str) -> str:
-    """Derive the UUID of a session from its name. Raise FrontendError for a name with invalid
+    """Derive a session UUID from a session name. Raise FrontendError if the name contains invalid
     characters.
     """
     uuid = canonicalize_uuid(name)
@@ -213,7 +214,7 @@ def derive_session_uuid(name: str) -> str:
 
 
 def _can_receive_frames() -> bool:
-    """Return whether stdin can carry frames: it is a pipe, a socket or a terminal."""
+    """Return whether stdin can carry JSON frames, because it is a pipe, a socket or a terminal."""
     mode = os.fstat(0).st_mode
     if stat.S_ISFIFO(mode):
         return True
@@ -223,7 +224,7 @@ def _can_receive_frames() -> bool:
 
 
 def _is_frame(data: bytes) -> bool:
-    """Return whether the first line that is not blank is a frame."""
+    """Return whether the first non-blank line is a JSON frame."""
     line = data.lstrip().partition(b"\n")[0].strip()
     if not line.startswith(b"{"):
         return line == b"$"

@@ -1,1 +1,1 @@
-"""Several vendors for one conversation: if one vendor does not answer, the next one is asked."""
+"""Fallback between vendors: if one vendor does not answer a message, the next vendor is tried."""

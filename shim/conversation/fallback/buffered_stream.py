@@ -1,9 +1,9 @@
-"""The stream of a vendor in a list. Its output is buffered while another vendor may still take its
-place.
+"""The output stream of a vendor in a fallback list. Output is buffered until it is certain that
+this vendor answers.
 
-A driver uses it like any other stream. When the turn certainly belongs to the vendor, the buffered
-output is released. If the vendor does not answer, its turn ends without a line, and the buffer has
-the reason.
+A driver uses this stream like any other child stream. When the vendor answers, the buffered output
+is released. If the vendor fails, its turn ends without output, and the buffer holds the reason for
+the failure.
 """
 
 from typing import Any
@@ -26,20 +26,22 @@ from shim.core.errors import (
 )
 from shim.core.turn.outcome import FALLBACK_CAUSES, ChildExit
 
-# The limit for the buffered output. A vendor that has printed more is not replaced.
+# The size limit for buffered output. A vendor that has printed more is not replaced.
 MAX_BUFFERED_BYTES = 1024 * 1024
 
 
 class FallbackOutputBuffer:
-    """The output of a vendor that another vendor may still replace.
+    """Buffers a vendor's output while the next vendor in the list may still replace that vendor.
 
-    `failed_attempt` is the reason to ask another vendor. `child_started` is whether a child was
-    started before that.
+    `failed_attempt` is the vendor's failure, or None. `child_started` tells whether the vendor's
+    child process was started before the failure.
     """
 
     def __init__(self, *, same_vendor: bool = False) -> None:
-        """`same_vendor`: the next candidate is another driver of the same vendor. It may replace
-        this one until a session begins.
+        """Create an inactive buffer.
+
+        `same_vendor` means that the next candidate is another driver for the same vendor. That
+        driver may take over only until the vendor's session has started.
         """
         self.is_active = False
         self.same_vendor = same_vendor
@@ -60,9 +62,11 @@ class FallbackOutputBuffer:
     def add_output(
         self, received_byte_count: int, lines: bytes, commands: StreamCommands
     ) -> StreamCommands:
-        """Buffer the lines for `byte_count` bytes of a child. Return the commands to execute now.
+        """Buffer translated lines, and return the commands to execute now.
 
-        No session is stored while another vendor may replace this one.
+        `received_byte_count` is the number of bytes that the child printed for these lines. The
+        session is not stored while another vendor may take over, so commands to store it are held
+        back.
         """
         self._received_bytes += received_byte_count
         self._lines.append(lines)
@@ -76,13 +80,13 @@ class FallbackOutputBuffer:
 
     @property
     def is_full(self) -> bool:
-        """Return whether the buffer has reached its limit."""
+        """Return whether the size limit of the buffer is exceeded."""
         return self._received_bytes > MAX_BUFFERED_BYTES
 
     def prepend_buffered_output(
         self, new_lines: bytes, new_commands: StreamCommands = NO_COMMANDS
     ) -> StreamOutput:
-        """Return the buffered output followed by the new output, because this vendor answers."""
+        """Stop buffering, and return the buffered output followed by the new output."""
         if not self.is_active:
             return new_lines, new_commands
         self.is_active = False
@@ -94,7 +98,7 @@ class FallbackOutputBuffer:
         return b"".join(chunks), (*remember_commands, *new_commands)
 
     def discard_output(self, attempt: FailedVendorAttempt, *, child_started: bool) -> None:
-        """Discard the lines of a vendor that does not answer."""
+        """Discard the output of a vendor that failed to answer."""
         self.is_active = False
         self._reset()
         self.failed_attempt = attempt
@@ -102,7 +106,10 @@ class FallbackOutputBuffer:
 
 
 class BufferedChildStream(ChildStream):
-    """The stream of a vendor in a list. The other arguments are those of ChildStream."""
+    """A child stream that writes into a fallback buffer.
+
+    The arguments after `buffer` are those of ChildStream.
+    """
 
     def __init__(self, buffer: FallbackOutputBuffer, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -125,8 +132,8 @@ class BufferedChildStream(ChildStream):
         return (b"", passed_commands)
 
     def start_retry(self, child_exit: ChildExit | None, stderr: str | None) -> bool:
-        # If the child has exited, another vendor is asked, if there is one. A child that stays is
-        # asked once more first.
+        # If the child has exited, the next vendor is tried, if there is one. A child that is still
+        # running gets the message once more first.
         is_passed_on = (
             self._buffer.is_active
             and stderr is not None
@@ -158,8 +165,8 @@ class BufferedChildStream(ChildStream):
         return self._buffer.prepend_buffered_output(super().write_turn_start_error(error))[0]
 
     def find_timeout_cause(self, stderr: str) -> TurnEndCause | None:
-        """Return why a vendor that has used its time still waits for its model, or None if it does
-        anything else.
+        """Return why a vendor that reached its timeout is still waiting for its model. Return None
+        if the vendor is not waiting for its model.
         """
         if self._buffer.same_vendor:
             return "stall"
@@ -169,11 +176,13 @@ class BufferedChildStream(ChildStream):
         return None
 
     def release_buffered_output(self) -> StreamOutput:
-        """Release the output, because this vendor answers."""
+        """Stop buffering because this vendor answers, and return the buffered output."""
         return self._buffer.prepend_buffered_output(b"")
 
     def _pass_on(self, child_exit: ChildExit | None, stderr: str | None) -> bool:
-        """Return whether the turn goes to another vendor. `stderr` is None if the child stays."""
+        """Return whether the next candidate takes over the turn. `stderr` is None if the child
+        process keeps running.
+        """
         attempt = None
         if self._buffer.is_active:
             attempt = self._find_failed_attempt(child_exit, stderr)
@@ -185,8 +194,9 @@ class BufferedChildStream(ChildStream):
     def _find_failed_attempt(
         self, child_exit: ChildExit | None, stderr: str | None
     ) -> FailedVendorAttempt | None:
-        """Return why the turn goes to another vendor, or to another driver of the same vendor if
-        this one has opened no session. Return None if it does not go on to another one.
+        """Return the failure that makes the next candidate take over the turn, or None.
+
+        Another driver for the same vendor takes over only if this driver has not opened a session.
         """
         if self._buffer.same_vendor and self._find_vendor_session() is not None:
             return None

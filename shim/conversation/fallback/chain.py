@@ -1,6 +1,8 @@
-"""The candidates that may answer in each other's place: vendors, or the drivers of one vendor.
+"""The ordered candidates for answering a message: several vendors, or several drivers of one
+vendor.
 
-One candidate is asked at a time; the next one is asked if it does not answer.
+Candidates are tried one at a time. The next candidate is tried only if the current one fails to
+answer.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,7 +13,7 @@ from shim.core.reading.typed import NamedTuple
 
 
 class FallbackCandidate(NamedTuple):
-    """A vendor that may answer."""
+    """A vendor or driver that can be tried, with its launcher."""
 
     launcher: ChildLauncher
     persistent: bool  # one child serves the whole conversation
@@ -19,12 +21,13 @@ class FallbackCandidate(NamedTuple):
 
 
 class FallbackChain:
-    """The vendors called `vendor_names`, in this order. The first one is asked first.
+    """The candidates for answering a message, in the order in which they are tried.
 
-    `skipped_attempts` are the earlier vendors that cannot start. `prepare_candidate` returns the
-    candidate of a name; after that the frontend's requests are answered for that vendor.
-    `same_vendor`: the names are drivers of one vendor, and the next one is used only if no session
-    began.
+    vendor_names       the names of the candidates
+    skipped_attempts   the vendors earlier in the list that cannot start, with the reasons
+    prepare_candidate  returns the candidate for a name, and switches the session to it
+    same_vendor        the names are drivers of one vendor; the next driver is used only if no
+                       session has started
     """
 
     def __init__(
@@ -43,12 +46,12 @@ class FallbackChain:
 
     @property
     def has_next_candidate(self) -> bool:
-        """Return whether there is another vendor after this one."""
+        """Return whether the chain has another candidate after the current one."""
         return self._index + 1 < len(self._vendor_names)
 
     @property
     def is_past_first_candidate(self) -> bool:
-        """Return whether another vendor than the first is asked."""
+        """Return whether the current candidate is a later one than the first."""
         return self._index > 0
 
     def select_first_candidate(self) -> FallbackCandidate:
@@ -56,6 +59,6 @@ class FallbackChain:
         return self._prepare_candidate(self._vendor_names[0])
 
     def select_next_candidate(self) -> FallbackCandidate:
-        """Select the next vendor. Raise ShimError for an error in its settings."""
+        """Select the next candidate. Raise ShimError if its vendor's settings have an error."""
         self._index += 1
         return self._prepare_candidate(self._vendor_names[self._index])

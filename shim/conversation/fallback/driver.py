@@ -1,9 +1,10 @@
-"""Several vendors for one conversation: if one vendor does not answer, the next one is asked.
+"""The driver for a fallback list: if one vendor does not answer a message, the next vendor is
+tried.
 
-A vendor passes the message on if it cannot start, is not logged in or is rate-limited before its
-first output. The frontend sees one turn, from the vendor that answered. After that the conversation
-belongs to this vendor, because no other vendor knows it. Until then each message may be sent to all
-vendors of the list.
+A vendor is skipped if it cannot start, is not logged in, or is rate-limited before its first
+output. The frontend sees a single turn, from the vendor that answered. The rest of the conversation
+stays with that vendor, because no other vendor has its history. Until a vendor has answered, each
+message may be sent to every vendor in the list.
 """
 
 import contextlib
@@ -21,15 +22,17 @@ from shim.core.errors import NOTE_PASSED_OVER, FailedVendorAttempt
 from shim.io.stderr import warn
 from shim.io.stdout import FrontendDisconnectedError
 
-# After this time the vendor is accepted, and no other vendor is asked. A missing login shows within
-# two seconds. A vendor that still waits for a rate limit then is replaced.
+# After this time a silent vendor is accepted, and no other vendor is tried. A missing login is
+# reported within two seconds. A vendor that is still waiting for a rate limit is replaced.
 VENDOR_TIMEOUT_S = 30.0
-DRIVER_TIMEOUT_S = 90.0  # for a vendor to open its session; then another driver is used
+DRIVER_TIMEOUT_S = 90.0  # for opening the vendor's session; then the next driver is used
 
 
 class FallbackDriver:
-    """Drives the vendor that answers. `driver` is the driver of the first candidate;
-    `create_driver` creates the others. Their streams write into `buffer`.
+    """Runs each turn with the first candidate of a fallback chain that answers.
+
+    `driver` is the first candidate's driver. `create_driver` creates the drivers for later
+    candidates. The streams of all drivers write into `buffer`.
     """
 
     def __init__(
@@ -48,7 +51,7 @@ class FallbackDriver:
         self._has_answered = self._interrupted = False
 
     async def run_turn(self, message: UserMessage) -> None:
-        """Ask one vendor after another, until one answers."""
+        """Try the candidates in order until one answers the message."""
         self._interrupted = False
         if self._has_answered:
             await self.active_child_driver.run_turn(message)
@@ -81,8 +84,8 @@ class FallbackDriver:
         message: UserMessage,
         failed_attempts: tuple[FailedVendorAttempt, ...],
     ) -> FailedVendorAttempt | None:
-        """Ask one vendor. Return the reason to ask another one, or None if this vendor has
-        answered.
+        """Run the turn with one vendor. Return the reason to try the next vendor, or None if this
+        vendor answered.
         """
         driver.launcher.resume_state.failed_attempts = failed_attempts
         if not self._chain.has_next_candidate:
@@ -96,20 +99,20 @@ class FallbackDriver:
             tasks.start_soon(self._expire_vendor, driver)
             try:
                 await driver.run_turn(message)
-            except Exception as error:  # raised below, so that it is not wrapped in a group
+            except Exception as error:  # raised below, so that no exception group wraps it
                 failure = error
             tasks.cancel_scope.cancel()
         if failure is not None:
             raise failure
         if buffer.failed_attempt is not None:
             self._record_failed_attempt(driver, buffer.failed_attempt)
-            # A signal that arrives now finds a turn that has not started.
+            # If a signal arrives now, it must find a turn that has not started.
             driver.open_stream(last_stream)
         return buffer.failed_attempt
 
     async def _expire_vendor(self, driver: ChildDriver) -> None:
-        """Accept a vendor that has been silent for long as the one that answers, unless it only
-        waits for its model.
+        """After a timeout, accept a silent vendor as the one that answers. A vendor that is only
+        waiting for its model is abandoned instead.
         """
         timeout_s = VENDOR_TIMEOUT_S
         if self._chain.same_vendor:
@@ -125,11 +128,11 @@ class FallbackDriver:
                 reason_suffix = ""
             driver.abandon_turn(f"{name} printed nothing for {timeout_s:g} s{reason_suffix}", cause)
             return
-        with contextlib.suppress(FrontendDisconnectedError):  # the turn detects it too
+        with contextlib.suppress(FrontendDisconnectedError):  # the turn detects the disconnect, too
             await driver.write_output_and_run_commands(*stream.release_buffered_output())
 
     def _record_failed_attempt(self, driver: ChildDriver, attempt: FailedVendorAttempt) -> None:
-        """Record that a vendor did not answer."""
+        """Record in the recording that a vendor failed to answer."""
         launcher = driver.launcher
         has_started = self._buffer.child_started
         if has_started and driver.stream is not None:
@@ -140,7 +143,9 @@ class FallbackDriver:
             )
 
     def _create_next_driver(self, attempt: FailedVendorAttempt) -> ChildDriver:
-        """Create the driver of the next vendor, and report on stderr which vendor is asked and why."""
+        """Create the driver for the next candidate. A warning on stderr names the candidate and the
+        reason for the switch.
+        """
         candidate = self._chain.select_next_candidate()
         adapter = candidate.launcher.adapter
         warning = ""
@@ -158,8 +163,8 @@ class FallbackDriver:
         return self._prepare_driver(candidate)
 
     def _prepare_driver(self, candidate: FallbackCandidate) -> ChildDriver:
-        """Return the driver of another vendor. It continues after the last turn that the frontend
-        has seen.
+        """Return a driver for the candidate. The driver continues after the last turn that the
+        frontend has seen.
         """
         driver = self._create_driver(candidate)
         driver.stream = self._last_stream
@@ -168,6 +173,6 @@ class FallbackDriver:
         return driver
 
     async def interrupt(self) -> None:
-        """Interrupt the turn of the vendor that is asked."""
+        """Interrupt the running turn of the current candidate."""
         self._interrupted = True
         await self.active_child_driver.interrupt()

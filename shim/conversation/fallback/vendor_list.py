@@ -1,6 +1,4 @@
-"""The vendors of a conversation: the sources that name them, and the selection of one that can
-start.
-"""
+"""Chooses the vendors of a conversation, and selects one that can start."""
 
 from collections.abc import Mapping, Sequence
 
@@ -28,13 +26,13 @@ from shim.state.config import ShimSettings, get_shim_settings_path
 from shim.state.own_profiles import load_valid_adapters
 
 REPLAY_VENDOR = "replay"  # the vendor that replays recordings
-MAX_VENDORS = 8  # in a list, because each vendor may take time before the next one is asked
-# These variables name one program, for one run. In a list they belong to the first vendor.
+MAX_VENDORS = 8  # in one list; each vendor may take time before the next one is tried
+# These variables configure a single program. In a list they apply only to the first vendor.
 FIRST_VENDOR_VARIABLES = ("SHIM_BIN", "SHIM_ARGS")
 
 
 class VendorChoice(NamedTuple):
-    """The names of the vendors, the model without its prefix, and the source of the names."""
+    """The chosen vendors, the model name without its vendor prefix, and the source of the names."""
 
     names: tuple[str, ...]
     model: str | None
@@ -50,9 +48,9 @@ def choose_vendors(
     session_vendor: str | None,
     cwd: str,
 ) -> VendorChoice:
-    """Choose the vendors of a conversation. Raise FrontendError if none is named.
+    """Choose the vendors of a conversation. Raise FrontendError if no source names a vendor.
 
-    `configured_vendors` are those of the settings file, `session_vendor` is the vendor of the
+    `configured_vendors` are the vendors in the settings file. `session_vendor` is the vendor of the
     resumed session.
     """
     vendor_in_model, model = parse_model_route(invocation.model, VENDORS)
@@ -79,7 +77,7 @@ def choose_vendors(
             hint="set SHIM_VENDOR=replay:PATH, with a recording or a directory of recordings",
         )
     if invocation.resume:
-        names = names[:1]  # a session has one vendor, which may be unknown here
+        names = names[:1]  # a resumed session has a single vendor, whose name may be unknown
     if vendor_in_model is not None and (vendor_in_model,) != names:
         warn(
             f"the model {escape_control_chars(str(model))[:60]} belongs to "
@@ -100,14 +98,15 @@ def choose_vendors(
 
 
 class FallbackVendorList:
-    """The vendors called `vendor_names`, in this order. Raise FrontendError for an unknown name,
-    and for too many names.
+    """The vendors of a conversation, in the order in which they are tried.
+
+    Raise FrontendError for an unknown vendor name, and for too many names.
 
         has_several       there is more than one vendor
-        is_translated     no line of a real claude passes unchanged, because another vendor may replace
-                          it
+        is_translated     all output is translated, even a real claude's, because another vendor may
+                          take over
         skipped_attempts  the vendors that cannot start, with the reasons
-        remaining_names   the names of the others; the first one is asked first
+        remaining_names   the names of the remaining vendors, in order
     """
 
     def __init__(
@@ -120,8 +119,10 @@ class FallbackVendorList:
         is_flat: bool,
         needs_prompts: bool,
     ) -> None:
-        """`is_flat`: the frontend does not read Claude's lines. `needs_prompts`: each call waits
-        for the frontend's answer (Yume).
+        """Create the list.
+
+        `is_flat` means that the frontend does not read Claude's stream-json. `needs_prompts` means
+        that each tool call must wait for the frontend's answer (Yume).
         """
         self._vendor_names = tuple(dict.fromkeys(vendor_names))
         self._settings = settings
@@ -141,11 +142,10 @@ class FallbackVendorList:
                 get_adapter(name)
 
     def select_first_usable_adapter(self, mode: str) -> Adapter:
-        """Return the first vendor that can start in a permission mode, or the last vendor if none
-        can.
+        """Return the adapter of the first vendor that can start in a permission mode. If no vendor
+        can start, return the last vendor's adapter, whose turn reports the reason.
 
-        With mode "" the modes are not compared, because the frontend can still choose one. The turn
-        of the last vendor reports why it cannot start either.
+        An empty mode is not checked, because the frontend can still choose a permission mode.
         """
         while len(self.remaining_names) > 1:
             adapter = get_adapter(self.remaining_names[0], without_passthrough=True)
@@ -163,8 +163,8 @@ class FallbackVendorList:
         return adapter
 
     def _check_adapter(self, adapter: Adapter, mode: str) -> None:
-        """Raise VendorError or UnsupportedPermissionModeError if it is certain that a vendor cannot
-        start.
+        """Check whether a vendor can start. Raise VendorError or UnsupportedPermissionModeError if
+        it certainly cannot.
         """
         if mode:
             adapter.resolve_permission_mode_args(mode)
@@ -175,14 +175,14 @@ class FallbackVendorList:
             find_program(adapter, vendor_settings, self.build_environment(adapter.name), self._cwd)
 
     def require_permission_prompts(self, adapter: Adapter) -> None:
-        """Raise UnsupportedPermissionModeError for a vendor that never asks, if each call must wait
-        for an answer.
+        """Raise UnsupportedPermissionModeError if each tool call must wait for an answer, but the
+        vendor never asks for permission.
         """
         if self._needs_prompts:
             adapter.require_permission_prompts()
 
     def build_environment(self, name: str) -> Mapping[str, str]:
-        """Build the environment in which a vendor of the list is found and started."""
+        """Build the environment variables for finding and starting one vendor of the list."""
         if name == self._vendor_names[0] or not any(
             key in self._environment for key in FIRST_VENDOR_VARIABLES
         ):
@@ -194,8 +194,10 @@ class FallbackVendorList:
         }
 
     def select_vendor_model(self, name: str, model: str | None) -> str | None:
-        """Return the model for a vendor, or None for its default model. A vendor's own model name
-        is meant for the first vendor of the list, one of Claude's names for every vendor.
+        """Return the model for a vendor, or None for the vendor's default model.
+
+        A vendor-specific model name applies only to the first vendor in the list. One of Claude's
+        model names applies to every vendor.
         """
         if name == self._vendor_names[0] or (model and is_claude_model(model)):
             return model
