@@ -1,3 +1,3 @@
-"""Vendors that are described in TOML. A profile is loaded, checked and compiled, and its rules run
-on the child's output.
+"""Vendors that are defined by a TOML profile. A profile is loaded, checked and compiled to rules,
+and the rules translate the child's output.
 """

@@ -1,5 +1,5 @@
-"""Converts a message to the content blocks of `session/prompt`: text, images, and files as embedded
-resources.
+"""Converts a user message to the content blocks of an ACP `session/prompt` request: text, images,
+and files as embedded resources.
 """
 
 import re
@@ -9,23 +9,23 @@ from typing import Any
 from shim.core.claude.messages import BlockKinds, MessageBlock, UserMessage
 from shim.core.reading.values import as_dict
 
-# the start of a command of the agent; the whitespace is what JavaScript's `trim` removes
+# The start of an agent's slash command. JavaScript's `trim` removes the same whitespace.
 COMMAND_START = re.compile(r"[\s\ufeff]*[/$]")
-# how a document is sent: embedded, in an image block, or not at all
+# How a document is sent to the agent: embedded, in an image block, or not at all.
 AS_FILE = "file"
 AS_IMAGE = "image"
 LEFT_OUT = "none"
-# The kind of a message block by the agent's capability for content other than text.
+# Agent capability for non-text content → kind of the message block.
 KIND_BY_CAPABILITY = {"image": "image", "embeddedContext": "document"}
 
 
 def list_accepted_block_kinds(
     agent_info: Mapping[str, Any], document_format: str = AS_FILE
 ) -> BlockKinds:
-    """Return the kinds of blocks that an agent accepts besides text, by its answer to `initialize`.
-    A capability is `true`, or a table in version 2.
+    """Return the content block kinds that an agent accepts besides text, from its `initialize`
+    result. A capability is `true`, or a table in version 2.
 
-    `document_format` is how documents are sent to the agent.
+    `document_format` defines how documents are sent to the agent.
     """
     version1_prompt = as_dict(agent_info.get("agentCapabilities")).get("promptCapabilities")
     version2_prompt = as_dict(as_dict(agent_info.get("capabilities")).get("session")).get("prompt")
@@ -41,7 +41,7 @@ def list_accepted_block_kinds(
 def build_prompt_blocks(
     message: UserMessage, kinds: BlockKinds, document_format: str = AS_FILE
 ) -> list[dict[str, Any]]:
-    """Return the blocks of a message for an agent that accepts these kinds."""
+    """Return the content blocks of a user message, for an agent that accepts these block kinds."""
     return [
         _build_block(part, number, document_format)
         for number, part in enumerate(message.select_blocks(kinds), 1)
@@ -49,8 +49,8 @@ def build_prompt_blocks(
 
 
 def _build_block(part: MessageBlock, number: int, document_format: str) -> dict[str, Any]:
-    """Return one block. A text that begins like a command of the agent is escaped, because the
-    agent would run the command without asking.
+    """Return one content block. Text that looks like one of the agent's slash commands is escaped,
+    because the agent would run the command without asking.
     """
     if part.kind == "text":
         if COMMAND_START.match(part.text):
@@ -60,7 +60,7 @@ def _build_block(part: MessageBlock, number: int, document_format: str) -> dict[
         return {"type": "text", "text": text}
     if AS_IMAGE in (part.kind, document_format):
         return {"type": "image", "mimeType": part.media_type, "data": part.data}
-    # An embedded file needs a URI. This one refers to no file, so that the agent does not read a
+    # An embedded file needs a URI. This URI does not name a real file, so that the agent never reads a
     # local file instead.
     uri = f"attachment:///{number}.{part.media_type.rpartition('/')[2]}"
     return {

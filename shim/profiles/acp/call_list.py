@@ -1,4 +1,6 @@
-"""The open calls of an ACP agent, even if the agent uses the same id for several calls, or no id."""
+"""The open tool calls of an ACP agent. Calls are told apart even if the agent reuses an id or sends
+none.
+"""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -13,15 +15,15 @@ from shim.profiles.acp.calls import (
     parse_json_if_complete,
 )
 
-MAX_CALLS = 1000  # open calls of a turn; above that, the oldest call is removed
-MAX_ENDED_CALLS = 1000  # ended calls of a turn whose ids are remembered
-# the states of a call that has started
+MAX_CALLS = 1000  # the maximum of open calls in a turn; beyond it, the oldest call is removed
+MAX_ENDED_CALLS = 1000  # the maximum of remembered ids of ended calls in a turn
+# The states in which a tool call has started.
 STARTED_STATES = ("in_progress", "completed", "failed", "cancelled")
 
 
 class OpenAcpToolCalls:
-    """The open calls of one turn. The parameter `create_id` returns an id for a call whose own id
-    is empty or already used.
+    """The open tool calls of one turn. `create_id` returns a new id for a call that has no id, or
+    whose id is already used.
     """
 
     def __init__(self, call_format: AcpToolCallFormat) -> None:
@@ -34,15 +36,15 @@ class OpenAcpToolCalls:
         self._ended_ids.clear()
 
     def list_calls(self, agent_call_id: str) -> list[AcpToolCall]:
-        """Return the calls with this id of the agent, oldest first."""
+        """Return the open calls with this agent id, oldest first."""
         return [call for call in self._calls if call.agent_id == agent_call_id]
 
     def start_call(self, update: Mapping[str, Any], create_id: Callable[[str], str]) -> AcpToolCall:
-        """Return the call of a `tool_call`. Create a call if the update does not match any call
-        with its id.
+        """Return the open call that a `tool_call` update belongs to. Create a new call if no open
+        call with this id matches.
         """
         agent_id = normalize_call_id(update.get("toolCallId"))
-        self._ended_ids.pop(agent_id, None)  # a new call may reuse the id of an ended call
+        self._ended_ids.pop(agent_id, None)  # a new call may reuse an ended call's id
         for call in self.list_calls(agent_id):
             if not is_update_for_another_call(call, update, self._format):
                 return call
@@ -51,8 +53,8 @@ class OpenAcpToolCalls:
     def find_call_for_update(
         self, update: Mapping[str, Any], create_id: Callable[[str], str]
     ) -> AcpToolCall:
-        """Return the call of a `tool_call_update`: a call with the same input, or else the next
-        call in order.
+        """Return the open call that a `tool_call_update` belongs to: the call with the same input,
+        or otherwise the next call in order.
         """
         agent_id = normalize_call_id(update.get("toolCallId"))
         calls = self.list_calls(agent_id)
@@ -82,10 +84,12 @@ class OpenAcpToolCalls:
         create_id: Callable[[str], str],
         is_awaiting_permission: Callable[[str], bool],
     ) -> AcpToolCall | None:
-        """Return the call of a permission request, or None if the request matches several calls.
+        """Return the open call that a permission request belongs to. Return None if the request
+        matches several calls.
 
-        While a request for a call is undecided, a request with another input is about another call.
-        After the decision, such a request is about the same call with a new description.
+        While a call's permission request is undecided, a request with different input belongs to a
+        different call. After the decision, it belongs to the same call and describes the call in a
+        new way.
         """
         agent_id = normalize_call_id(request_call.get("toolCallId"))
         raw_input = request_call.get("rawInput")
@@ -118,7 +122,7 @@ class OpenAcpToolCalls:
         return candidates[0]
 
     def end_call(self, call: AcpToolCall) -> None:
-        """Remove a call that has ended, and store its id."""
+        """Remove a call that has ended, and remember its id."""
         self._calls = [open_call for open_call in self._calls if open_call is not call]
         if self.list_calls(call.agent_id):
             return
@@ -127,14 +131,14 @@ class OpenAcpToolCalls:
         self._ended_ids[call.agent_id] = None
 
     def end_call_by_id(self, call_id: str) -> None:
-        """Remove the call with this unique id, as if it had ended."""
+        """End the call with this unique id: remove the call, and remember its id."""
         for call in self._calls:
             if call.call_id == call_id:
                 self.end_call(call)
                 return
 
     def is_for_ended_call(self, update: Mapping[str, Any]) -> bool:
-        """Return whether an update is about a call that has ended."""
+        """Return whether an update belongs to a call that has already ended."""
         return normalize_call_id(update.get("toolCallId")) in self._ended_ids
 
     def _add_call(self, agent_id: str, create_id: Callable[[str], str]) -> AcpToolCall:
@@ -153,10 +157,11 @@ class OpenAcpToolCalls:
 def is_update_for_another_call(
     call: AcpToolCall, update: Mapping[str, Any], call_format: AcpToolCallFormat
 ) -> bool:
-    """Return whether a `tool_call` is for another call than `call`, which has the same id.
+    """Return whether a `tool_call` update belongs to a different call that has the same id as
+    `call`.
 
-    An agent may report a call again with more details. After a call has been written with its
-    input, another input belongs to another call.
+    An agent may report a call several times, each time with more details. Once a call has been
+    written with its input, an update with different input belongs to a different call.
     """
     kind = update.get("kind")
     raw_input = update.get("rawInput")
@@ -182,8 +187,8 @@ def is_update_for_another_call(
 
 
 def _is_other_input(previous_input: Mapping[str, Any] | None, raw_input: object) -> bool:
-    """Return whether a permission request has another input. The path may differ, because agents
-    ask for each path.
+    """Return whether a permission request has different input from the call. The path may differ,
+    because agents ask about each path separately.
     """
     if previous_input is None or not isinstance(raw_input, dict):
         return False

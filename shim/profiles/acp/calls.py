@@ -1,12 +1,12 @@
-"""Collects the updates about a tool call of an agent, and translates the call to Claude's tools.
+"""Collects an agent's updates about a tool call, and translates the call to Claude's tools.
 
-The protocol has no field for the name of a tool. The profile sets where the agent reports it: in
-the first title of the call (before a colon), at the start of its id, or nowhere. In the last case,
-the kind of the call and the keys of its input identify the tool.
+ACP has no field for the name of a tool. The profile defines where the agent reports the name: in
+the first title of the call (before a colon), at the start of the call id, or nowhere. If the name
+is not reported, the call's kind and input keys identify the tool.
 
-The input is in `rawInput`, or it is JSON in the content until the call has ended. An agent without
-either reports the same data in the title, the locations and the content, depending on the kind of
-the call.
+The tool's input is in `rawInput`, or it is JSON in the content until the call has ended. Some
+agents use neither. They report the same data in the title, the locations and the content, depending
+on the call's kind.
 """
 
 import re
@@ -21,7 +21,7 @@ from shim.core.reading.json_text import dump_json
 from shim.core.reading.typed import Any, NamedTuple
 from shim.core.reading.values import as_dict, as_list
 
-# Claude's tool for each kind, for a tool that is missing in the profile.
+# ACP call kind → Claude's tool name, for tools that are missing in the profile.
 TOOL_BY_KIND = {
     "execute": "Bash",
     "read": "Read",
@@ -30,9 +30,9 @@ TOOL_BY_KIND = {
     "search": "Grep",
     "fetch": "WebFetch",
 }
-# the keys of a raw output that can have its text
+# The raw output keys that may contain text.
 OUTPUT_KEYS = ("output", "content", "error", "message")
-# The key of a content block's value by the kind of the block.
+# Content block kind → the key that holds the block's value.
 VALUE_KEY_BY_KIND = {
     "text": "text",
     "image": "data",
@@ -41,21 +41,21 @@ VALUE_KEY_BY_KIND = {
     "resource_link": "uri",
 }
 FILE_KINDS = ("read", "edit", "delete")
-MAX_SEARCHED_ERROR_CHARS = 4000  # at the start of an error; the path of a file is searched there
-PATH_KEYS = ("oldPath", "path")  # of a changed file
-PATH_KEY = "path"  # the searched path in a permission request and in Claude's search tools
+MAX_SEARCHED_ERROR_CHARS = 4000  # the start of an error text, which is searched for a file path
+PATH_KEYS = ("oldPath", "path")  # the keys for the path of a changed file
+PATH_KEY = "path"  # the key for the path to search, in permission requests and Claude's tools
 DATA_URL = re.compile(r"data:([^;,]+);base64,(.*)", re.S)
-NEUTRAL_INPUT_KEYS = frozenset(("cwd",))  # keys of `rawInput` that are not input of the tool
-# The content that gemini adds to a command: its folder and its description. The folder follows `in`
-# if the call names it.
+NEUTRAL_INPUT_KEYS = frozenset(("cwd",))  # keys of `rawInput` that are not tool input
+# The text that gemini appends to a command: its folder and description. The folder follows `in`
+# if the call names the folder.
 COMMAND_NOTES = re.compile(r"\[(in|current working directory) ([^\]]*)\](?: \(([^\]]*)\))?", re.S)
-BACKGROUND_SUFFIX = " [background]"  # after the folder or the description
-FOLDER_NOTE_START = "[in "  # the start of a note with a folder
+BACKGROUND_SUFFIX = " [background]"  # appended after the folder or the description
+FOLDER_NOTE_START = "[in "  # the start of the text that names the folder
 
 
 class AcpToolCallPattern(NamedTuple):
-    """The properties of a tool's calls: their kind, the start of their title, and keys of their
-    input.
+    """A pattern that identifies the calls to one tool by their kind, the start of their title, and
+    keys of their input.
     """
 
     kind: str
@@ -64,16 +64,15 @@ class AcpToolCallPattern(NamedTuple):
 
 
 class AcpToolCallFormat(NamedTuple):
-    """The places in which an agent reports data that the protocol has no field for.
+    """Defines where an agent reports the tool call data that ACP has no field for.
 
-    name_source       where a call has the name of its tool: "title", "id", or "kind" if the agent
-                      does not report it
-    signatures        with "kind": the patterns of the calls of each tool; the first match applies
-    question_keys     with "kind": the required keys of a permission request's input, by the kind of
-                      the call; without them its tool is unknown
+    name_source       where the tool name is: "title", "id", or "kind" if the agent reports no name
+    signatures        with "kind": the patterns that identify each tool; the first match applies
+    question_keys     with "kind", by the kind of the call: the input keys that a permission request
+                      must have; otherwise its tool is unknown
     input_in_content  whether the input is JSON in the content until the call has ended
     error_path        pattern for the error of a call without a location; its first group is the
-                      path of the file
+                      file path
     """
 
     name_source: str = "title"
@@ -84,32 +83,32 @@ class AcpToolCallFormat(NamedTuple):
 
 
 class AcpToolCall:
-    """The reported state of one call. `start_count` is the number of its `tool_call` updates. After
-    the first, an update may be about another call.
+    """The state of one tool call, as the agent has reported it. `start_count` is the number of its
+    `tool_call` updates. Each update after the first may belong to a different call.
     """
 
     def __init__(self, call_id: str, call_format: AcpToolCallFormat) -> None:
         self.call_id = call_id  # unique among the open calls
-        self.agent_id = call_id  # the agent's id, which several open calls may have
+        self.agent_id = call_id  # the id that the agent uses; several open calls may share it
         self.vendor_tool = ""
         self.kind = ""
         self.title = ""
         self.input: dict[str, Any] = {}
         self.content: list[Any] = []
-        self.output: list[Any] = []  # the latest content, for the result
+        self.output: list[Any] = []  # the latest content, used for the tool result
         self.raw_output: Any = None
         self.paths: list[str] = []
         self.is_written = False
-        # the input in the first permission request for the call
+        # The input in the call's first permission request.
         self.requested_input: dict[str, Any] | None = None
         self.is_running = False
         self.start_count = 0
-        self._requested_path: object = None  # a path that only the permission request names
+        self._requested_path: object = None  # a path that only the permission request contains
         self._format = call_format
 
     def apply_update(self, update: Mapping[str, Any]) -> None:
-        """Apply an update. The values of the update replace earlier ones, and missing values stay
-        unchanged.
+        """Apply an update to the call. New values replace earlier ones, and values that are missing
+        in the update stay unchanged.
         """
         title = update.get("title")
         kind = update.get("kind")
@@ -126,7 +125,7 @@ class AcpToolCall:
         if isinstance(raw_input, dict) and not NEUTRAL_INPUT_KEYS.issuperset(raw_input):
             self.input = raw_input
         if isinstance(content, list):
-            # The earlier content is kept for a permission request if the new one is empty.
+            # If the new content is empty, the earlier content is kept for a permission request.
             self.content = content or self.content
             self.output = content
         if update.get("rawOutput") is not None:
@@ -140,7 +139,7 @@ class AcpToolCall:
         self.vendor_tool = self.vendor_tool or self._resolve_vendor_tool()
 
     def _resolve_vendor_tool(self) -> str:
-        """Return the agent's name of the tool, "" if it is unknown."""
+        """Return the agent's tool name, or "" if the tool is unknown."""
         if self._format.name_source == "title":
             return self.title.partition(": ")[0]
         if self._format.name_source == "id":
@@ -159,17 +158,17 @@ class AcpToolCall:
         return ""
 
     def build_call_from_permission_request(self, request_call: Mapping[str, Any]) -> "AcpToolCall":
-        """Return the call as a permission request describes it. Input keys that the call itself
-        does not have are dropped.
+        """Return the tool call as a permission request describes it. Drop input keys that the call
+        itself does not have.
 
-        opencode adds keys for the person to the input of a request (`filepath`, `diff`).
+        opencode adds keys to the input of a request, for display to the user (`filepath`, `diff`).
         """
         requested = AcpToolCall(self.call_id, self._format)
         requested.apply_update(request_call)
         if not self._is_tool_certain(requested):
             requested.vendor_tool = requested.kind = ""
         elif request_call.get("kind") in TOOL_BY_KIND and requested.kind != self.kind:
-            return requested  # the request is about another action than the reported call
+            return requested  # the request describes a different action from the reported call
         else:
             requested.vendor_tool = self.vendor_tool or requested.vendor_tool
             requested.kind = self.kind or requested.kind
@@ -185,10 +184,10 @@ class AcpToolCall:
         return requested
 
     def _is_tool_certain(self, requested: "AcpToolCall") -> bool:
-        """Return whether the tool of a permission request is known for certain.
+        """Return whether a permission request identifies its tool with certainty.
 
-        A tool of an MCP server may have any name, any kind and any input. Its request arrives
-        before its call is reported.
+        An MCP tool may have any name, kind and input. Its permission request arrives before its
+        call is reported.
         """
         keys = self._format.question_keys.get(requested.kind)
         if self._format.name_source != "kind":
@@ -201,20 +200,20 @@ class AcpToolCall:
 
     @property
     def has_input(self) -> bool:
-        """Return whether the input of the call is known."""
+        """Return whether the call's input is known."""
         return not NEUTRAL_INPUT_KEYS.issuperset(self.input)
 
     def translate_to_claude_tool(self, tools: Tools) -> tuple[str, dict[str, Any]]:
-        """Return Claude's name of the tool and its arguments.
+        """Return Claude's tool name and the arguments for the call.
 
-        copilot splits a text into several paths, and asks about one of them. If a permission
-        request names a path that is missing in the call, the argument is a list of both paths. A
-        list does not match the path of any rule or mode.
+        copilot splits one text into several paths, and asks permission for one of them. If a
+        permission request names a path that the call does not have, the path argument is a list of
+        both paths. A list does not match the path in any rule or permission mode.
         """
         name, tool_input = self._translate_input(tools)
         path = tool_input.get(PATH_KEY)
         requested_path = self._requested_path
-        if path is None and PATH_KEY in self.input:  # Claude's argument has another name
+        if path is None and PATH_KEY in self.input:  # Claude's argument has a different name
             return name, tool_input
         if (
             requested_path is None
@@ -246,7 +245,7 @@ class AcpToolCall:
                     or is_repeated
                     or command in (None, *translated[1].values())
                 ):
-                    # Otherwise the name is that of another tool than the one that runs the command.
+                    # Otherwise the name belongs to a different tool, which does not run the command.
                     return translated
             return TOOL_BY_KIND[self.kind], self._build_kind_input(vendor_input)
         if tool is None:
@@ -259,8 +258,8 @@ class AcpToolCall:
 
     @property
     def _fallback_name(self) -> str:
-        """A name for a tool that is missing in the profile. The model may have written the title,
-        so it is only used if the agent reports names.
+        """The tool name for a tool that is missing in the profile. The title is only used if the
+        agent reports tool names, because otherwise the model may have written it.
         """
         return (
             self.vendor_tool
@@ -288,7 +287,7 @@ class AcpToolCall:
                 if not notes:
                     notes = ""
             elif notes.startswith(FOLDER_NOTE_START):
-                # The note has a folder that cannot be parsed. The resulting path is outside of the
+                # The folder in this text cannot be parsed. The resulting path is outside of the
                 # turn's folders.
                 tool_input["directory"] = f"/{notes}"
             return tool_input | ({"description": notes} if notes else {})
@@ -299,7 +298,7 @@ class AcpToolCall:
         return {"title": self.title, **vendor_input}
 
     def _find_path(self) -> str | None:
-        """Return the path of the file that the error of a failed call names, or None."""
+        """Return the file path in the error text of a failed call, or None."""
         if self._format.error_path is None:
             return None
         match = self._format.error_path.search(
@@ -310,9 +309,10 @@ class AcpToolCall:
         return match[1]
 
     def _build_edit_call(self) -> tuple[str, dict[str, Any]] | None:
-        """Return Write for a new file, Edit for a changed file, and MultiEdit for several changes
-        of one file. For several files, Edit has their paths. Return None if the content has no
-        diff.
+        """Return the Claude tool call for the diffs in the content, or None if there is no diff.
+
+        Write is for a new file, Edit for one change, and MultiEdit for several changes to one file.
+        For several files, Edit has a list of their paths.
         """
         diffs = [
             item for item in self.content if isinstance(item, dict) and item.get("type") == "diff"
@@ -326,7 +326,7 @@ class AcpToolCall:
             for change in diff.get("changes") or ()
             if isinstance(change, dict)
         ]
-        if changes:  # version 2 lists the changed files and has a patch for a person to read
+        if changes:  # version 2 lists the changed files; its patch is only for display
             files = list(
                 dict.fromkeys(
                     change[key] for change in changes for key in PATH_KEYS if change.get(key)
@@ -355,7 +355,7 @@ class AcpToolCall:
 
 
 def format_content_block(block: Mapping[str, Any]) -> str | None:
-    """Return a block of a message as text, with a link in Markdown. Return None for an image or
+    """Return a content block as text. A link is formatted as Markdown. Return None for an image or
     audio.
     """
     kind = block.get("type")
@@ -372,7 +372,7 @@ def format_content_block(block: Mapping[str, Any]) -> str | None:
 
 
 def list_content_blocks(content: Iterable[Any]) -> list[dict[str, Any]]:
-    """Return the content blocks of a call. ACP uses the blocks of MCP."""
+    """Return the content blocks of a tool call. ACP uses the content block format of MCP."""
     blocks = [
         item.get("content")
         for item in content
@@ -384,10 +384,11 @@ def list_content_blocks(content: Iterable[Any]) -> list[dict[str, Any]]:
 
 
 def list_raw_output_blocks(raw_output: Any) -> list[dict[str, Any]]:
-    """Return the content blocks of a raw output, [] if the content already has the same data.
+    """Return the content blocks in a call's raw output, or [] if the content already has the same
+    data.
 
-    copilot sends the texts of a result as content, and images only in the raw output. Kimi Code
-    sends the list here, and its JSON as content.
+    copilot sends result text as content, and images only in the raw output. Kimi Code sends the
+    list of blocks in the raw output, and the same list as JSON in the content.
     """
     contents = raw_output
     if isinstance(raw_output, dict):
@@ -405,8 +406,8 @@ def list_raw_output_blocks(raw_output: Any) -> list[dict[str, Any]]:
 
 
 def _convert_to_mcp(block: dict[str, Any]) -> dict[str, Any]:
-    """Return a block in the format of MCP. An image with a data URL gets its type and its data as
-    separate fields.
+    """Return a content block in MCP's format. The data URL of an image is split into media type and
+    data.
     """
     image_url = block.get("imageUrl")
     match = None
@@ -418,8 +419,8 @@ def _convert_to_mcp(block: dict[str, Any]) -> dict[str, Any]:
 
 
 def is_valid_content_block(block: Mapping[str, Any]) -> bool:
-    """Return whether the kind of a content block is in the protocol, and the block has the value
-    that this kind requires.
+    """Return whether the protocol defines the block's kind, and the block has the value that its
+    kind requires.
     """
     return isinstance(block.get(VALUE_KEY_BY_KIND.get(block["type"], "")), (str, dict))
 
@@ -427,8 +428,8 @@ def is_valid_content_block(block: Mapping[str, Any]) -> bool:
 def join_text_blocks_and_strip_trailer(
     blocks: Iterable[dict[str, Any]], trailer_pattern: Pattern[str] | None = None
 ) -> list[dict[str, Any]]:
-    """Return the blocks with adjacent texts joined, without empty texts and without the agent's
-    `trailer`.
+    """Return the content blocks without empty text and without the agent's `trailer`. Adjacent text
+    blocks are joined.
     """
     joined: list[dict[str, Any]] = []
     for block in blocks:
@@ -449,7 +450,7 @@ def join_text_blocks_and_strip_trailer(
 
 
 def join_content_text(content: object) -> str:
-    """Return the texts in a call's content as one text."""
+    """Return all text in a call's content as one string."""
     items = as_list(content)
     blocks = [
         item.get("content")
@@ -462,7 +463,7 @@ def join_content_text(content: object) -> str:
 
 
 def parse_json_if_complete(text: str) -> object:
-    """Return the JSON value of a text, or None while the text is incomplete."""
+    """Return the JSON value of `text`, or None while the JSON is incomplete."""
     try:
         if text.endswith("}"):
             return orjson.loads(text)
@@ -472,7 +473,7 @@ def parse_json_if_complete(text: str) -> object:
 
 
 def format_raw_output(raw_output: Any) -> str:
-    """Return the raw output of a call as text."""
+    """Return a call's raw output as text."""
     if isinstance(raw_output, dict):
         raw_output = next(
             (raw_output[key] for key in OUTPUT_KEYS if isinstance(raw_output.get(key), str)),
@@ -486,7 +487,7 @@ def format_raw_output(raw_output: Any) -> str:
 
 
 def build_todos(plan_entries: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return a plan as Claude's list of todos."""
+    """Return an agent's plan as a Claude todo list."""
     states = ((entry.get("content"), entry.get("status")) for entry in plan_entries)
     return [
         {"content": content, "status": status, "activeForm": content} for content, status in states
@@ -494,8 +495,8 @@ def build_todos(plan_entries: Iterable[Mapping[str, Any]]) -> list[dict[str, Any
 
 
 def find_exit_code(raw_output: Any) -> object:
-    """Return the exit code of a command from its raw output, which opencode and copilot fill in.
-    Return 0 if it is missing.
+    """Return a command's exit code from the call's raw output, or 0 if it is missing. opencode and
+    copilot report exit codes.
     """
     fields = as_dict(raw_output)
     metadata = fields.get("metadata")

@@ -1,8 +1,8 @@
-"""The messages and terminals that version 2 of the protocol updates by id. An update has the full
-value, or a part to append.
+"""Stores the messages and terminals that version 2 of ACP updates by id. An update contains the
+full value, or a part to append.
 
-Output to the frontend cannot be changed afterwards. So only the new text of an updated message is
-written.
+Output that was written to the frontend cannot be changed. For an updated message, only the new text
+is therefore written.
 """
 
 import binascii
@@ -12,17 +12,17 @@ from shim.core.reading.typed import Any
 from shim.core.reading.values import as_dict
 from shim.profiles.acp.calls import AcpToolCall, list_content_blocks
 
-MAX_MESSAGES = 100  # of a turn that are stored, to find the new text of an update
+MAX_MESSAGES = 100  # messages that are stored in a turn, to find the new text in an update
 MAX_MESSAGE_CHARS = 200_000  # updates of a longer message are ignored
 MAX_TERMINALS = 100
-MAX_TERMINAL_BYTES = 200_000  # of one terminal; the last bytes are kept
-MAX_CONTENT_ITEMS = 1000  # of one call
-# the fields of a call that an update can set to null
+MAX_TERMINAL_BYTES = 200_000  # output that is kept for one terminal: its last bytes
+MAX_CONTENT_ITEMS = 1000  # content items of one tool call
+# The tool call fields that an update can set to null.
 NULLABLE_KEYS = ("title", "kind", "rawInput", "content", "locations")
 
 
 class AcpMessageAndTerminalStore:
-    """The messages and terminals of a turn by id."""
+    """The messages and terminals of one turn, by id."""
 
     def __init__(self) -> None:
         self._messages: dict[str, str] = {}
@@ -35,12 +35,12 @@ class AcpMessageAndTerminalStore:
         self._exits.clear()
 
     def append_message_text(self, message_id: str, text: str) -> None:
-        """Append text to a message. The caller writes the text."""
+        """Append text to a stored message. The caller writes the text to the frontend."""
         self._store_text(message_id, self._messages.get(message_id, "") + text)
 
     def update_message_and_get_new_text(self, message_id: str, full_text: str) -> str | None:
-        """Store the full text of a message and return its new part. Return None if the text
-        contradicts the written part, or if that part is too long.
+        """Store a message's full text and return the part that is new. Return None if the text
+        contradicts the part that was already written, or if that part is too long.
         """
         written = self._messages.get(message_id, "")
         if not full_text.startswith(written) or len(written) > MAX_MESSAGE_CHARS:
@@ -57,7 +57,7 @@ class AcpMessageAndTerminalStore:
             self._messages[message_id] = " " * (MAX_MESSAGE_CHARS + 1)
 
     def apply_terminal_update(self, update: Mapping[str, Any]) -> None:
-        """Apply the state of a terminal: its output so far, and the exit status of its program."""
+        """Store a terminal's output so far, and the exit status of its program."""
         terminal_id = str(update["terminalId"])
         previous_output = b""
         if "output" not in update:
@@ -67,7 +67,7 @@ class AcpMessageAndTerminalStore:
             self._exits[terminal_id] = exit_status.get("signal") or exit_status.get("exitCode")
 
     def append_terminal_output(self, update: Mapping[str, Any]) -> None:
-        """Append bytes to the output of a terminal."""
+        """Append bytes to a terminal's output."""
         terminal_id = str(update["terminalId"])
         self._store_output(terminal_id, self._terminals.get(terminal_id, b""), update["data"])
 
@@ -81,8 +81,8 @@ class AcpMessageAndTerminalStore:
         self._terminals[terminal_id] = (previous_output + decoded)[-MAX_TERMINAL_BYTES:]
 
     def list_output_content_blocks(self, tool_call: AcpToolCall) -> list[dict[str, Any]]:
-        """Return the output of a call as content blocks: its own blocks, the output of terminals,
-        and patches of files.
+        """Return a call's output as content blocks: the blocks of the call, the output of its
+        terminals, and file patches.
         """
         return [block for item in tool_call.output for block in self._convert_item(as_dict(item))]
 
@@ -102,7 +102,7 @@ class AcpMessageAndTerminalStore:
         return list_content_blocks([item])
 
     def has_failed_terminal(self, call: AcpToolCall) -> bool:
-        """Return whether the program of one of the call's terminals ended with an error."""
+        """Return whether a program in one of the call's terminals exited with an error."""
         terminal_ids = (
             str(item.get("terminalId"))
             for item in call.output
@@ -112,7 +112,7 @@ class AcpMessageAndTerminalStore:
 
 
 def clear_null_fields(call: AcpToolCall, update: Mapping[str, Any]) -> None:
-    """Clear the fields of a call that an update sets to null."""
+    """Clear the fields of a tool call that an update sets to null."""
     null_keys = {key for key in NULLABLE_KEYS if key in update and update[key] is None}
     if "title" in null_keys:
         call.title = ""

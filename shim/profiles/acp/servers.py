@@ -1,4 +1,4 @@
-"""Converts the MCP servers of `--mcp-config` to the format of the protocol."""
+"""Converts the MCP servers of `--mcp-config` to the format of ACP."""
 
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -8,12 +8,12 @@ from shim.core.reading.typed import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from shim.core.policy.evaluate import PolicyEvaluator
 
-MAX_SERVERS = 100  # of one session
+MAX_SERVERS = 100  # MCP servers of one session
 
 
 def build_mcp_servers(server_configs: Mapping[str, object]) -> tuple[Mapping[str, Any], ...]:
-    """Return the servers of a configuration, which has Claude's configuration of each server by its
-    name.
+    """Return the MCP servers of a configuration in ACP's format. The configuration maps each server
+    name to Claude's server configuration.
     """
     return tuple(
         [
@@ -30,12 +30,12 @@ def resolve_mcp_tool_name(
     vendor_tool: str,
     evaluator: "PolicyEvaluator | None" = None,
 ) -> str:
-    """Return Claude's name of the tool `vendor_tool`, or "" if it is not a tool of one of the
-    servers.
+    """Return Claude's name for the agent's tool `vendor_tool`, or "" if none of the MCP servers has
+    this tool.
 
-    `template` is the agent's format of such names: "mcp_{server}_{tool}". If several servers match,
-    the tool that a rule of the `evaluator` restricts is returned, or else that of the server with
-    the longest name.
+    `template` is the agent's format for such names, for example "mcp_{server}_{tool}". If several
+    servers match, return the tool that a rule in `evaluator` restricts. Otherwise return the tool
+    of the server with the longest name.
     """
     candidates = list(_list_candidate_names(template, server_names, vendor_tool))
     restricted = (
@@ -47,8 +47,8 @@ def resolve_mcp_tool_name(
 
 
 def _list_candidate_names(template: str, names: Iterable[str], vendor_tool: str) -> Iterator[str]:
-    """Yield the possible tools of an agent's tool name. The tool of the server with the longest
-    name is first.
+    """Yield the MCP tools that an agent's tool name may refer to, starting with the server that has
+    the longest name.
     """
     for name in sorted(names, key=len, reverse=True) if template else ():
         server = normalize_mcp_name(name)

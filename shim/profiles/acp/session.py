@@ -1,8 +1,8 @@
-"""The session of one agent with the Agent Client Protocol (JSON-RPC 2.0 on its stdin and stdout).
+"""The session of one ACP agent. The protocol is JSON-RPC 2.0 on the agent's stdin and stdout.
 
-A session is opened step by step: `initialize`, `session/new` (or resume, load, fork), the model and
-the mode, `session/prompt`. Each request is sent after the response to the previous one. A prompt
-that arrives earlier waits.
+A session is opened in steps: `initialize`; `session/new` (or resume, load, fork); the model and the
+mode; `session/prompt`. Each request is sent after the previous response. A prompt that arrives
+before the session is open waits.
 """
 
 from collections.abc import Mapping
@@ -28,13 +28,13 @@ from shim.profiles.rpc.form import DISMISSED_RESULT, MAX_OPEN_REQUESTS
 from shim.profiles.rpc.session import RpcResponse, RpcSession
 
 INVALID_PARAMS = -32602
-# The answer to a permission request that is not passed to the frontend.
+# The response to a permission request that is not passed on to the frontend.
 CANCELLED_RESULT = {"outcome": {"outcome": "cancelled"}}
-# An agent reads files and runs commands by itself, so the shim offers neither.
+# Agents read files and run commands themselves, so the shim does not offer these capabilities.
 CLIENT_CAPABILITIES = {"fs": {"readTextFile": False, "writeTextFile": False}, "terminal": False}
-# Offered if the frontend can answer forms.
+# The capability that is offered if the frontend can answer forms.
 FORM_CAPABILITY: Mapping[str, Any] = {"elicitation": {"form": {}}}
-# The labels of the shim's requests.
+# Labels for the requests that the shim sends.
 STEP_INITIALIZE, STEP_SESSION, STEP_REPLAY, STEP_SETTING, STEP_PROMPT = (
     "initialize",
     "session",
@@ -42,10 +42,10 @@ STEP_INITIALIZE, STEP_SESSION, STEP_REPLAY, STEP_SETTING, STEP_PROMPT = (
     "setting",
     "prompt",
 )
-# The effort is optional: the turn continues if the agent refuses it.
+# Setting the effort is optional: if the agent refuses it, the turn continues.
 STEP_EFFORT = "effort"
 EFFORT_CATEGORY = "thought_level"
-# The meanings of the response to a prompt in version 2.
+# What the response to a prompt means in version 2.
 PROMPT_ACCEPTED = "taken"
 TURN_MAY_END = "may end"
 WRONG_VERSION_TEXT = "the agent uses version {} of its protocol, not 1 or 2"
@@ -53,15 +53,15 @@ CHANGED_INPUT_REFUSAL = (
     "Not run: this agent cannot change the input of a call, and the call was allowed only "
     "with another input."
 )
-MAX_LOGIN_METHODS = 10  # in an error message
-# A method that no agent has. The shim calls it while a session is loaded, because the error arrives
-# after the replayed messages.
+MAX_LOGIN_METHODS = 10  # login methods that an error message lists
+# A method that no agent has. While a session is being loaded, the shim calls this method as a probe:
+# the error response arrives after the replayed messages.
 REPLAY_PROBE_METHOD = "_claude-shim/nothing"
 # Methods after which an agent may send the session's history again. opencode does so after a fork.
 REPLAYING_METHODS = ("load", "fork")
-# Of one session. A probe is answered after one or more replayed messages.
+# Probes in one session. Each probe is answered after one or more replayed messages.
 MAX_REPLAY_PROBES = 10_000
-# The label of a request by a key of its response, for a recording.
+# Response key → request label. Recordings contain only the responses.
 LABELS_BY_RESULT_KEY = {
     "stopReason": STEP_PROMPT,
     "sessionId": STEP_SESSION,
@@ -70,7 +70,7 @@ LABELS_BY_RESULT_KEY = {
 
 
 class AcpSession(RpcSession):
-    """The session of one agent that is driven with the Agent Client Protocol."""
+    """The session of one agent that the shim drives with the Agent Client Protocol."""
 
     opening_labels = (STEP_INITIALIZE, STEP_SESSION, STEP_SETTING)
 
@@ -83,12 +83,13 @@ class AcpSession(RpcSession):
         document_format: str = AS_FILE,
         only_urls: bool = False,
     ) -> None:
-        """Create a session. `modes` has the agent's mode for each of Claude's permission modes. A
-        missing mode is like `default`.
+        """Create a session that is not open yet.
 
-        `sets_model` sets the model in the session, because the agent has no flag for it.
-        `offers_draft` offers version 2 of the protocol. `document_format` is how a document is
-        sent. `only_urls` is set for an agent that does not accept MCP servers with a command.
+        modes            Claude's permission mode → the agent's mode; a missing mode is like `default`
+        sets_model       set the model in the session, because the agent has no flag for it
+        offers_draft     offer version 2 of the protocol
+        document_format  how a document is sent
+        only_urls        the agent does not accept MCP servers that are started by a command
         """
         self._modes = modes or {}
         self._sets_model = sets_model
@@ -99,29 +100,29 @@ class AcpSession(RpcSession):
 
     def _reset(self) -> None:
         super()._reset()
-        self.is_loading = False  # the agent replays earlier turns
-        self.has_replayed = False  # the agent has replayed a message since the last probe
-        self.is_resumed = False  # the session had turns before this child was started
+        self.is_loading = False  # whether the agent is replaying earlier turns
+        self.has_replayed = False  # whether a message was replayed since the last probe
+        self.is_resumed = False  # whether the session had turns before this child started
         self.is_fork = False
         self.unreachable_servers: list[str] = []  # MCP servers that the agent cannot reach
         self.protocol_version: AcpVersion = VERSION_1
-        self.prompt_progress = AcpTurnEndDetector()  # of version 2
+        self.prompt_progress = AcpTurnEndDetector()  # only used with version 2
         self.agent_info: Mapping[str, Any] = {}  # the result of `initialize`
-        self.can_ask_user = False  # whether the frontend answers forms
-        self.denied_calls: list[str] = []  # calls whose end the agent may never report
-        # why calls were denied; the protocol does not pass the reason to the agent's model
+        self.can_ask_user = False  # whether the frontend can answer forms
+        self.denied_calls: list[str] = []  # denied calls, whose end the agent may never report
+        # The reasons why calls were denied. ACP does not pass a reason to the agent's model.
         self.denial_reasons: list[str] = []
-        # permission requests that the agent has cancelled
+        # The permission requests that the agent has cancelled.
         self.withdrawn_requests: list[str] = []
         self._mode = ""
-        self._settings: dict[str, str | None] = {}  # the agent's names of the model and the mode
+        self._settings: dict[str, str | None] = {}  # the agent's names for the model and the mode
         self._effort: str | None = None
         self._resumed_id: str | None = None
-        self._servers: tuple[Mapping[str, Any], ...] = ()  # in the format of version 1
-        # the result of the request that started the session
+        self._servers: tuple[Mapping[str, Any], ...] = ()  # MCP servers in the format of version 1
+        # The result of the request that created, resumed, loaded or forked the session.
         self._session_result: Mapping[str, Any] = {}
         self._open_requests: dict[str, tuple[object, str, str, list[Mapping[str, Any]]]] = {}
-        self._allowed_calls: dict[str, str] = {}  # the allowed text of each open call
+        self._allowed_calls: dict[str, str] = {}  # open call id → the call text that was allowed
 
     def _encode_opening(self, request: LaunchRequest) -> bytes:
         invocation = request.invocation
@@ -146,7 +147,7 @@ class AcpSession(RpcSession):
             **build_initialize_params(self._offered_version.number, capabilities),
         )
 
-    # -- what the driver encodes -------------------------------------------------------------------
+    # -- encoding, for the driver ------------------------------------------------------------------
 
     def _encode_ready_prompt(self, message: UserMessage) -> bytes:
         self._allowed_calls.clear()
@@ -161,8 +162,8 @@ class AcpSession(RpcSession):
         )
 
     def encode_interrupt(self) -> bytes:
-        """Return the notification that stops the turn. The agent then answers its prompt. A waiting
-        message is dropped.
+        """Return the notification that stops the turn, and drop a waiting user message. The agent
+        then responds to its prompt.
         """
         self._waiting_message = None
         self._allowed_calls.clear()
@@ -175,10 +176,10 @@ class AcpSession(RpcSession):
         return self._encode_setting_change("model", name)
 
     def encode_permission_mode_change(self, name: str) -> bytes | None:
-        """Return the request that sets the agent's mode, b"" if the mode stays the same.
+        """Return the request that sets the agent's mode, or b"" if the mode stays the same.
 
-        Most permission modes map to the same mode of the agent, because it asks about each call in
-        every mode.
+        Most of Claude's permission modes map to the same agent mode, because the agent asks about
+        each call in every mode.
         """
         previous_mode = self._map_mode(self._mode)
         self._mode = name
@@ -192,7 +193,7 @@ class AcpSession(RpcSession):
 
     def _encode_setting_change(self, category: str, value: str | None) -> bytes | None:
         """Return the request that sets the model or the mode. The value None restores the initial
-        one; return None if that is unknown.
+        value. Return None if the initial value is unknown.
 
         Before the session is open, store the value and return b"".
         """
@@ -206,7 +207,7 @@ class AcpSession(RpcSession):
         return self._encode_setting(category, value)
 
     def encode_effort_change(self, level: str | None) -> bytes:
-        """Return the request that sets the effort. None restores the initial effort."""
+        """Return the request that sets the effort. The value None restores the initial effort."""
         self._effort = level
         if self.session_id:
             return b"".join(self._encode_effort())
@@ -218,12 +219,14 @@ class AcpSession(RpcSession):
 
     @property
     def is_changing_settings(self) -> bool:
-        """Return whether the agent has yet to confirm the model, the mode or the effort."""
+        """Return whether a change to the model, the mode or the effort still waits for the agent's
+        confirmation.
+        """
         return self.has_open_request(STEP_SETTING, STEP_EFFORT)
 
     @property
     def model(self) -> str | None:
-        """The model of the next turn, or None if it is unknown."""
+        """The model for the next turn, or None if it is unknown."""
         return self._settings.get("model") or self.find_initial_setting("model")
 
     @property
@@ -232,8 +235,8 @@ class AcpSession(RpcSession):
 
     @property
     def accepted_block_kinds(self) -> BlockKinds:
-        """The kinds of blocks that the agent accepts. All kinds are included until the agent has
-        reported them.
+        """The content block kinds that the agent accepts. Until the agent has reported them, all
+        kinds are included.
         """
         if not self.agent_info:
             return ALL_KINDS
@@ -252,7 +255,7 @@ class AcpSession(RpcSession):
             for method in methods
         ]
 
-    # -- what the translator reads -----------------------------------------------------------------
+    # -- state for the translator ------------------------------------------------------------------
 
     def _infer_request_label(self, response: Mapping[str, Any]) -> str | None:
         result = response.get("result")
@@ -288,7 +291,7 @@ class AcpSession(RpcSession):
         return response
 
     def _negotiate_version(self, agent_info: Mapping[str, Any]) -> bool:
-        """Return whether the shim supports the version that the agent chose."""
+        """Store the protocol version that the agent chose. Return whether the shim supports it."""
         version_number = agent_info.get("protocolVersion")
         self.protocol_version = VERSIONS.get(
             version_number if version_number.__class__ is int else 0, VERSION_1
@@ -297,13 +300,13 @@ class AcpSession(RpcSession):
         return version_number == self.protocol_version.number
 
     def convert_state_to_prompt_response(self, update: Mapping[str, Any]) -> RpcResponse:
-        """Return the response to the prompt that a state of the session implies in version 2. The
-        state may end the turn.
+        """Return the prompt response that a session state implies in version 2. The state may end
+        the turn.
         """
         ends_turn = self.prompt_progress.detect_turn_end(
             update.get("state"), self.has_open_request(STEP_PROMPT)
         )
-        if not self.is_initialized:  # a recording does not contain the shim's requests
+        if not self.is_initialized:  # recordings do not contain the shim's requests
             ends_turn = "stopReason" in update
         if ends_turn is None:
             return RpcResponse(TURN_MAY_END, update)
@@ -313,8 +316,8 @@ class AcpSession(RpcSession):
         return RpcResponse(request_label, update)
 
     def record_user_message_echo(self) -> None:
-        """Record that the agent has repeated the user's message. The prompt is then in the
-        conversation.
+        """Record that the agent has echoed the user's message. The echo shows that the prompt is in
+        the conversation.
         """
         self.prompt_progress.record_prompt_and_detect_turn_end(
             self.last_request_number, is_answered=False
@@ -323,10 +326,10 @@ class AcpSession(RpcSession):
     # -- permission requests and forms -------------------------------------------------------------
 
     def reply_to_request(self, request_id: object, **body: object) -> None:
-        """Answer a request of the agent without asking the frontend.
+        """Answer an agent's request without asking the frontend.
 
-        A request with the id of an open permission request gets no answer, because the agent would
-        take it for the answer to the open one.
+        A request that reuses the id of an open permission request gets no answer. The agent would
+        take the answer as its permission.
         """
         if not self._is_open_request(dump_json(request_id).decode()):
             self.outbox.append(self.encode_response(request_id, **body))
@@ -334,12 +337,12 @@ class AcpSession(RpcSession):
     def register_permission_request(
         self, request_id: object, call_id: str, options: object, call_text: str = ""
     ) -> str | None:
-        """Store a permission request until its answer. Return its key, or None if the frontend does
-        not have to be asked.
+        """Store a permission request until it is answered. Return its key, or None if the frontend
+        need not be asked.
 
-        A request with the id of an open one is ignored. A request above the limit is cancelled. An
-        agent may ask about a call several times, for each of its actions. The call stays allowed as
-        long as the frontend would see the same `call_text`.
+        A request that reuses the id of an open request is ignored. A request above the limit is
+        cancelled. An agent may ask several times about one call, once for each action. A call that
+        was allowed stays allowed while its `call_text`, which the frontend sees, is unchanged.
         """
         request_key = dump_json(request_id).decode()
         if self._is_open_request(request_key):
@@ -361,7 +364,7 @@ class AcpSession(RpcSession):
     def register_form_request(
         self, request_id: object, call_id: str, params: Mapping[str, Any]
     ) -> str | None:
-        """Store a form until its answer. Return its key, or None if the form was dismissed."""
+        """Store a form until it is answered. Return its key, or None if the form was dismissed."""
         request_key = dump_json(request_id).decode()
         if self._is_open_request(request_key) or len(self.forms.requests) >= MAX_OPEN_REQUESTS:
             self.reply_to_request(request_id, result=DISMISSED_RESULT)
@@ -370,26 +373,26 @@ class AcpSession(RpcSession):
         return request_key
 
     def is_awaiting_permission(self, call_id: str) -> bool:
-        """Return whether a permission request for this call is open."""
+        """Return whether this call has an open permission request."""
         return any(request[1] == call_id for request in self._open_requests.values())
 
     def _is_open_request(self, request_key: str) -> bool:
-        """Return whether a permission request or a form with this key is open."""
+        """Return whether an open permission request or form has this key."""
         if request_key in self._open_requests:
             return True
         return request_key in self.forms.requests
 
     def discard_allowed_call(self, call_id: str) -> None:
-        """Remove the permission of a call, because another call may have the same id."""
+        """Discard the stored permission for a call, because a later call may have the same id."""
         self._allowed_calls.pop(call_id, None)
 
     def discard_allowed_calls(self) -> None:
-        """Remove the permissions of all calls at the end of the turn."""
+        """Discard the stored permissions for all calls at the end of the turn."""
         self._allowed_calls.clear()
 
     def encode_denial_reasons_prompt(self) -> bytes:
-        """Return a prompt with the reasons of the denied calls, so that the agent's model
-        continues.
+        """Return a prompt that tells the agent's model why calls were denied. The model continues
+        with this prompt.
         """
         lines = [f"A call was not allowed: {reason}" for reason in self.denial_reasons]
         return self._encode_ready_prompt(UserMessage("\n".join([*lines, "Continue without it."])))
@@ -397,16 +400,16 @@ class AcpSession(RpcSession):
     def _encode_decision(
         self, permission: PermissionRequest, decision: PermissionDecision
     ) -> bytes:
-        """Return the response that chooses one of the agent's options. Raise ValueError for a
-        changed input.
+        """Return the response to a permission request, which chooses one of the agent's options.
+        Raise ValueError if the decision changes the tool's input.
         """
         if decision.allow and decision.updated_input is not None:
             raise ValueError(CHANGED_INPUT_REFUSAL)
         return self._encode_choice(permission.request_id, decision)
 
     def _encode_choice(self, request_key: str, decision: PermissionDecision) -> bytes:
-        """Return the response with the chosen option. An option that would allow more than this
-        call is never chosen.
+        """Return the response with the chosen option. Never choose an option that allows more than
+        this one call.
         """
         if request_key not in self._open_requests:
             return b""
@@ -432,7 +435,7 @@ class AcpSession(RpcSession):
             outcome = {"outcome": "selected", "optionId": option.get("optionId")}
         return self.encode_response(request_id, result={"outcome": outcome})
 
-    # -- opening -----------------------------------------------------------------------------------
+    # -- opening the session -----------------------------------------------------------------------
 
     def _advance_steps(self, step: str, result: Mapping[str, Any]) -> None:
         if step == STEP_INITIALIZE:
@@ -447,8 +450,8 @@ class AcpSession(RpcSession):
             self._continue_loading()
 
     def _continue_loading(self) -> None:
-        """Queue the next probe while the agent replays earlier turns. Afterwards, queue the
-        settings.
+        """Queue the next probe while the agent replays earlier turns. After the replay, queue the
+        settings requests.
         """
         if self.is_loading:
             self.outbox.append(self.encode_request(STEP_REPLAY, REPLAY_PROBE_METHOD))
@@ -456,8 +459,8 @@ class AcpSession(RpcSession):
             self.outbox += self._encode_settings()
 
     def _encode_session_request(self, agent_info: Mapping[str, Any]) -> bytes:
-        """Return the request that creates a session, or resumes, loads or forks one, depending on
-        the agent's capabilities.
+        """Return the request that creates, resumes, loads or forks a session, depending on the
+        agent's capabilities.
         """
         reachable = [server for server in self._servers if "url" in server or not self._only_urls]
         converted = [
@@ -481,8 +484,8 @@ class AcpSession(RpcSession):
         )
 
     def _encode_settings(self) -> list[bytes]:
-        """Return the requests that set the model, the mode and the effort, if the session started
-        with other values.
+        """Return the requests that set the model, the mode and the effort, if they differ from the
+        session's initial values.
         """
         model = self._settings["model"]
         mode = self._settings["mode"]
@@ -497,8 +500,8 @@ class AcpSession(RpcSession):
         return [*requests, *self._encode_effort()]
 
     def _encode_effort(self) -> list[bytes]:
-        """Return the request that sets the effort or the next lower level, [] if the agent has no
-        option for it.
+        """Return the request that sets the effort or the next lower level. Return [] if the agent
+        has no option for the effort.
         """
         option = self._find_option(EFFORT_CATEGORY)
         level = self._effort
@@ -538,7 +541,7 @@ class AcpSession(RpcSession):
         )
 
     def _find_option(self, category: str) -> Mapping[str, Any] | None:
-        """Return the agent's option for the model, the mode or the effort, or None."""
+        """Return the agent's configuration option for the model, the mode or the effort, or None."""
         options = (
             option
             for option in as_list(self._session_result.get("configOptions"))
@@ -547,9 +550,7 @@ class AcpSession(RpcSession):
         return next((option for option in options if option.get("category") == category), None)
 
     def find_initial_setting(self, category: str) -> str | None:
-        """Return the model or the mode with which the session started, or None if the agent has not
-        reported it.
-        """
+        """Return the session's initial model or mode, or None if the agent has not reported it."""
         option = self._find_option(category)
         mode_id = as_dict(self._session_result.get(f"{category}s")).get(
             f"current{category.capitalize()}Id"

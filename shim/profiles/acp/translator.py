@@ -1,8 +1,8 @@
-"""Translates the output of an agent with the Agent Client Protocol: updates of its session,
-permission requests, forms, and responses.
+"""Translates the output of an ACP agent: session updates, permission requests, forms, and
+responses.
 
-The response to `session/prompt` ends the turn. Updates that arrive while a session is loaded belong
-to earlier turns.
+The response to `session/prompt` ends the turn. Updates that arrive while a session is being loaded
+belong to earlier turns.
 """
 
 from collections.abc import Callable, Mapping
@@ -50,14 +50,14 @@ from shim.profiles.rpc.form import build_ask_user_question_input
 from shim.profiles.rpc.session import METHOD_NOT_FOUND, RpcResponse, format_rpc_error
 from shim.profiles.rpc.translator import RpcTranslator
 
-# The known kinds of a call's content. A diff is in the arguments of its call.
+# The known content kinds of a tool call. A diff becomes part of the call's arguments.
 WRITTEN_CONTENT_KINDS = ("content", "diff")
-FAILED_STATES = ("failed", "cancelled")  # states of a call
+FAILED_STATES = ("failed", "cancelled")  # tool call states that mean failure
 SUBTYPE_BY_LIMIT = {"max_turn_requests": "error_max_turns"}
 STOP_REASON_BY_ACP_REASON = {"max_tokens": "max_tokens", "refusal": "refusal"}
 LOGIN_REQUIRED_CODE = -32000  # the protocol's code for an agent that is not logged in
-MAX_FAILURE_CHARS = 20_000  # of the agent's text about a failed turn
-# Updates that belong to the answer: after one of these the turn continues.
+MAX_FAILURE_CHARS = 20_000  # the longest text about a failed turn
+# Updates that are part of the model's answer. They show that the turn continues.
 ANSWER_UPDATES = (
     "agent_message_chunk",
     "agent_thought_chunk",
@@ -65,42 +65,42 @@ ANSWER_UPDATES = (
     "tool_call_update",
     "plan",
 )
-# gemini reports a new mode as a text of its model that starts with this.
+# gemini reports a mode change as model text with this prefix.
 MODE_NOTICE_START = "[MODE_UPDATE]"
-UNTITLED_THOUGHT = "****\n"  # gemini's empty title of a thought
+UNTITLED_THOUGHT = "****\n"  # the empty title that gemini writes before a thought
 
 
 class AcpTranslator(RpcTranslator):
-    """Translates the lines of one agent."""
+    """Translates the output lines of one ACP agent."""
 
     untyped = True
     session_class = AcpSession
     session: AcpSession
     tools: ClassVar[Tools] = {}
     form: ClassVar[AcpToolCallFormat] = AcpToolCallFormat()
-    server_tool: ClassVar[str] = ""  # the agent's format of the names of MCP tools
-    counts_session: ClassVar[bool] = False  # whether the usage is the total of the session
-    ends_at_denial: ClassVar[bool] = False  # whether the agent ends the turn when a call is denied
+    server_tool: ClassVar[str] = ""  # the agent's format for MCP tool names
+    counts_session: ClassVar[bool] = False  # whether the reported usage is the session's total
+    ends_at_denial: ClassVar[bool] = False  # whether a denied call ends the agent's turn
     trailer: ClassVar[Pattern[str] | None] = None  # text that the agent appends to a tool result
-    # the agent's own text about a call, among the texts of its model
+    # Matches the agent's own text about a tool call, which is mixed with the model's text.
     notices: ClassVar[Pattern[str] | None] = None
 
-    # the agent's own text when it calls its model again
+    # Matches the text that the agent writes when it retries a model request.
     retries: ClassVar[Pattern[str] | None] = None
-    # the start of the agent's own text when a turn has failed
+    # Matches the start of the text that the agent writes when a turn has failed.
     failures: ClassVar[Pattern[str] | None] = None
 
     def __init__(self, turn: Turn, *, partial: bool = False, session: Any = None) -> None:
         super().__init__(turn, partial=partial, session=session)
         self._calls = OpenAcpToolCalls(self.form)
         self._usage = AcpUsageTracker(is_session_total=self.counts_session)
-        # the result of the turn, which ends if the agent stays silent
+        # The result of a paused turn, which ends if the agent stays silent.
         self._pending_end: Mapping[str, Any] | None = None
         self._last_plan: object = None
         self._plan_count = 0
         self._upserts = AcpMessageAndTerminalStore()
         self._server_names: list[str] | None = None
-        self._failure_text = ""  # the reason of the failure if the turn ends now
+        self._failure_text = ""  # the failure reason if the turn ends now
         self._retry_count = 0
         self._update_handlers: dict[object, Callable[[Event], None]] = {
             "agent_message_chunk": lambda update: self._translate_chunk(update, self.turn.add_text),
@@ -119,7 +119,7 @@ class AcpTranslator(RpcTranslator):
                 self.ignore_event,
             ),
             "session_info_update": self.ignore_event,
-            # Updates of version 2.
+            # Updates that only version 2 sends.
             "agent_message": lambda update: self._translate_full_message(
                 update, self.turn.add_text
             ),
@@ -159,15 +159,15 @@ class AcpTranslator(RpcTranslator):
 
     @classmethod
     def accepts_line_between_turns(cls, line: bytes) -> bool:
-        """Return whether a line is a request or a response. An update is only accepted in a batch,
-        which may also contain them.
+        """Return whether a line may arrive between turns: a request, a response, or a batch.
+        Updates are only accepted in a batch, which may also contain requests and responses.
         """
         if b'"sessionUpdate"' not in line:
             return True
         return line.startswith(b"[")
 
     def feed(self, event: Event | list[Event]) -> None:
-        """Translate a message, or several messages in one line (JSON-RPC 2.0)."""
+        """Translate one line, which is a message or a batch of messages (JSON-RPC 2.0)."""
         if isinstance(event, list):
             self._translate_batch(event)
         else:
@@ -192,7 +192,7 @@ class AcpTranslator(RpcTranslator):
             self.turn.record_unknown_event(method or "untyped", event)
 
     def _translate_batch(self, events: list[Event]) -> None:
-        """Translate each message. A message that cannot be read does not stop the others."""
+        """Translate each message in a batch. A malformed message does not stop the others."""
         for event in events:
             try:
                 super().feed(event)
@@ -200,8 +200,8 @@ class AcpTranslator(RpcTranslator):
                 self.diagnostics.record("malformed_event", repr(error))
 
     def feed_event_from_broken_line(self, event: Event) -> None:
-        """Translate an event from a repaired line. Requests, and messages of another session, are
-        not trusted, because the line may be forged.
+        """Translate an event from a repaired line. Requests and messages for other sessions are not
+        trusted, because the line may be forged.
         """
         params = event.get("params")
         is_own_session = (
@@ -238,8 +238,8 @@ class AcpTranslator(RpcTranslator):
             handler(update)
 
     def _translate_chunk(self, update: Event, write_text: Callable[..., None]) -> None:
-        """Write a fragment of the model's text. Texts of the agent itself, such as the notice of a
-        new mode, are omitted.
+        """Write a fragment of the model's text. Text from the agent itself, such as a notice about
+        a mode change, is omitted.
         """
         content = update["content"]
         if self.session.is_changing_settings and str(content.get("text")).startswith(
@@ -269,8 +269,8 @@ class AcpTranslator(RpcTranslator):
             self._upserts.append_message_text(str(message_id), text)
 
     def _write_failure_text(self) -> None:
-        """Write a text that looked like the reason of a failure. The turn continues, so the text is
-        the model's.
+        """Write the text that was held back as a possible failure reason. The turn has continued,
+        so the text is model output.
         """
         text = self._failure_text
         self._failure_text = ""
@@ -278,7 +278,7 @@ class AcpTranslator(RpcTranslator):
         self.turn.add_text(text)
 
     def _translate_full_message(self, update: Event, write_text: Callable[..., None]) -> None:
-        """Write the new part of a complete message."""
+        """Write the new part of a message that the agent has sent in full."""
         if "content" not in update:
             return
         self._end_denied_calls()
@@ -296,7 +296,9 @@ class AcpTranslator(RpcTranslator):
             write_text(new_text, message_id)
 
     def _end_denied_calls(self) -> None:
-        """End the denied calls after the agent has continued. Some agents never report their end."""
+        """End all denied calls once the agent has continued, because some agents never report the
+        end of a denied call.
+        """
         for call_id in self.session.denied_calls:
             if call_id in self.turn.open_calls:
                 self.turn.add_tool_result(call_id, "", True)
@@ -305,7 +307,7 @@ class AcpTranslator(RpcTranslator):
 
     @property
     def _uses_upserts(self) -> bool:
-        """Return whether updates replace earlier ones by id (version 2)."""
+        """Return whether the agent's updates replace earlier values by id, as in version 2."""
         return not self.session.protocol_version.answer_ends_turn
 
     def _translate_state(self, update: Event) -> None:
@@ -371,13 +373,13 @@ class AcpTranslator(RpcTranslator):
             self.session.discard_allowed_call(call.call_id)
 
     def _create_call_id(self, agent_id: str) -> str:
-        """Return a new id for a call whose own id is empty or already used."""
+        """Return a new id for a tool call that has no id, or whose id is already used."""
         if agent_id:
             return self.turn.conversation.create_unused_call_id(agent_id)
         return self.turn.writer.create_uuid()
 
     def _add_call_content(self, update: Event) -> None:
-        """Add content to a call."""
+        """Add a content item to a tool call's output."""
         call = self._calls.find_call_for_update(update, self._create_call_id)
         if len(call.output) < MAX_CONTENT_ITEMS:
             call.output = call.content = [*call.output, update["content"]]
@@ -394,8 +396,8 @@ class AcpTranslator(RpcTranslator):
             self.turn.add_tool_call(call.call_id, name, arguments)
 
     def _needs_input(self, call: AcpToolCall, name: str) -> bool:
-        """Return whether a call must wait for its input. The input of a tool in the frontend's
-        process arrives with the call of the tool there.
+        """Return whether a tool call must wait for its input. For a tool that runs in the
+        frontend's process, the input arrives with the frontend's own tool call.
         """
         if call.has_input or name not in self.turn.config.session.list_servers()[1]:
             return False
@@ -405,8 +407,8 @@ class AcpTranslator(RpcTranslator):
         return not (evaluator.is_rule_violation(name, {}) or evaluator.is_hidden_tool(name))
 
     def _translate_tool(self, call: AcpToolCall) -> tuple[str, dict[str, Any]]:
-        """Return Claude's name of the tool and its arguments. Tools of MCP servers that the shim
-        has passed to the agent are included.
+        """Return Claude's tool name and arguments for a tool call. Tools from the MCP servers that
+        the shim passed to the agent are included.
         """
         claude_name = ""
         if call.vendor_tool not in self.tools:
@@ -416,7 +418,7 @@ class AcpTranslator(RpcTranslator):
         )
 
     def _resolve_server_tool(self, vendor_tool: str) -> str:
-        """Return Claude's name of a tool of an MCP server, "" for another tool."""
+        """Return Claude's name for an MCP server's tool, or "" for any other tool."""
         if not self.server_tool:
             return ""
         if self._server_names is None:
@@ -429,7 +431,7 @@ class AcpTranslator(RpcTranslator):
         )
 
     def _build_result(self, call: AcpToolCall) -> object:
-        """Return the content of a call, or its raw output if it has no content.
+        """Return the result of a tool call: its content, or its raw output if it has no content.
 
         Content and raw output may come from different updates. The raw output is preferred if it
         starts with the content and is longer.
@@ -446,7 +448,9 @@ class AcpTranslator(RpcTranslator):
         return text
 
     def _list_result_blocks(self, call: AcpToolCall) -> list[dict[str, Any]]:
-        """Return the content blocks of a call that can be written. Count the others as unknown."""
+        """Return the content blocks of a tool call that Claude's format can express. Count the
+        other blocks as unknown.
+        """
         if self._uses_upserts:
             blocks = self._upserts.list_output_content_blocks(call)
         else:
@@ -467,7 +471,7 @@ class AcpTranslator(RpcTranslator):
                 self.turn.record_unknown_event(f"tool_content/{kind}", item)
 
     def _translate_plan(self, update: Event) -> None:
-        """Write the plan as a list of todos if it has changed."""
+        """Write the agent's plan as a todo list if the plan has changed."""
         entries = update["entries"]
         if entries == self._last_plan:
             return
@@ -477,7 +481,7 @@ class AcpTranslator(RpcTranslator):
         self.turn.add_tool_call(call_id, "TodoWrite", {"todos": build_todos(entries)})
         self.turn.add_tool_result(call_id, "The plan was noted.")
 
-    # -- requests of the agent ---------------------------------------------------------------------
+    # -- requests from the agent -------------------------------------------------------------------
 
     def _answer_request(self, event: Event) -> None:
         request_id = event["id"]
@@ -507,7 +511,7 @@ class AcpTranslator(RpcTranslator):
         return bool(params.get("sessionId", self.session.session_id) == self.session.session_id)
 
     def _ask_form(self, request_id: object, params: Event) -> None:
-        """Ask the person with a call of Claude's question tool."""
+        """Show a form to the user as a call to Claude's AskUserQuestion tool."""
         questions_input = build_ask_user_question_input(params)
         if questions_input is None or not self._is_own_session(params):
             self.session.reply_to_request(
@@ -534,8 +538,8 @@ class AcpTranslator(RpcTranslator):
         call = self._calls.find_call_for_permission(
             subject.call, self._create_call_id, self.session.is_awaiting_permission
         )
-        # The request is cancelled if its call is ambiguous, because the input may belong to another
-        # call.
+        # A request that matches several calls is cancelled, because its input may belong to the
+        # wrong call.
         if call is None or (self.form.input_in_content and call.start_count > 1):
             self.session.reply_to_request(request_id, result=CANCELLED_RESULT)
             return
@@ -544,7 +548,7 @@ class AcpTranslator(RpcTranslator):
         ).build_call_from_permission_request(subject.call)
         translated = self._translate_tool(requested_call)
         if translated[0] == QUESTION_TOOL:
-            # The options of the request are the answers, so to allow it would choose an answer.
+            # The request's options are the answers to a question. Allowing it would pick one of them.
             self.session.reply_to_request(request_id, result=CANCELLED_RESULT)
             return
         request_key = self.session.register_permission_request(
@@ -565,7 +569,7 @@ class AcpTranslator(RpcTranslator):
                 is_deferred=is_deferred,
             )
 
-    # -- answers -----------------------------------------------------------------------------------
+    # -- responses ---------------------------------------------------------------------------------
 
     def _apply_response(self, event: Event) -> None:
         response = self.session.read_response(event)

@@ -1,5 +1,5 @@
-"""Converts the usage of an agent's session. The agent reports tokens at the end of a turn, and the
-total cost at any time.
+"""Converts the usage that an ACP agent reports for its session. The agent reports tokens at the end
+of a turn, and the session's total cost at any time.
 """
 
 from collections.abc import Mapping
@@ -10,22 +10,23 @@ from shim.core.reading.values import as_dict
 
 
 class AcpUsageTracker:
-    """The usage of one session. `cost_usd` is the cost of the turn in dollars, and `context_tokens`
-    is the current size of the context.
+    """The usage of one session. `cost_usd` is the cost of the current turn in dollars, and
+    `context_tokens` is the current context size.
 
-    `is_session_total` is true if the usage at the end of a turn is the total of the session.
+    `is_session_total` is true if the usage that the agent reports at the end of a turn is the
+    session's total.
     """
 
     def __init__(self, *, is_session_total: bool) -> None:
         self.cost_usd = 0.0
         self.context_tokens: Any = 0
         self._is_session_total = is_session_total
-        self._session_cost_usd: float | None = None  # the agent's total of the session so far
+        self._session_cost_usd: float | None = None  # the session's total cost so far
         self._session_usage = create_usage(0, 0, 0, 0)
 
     def record_cost(self, update: Mapping[str, Any], *, is_resumed: bool) -> None:
-        """Record the total cost of the session. The first cost of a resumed session is not added to
-        the turn, because the cost of earlier turns is unknown.
+        """Record the session's total cost. For a resumed session, the first reported cost is not
+        added to the turn, because the cost of the earlier turns is unknown.
         """
         cost = update.get("cost")
         amount = 0.0
@@ -41,8 +42,8 @@ class AcpUsageTracker:
         self._session_cost_usd, self.context_tokens = amount, update.get("used", 0)
 
     def compute_turn_usage(self, result: Mapping[str, Any]) -> Usage | None:
-        """Return the usage of the turn, or None if it is missing. The input includes the cached
-        tokens if input and output add up to the total.
+        """Return the usage of the turn, or None if the agent did not report it. The input tokens
+        include cached tokens if input and output add up to the total.
         """
         counts = result.get("usage")
         if not isinstance(counts, dict):
@@ -69,7 +70,7 @@ class AcpUsageTracker:
         return reported
 
     def _parse_quota(self, meta: object) -> Usage | None:
-        """Return the usage from gemini's own field, or None."""
+        """Return the usage from gemini's vendor-specific field, or None."""
         quota = as_dict(meta).get("quota")
         counts = as_dict(quota).get("token_count")
         if isinstance(counts, dict):

@@ -1,7 +1,7 @@
-"""The differences between the two versions of the protocol. The agent chooses the version.
+"""The differences between ACP version 1 and version 2. The agent chooses the version.
 
-Version 2 is a draft (as in the official TypeScript SDK 2.4.0). It is only offered if a profile has
-`draft = true`, but an agent may also choose it after an offer of version 1.
+Version 2 is a draft, as implemented in the official TypeScript SDK 2.4.0. The shim only offers it
+if the profile has `draft = true`. An agent may choose it even if the shim offered version 1.
 """
 
 from collections.abc import Mapping
@@ -11,15 +11,15 @@ from shim.core.reading.typed import Any, NamedTuple
 from shim.core.reading.values import as_dict
 
 CLIENT_INFO = {"name": "claude-shim", "version": "1"}
-# The states of version 2 in which the agent works on a prompt.
+# The version 2 session states in which the agent works on a prompt.
 WORKING_STATES = ("running", "requires_action")
 
 
 class PermissionRequestToolCall(NamedTuple):
-    """The call of a permission request, in the form of an update.
+    """The tool call in a permission request, in the form of an update.
 
-    `is_complete` is true if the request itself contains everything that it allows, so that earlier
-    updates of the call do not matter.
+    `is_complete` is true if the request itself describes everything that it would allow. Earlier
+    updates for the call then do not matter.
     """
 
     call: Mapping[str, Any]
@@ -27,7 +27,9 @@ class PermissionRequestToolCall(NamedTuple):
 
 
 def build_initialize_params(version_number: int, capabilities: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parameters of `initialize`. An agent of version 2 reads the additional keys."""
+    """Return the parameters of `initialize`. The additional keys are for agents that support
+    version 2.
+    """
     params = {
         "protocolVersion": version_number,
         "clientCapabilities": capabilities,
@@ -47,13 +49,14 @@ class AcpVersion:
     """Version 1 of the protocol."""
 
     number = 1
-    # whether the response to a prompt ends the turn; otherwise it only accepts the prompt
+    # Whether the response to a prompt ends the turn. If not, the response only accepts the prompt.
     answer_ends_turn = True
-    option_key = "id"  # the key of a configuration option's name
-    value_fields: Mapping[str, str] = MappingProxyType({})  # sent with the value of an option
+    option_key = "id"  # the key that names a configuration option
+    # Extra fields that are sent with an option's value.
+    value_fields: Mapping[str, str] = MappingProxyType({})
 
     def choose_method(self, agent_info: Mapping[str, Any], is_fork: bool) -> str:
-        """Return the method that resumes or forks a session, by the result of `initialize`."""
+        """Return the method that resumes or forks a session, depending on the `initialize` result."""
         if is_fork:
             return "fork"
         sessions = as_dict(as_dict(agent_info.get("agentCapabilities")).get("sessionCapabilities"))
@@ -64,8 +67,8 @@ class AcpVersion:
     def convert_server(
         self, server: Mapping[str, Any], agent_info: Mapping[str, Any]
     ) -> Mapping[str, Any] | None:
-        """Return an MCP server in the format of this version, or None if the agent cannot reach it.
-        Every agent accepts a server with a command.
+        """Return an MCP server in this version's format, or None if the agent cannot reach the
+        server. Every agent accepts a server that is started by a command.
         """
         kind = server.get("type")
         capabilities = as_dict(as_dict(agent_info.get("agentCapabilities")).get("mcpCapabilities"))
@@ -76,7 +79,7 @@ class AcpVersion:
     def parse_subject(
         self, request: Mapping[str, Any], request_id: object
     ) -> PermissionRequestToolCall | None:
-        """Return the call of a permission request, or None if the request cannot be evaluated."""
+        """Return the tool call in a permission request, or None if the request cannot be evaluated."""
         call = request.get("toolCall")
         if isinstance(call, dict) and "toolCallId" in call:
             return PermissionRequestToolCall(call)
@@ -106,8 +109,10 @@ class AcpDraftVersion(AcpVersion):
     def parse_subject(
         self, request: Mapping[str, Any], request_id: object
     ) -> PermissionRequestToolCall | None:
-        """Return the call of a permission request: a tool call, a command, or the title of a
-        request without a subject. Return None if the request cannot be evaluated.
+        """Return the tool call in a permission request, or None if the request cannot be evaluated.
+
+        The subject of the request is a tool call or a command. For a request without a subject, its
+        title is used.
         """
         subject = request.get("subject")
         title = request.get("title")
@@ -140,23 +145,23 @@ VERSIONS = {version.number: version for version in (VERSION_1, VERSION_2)}
 
 
 class AcpTurnEndDetector:
-    """Detects the end of a turn in version 2, by the states of the session.
+    """Detects the end of a turn in version 2 from the session states.
 
-    A prompt is in the conversation after its response, or after the agent has repeated it as a
-    user's message. Before that, the agent may be idle or work on something else. The turn ends when
-    the agent becomes idle after that. An agent that is idle without having worked may have
-    finished, because its own commands need no work.
+    A prompt is in the conversation after its response, or after the agent has echoed it as a user
+    message. Before that, the agent may be idle or work on something else. After that, the turn ends
+    when the agent becomes idle. If the agent is idle without having worked, the turn may have
+    ended, because the agent's own commands need no work.
     """
 
     def __init__(self) -> None:
         self._first_prompt = 0  # the number of the turn's first prompt; 0 outside of turns
-        self._is_placed = False  # the first prompt is in the conversation
-        self._is_answered = False  # the first prompt has a response
-        self._has_worked = False  # since the prompt was sent
+        self._is_placed = False  # whether the first prompt is in the conversation
+        self._is_answered = False  # whether the first prompt has a response
+        self._has_worked = False  # whether the agent has worked since the prompt was sent
         self._state: object = "idle"
 
     def record_sent_prompt(self, prompt_number: int) -> None:
-        """Record a prompt. It may be the first prompt of a turn."""
+        """Record that a prompt was sent. It may be the first prompt of a turn."""
         if not self._first_prompt:
             self._first_prompt = prompt_number
             self._is_placed = False
@@ -178,8 +183,8 @@ class AcpTurnEndDetector:
         return self._state not in WORKING_STATES
 
     def detect_turn_end(self, state: object, has_open_prompt: bool) -> bool | None:
-        """Return whether a state ends the turn, or None if it may end it. `has_open_prompt` is true
-        if the response to another prompt is missing.
+        """Return whether a session state ends the turn, or None if it may end the turn.
+        `has_open_prompt` is true if a different prompt still waits for its response.
         """
         previous_state = self._state
         self._state = state
@@ -196,5 +201,5 @@ class AcpTurnEndDetector:
         return True
 
     def reset(self) -> None:
-        """Reset the state after a turn that has ended without a state of the agent."""
+        """Reset the detector after a turn that ended without a session state from the agent."""
         self._first_prompt = 0
