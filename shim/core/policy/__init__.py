@@ -1,1 +1,3 @@
-"""Permissions: what the real claude would decide about a call under the same flags and settings."""
+"""Permission rules: what the real claude would decide about a tool call under the same flags and
+settings.
+"""

@@ -1,6 +1,6 @@
-"""Parses a shell line into its commands with a grammar of bash.
+"""Parses a line of shell code into its commands, using tree-sitter's grammar of bash.
 
-The grammar is that of tree-sitter, as in the real claude.
+The real claude uses the same grammar.
 """
 
 from collections.abc import Iterator
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 MAX_LINE_BYTES = 100_000  # a longer line is not parsed
 MAX_NODES = 20_000
-MAX_DEPTH = 200  # deeper nodes of the tree are not read
+MAX_DEPTH = 200  # deeper syntax nodes are not parsed
 LINE_CONTINUATION = "\\\n"
 
-# Lists, pipes and loops of plain commands. A line of these nodes has only the effects of its
-# commands.
+# The node types of lists, pipes and loops of plain commands. A line with only these nodes has no
+# effects except those of its commands.
 _PLAIN_NODE_TYPES = split_into_word_set("""
     program list pipeline command command_name redirected_statement file_redirect word string raw_string
     string_content number comment file_descriptor concatenation for_statement do_group if_statement
@@ -27,7 +27,7 @@ _PLAIN_NODE_TYPES = split_into_word_set("""
     unary_expression binary_expression herestring_redirect
 """)
 _LOOP_VARIABLES = split_into_word_set("a b c d e f g h i j k l m n x y z file dir name item")
-# The grammar parses these words as a command, but bash as the start of a compound command.
+# The grammar parses these words as command names. In bash, they start a compound command.
 _COMPOUND_PREFIXES = (["time"], ["coproc"], ["case"])
 _GLOB_CHARACTERS = frozenset("*?[{")
 _ARITHMETIC_NODE_TYPES = (
@@ -45,19 +45,19 @@ _QUOTED_SUBSTITUTIONS = {
     "word": ("\\$(", "\\$\\(", "\\`"),
     "ansi_c_string": ("$(", "`", "\\x", "\\u", "\\U", *(f"\\{digit}" for digit in range(8))),
 }
-MAX_SCRIPT_DEPTH = 5  # of scripts in arguments of scripts
+MAX_SCRIPT_DEPTH = 5  # the limit for scripts nested in script arguments
 
 
 class ShellCommand(NamedTuple):
-    """One command of a line."""
+    """One command in a line of shell code."""
 
-    text: str  # without variable assignments before it
-    words: tuple[str | None, ...]  # without quotes; None if only the shell knows the value
+    text: str  # the command without the variable assignments before it
+    words: tuple[str | None, ...]  # unquoted; None if only the shell knows a word
     has_assignments: bool = False
 
     @property
     def name(self) -> str | None:
-        """The name without its folder, or None if only the shell knows it."""
+        """Return the command's name without its folder, or None if only the shell knows the name."""
         if self.words:
             first_word = self.words[0]
         else:
@@ -68,24 +68,24 @@ class ShellCommand(NamedTuple):
 
     @property
     def row(self) -> CommandRow:
-        """The effects of the command."""
+        """Return the command's entry in the table of command effects."""
         return get_command_row(self.name)
 
 
 class ShellRedirect(NamedTuple):
-    """A file that the shell opens for a command."""
+    """A file that the shell opens for a command, such as the target of `>`."""
 
     is_write: bool
-    path: str | None  # None if only the shell knows it
+    path: str | None  # None if only the shell knows the path
 
 
 class ShellLine(NamedTuple):
-    """The parts of a line, in the order of its text."""
+    """The commands and redirections in a line of shell code, in the order of its text."""
 
     parts: tuple[ShellCommand | ShellRedirect, ...]
     is_complete: bool  # every part of the line was parsed
-    # The line consists of commands, their redirections, lists, pipes and loops. So it has only the
-    # effects of its commands.
+    # The line has only commands, redirections, lists, pipes and loops. So it has no effects except
+    # those of its commands.
     is_plain: bool
 
     @property
@@ -94,10 +94,11 @@ class ShellLine(NamedTuple):
 
 
 def parse_shell_line(line: str) -> ShellLine:
-    """Return the parts of a line, including those in substitutions, functions and
-    here-documents.
+    """Return the commands and redirections in a line of shell code.
+
+    They include those in substitutions, functions and here-documents.
     """
-    if LINE_CONTINUATION in line:  # unlike the grammar, the shell joins a word on two lines
+    if LINE_CONTINUATION in line:  # only the shell joins a word on two lines
         joined_line = _parse_line(line.replace(LINE_CONTINUATION, ""))
         separate_line = _parse_line(line)
         return ShellLine(
@@ -109,13 +110,15 @@ def parse_shell_line(line: str) -> ShellLine:
 
 
 def _parse_line(line: str, script_depth: int = 0) -> ShellLine:
-    """Parse a line. `script_depth` is how deeply it is nested in arguments of other lines."""
+    """Parse a line of shell code. `script_depth` is 0 for the line itself, and 1 more for each
+    level of nested scripts in arguments.
+    """
     data = line.encode("utf-8", "surrogatepass")
     if len(data) > MAX_LINE_BYTES or b"\0" in data:
         return ShellLine((), is_complete=False, is_plain=False)
     root = _load_parser().parse(data).root_node
     parts: list[ShellCommand | ShellRedirect] = []
-    hidden_words: list[str | None] = []  # words with a quoted substitution
+    hidden_words: list[str | None] = []  # quoted words with a substitution
     is_complete = not root.has_error
     is_plain = True
     end_offset = 0
@@ -123,7 +126,7 @@ def _parse_line(line: str, script_depth: int = 0) -> ShellLine:
     for node_count, (node, depth) in enumerate(_walk_nodes(root)):
         if node_count > MAX_NODES or depth > MAX_DEPTH:
             return ShellLine(tuple(parts), is_complete=False, is_plain=False)
-        # The grammar accepts more characters as blanks or as comments than the shell does.
+        # The grammar treats some characters as blanks or comments that the shell does not.
         if not node.children:
             skipped_bytes = data[end_offset : node.start_byte].replace(
                 LINE_CONTINUATION.encode(), b""
@@ -153,14 +156,14 @@ def _parse_line(line: str, script_depth: int = 0) -> ShellLine:
 
 
 def _can_be_misread(node: "Node", data: bytes) -> bool:
-    """Return whether the shell may parse a node differently from the grammar."""
+    """Return whether the shell may parse a syntax node differently from the grammar."""
     if node.is_missing:
         return True
-    if node.type == "heredoc_end":  # the delimiter must be alone on its line
+    if node.type == "heredoc_end":  # nothing else may be on the delimiter's line
         return data[node.end_byte : node.end_byte + 1] not in (b"", b"\n")
-    if node.type == "word":  # a word cannot contain the end of a line
+    if node.type == "word":  # a word cannot contain a newline
         return "\n" in _decode_text(node).replace(LINE_CONTINUATION, "")
-    # The grammar parses the end of the first pattern of a `case` as the end of the surrounding
+    # The grammar treats the end of a `case` statement's first pattern as the end of the surrounding
     # node.
     if node.type == "command":
         words = [_decode_text(child) for child in node.named_children]
@@ -181,8 +184,8 @@ def _is_plain_node(node: "Node") -> bool:
 
 
 def _uses_arithmetic(node: "Node") -> bool:
-    """Return whether bash evaluates words of a node as arithmetic. It then also runs substitutions
-    in quoted words.
+    """Return whether bash evaluates any word in a syntax node as arithmetic. Bash then runs even
+    the substitutions in quoted words.
     """
     if node.type == "test_operator":
         return _decode_text(node) in ("-eq", "-ne", "-lt", "-le", "-gt", "-ge", "-v", "-R")
@@ -192,8 +195,8 @@ def _uses_arithmetic(node: "Node") -> bool:
 
 
 def _has_quoted_substitution(node: "Node") -> bool:
-    """Return whether a word has a quoted substitution. Bash runs it if it evaluates the word as
-    arithmetic.
+    """Return whether a quoted word contains a substitution. Bash runs the substitution if it
+    evaluates the word as arithmetic.
     """
     if node.type == "concatenation":
         return any(map(_has_quoted_substitution, node.named_children))
@@ -202,8 +205,8 @@ def _has_quoted_substitution(node: "Node") -> bool:
 
 
 def _can_start_comment(data: bytes, offset: int) -> bool:
-    """Return whether a comment may start at an offset: at the start of the line, after a blank, or
-    after the end of a command.
+    """Return whether a shell comment may start at an offset: at the start of the line, after a
+    blank, or after the end of a command.
     """
     if offset == 0:
         return True
@@ -211,8 +214,8 @@ def _can_start_comment(data: bytes, offset: int) -> bool:
 
 
 def _is_without_effect(node: "Node") -> bool:
-    """Return whether a node has only the effects of its commands. A loop may assign a variable that
-    changes which commands run.
+    """Return whether a syntax node has no effects except those of its commands. A loop has more
+    effects if it assigns a variable that changes which commands run.
     """
     if node.type == "for_statement":
         variable, *words = (_decode_text(child) for child in node.named_children)
@@ -233,8 +236,8 @@ def _load_parser() -> "Parser":
 
 
 def _walk_nodes(root: "Node") -> "Iterator[tuple[Node, int]]":
-    """Yield the nodes of a tree in order, each with its depth. There is no recursion, because a
-    line may be deeply nested.
+    """Yield the nodes of a syntax tree in order, each with its depth. The walk uses no recursion,
+    because a line may be deeply nested.
     """
     stack = [(root, 0)]
     while stack:
@@ -266,7 +269,7 @@ def _convert_node(node: "Node") -> ShellCommand | ShellRedirect | None:
             and path is not None
             and _decode_text(path).rstrip("-").isdigit()
         ):
-            return None  # the target is another descriptor, not a file
+            return None  # the redirection's target is a file descriptor, not a file
         return ShellRedirect(
             operator not in ("<", "<&"), None if path is None else _resolve_word(path)
         )
@@ -298,8 +301,8 @@ def _decode_text(node: "Node") -> str:
 
 
 def _resolve_word(node: "Node") -> str | None:
-    """Return a word without its quotes, or None if only the shell knows it, such as a variable or a
-    glob.
+    """Return a shell word without its quotes. Return None if only the shell knows its value, as for
+    a variable or a glob.
     """
     text = _decode_text(node)
     if node.type == "test_operator":

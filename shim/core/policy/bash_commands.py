@@ -1,4 +1,4 @@
-"""The commands that a command itself runs, and the paths in its arguments."""
+"""Finds the commands that a shell command itself runs, and the paths in its arguments."""
 
 from collections.abc import Iterator, Sequence
 
@@ -11,8 +11,8 @@ from shim.core.policy.bash import (
 )
 from shim.core.policy.command_table import SafeArguments, get_command_row, matches_pattern
 
-# sed scripts that neither run a command nor name a file. They have addresses, and the commands s,
-# y, p, d, q, = and similar ones.
+# Matches sed scripts that neither run a command nor name a file. Such a script consists of
+# addresses and of commands such as s, y, p, d, q and =.
 _SED_TEXT = r"(?:[^\\\n{0}]|\\.)*"
 _SED_ADDRESS = rf"(?:\d+|\$|/{_SED_TEXT.format('/')}/)"
 _SED_SUBSTITUTION = "|".join(
@@ -22,19 +22,20 @@ _SED_SUBSTITUTION = "|".join(
 _SED_COMMAND = (
     rf"(?:{_SED_ADDRESS}(?:,[+~]?{_SED_ADDRESS})?)?[ !]*+(?:{_SED_SUBSTITUTION}|[pdqPDxhHgGnN=]?)"
 )
-# Possessive, so that a long script is matched in linear time.
+# The quantifiers are possessive, so that a long script is matched in linear time.
 _STREAM_SED_PATTERN = rf"{_SED_COMMAND}(?: *+[;\n] *+{_SED_COMMAND})*+"
 _SED_OPTIONS_PATTERN = (
     r"-[nErsiuz]+|--(quiet|silent|regexp-extended|in-place|separate|null-data|posix|debug)"
 )
 
-UNKNOWN_COMMAND = ShellCommand("", (None,))  # may have any effect
+UNKNOWN_COMMAND = ShellCommand("", (None,))  # a command that may have any effect
 
 
 def expand_line(line: ShellLine, depth: int = 0) -> Iterator[ShellCommand | ShellRedirect]:
-    """Yield the parts of a line, and all commands that its commands may run.
+    """Yield the commands and redirections in a line of shell code, and all commands that these
+    commands may run.
 
-    A rule that restricts one of them restricts the line.
+    A deny or ask rule that matches any of them applies to the whole line.
     """
     for part in line.parts:
         if isinstance(part, ShellRedirect):
@@ -48,7 +49,7 @@ def _expand_command(command: ShellCommand, depth: int) -> Iterator[ShellCommand 
     if not command.row.runs_arguments:
         return
     stdin_arguments = (None,) if command.row.adds_stdin_arguments else ()
-    # Any later argument may be the start of the command that is run. So the options of the outer
+    # Any later argument may be the start of the inner command. So the options of the outer
     # command need not be parsed.
     for start in range(1, len(command.words)):
         words = command.words[start:] + stdin_arguments
@@ -56,7 +57,7 @@ def _expand_command(command: ShellCommand, depth: int) -> Iterator[ShellCommand 
 
 
 def _expand_scripts(command: ShellCommand, depth: int) -> Iterator[ShellCommand | ShellRedirect]:
-    """Yield a command and the parts of the scripts in its arguments."""
+    """Yield a command, and the commands and redirections of the scripts in its arguments."""
     yield command
     if _has_unknown_effects(command):
         yield UNKNOWN_COMMAND
@@ -79,7 +80,9 @@ def _join_words(words: Sequence[str | None]) -> str:
 
 
 def _has_unknown_effects(command: ShellCommand) -> bool:
-    """Return whether the effects depend on a language of the command, such as the script of sed."""
+    """Return whether a command's effects depend on a language of its own, such as sed's script
+    language.
+    """
     if command.row.splits_argument:
         return any(word is None or word.startswith(("-S", "--split")) for word in command.words[1:])
     if command.name == "sed":
@@ -88,8 +91,8 @@ def _has_unknown_effects(command: ShellCommand) -> bool:
 
 
 def _is_stream_edit(command: ShellCommand) -> bool:
-    """Return whether the scripts of a sed command only edit its stream. Other scripts write files
-    or run commands.
+    """Return whether all scripts of a sed command only edit sed's output. Other sed scripts write
+    files or run commands.
     """
     scripts: list[str | None] = []
     operand = ""
@@ -112,7 +115,7 @@ def _is_stream_edit(command: ShellCommand) -> bool:
 
 
 def _can_read_stdin_script(words: Sequence[str | None]) -> bool:
-    """Return whether a shell with these arguments may read its script from stdin."""
+    """Return whether a shell that is started with these arguments may read its script from stdin."""
     operands = [word for word in words if word and not word.startswith(("-", "+"))]
     if not operands:
         return True
@@ -122,8 +125,8 @@ def _can_read_stdin_script(words: Sequence[str | None]) -> bool:
 
 
 def uses_other_working_directory(command: ShellCommand) -> bool:
-    """Return whether a command may run in another folder than its line, such as `env -C` and
-    `chroot`.
+    """Return whether a command may run another command in a different folder, as `env -C` and
+    `chroot` do.
     """
     row = command.row
     if row.changes_root:
@@ -139,7 +142,7 @@ def uses_other_working_directory(command: ShellCommand) -> bool:
 def list_path_operands(command: ShellCommand) -> Iterator[str | None]:
     """Yield the arguments that may be paths, including those in `--option=PATH` and `of=PATH`.
 
-    None means an argument whose value only the shell knows.
+    Yield None for an argument whose value only the shell knows.
     """
     arguments = command.words[1:]
     copies_files = command.row.copies_files
@@ -154,7 +157,7 @@ def list_path_operands(command: ShellCommand) -> Iterator[str | None]:
             # In `-f/path` and `-tFOLDER`, only the command knows which letters belong to the
             # option.
             yield None
-    if copies_files:  # a file that is copied into a folder keeps its name
+    if copies_files:  # a file keeps its name when it is copied into a folder
         *sources, target = [
             word for word in arguments if word is None or not word.startswith("-")
         ] or [None]
@@ -166,7 +169,7 @@ def list_path_operands(command: ShellCommand) -> Iterator[str | None]:
 
 
 def changes_named_files(command: ShellCommand) -> bool:
-    """Return whether a command changes the files that it names."""
+    """Return whether a command changes the files named in its arguments."""
     is_in_place_edit = command.row.edits_in_place and any(
         word and word.startswith(("-i", "--in-place")) for word in command.words
     )
@@ -176,12 +179,14 @@ def changes_named_files(command: ShellCommand) -> bool:
 
 
 def is_read_only(command: ShellCommand) -> bool:
-    """Return whether a command only reads the files that it names."""
+    """Return whether a command has no effect except reading the files named in its arguments."""
     return _has_safe_arguments(command, command.row.read_only)
 
 
 def is_safe_edit_command(command: ShellCommand) -> bool:
-    """Return whether the mode acceptEdits runs a command inside the workspace without a prompt."""
+    """Return whether the permission mode acceptEdits runs a command without a prompt if its files
+    are inside the workspace.
+    """
     return _has_safe_arguments(command, command.row.edits)
 
 
@@ -195,10 +200,11 @@ def _has_safe_arguments(command: ShellCommand, safe_arguments: SafeArguments | N
 
 
 def strip_command_wrappers(command: ShellCommand) -> ShellCommand | None:
-    """Return a command without wrappers that have no effect of their own, for allow rules.
+    """Return a command without wrappers that have no effect of their own, to match it with allow
+    rules.
 
-    Return None if only the shell knows one of its words. Then only a rule for the complete tool
-    allows it.
+    Return None if only the shell knows one of the command's words. Such a command is only allowed
+    by a rule that allows every call of the tool.
     """
     words = command.words
     text = command.text

@@ -1,5 +1,5 @@
-"""The effects of a tool call: the files that it reads and changes, and the commands that it
-runs.
+"""Determines the effects of a tool call: the files that it reads and changes, and the commands that
+it runs.
 """
 
 import posixpath
@@ -18,9 +18,9 @@ from shim.core.policy.policy import Workspace
 from shim.core.reading.typed import Any, NamedTuple
 
 BASH_TOOL = "Bash"
-# A rule that denies Bash denies all of these tools, as in the real claude.
+# A rule that denies Bash also denies all of these tools, as in the real claude.
 SHELL_TOOLS = frozenset((BASH_TOOL, "Monitor"))
-# Claude's tools that read or change files, each with the argument that names the file.
+# Claude's tools that read or change files, each with the name of its path argument.
 READ_TOOLS = {
     "Read": "file_path",
     "Grep": "path",
@@ -34,32 +34,32 @@ CHANGE_TOOLS = {
     "Write": "file_path",
     "Delete": "file_path",
 } | {"NotebookEdit": "notebook_path"}
-SEARCH_TOOLS = frozenset(("Grep", "Glob", "LS"))  # their default folder is the working directory
-CONTENT_SEARCH_TOOL = "Grep"  # shows the content of every file below its path
+SEARCH_TOOLS = frozenset(("Grep", "Glob", "LS"))  # they search the working directory by default
+CONTENT_SEARCH_TOOL = "Grep"  # Grep shows the content of every file below its path
 MAX_LINE_PARTS = 2000  # commands and redirections; a line with more may have any effect
 MAX_FOLDERS = 16  # that `cd` may reach in a line; with more, a relative path may be any file
 
 
 class FileAccess(NamedTuple):
-    """A file that a call reads or changes."""
+    """A file that a tool call reads or changes."""
 
     is_change: bool
-    path: str | None  # absolute; None if it may be any file
-    includes_content: bool = False  # the call also shows the content of the folder
+    path: str | None  # the absolute path, or None if it may be any file
+    includes_content: bool = False  # the call also shows files inside the folder
 
 
 class ToolCallEffects(NamedTuple):
-    """All effects of a call."""
+    """All effects of a tool call."""
 
     file_accesses: tuple[FileAccess, ...]
     line: ShellLine | None = None  # None for a tool that is not a shell
-    commands: tuple[ShellCommand, ...] = ()  # of the line, including those that commands run
+    commands: tuple[ShellCommand, ...] = ()  # the line's commands, and those that they run
 
 
 def analyze_tool_call(
     tool: str, tool_input: Mapping[str, Any], workspace: Workspace
 ) -> ToolCallEffects:
-    """Return the effects of a call of one of Claude's tools."""
+    """Return the effects of a call to one of Claude's tools."""
     if tool in SHELL_TOOLS:
         return _analyze_shell_call(tool_input, workspace)
     if tool in CHANGE_TOOLS:
@@ -100,7 +100,7 @@ def _analyze_shell_call(tool_input: Mapping[str, Any], workspace: Workspace) -> 
     if isinstance(folder, str) and folder:
         start_folder = workspace.make_path_absolute(folder)
     if start_folder != workspace.cwd:
-        # A line that is safe or allowed in the working directory may not be so in another folder.
+        # A shell line that is allowed in the working directory may be unsafe in another folder.
         line = line._replace(is_plain=False)
     parts = list(islice(expand_line(line), MAX_LINE_PARTS))
     if len(parts) == MAX_LINE_PARTS:
@@ -117,7 +117,9 @@ def _analyze_shell_call(tool_input: Mapping[str, Any], workspace: Workspace) -> 
 
 
 def _list_used_files(part: ShellCommand | ShellRedirect) -> Iterator[tuple[bool, str | None]]:
-    """Yield whether a part of a line changes a file, and the path as it is written in the line."""
+    """Yield the files that a command or redirection uses. Each item says whether the file is
+    changed, and has its path as the shell line spells it.
+    """
     if isinstance(part, ShellRedirect):
         yield part.is_write, part.path
         return
@@ -132,11 +134,11 @@ def _list_used_files(part: ShellCommand | ShellRedirect) -> Iterator[tuple[bool,
 def _list_folders(
     commands: tuple[ShellCommand, ...], start_folder: str, workspace: Workspace
 ) -> set[str]:
-    """Return the folders in which a command of a line may run, or an empty set if it may be any
-    folder.
+    """Return the folders in which a command in a shell line may run. The set is empty if the folder
+    may be any folder.
 
-    A `cd` may fail or be skipped. In a loop, a function or a trap it may also run before commands
-    that precede it in the text.
+    A `cd` may fail or be skipped. In a loop, a function or a trap, `cd` may also run before
+    commands that precede it in the text.
     """
     folders = {start_folder}
     moves = [command for command in commands if command.row.changes_directory]

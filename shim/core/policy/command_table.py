@@ -1,7 +1,7 @@
-"""The table of the effects of shell commands, for rules and permission modes.
+"""The table of shell commands and their effects, used by permission rules and permission modes.
 
-Only this table knows commands by name. The effects of a command without a row are unknown, and no
-mode runs it without a prompt.
+Commands are known by name only in this table. A command that is missing from the table has unknown
+effects, and only bypassPermissions runs it without a prompt.
 """
 
 import re
@@ -13,7 +13,9 @@ NO_OPTIONS = "no-options"
 
 
 class SafeArguments(NamedTuple):
-    """Arguments with which a command needs no prompt if its paths are inside the workspace."""
+    """The arguments with which a command needs no prompt, provided that its paths are inside the
+    workspace.
+    """
 
     first: tuple[str, ...]  # patterns of the first arguments
     others: str  # the pattern of all other arguments
@@ -21,7 +23,7 @@ class SafeArguments(NamedTuple):
     options: frozenset[str]  # the allowed options among the other arguments
 
     def match(self, arguments: Sequence[str]) -> bool:
-        """Return whether all arguments are known to be safe."""
+        """Return whether all of a command's arguments are known to be safe."""
         others = arguments[len(self.first) :]
         if len(arguments) < len(self.first) + self.min_others:
             return False
@@ -32,8 +34,8 @@ class SafeArguments(NamedTuple):
         return all(self._is_known_option(word) for word in others if word.startswith("-"))
 
     def _is_known_option(self, word: str) -> bool:
-        """Return whether a word is an allowed option, or consists of such single letters and a
-        number.
+        """Return whether a word is an allowed option, or a combination of allowed one-letter
+        options that may end with a number.
         """
         letters = word[1:].rstrip("0123456789,.")
         is_combination = not word.startswith("--") and self.options.issuperset(letters)
@@ -43,46 +45,47 @@ class SafeArguments(NamedTuple):
 
 
 class CommandRow(NamedTuple):
-    """The effects of one command."""
+    """The effects of one shell command."""
 
-    # With the arguments `read_only`, the command only reads the files that it names. The mode
-    # acceptEdits also runs it with the arguments `edits`. None means that no arguments are safe.
+    # With arguments that match `read_only`, the command only reads the files in its arguments. The
+    # permission mode acceptEdits also runs the command with arguments that match `edits`. None
+    # means that no arguments are safe.
     read_only: SafeArguments | None = None
     edits: SafeArguments | None = None
 
-    # The command runs another command.
-    runs_arguments: bool = False  # its later arguments are the other command
-    adds_stdin_arguments: bool = False  # it reads more arguments of that command from stdin
-    splits_argument: bool = False  # its option `-S` splits an argument into words
-    runs_scripts: bool = False  # an argument or its stdin is a script
-    wraps_command: bool = False  # it has no other effect, so allow rules ignore it
-    wraps_after_argument: bool = False  # the same, but its first argument is its own
+    # These fields describe a command that runs another command.
+    runs_arguments: bool = False  # later arguments are the inner command
+    adds_stdin_arguments: bool = False  # stdin has more arguments for the inner command
+    splits_argument: bool = False  # the option `-S` splits an argument into words
+    runs_scripts: bool = False  # an argument or stdin is a script that the command runs
+    wraps_command: bool = False  # allow rules ignore the command, as it only runs another
+    wraps_after_argument: bool = False  # the inner command starts at the second argument
 
-    # The command uses the files in its arguments.
+    # These fields describe a command that uses the files in its arguments.
     reads_files: bool = False
     changes_files: bool = False
-    edits_in_place: bool = False  # it changes files with the option `-i`
-    copies_files: bool = False  # to a file or a folder, which the option `-t` may also name
-    patches_files: bool = False  # its stdin names the files
-    prints_arguments: bool = False  # its arguments are not paths
+    edits_in_place: bool = False  # the option `-i` makes the command change files
+    copies_files: bool = False  # the target may be a file or a folder, or follow `-t`
+    patches_files: bool = False  # stdin has the names of the changed files
+    prints_arguments: bool = False  # the command prints its arguments, which are not paths
 
-    # The command changes the meaning of paths or arguments.
+    # These fields describe a command that changes the meaning of paths or arguments.
     changes_directory: bool = False
-    changes_paths: bool = False  # later paths of the line may refer to other files
+    changes_paths: bool = False  # later paths in the line may mean other files
     changes_root: bool = False
-    takes_directory: bool = False  # an option sets the folder in which it runs
-    evaluates_arithmetic: bool = False  # bash evaluates its arguments and their substitutions
+    takes_directory: bool = False  # an option sets the command's working directory
+    evaluates_arithmetic: bool = False  # bash evaluates the arguments as arithmetic
 
 
-# The columns of a row are names, effects, read-only arguments, and edit arguments. Effects are
-# fields of CommandRow. Arguments are `-` for none, or any of
-#   =PATTERN    for the next of the first arguments
-#   :PATTERN    for every other argument
+# A row has four columns: names, effects, read-only arguments, and edit arguments. Effects are
+# fields of CommandRow. The argument columns contain `-` for none, or any of these:
+#   =PATTERN    the pattern for the next of the first arguments
+#   :PATTERN    the pattern for every other argument
 #   +           at least one other argument is required
 #   NAME        an option; letters can be combined and followed by a number
 #   no-options  no option is allowed
-# With the read-only arguments, the real claude was measured to run the command without a prompt.
-# They do not include options that write, run something or read a list of files. Keywords such as
+# Measurements showed that the real claude runs a command with its read-only arguments without a
+# prompt. Options that write, run something or read a list of files are excluded. Keywords such as
 # `then` have rows, because the grammar of `bash.py` parses them as command names after `time` or
 # `!`.
 _TABLE = r"""

@@ -1,7 +1,7 @@
-"""Decides about tool calls like the real claude under the same flags and settings.
+"""Decides whether a tool call may run, like the real claude under the same flags and settings.
 
-Deny rules come first, followed by ask rules, allow rules and the permission mode. A restricting
-rule applies to the effects of a call, regardless of its tool.
+Deny rules are checked first, followed by ask rules, allow rules and the permission mode. A deny or
+ask rule applies to a call's effects, no matter which tool causes them.
 """
 
 from collections.abc import Callable, Mapping
@@ -53,16 +53,16 @@ OUTPUT_DEVICES = ("/dev/null", "/dev/stdout", "/dev/stderr")
 
 
 class PolicyEvaluator:
-    """Decides about calls by the rules of a policy. The module is loaded after the child has
-    started.
+    """Decides about tool calls by the permission rules of a policy. For a faster start, this module
+    is loaded after the child process has started.
 
-    can_ask            the vendor asks about calls, so ask rules have an effect
-    asks_for_all       only a rule can allow a call without a prompt, not a mode
-    is_sent_to_vendor  returns whether the vendor knows a rule for a complete tool, so that it
-                       refuses such a call itself
-    announces_first    the vendor reports a call before our hook has decided about it
-    prompted_tools     tools whose calls wait for an answer before they run; "mcp__" means the tools
-                       of all MCP servers
+    can_ask            the vendor asks before it runs a call, so ask rules have an effect
+    asks_for_all       no permission mode allows a call without a prompt; only a rule can
+    is_sent_to_vendor  returns whether the vendor received a rule that covers every call of a tool, so
+                       that the vendor itself refuses such calls
+    announces_first    the vendor reports a call before the shim's hook has decided about it
+    prompted_tools     the tools whose calls run only after a permission response; "mcp__" means the
+                       tools of all MCP servers
     """
 
     def __init__(
@@ -92,8 +92,8 @@ class PolicyEvaluator:
         hook_allows_call: bool = False,
         hook_requires_prompt: bool = False,
     ) -> PolicyDecision:
-        """Return the decision about a call that has not run yet. The mode dontAsk denies a call
-        instead of asking.
+        """Return the decision about a tool call that has not run yet. In the permission mode
+        dontAsk, a call that needs a prompt is denied.
 
         `hook_allows_call` counts as an allow rule for the tool. `hook_requires_prompt` takes
         precedence over the allow rules.
@@ -110,7 +110,7 @@ class PolicyEvaluator:
     def _evaluate_allow_rules(
         self, tool: str, tool_input: Mapping[str, Any], mode: str, allowed_by_hook: bool
     ) -> PolicyDecision:
-        """Return the decision of the allow rules and the mode."""
+        """Return the decision that the allow rules and the permission mode make about a tool call."""
         effects = analyze_tool_call(tool, tool_input, self._workspace)
         rules = self.policy.allow
         if allowed_by_hook:
@@ -130,9 +130,10 @@ class PolicyEvaluator:
     def find_restricting_decision(
         self, tool: str, tool_input: Mapping[str, Any]
     ) -> PolicyDecision | None:
-        """Return the decision of the deny and ask rules, or None if no such rule matches the call.
+        """Return the decision that the deny and ask rules make about a tool call. Return None if no
+        such rule matches.
 
-        No mode overrides these rules.
+        No permission mode overrides these rules.
         """
         tool = TOOL_ALIASES.get(tool, tool)
         if (
@@ -159,12 +160,12 @@ class PolicyEvaluator:
         return None
 
     def is_hidden_tool(self, tool: str) -> bool:
-        """Return whether a tool's calls and results are omitted from the stream."""
+        """Return whether a tool's calls and results are left out of the output stream."""
         return tool in self.policy.hidden_tools
 
     def is_rule_violation(self, tool: str, tool_input: Mapping[str, Any]) -> bool:
-        """Return whether a call violates a rule and no prompt precedes it. Such a call stops the
-        turn.
+        """Return whether a tool call violates a rule and no prompt can allow it. Such a call stops
+        the turn.
         """
         restriction = self.find_restricting_decision(tool, tool_input)
         if restriction is None:
@@ -174,7 +175,7 @@ class PolicyEvaluator:
         return not self._can_ask
 
     def is_denial_enforced_by_vendor(self, tool: str) -> bool:
-        """Return whether the vendor itself refuses a denied call and does not run it."""
+        """Return whether the vendor itself keeps a denied tool call from running."""
         if (
             self._announces_first
             or tool in self._prompted_tools
@@ -201,7 +202,9 @@ class PolicyEvaluator:
         tool_input: Mapping[str, Any],
         effects: ToolCallEffects,
     ) -> bool:
-        """Return whether a deny or ask rule with a content matches a call or may match it."""
+        """Return whether a deny or ask rule that names arguments matches a tool call or may match
+        it.
+        """
         is_about_tool = _is_about_tool(rule, tool, is_restriction=tool.startswith(MCP_PREFIX))
         is_about_files = rule.tool in ("Edit", "Read")
         if not (is_about_tool or is_about_files):
@@ -231,11 +234,11 @@ class PolicyEvaluator:
         effects: ToolCallEffects,
         rules: tuple[PermissionRule, ...],
     ) -> PermissionRule | None:
-        """Return the first rule that certainly allows a call, or None.
+        """Return the first rule that certainly allows a tool call, or None.
 
-        Like in the real claude, no rule allows a change of a file that makes programs run. A rule
-        for the unnamed tool would allow every tool without a name. So only a hook can allow such a
-        call, because the hook has seen it.
+        As in the real claude, no rule allows changes to files that can make programs run. An allow
+        rule for calls without a tool name would allow any tool. So only a hook can allow such a
+        call, because the hook has seen the call itself.
         """
         tool = TOOL_ALIASES.get(tool, tool)
         if tool in CHANGE_TOOLS and any(
@@ -267,7 +270,7 @@ class PolicyEvaluator:
         return None
 
     def _is_read_only_call(self, tool: str, effects: ToolCallEffects) -> bool:
-        """Return whether a call only reads, so that the mode plan may run it."""
+        """Return whether a tool call changes nothing, so that the permission mode plan may run it."""
         if effects.line is not None:
             return self._is_line_allowed(effects, PLAN_MODE)
         if tool in CHANGE_TOOLS:
@@ -290,7 +293,9 @@ class PolicyEvaluator:
         return "ask"
 
     def _needs_no_prompt(self, access: FileAccess) -> bool:
-        """Return whether a file is inside the workspace and, if it is changed, is not protected."""
+        """Return whether access to a file needs no prompt. The file must be inside the workspace,
+        and must not be protected if it is changed.
+        """
         if access.path is None:
             return False
         if not self._workspace.is_path_inside(access.path):
@@ -300,7 +305,7 @@ class PolicyEvaluator:
     def _is_line_allowed(
         self, effects: ToolCallEffects, mode: str, allow_rules: tuple[PermissionRule, ...] = ()
     ) -> bool:
-        """Return whether no effect of a shell line needs a prompt."""
+        """Return whether a line of shell code can run without a prompt."""
         line = effects.line
         if line is None or not line.is_plain:
             return False
@@ -361,8 +366,8 @@ class PolicyEvaluator:
 
 
 def _is_about_tool(rule: PermissionRule, tool: str, *, is_restriction: bool = True) -> bool:
-    """Return whether a restricting rule applies to a tool. A rule for Bash applies to all
-    shells.
+    """Return whether a deny or ask rule applies to a tool. A rule for Bash applies to every shell
+    tool.
     """
     is_shell_rule = rule.tool == BASH_TOOL and tool in SHELL_TOOLS
     if is_shell_rule:
@@ -382,8 +387,10 @@ def _matches_shell_line(
 
 
 def _matches_command(content: str, command: ShellCommand) -> bool:
-    """Return whether a restricting rule matches a command: its text, its text without the folder of
-    its name, or words that only the shell knows.
+    """Return whether a deny or ask rule matches a shell command.
+
+    The rule may match the command's text, or that text with only the last part of the program's
+    path. A word that only the shell knows may match any text.
     """
     words = [command.name if any(command.words[:1]) else None, *command.words[1:]]
     literal_words = words[: words.index(None)] if None in words else words
@@ -418,7 +425,7 @@ def _matches_text(content: str, text: str) -> bool:
 
 
 def _matches_argument(rule: PermissionRule, tool_input: Mapping[str, Any]) -> bool:
-    """Return whether a restricting rule matches the URL or another argument of a call, or may match
+    """Return whether a deny or ask rule matches a tool call's URL or another argument, or may match
     it.
     """
     content = rule.content
@@ -441,7 +448,7 @@ def _matches_argument(rule: PermissionRule, tool_input: Mapping[str, Any]) -> bo
 
 
 def _allows_url(rule: PermissionRule, tool_input: Mapping[str, Any]) -> bool:
-    """Return whether a rule allows the URL of a call."""
+    """Return whether an allow rule matches a tool call's URL."""
     content = rule.content
     if not content:
         content = ""

@@ -1,8 +1,8 @@
-"""Matches paths with rules. The patterns are those of Git for ignored files, relative to one of
-four folders.
+"""Matches file paths with permission rules. A rule's path is a gitignore pattern that is relative
+to one of four folders.
 
-`//x` starts at the root, `~/x` at the home folder, `/x` at the folder of the rule, and `x` and
-`./x` at the working directory. Each form was measured with the real claude.
+`//x` starts at the root, `~/x` at the home folder, `/x` at the rule's own folder, and `x` and `./x`
+at the working directory. The meaning of each form was measured with the real claude.
 """
 
 import posixpath
@@ -15,11 +15,12 @@ from shim.core.reading.typed import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pathspec import PathSpec
 
-MAX_COMPILED_PATTERNS = 1000  # in the cache
+MAX_COMPILED_PATTERNS = 1000  # the size of the pattern cache
 
 
 def matches_restricted_path(rule: PermissionRule, path: str, workspace: Workspace) -> bool:
-    """Return whether a restricting rule matches an absolute path or the target of its links.
+    """Return whether a deny or ask rule matches an absolute path or the file that its symbolic
+    links lead to.
 
     A pattern that cannot be parsed matches every path.
     """
@@ -36,7 +37,9 @@ def matches_restricted_path(rule: PermissionRule, path: str, workspace: Workspac
 
 
 def allows_path(rule: PermissionRule, path: str, workspace: Workspace) -> bool:
-    """Return whether an allow rule matches a path and the target of its links."""
+    """Return whether an allow rule matches both a path and the file that its symbolic links lead
+    to.
+    """
     root, pattern = _split_pattern(rule, workspace)
     spec = _compile_pattern(pattern)
     if spec is None or not root:
@@ -58,8 +61,8 @@ def _matches_spec(spec: "PathSpec[Any]", pattern: str, path: str, root: str) -> 
 
 
 def can_match_inside_folder(rule: PermissionRule, folder: str, workspace: Workspace) -> bool:
-    """Return whether a rule may match a file inside a folder. A search in the folder would show
-    that file.
+    """Return whether a rule may match a file inside a folder. A search in the folder could show
+    that file's content.
     """
     root, pattern = _split_pattern(rule, workspace)
     literal_text, star, _ = pattern.partition("*")
@@ -77,9 +80,10 @@ def can_match_inside_folder(rule: PermissionRule, folder: str, workspace: Worksp
 
 
 def _split_pattern(rule: PermissionRule, workspace: Workspace) -> tuple[str, str]:
-    """Return the folder at which a rule's path starts, and Git's pattern below that folder.
+    """Split a rule's path into the folder at which it starts and the gitignore pattern below that
+    folder.
 
-    The folder is "" if it is the home folder and that is unknown.
+    The folder is "" if the path starts at the home folder and the home folder is unknown.
     """
     content = (rule.content or "").strip()
     if content.startswith("//"):
@@ -107,13 +111,15 @@ def _split_pattern(rule: PermissionRule, workspace: Workspace) -> tuple[str, str
         if literal_text.endswith("/"):
             tail = "/"
         pattern = posixpath.normpath(literal_text) + tail + star + suffix
-    # As in the real claude, "secret/**" also matches the folder itself, in any folder below the
-    # root.
+    # As in the real claude, "secret/**" also matches the folder "secret" itself, at any depth below
+    # the root.
     return root, pattern.removesuffix("/**") or "/**"
 
 
 def resolve_rule_path(rule: PermissionRule, folder: str) -> PermissionRule:
-    """Return a rule of the working directory `folder` that means the same in any other folder."""
+    """Return a rule that has the same meaning in every working directory as the given rule has in
+    the working directory `folder`.
+    """
     content = (rule.content or "").strip()
     if (
         rule.tool not in (*READ_TOOLS, *CHANGE_TOOLS)
@@ -141,7 +147,7 @@ def resolve_rule_path(rule: PermissionRule, folder: str) -> PermissionRule:
 
 @lru_cache(MAX_COMPILED_PATTERNS)
 def _compile_pattern(pattern: str) -> "PathSpec[Any] | None":
-    """Return the compiled pattern, or None if it cannot be parsed."""
+    """Return the compiled gitignore pattern, or None if the pattern cannot be parsed."""
     import re
 
     from pathspec import GitIgnoreSpec

@@ -1,7 +1,8 @@
-"""Permission rules in Claude's syntax, and the policy that they form for a conversation.
+"""Permission rules in Claude's syntax, and the policy that a conversation's rules form.
 
-A rule names a tool and optionally its arguments: `Bash(git push:*)`, `Edit(./secret/**)`,
-`mcp__server__*`, `WebFetch`. One policy, with Claude's meaning, is applied to every vendor.
+A rule names a tool, and optionally the arguments of its calls: `Bash(git push:*)`,
+`Edit(./secret/**)`, `mcp__server__*`, `WebFetch`. The same policy, with Claude's meaning, is
+applied to every vendor.
 """
 
 import posixpath
@@ -18,33 +19,35 @@ if TYPE_CHECKING:
     DecisionOutcome = Literal["allow", "ask", "deny"]
 
 
-# The name that frontends read → the name in rules. Both are the same tool.
+# The tool names that frontends read, each with the name of the same tool in rules.
 TOOL_ALIASES = {"Agent": "Task"}
 MATCH_ALL_CONTENTS = (None, "", "*", ":*")
 MCP_PREFIX = "mcp__"
 SUBAGENT_TOOL = "Task"
-UNNAMED_TOOL = "unknown"  # the tool of a call without a tool name
+UNNAMED_TOOL = "unknown"  # stands for the tool of a call without a tool name
 ANY_TOOL = "*"
-# characters in a tool's name
+# the characters that Claude allows in a tool name
 ALLOWED_NAME_CHARS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
 
 
 def split_into_word_set(words: str) -> frozenset[str]:
-    """Return the words of a text as a set. Used for tables."""
+    """Return the words of a text as a set. This is a short way to write tables of words."""
     return frozenset(words.split())
 
 
 def normalize_mcp_name(name: str) -> str:
-    """Return an MCP name as it occurs in a tool's name: `my server` becomes `my_server`."""
+    """Return an MCP server's name as Claude spells it in tool names: `my server` becomes
+    `my_server`.
+    """
     return "".join([letter if letter in ALLOWED_NAME_CHARS else "_" for letter in name])
 
 
-@lru_cache(maxsize=1000)  # a session uses a few names repeatedly
+@lru_cache(maxsize=1000)  # a session uses the same few names repeatedly
 def normalize_tool_name(name: str) -> str:
-    """Return Claude's name of a tool. In the name of an MCP tool, characters that Claude does not
-    allow are replaced with `_`.
+    """Return Claude's name for a tool. In an MCP tool's name, each character that Claude does not
+    allow is replaced with `_`.
 
-    `mcp__my server.x__do it` becomes `mcp__my_server_x__do_it`, as in the real claude's calls,
+    `mcp__my server.x__do it` becomes `mcp__my_server_x__do_it`, as in the real claude's tool calls,
     rules and hooks.
     """
     if name.startswith(MCP_PREFIX):
@@ -53,12 +56,12 @@ def normalize_tool_name(name: str) -> str:
 
 
 class PermissionRule(NamedTuple):
-    """One rule.
+    """A permission rule.
 
-    tool     Claude's name of a tool, or an MCP server: `mcp__server`, `mcp__server__*`
-    content  the text between the parentheses; None if the rule applies to every call of the tool
-    base     the folder for paths that begin with one slash; "" for the working directory
-    source   where the rule comes from, for messages: "--disallowedTools", a file
+    tool     Claude's name for a tool, or an MCP server: `mcp__server`, `mcp__server__*` content
+    the text in parentheses; None if the rule applies to every call of the tool base     the folder
+    for paths that begin with one slash; "" for the working directory source   where the rule was
+    set, for messages: a flag such as "--disallowedTools", or a file
     """
 
     tool: str
@@ -72,11 +75,11 @@ class PermissionRule(NamedTuple):
         return f"{self.tool}({self.content})"
 
     def matches_tool(self, tool: str, *, is_restriction: bool = False) -> bool:
-        """Return whether the rule applies to a tool, regardless of its content. If
-        `is_restriction`, a star matches any text.
+        """Return whether the rule applies to a tool, regardless of the rule's content. If
+        `is_restriction`, a star in the rule's tool name matches any text.
 
-        A restricting rule may also spell the server as in its configuration. The real claude would
-        match such a rule with no tool, but it is safer to apply a restriction. An allow rule with
+        A deny or ask rule may also spell an MCP server as its configuration does. The real claude
+        matches such a rule with no tool, but applying the restriction is safer. An allow rule with
         this spelling is not applied.
         """
         tool = normalize_tool_name(TOOL_ALIASES.get(tool, tool))
@@ -97,20 +100,20 @@ class PermissionRule(NamedTuple):
 
 
 class UnsupportedRule(NamedTuple):
-    """An allow rule or a key of the settings that has no effect, with its source and the reason."""
+    """An allow rule or a settings key that has no effect, with its source and the reason."""
 
     what: str
     source: str
     reason: str
 
     def to_json(self) -> dict[str, str]:
-        """Return the entry of the rule in `init.shim.not_honoured`."""
+        """Return the rule's entry in `init.shim.not_honoured`."""
         return self._asdict()
 
 
 def parse_permission_rule(text: str, base: str = "", source: str = "") -> PermissionRule:
-    """Parse a rule. A text with unmatched parentheses becomes the name of a tool that does not
-    exist.
+    """Parse a permission rule. A text with unmatched parentheses becomes a rule for a tool that
+    does not exist.
     """
     name, bracket, bracket_text = text.partition("(")
     if not bracket or not bracket_text.endswith(")"):
@@ -130,22 +133,22 @@ def parse_permission_rules(
     return tuple(parse_permission_rule(text, base, source) for text in texts)
 
 
-# A change of these files needs a prompt in every mode except bypassPermissions, because they make
-# programs run or grant permissions.
+# Changes to these files need a prompt in every permission mode except bypassPermissions. The files
+# can make programs run or grant permissions.
 PROTECTED_NAMES = split_into_word_set("""
     .git .claude .vscode .idea .husky .devcontainer .bashrc .bash_profile .bash_login .bash_aliases .profile .zshrc
     .zprofile .zshenv .zlogin .gitconfig .gitmodules .mcp.json .claude.json .ripgreprc .envrc .npmrc .yarnrc
     .pre-commit-config.yaml .qwen .gemini .codex .opencode opencode.json opencode.jsonc
 """)
-# Folders of our settings (on Linux and macOS), and of the flags with which sessions are resumed.
+# The folders of the shim's settings (on Linux and macOS) and of stored flags for resumed sessions.
 SHIM_FOLDERS = ("/.config/shim/", "/Library/Application Support/shim/", "/.local/state/shim/")
 
 
 class Workspace(NamedTuple):
     """The folders in which a turn may work.
 
-    `directories` are the folders besides the working directory. `resolve_links` resolves the links
-    in a path, because the core itself does no I/O.
+    `directories` are the folders besides the working directory. `resolve_links` resolves the
+    symbolic links in a path. It is passed in because the core does no I/O.
     """
 
     cwd: str
@@ -162,8 +165,8 @@ class Workspace(NamedTuple):
         return posixpath.join(cwd or self.cwd, path)
 
     def resolve_file_path(self, path: str, cwd: str | None = None) -> str | None:
-        """Return the absolute path of a file, or None if a link before `..` would lead a shell to
-        another file.
+        """Return the absolute path of a file. Return None if a symbolic link before `..` would lead
+        a shell to another file.
         """
         absolute_path = self.make_path_absolute(path, cwd)
         if ".." not in path.split("/"):
@@ -174,14 +177,16 @@ class Workspace(NamedTuple):
         return None
 
     def list_equivalent_paths(self, path: str) -> tuple[str, ...]:
-        """Return a path, and the target of its links if it differs."""
+        """Return a path, and also the path without symbolic links if that differs."""
         real_path = self.resolve_links(path)
         if real_path == path:
             return (path,)
         return (path, real_path)
 
     def is_path_inside(self, path: str) -> bool:
-        """Return whether a path and the target of its links are in a folder of this turn."""
+        """Return whether a path is in one of the workspace's folders both before and after its
+        symbolic links are resolved.
+        """
         roots = [
             root
             for directory in (self.cwd, *self.directories)
@@ -193,7 +198,7 @@ class Workspace(NamedTuple):
         )
 
     def is_protected_path(self, path: str) -> bool:
-        """Return whether a file makes programs run or grants permissions."""
+        """Return whether a change to a file could make programs run or grant permissions."""
         spellings = [f"{spelling.lower()}/" for spelling in self.list_equivalent_paths(path)]
         return any(
             any(shim_folder.lower() in spelling for shim_folder in SHIM_FOLDERS)
@@ -212,20 +217,20 @@ BYPASS_MODE = "bypassPermissions"
 EDIT_MODE = "acceptEdits"
 PLAN_MODE = "plan"
 PERMISSION_MODES = ("default", PLAN_MODE, EDIT_MODE, "dontAsk", "auto", BYPASS_MODE)
-PROMPTLESS_MODES = ("plan", "dontAsk")  # in these modes, no prompt can let a change run
-# the source of a rule that a person added during the conversation
+PROMPTLESS_MODES = ("plan", "dontAsk")  # the permission modes in which no prompt can allow a change
+# the source of a rule that the user added during the conversation
 ANSWER_SOURCE = "an answer"
-# the source of rules in the flag settings of the current controller; they can be replaced
+# the source of replaceable rules: those in the current controller's flag settings
 FLAGS_SOURCE = "flag settings"
-# the call that contains the answer for --json-schema; no rule removes this tool
+# the tool whose call contains the answer for --json-schema; no rule removes this tool
 STRUCTURED_OUTPUT_TOOL = "StructuredOutput"
-MAX_ADDED_RULES = 1000  # allow rules of a person's answers; the most recent ones are kept
+MAX_ADDED_RULES = 1000  # the limit for allow rules from the user's answers; the latest are kept
 MAX_RESTRICTING_RULES = 10_000
 
 
 def resolve_permission_mode(requested_mode: str | None, *, skips_permissions: bool) -> str:
-    """Return the mode of a turn. `--dangerously-skip-permissions` means bypassPermissions, and
-    `manual` means default.
+    """Return the permission mode of a turn. `--dangerously-skip-permissions` means
+    bypassPermissions, and `manual` means default.
     """
     if skips_permissions:
         return BYPASS_MODE
@@ -235,22 +240,21 @@ def resolve_permission_mode(requested_mode: str | None, *, skips_permissions: bo
 
 
 class PolicyDecision(NamedTuple):
-    """The decision about a call."""
+    """The decision about a tool call."""
 
     outcome: "DecisionOutcome"
-    reason: str  # the text of the rule, or the mode if no rule matches
+    reason: str  # the rule's text, or the permission mode if no rule matches
     is_by_rule: bool = True
 
 
 class Policy:
-    """The rules of one conversation.
+    """The permission rules of one conversation.
 
-    only_tools    the tools that `--tools` permits; None for all tools
-    hidden_tools  tools whose calls and results are omitted from the stream
-    hooks         hooks of the settings that run before a call
-    workspace     the folders for which paths are resolved
+    only_tools    the tools that `--tools` permits; None for all tools hidden_tools  tools whose
+    calls and results are left out of the output stream hooks         the settings' hooks that run
+    before a tool call workspace     the folders in which the conversation may work
 
-    The permission mode is not part of the policy, because it may change between two calls.
+    The permission mode is not part of the policy, because the mode may change between two calls.
     """
 
     def __init__(
@@ -282,19 +286,18 @@ class Policy:
 
     @property
     def has_restrictions(self) -> bool:
-        """Whether the policy may stop a call that the mode alone would allow."""
+        """Whether the policy may stop a tool call that the permission mode alone would allow."""
         return bool(self.only_tools is not None or self.deny or self.ask or self.hooks)
 
     @property
     def has_rules(self) -> bool:
-        """Whether there is any rule."""
         if self.has_restrictions:
             return True
         return bool(self.allow)
 
     @property
     def mcp_server_names_in_rules(self) -> list[str]:
-        """The names of the MCP servers in rules."""
+        """The names of the MCP servers that occur in rules."""
         rules = (*self.deny, *self.ask, *self.allow)
         names = [
             rule.tool.removeprefix(MCP_PREFIX).partition("__")[0]
@@ -305,17 +308,17 @@ class Policy:
 
     @property
     def restricting_rules(self) -> tuple[PermissionRule, ...]:
-        """The rules that keep a call from running without a prompt."""
+        """The deny and ask rules. They keep matching tool calls from running without a prompt."""
         return self.deny + self.ask
 
     @property
     def removed_tools(self) -> tuple[str, ...]:
-        """The tools whose calls are always denied."""
+        """The tools whose calls are all denied."""
         return tuple(sorted({rule.tool for rule in self.deny if rule.content is None}))
 
     def list_visible_tools(self, tools: Iterable[str]) -> list[str]:
-        """Return the tools that `init` may list. A rule with a content does not remove its tool
-        (contract F8).
+        """Return the tools that the `init` message may list. A rule with a content does not remove
+        its tool from the list (contract F8).
         """
         deny_rules = [rule for rule in self.deny if rule.content is None]
         return [
@@ -336,7 +339,9 @@ class Policy:
     def remove_rules(
         self, kind: "DecisionOutcome", rules: Iterable[PermissionRule] | None = None
     ) -> None:
-        """Remove rules that a person's answers added: the given rules, or all rules of a kind."""
+        """Remove rules that were added by the user's answers: either the given rules, or all rules
+        of a kind.
+        """
         removed = None
         if rules is not None:
             removed = {(rule.tool, rule.content) for rule in rules}
@@ -357,7 +362,7 @@ class Policy:
             self.deny = filter_rules(self.deny)
 
     def remove_working_directories(self, directories: Iterable[str]) -> None:
-        """Remove folders in which the turn may work."""
+        """Remove folders from those in which the turn may work."""
         removed = frozenset(directories)
         self.workspace = self.workspace._replace(
             directories=tuple(
@@ -368,8 +373,8 @@ class Policy:
     def with_restricting_rules(
         self, rules: Mapping[str, Iterable[PermissionRule]], source: str
     ) -> "Policy":
-        """Return the policy with these "deny" and "ask" rules in place of those with the same
-        source.
+        """Return a copy of the policy with these "deny" and "ask" rules. They replace the rules
+        that have the same source.
         """
         import copy
 
@@ -385,7 +390,7 @@ class Policy:
     def with_permissions(
         self, allow: Iterable[PermissionRule] = (), directories: Iterable[str] = ()
     ) -> "Policy":
-        """Return the policy with more allow rules and more working directories."""
+        """Return a copy of the policy with additional allow rules and working directories."""
         import copy
 
         policy = copy.copy(self)
@@ -401,14 +406,16 @@ class Policy:
         )
 
     def add_rules(self, rules: Mapping[str, Iterable[PermissionRule]]) -> None:
-        """Add the "allow", "ask" and "deny" rules of a person's answer."""
+        """Add the "allow", "ask" and "deny" rules from a user's answer."""
         self.allow = (*self.allow, *rules.get("allow", ()))[-MAX_ADDED_RULES:]
         self.ask = _limit_rules((*self.ask, *rules.get("ask", ())))
         self.deny = _limit_rules((*self.deny, *rules.get("deny", ())))
 
 
 def _limit_rules(rules: tuple[PermissionRule, ...]) -> tuple[PermissionRule, ...]:
-    """Return the rules, or a single rule for every tool if there are too many rules to check."""
+    """Return the rules unchanged if there are few enough to check. Otherwise return a single rule
+    that applies to every tool.
+    """
     if len(rules) <= MAX_RESTRICTING_RULES:
         return rules
     return (PermissionRule(ANY_TOOL, source="too many rules"),)

@@ -1,8 +1,8 @@
-"""Serializes a policy and settings for another process of the shim: a vendor's hook, or a frontend
-that joins a session.
+"""Serializes a policy and settings for another process of the shim: a hook that the vendor runs, or
+a frontend that joins a session.
 
-The text is a Python literal of ASCII characters. Writing it needs no import, and `ast` can parse
-it.
+The serialized text is a Python literal in ASCII. Writing the literal needs no import, and `ast` can
+parse it.
 """
 
 from collections.abc import Callable, Iterable
@@ -14,7 +14,7 @@ from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from shim.core.policy.settings_hooks import SettingsHook
 
-# raised when a text is parsed that the shim did not write
+# the exceptions for a text that the shim did not write
 PARSE_ERRORS = (SyntaxError, TypeError, RecursionError, MemoryError)
 
 
@@ -23,14 +23,14 @@ class PolicyContext(NamedTuple):
 
     mode: str
     session_id: str = ""  # the shim's session id, if the vendor has a different one
-    transcript_path: str = ""  # a path in the folder of the transcripts
-    mode_file: str = ""  # a file with the mode, if the mode can change while a call runs
-    # Claude's names of the tools about which the vendor always asks, separated by commas
+    transcript_path: str = ""  # the path of the session's transcript
+    mode_file: str = ""  # a file with the permission mode, if it can change during a call
+    # Claude's names for the tools about which the vendor always asks, separated by commas
     prompted_tools: str = ""
 
 
 def serialize_policy(policy: Policy, context: PolicyContext) -> str:
-    """Return the text of a policy and its context."""
+    """Return a policy and its context as text."""
     workspace = policy.workspace
     tool_names = None
     if policy.only_tools is not None:
@@ -49,7 +49,7 @@ def serialize_policy(policy: Policy, context: PolicyContext) -> str:
 
 
 def parse_policy(text: str, resolve_links: Callable[[str], str]) -> tuple[Policy, PolicyContext]:
-    """Parse a text of `serialize_policy`. Raise ValueError for any other text."""
+    """Parse text written by `serialize_policy`. Raise ValueError for any other text."""
     from ast import literal_eval
 
     try:
@@ -70,7 +70,7 @@ def parse_policy(text: str, resolve_links: Callable[[str], str]) -> tuple[Policy
 
 
 def serialize_settings(settings: ClaudeSettings) -> str:
-    """Return the text of merged settings."""
+    """Return merged settings as text."""
     hooks = [tuple(hook) for hook in settings.hooks]
     return ascii(
         (
@@ -83,7 +83,7 @@ def serialize_settings(settings: ClaudeSettings) -> str:
 
 
 def parse_settings(text: str) -> ClaudeSettings:
-    """Parse a text of `serialize_settings`. Raise ValueError for any other text."""
+    """Parse text written by `serialize_settings`. Raise ValueError for any other text."""
     from ast import literal_eval
 
     try:
@@ -101,7 +101,7 @@ def parse_settings(text: str) -> ClaudeSettings:
             bypass_forbidden_by,
             directories,
             tuple(_build_hooks(hooks)),
-            # An older version has written the keys only.
+            # Older versions of the shim wrote only the keys.
             unsupported_keys
             if isinstance(unsupported_keys, dict)
             else dict.fromkeys(unsupported_keys, ""),

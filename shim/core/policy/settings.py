@@ -1,7 +1,7 @@
-"""Merges the permissions of Claude's settings files.
+"""Merges the permissions in Claude's settings files.
 
-Restrictions of every file apply. Allow rules apply only if they are in the user's own files,
-because a cloned repository must not choose what runs.
+Restrictions apply no matter which file sets them. Allow rules apply only if they are in the user's
+own files, because a cloned repository must not choose which programs run.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,21 +13,21 @@ from shim.core.reading.values import as_dict
 if TYPE_CHECKING:
     from shim.core.policy.settings_hooks import SettingsHook
 
-# Ordered from the most restrictive to the least restrictive mode.
+# The permission modes, ordered from the most restrictive to the least restrictive.
 MODES_STRICTEST_FIRST = ("plan", "dontAsk", "default", "auto", "acceptEdits", "bypassPermissions")
 PRE_TOOL_EVENT = "PreToolUse"
-# Restricting keys that only the real claude can apply.
+# Restricting settings keys that only the real claude can apply.
 UNSUPPORTED_KEYS = (
     *("sandbox", "strictPluginOnlyCustomization", "allowManagedPermissionRulesOnly"),
     *("allowedMcpServers", "deniedMcpServers", "allowManagedMcpServersOnly"),
 )
-# Hooks that may block something and that the shim does not run.
+# Kinds of hooks that may block something, but that the shim does not run.
 UNSUPPORTED_HOOK_EVENTS = ("UserPromptSubmit", "PermissionRequest")
 
 
 def rank_permission_mode(mode: str) -> int:
-    """Return the rank of a mode. A higher rank is less restrictive. An unknown mode has the highest
-    rank.
+    """Return the rank of a permission mode. A higher rank is less restrictive, and an unknown mode
+    has the highest rank.
     """
     if mode in MODES_STRICTEST_FIRST:
         return MODES_STRICTEST_FIRST.index(mode)
@@ -37,37 +37,37 @@ def rank_permission_mode(mode: str) -> int:
 class SettingsSource(NamedTuple):
     """One settings file."""
 
-    name: str  # for messages: its path, or "--settings"
+    name: str  # the file's path, or "--settings"; used in messages
     content: Mapping[str, Any]
     base: str = ""  # the folder of paths that begin with one slash; "" for the working directory
-    can_allow: bool = True  # the file belongs to the user
-    # Its hooks may run, because the file belongs to the user, or the user trusts the working
+    can_allow: bool = True  # the file belongs to the user, so its allow rules apply
+    # The file's hooks may run, because the file belongs to the user, or the user trusts the working
     # directory.
     is_trusted: bool = True
-    is_managed: bool = False  # the machine's managed settings
+    is_managed: bool = False  # the file has the machine's managed settings
 
 
-MAX_STYLE_CHARS = 200  # of the output style's name, which is part of every `init` line
+MAX_STYLE_CHARS = 200  # the limit for an output style's name; every `init` line has that name
 
 
 class ClaudeSettings(NamedTuple):
-    """The merged settings of all files."""
+    """The merged settings of all settings files."""
 
     deny: tuple[PermissionRule, ...] = ()
     ask: tuple[PermissionRule, ...] = ()
     allow: tuple[PermissionRule, ...] = ()
     mode: str | None = None
     bypass_forbidden_by: str = ""  # the name of the file that forbids bypassPermissions
-    directories: tuple[str, ...] = ()  # in addition to the working directory
-    hooks: "tuple[SettingsHook, ...]" = ()  # hooks that run before a call
-    # Restrictions without effect: "KEY in FILE" → the value as JSON
+    directories: tuple[str, ...] = ()  # working directories besides the current one
+    hooks: "tuple[SettingsHook, ...]" = ()  # hooks that run before a tool call
+    # Restrictions that the shim cannot apply. The key is "KEY in FILE", and the value is JSON.
     unsupported_keys: Mapping[str, str] = {}
     output_style: str = ""
 
 
 def merge_settings(sources: Sequence[SettingsSource]) -> ClaudeSettings:
-    """Merge the permissions of all settings files. If a setting has a single value, the first
-    source wins.
+    """Merge the permissions of all settings files. For a setting with a single value, the first
+    file that sets it takes precedence.
     """
     rules: dict[str, list[PermissionRule]] = {"deny": [], "ask": [], "allow": []}
     directories: list[str] = []
@@ -104,14 +104,14 @@ def merge_settings(sources: Sequence[SettingsSource]) -> ClaudeSettings:
 
 
 def _find_output_style(sources: Iterable[SettingsSource]) -> str:
-    """Return the output style of the first file that sets one, or ""."""
+    """Return the output style from the first file that sets one, or ""."""
     styles = (source.content.get("outputStyle") for source in sources)
     return next((style[:MAX_STYLE_CHARS] for style in styles if isinstance(style, str)), "")
 
 
 def _choose_mode(sources: Iterable[SettingsSource]) -> str | None:
-    """Return the mode of the first file that sets one. A file that cannot allow can only select a
-    more restrictive mode.
+    """Return the permission mode from the first file that sets one. A file that does not belong to
+    the user can only select a more restrictive mode.
     """
     raw_modes = [
         (source, as_dict(source.content.get("permissions")).get("defaultMode"))
@@ -140,10 +140,10 @@ def _is_bypass_forbidden(source: SettingsSource) -> bool:
 
 
 def _allows_hooks(source: SettingsSource, sources: Iterable[SettingsSource]) -> bool:
-    """Return whether the hooks of a file run.
+    """Return whether the hooks in a settings file may run.
 
-    Managed settings can disable all hooks, or all hooks that are not managed. The user's files can
-    disable all hooks that are not managed.
+    Managed settings can disable all hooks, or only those outside of managed settings. The user's
+    own files can disable all hooks outside of managed settings.
     """
     if (
         any(
@@ -178,9 +178,7 @@ def _get_hooks(source: SettingsSource) -> Mapping[str, Any]:
 
 
 def _find_unsupported_keys(source: SettingsSource, *, checks_hooks: bool) -> dict[str, str]:
-    """Return the restricting keys of a file that have no effect in the shim, with their values as
-    JSON.
-    """
+    """Return the restricting settings keys that the shim cannot apply, with their values as JSON."""
     values = {
         key: source.content[key]
         for key in UNSUPPORTED_KEYS
@@ -204,8 +202,8 @@ def _find_unsupported_keys(source: SettingsSource, *, checks_hooks: bool) -> dic
 
 
 def _is_requested(key: str, value: object) -> bool:
-    """Return whether a key restricts something. A table may be disabled, and an empty list of
-    allowed items restricts everything.
+    """Return whether the value of a settings key restricts anything. A table with `enabled: false`
+    restricts nothing. An empty list of allowed items restricts everything.
     """
     if isinstance(value, dict):
         if not value:

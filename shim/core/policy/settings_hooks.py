@@ -1,6 +1,7 @@
-"""Parses the hooks in Claude's settings files that run before a call (`hooks.PreToolUse`).
+"""Parses the hooks in Claude's settings files that run before a tool call (`hooks.PreToolUse`).
 
-`core.claude.hooks.commands` decides about their results. Measured with 2.1.330.
+`core.claude.hooks.commands` interprets the results of these hooks. The behavior was measured with
+version 2.1.330.
 """
 
 from collections.abc import Mapping
@@ -9,29 +10,30 @@ from shim.core.reading.typed import Any, NamedTuple
 from shim.core.reading.values import as_dict, as_list, as_str
 
 DEFAULT_TIMEOUT_S = 600.0  # the default of the real claude
-MAX_HOOKS = 100  # in one file; a turn with more hooks is refused
+MAX_HOOKS = 100  # the limit per file; a turn with more hooks is refused
 UNTRUSTED_REASON = "it is a program in the working directory, which is not trusted"
 
 
 class SettingsHook(NamedTuple):
-    """One hook command."""
+    """A hook command from a settings file."""
 
-    matcher: str  # its tools: "" or "*" for all tools, a list of names, or a pattern
+    matcher: str  # the hook's tools: "" or "*" for all tools, a list of names, or a pattern
     command: str  # a shell line, or a program if there are `args`
     args: tuple[str, ...] | None = None
-    condition: str = ""  # a rule that the call must match (`if`)
+    condition: str = ""  # a rule that the tool call must match (`if`)
     timeout_s: float = DEFAULT_TIMEOUT_S
-    blocks_on_failure: bool = False  # its failure denies the call (`onFailure`)
-    source: str = ""  # the name of its settings file
-    refusal: str = ""  # why the shim cannot run it
+    blocks_on_failure: bool = False  # a failure of the hook denies the tool call (`onFailure`)
+    source: str = ""  # the name of the settings file
+    refusal: str = ""  # why the shim cannot run the hook
 
     def __str__(self) -> str:
         return f"{self.matcher or 'every tool'}: {' '.join((self.command, *(self.args or ())))}"
 
 
 def parse_settings_hooks(groups: object, source: str, *, is_trusted: bool) -> list[SettingsHook]:
-    """Return the hooks of a file that run before a call and can deny it. `is_trusted`: the programs
-    in the file may run.
+    """Return a settings file's hooks that run before a tool call and can deny it.
+
+    `is_trusted` is set if the programs named in the file may run.
     """
     parsed_hooks = []
     for group in as_list(groups):

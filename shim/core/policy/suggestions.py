@@ -1,7 +1,7 @@
-"""Suggests rules that would have allowed a call, like the real claude.
+"""Suggests permission rules that would have allowed a tool call, like the real claude.
 
-The real claude would store most of them in the project's settings. The shim's rules end with the
-session, and their `destination` is "session".
+The real claude would store most of these rules in the project's settings. In the shim they end with
+the session, and their `destination` is "session".
 """
 
 import posixpath
@@ -20,11 +20,11 @@ from shim.core.policy.evaluate import DOMAIN_PREFIX, PolicyEvaluator, parse_url_
 from shim.core.policy.policy import EDIT_MODE, PermissionRule, Policy
 from shim.core.reading.typed import Any
 
-# Each call of these tools asks the user something.
+# Every call of these tools asks the user a question.
 INTERACTIVE_TOOLS = ("AskUserQuestion", "ExitPlanMode")
 # matches the second word of a command such as `git push` or `npm run`
 SUBCOMMAND_PATTERN = r"[a-z][a-z0-9]*(-[a-z0-9]+)*"
-# A person could not read longer suggestions.
+# Longer suggestions would be unreadable in a prompt.
 MAX_COMMANDS = 5
 MAX_RULE_CHARS = 500
 
@@ -32,8 +32,8 @@ MAX_RULE_CHARS = 500
 def suggest_rule_updates(
     policy: Policy, tool: str, tool_input: Mapping[str, Any], mode: str, *, can_edit: bool
 ) -> list[dict[str, Any]]:
-    """Return the permission updates that would have allowed a call. `can_edit`: the mode
-    acceptEdits can be set.
+    """Return the permission updates that would have allowed a tool call. `can_edit` is set if the
+    permission mode can be changed to acceptEdits.
     """
     if tool in INTERACTIVE_TOOLS:
         return []
@@ -68,14 +68,14 @@ def suggest_rule_updates(
 def list_folders_outside_workspace(
     policy: Policy, tool: str, tool_input: Mapping[str, Any]
 ) -> tuple[str, ...]:
-    """Return the folders of a call's files that are outside the workspace."""
+    """Return the folders outside the workspace that contain a tool call's files."""
     accesses = analyze_tool_call(tool, tool_input, policy.workspace).file_accesses
     paths = [
         access.path
         for access in accesses
         if access.path is not None and not policy.workspace.is_path_inside(access.path)
     ]
-    # The path of a search is already a folder.
+    # A search tool's path is already a folder.
     folders = paths if tool in SEARCH_TOOLS else map(posixpath.dirname, paths)
     return tuple(folder for folder in dict.fromkeys(folders) if folder != "/")
 
@@ -87,8 +87,8 @@ def _allows_call(policy: Policy, tool: str, tool_input: Mapping[str, Any], mode:
 def _suggest_rules(
     policy: Policy, tool: str, tool_input: Mapping[str, Any]
 ) -> Iterator[PermissionRule]:
-    """Yield rules for a call and similar calls. There is none for a change of a file, because the
-    mode acceptEdits allows it.
+    """Yield rules that allow a tool call and similar calls. Yield nothing for a file change,
+    because the permission mode acceptEdits allows file changes.
     """
     effects = analyze_tool_call(tool, tool_input, policy.workspace)
     if effects.line is not None:
@@ -115,8 +115,8 @@ def _suggest_rules(
 
 
 def _format_command_rule(words: tuple[str | None, ...], text: str) -> str:
-    """Return the content of a rule for a command: its name and subcommand with any arguments, or
-    its complete text.
+    """Return the content of a rule that allows a command: its name and subcommand with any
+    arguments, or its complete text.
     """
     if (
         len(words) > 1
