@@ -1,3 +1,3 @@
-"""The base classes for vendors: the adapter, the mapping of tools, the translator, and the stream
-that feeds the translator.
+"""The base classes for vendors: the adapter, the tool mapping, the translator, and the stream that
+feeds the translator.
 """

@@ -1,11 +1,11 @@
-"""The base class of the adapters. An adapter describes how a vendor's program is found and started,
-what it can do, and which class translates its lines.
+"""The base class for adapters. An adapter describes how a vendor's program is found and started,
+what the program can do, and which class translates its output.
 """
 
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from shim.core.adapter.request import (  # imported here, so that adapters need one module only
+from shim.core.adapter.request import (  # re-exported, so that adapters import only one module
     MAX_ARGUMENT_BYTES,
     ChildInput,
     LaunchRequest,
@@ -55,7 +55,7 @@ class VendorAbilities(NamedTuple):
 
     If an ability is missing, the shim does the work itself, or the frontend's flag has no effect.
 
-    can_stream               the vendor can print fragments
+    can_stream               the vendor can print fragments of an answer
     can_resume               the vendor can resume a session
     accepts_model            a flag selects the model; otherwise the frontend's choice has no effect
     accepts_effort           the vendor accepts an effort level
@@ -66,13 +66,13 @@ class VendorAbilities(NamedTuple):
     can_limit_turns          the vendor counts turns (`--max-turns`); otherwise the Turn counts them
     accepts_json_schema      the vendor implements `--json-schema`; otherwise the prompt asks for
                              JSON, and the shim parses the answer
-    reports_cost             the vendor reports the cost of an answer, as `--max-budget-usd` needs
+    reports_cost             the vendor reports the cost of an answer, which `--max-budget-usd` needs
     can_repeat_reply         the vendor may repeat an answer that was cut off
     accepts_mcp_servers      the vendor accepts MCP servers (`--mcp-config`)
-    accepts_command_servers  MCP servers may be commands, like the shim's relays to the frontend's
-                             own servers
-    has_auto_mode            the vendor's models can decide which calls run, if it has the mode auto
-                             (False for recordings of other vendors)
+    accepts_command_servers  an MCP server may be a command, such as the shim's relays to the
+                             frontend's own servers
+    has_auto_mode            the vendor's models can decide which calls run, if the vendor has the
+                             permission mode auto (False for recordings of other vendors)
     """
 
     can_stream: bool = False
@@ -91,8 +91,8 @@ class VendorAbilities(NamedTuple):
 
 
 class VendorPolicySupport(NamedTuple):
-    """How rules are enforced before a call runs. Methods of `Adapter` return which rules the vendor
-    enforces.
+    """How a vendor enforces permission rules before a tool call runs. Methods of `Adapter` return
+    which rules the vendor enforces.
 
     covers_subagents        the same rules and prompts apply to the calls of subagents
     has_native_rules        the vendor applies Claude's rules itself, so all its permission requests
@@ -113,10 +113,10 @@ class VendorPolicySupport(NamedTuple):
 class VendorSessionBehavior(NamedTuple):
     """The differences between a vendor's sessions and Claude's.
 
-    saves_late              a session can only be resumed after its first complete answer
+    saves_late              a session can be resumed only after its first complete answer
     uses_shim_id            the shim chooses the id of a new session, because the vendor reports its
-                            own too late for a turn that is cut off
-    prefixes_system_prompt  system prompts are put before the first message of a persistent child
+                            own id too late for a turn that is cut off
+    prefixes_system_prompt  system prompts are put before the first message to a persistent child
     """
 
     saves_late: bool = False
@@ -127,9 +127,9 @@ class VendorSessionBehavior(NamedTuple):
 class VendorShutdownConfig(NamedTuple):
     """How a vendor's turn is interrupted, and how its process ends.
 
-    interrupt_signal  the signal that interrupts a turn
-    grace_s           the time between this signal and SIGTERM; 0 for the general default
-    clean_exit_codes  exit codes that do not contradict a turn that the vendor reported as done
+    interrupt_signal  the signal that interrupts a turn grace_s           the seconds between this
+    signal and SIGTERM; 0 for the general default clean_exit_codes  exit codes that are normal after
+    a turn that the vendor reported as done
     """
 
     interrupt_signal: str = "SIGINT"
@@ -138,8 +138,8 @@ class VendorShutdownConfig(NamedTuple):
 
 
 class VendorVariant(NamedTuple):
-    """The texts that the `--help` of one variant of a program contains, and those that it does not
-    contain.
+    """How to recognize a variant of a program by its `--help` output: texts that must occur in it,
+    and texts that must not.
     """
 
     required_texts: tuple[str, ...]
@@ -147,28 +147,26 @@ class VendorVariant(NamedTuple):
 
 
 class ReplaySource(Protocol):
-    """Recordings that are replayed instead of starting a vendor."""
+    """Recordings that are replayed in place of a vendor's program."""
 
-    child_id: str  # of the recorded child; the vendor's session id of a replay
+    child_id: str  # the recorded child's id; a replay's vendor session id
 
     def build_launch(self, request: LaunchRequest) -> LaunchSpec: ...
 
 
 class VendorCliInfo(NamedTuple):
-    """The properties of a vendor's program.
+    """The properties of a vendor's command-line program.
 
-    bundled_module      the shim's module that is the program
-    variants            the dialects of the program by name; `Adapter.detect_variant` selects one
-    unreleased_note     a note for a person about a vendor without a released program
-    install_command     the command that installs the program
-    login_probe         the command that checks whether the user is logged in
-    replayed_vendor     the vendor whose recordings are replayed
-    replay              the recordings
-    has_two_way         `Adapter.build_two_way` builds an adapter of the same vendor that asks
-    two_way_help_texts  texts in the `--help` of a version that can be driven this way
-    always_keeps_child  the child is also persistent in one-shot mode
-    model_names         the vendor's name of a model by Claude's name; settings take precedence
-    model_probe         the command that lists the models
+    bundled_module      the shim's module that serves as the program variants            the
+    program's variants by name; `Adapter.detect_variant` selects one unreleased_note     a message
+    for the user if the vendor's program is not released yet install_command     the command that
+    installs the program login_probe         the command that checks whether the user is logged in
+    replayed_vendor     the vendor whose recordings are replayed replay              the recordings
+    to replay has_two_way         `Adapter.build_two_way` builds an adapter that asks for
+    permissions two_way_help_texts  texts in the `--help` output of a version that can ask for
+    permissions always_keeps_child  the child is also persistent in one-shot mode model_names
+    the vendor's model name for each of Claude's; settings take precedence model_probe         the
+    command that lists the models
     """
 
     bundled_module: str = ""
@@ -186,25 +184,25 @@ class VendorCliInfo(NamedTuple):
 
 
 class VendorEnvironment(NamedTuple):
-    """The variables, files and folders that a vendor's program uses.
+    """The environment variables, files and folders that a vendor's program uses.
 
     visible_variables  the ANTHROPIC_* variables that are passed to the program
-    api_base_variable  the variable with another URL of the model's API
+    api_base_variable  the variable that sets a different URL for the model's API
     data_dir           the folder of the vendor's data: the variable that names it, and the default
                        folder in the user's home
-    run_report         the report that the program writes into a folder of the shim
+    run_report         the report about the run that the program writes into one of the shim's folders
     overriding_files   by system: files, and folders with `.toml` files, that override the shim's
                        settings
-    extra_tool_keys    by JSON file in the working directory or at home: the key with tools that no
-                       rule names
-    mcp_server_keys    by JSON file in the working directory or at home: the key that lists MCP
+    extra_tool_keys    by JSON file in the working directory or home folder: the key that lists tools
+                       that no rule names
+    mcp_server_keys    by JSON file in the working directory or home folder: the key that lists MCP
                        servers by name
     autostart_files    files in a working directory or its parents that make the program start other
-                       programs without asking. The value has the keys of a JSON file that name
-                       programs; it is () if the file itself is started
-    no_autostart_flag  a flag of newer versions that disables these starts
-    trust_prompt_text  a text on stderr if the folder is not trusted; `trust = true` trusts it
-    attachment_dirs    the places from which the program reads files that a prompt names: variables,
+                       programs without asking. For a JSON file, the value lists the keys that name
+                       these programs; the value is () if the file itself is started
+    no_autostart_flag  the flag that disables these starts in newer versions
+    trust_prompt_text  the text on stderr if the folder is not trusted; `trust = true` trusts it
+    attachment_dirs    the folders from which the program reads files that a prompt names: variables,
                        and folders below the folder of the first variable
     """
 
@@ -222,20 +220,20 @@ class VendorEnvironment(NamedTuple):
 
 
 class Adapter:
-    """Base class of the adapters. Each vendor has a subclass with attributes that describe it.
+    """Base class for adapters. Each vendor has a subclass whose attributes describe it.
 
     A subclass overrides `build_launch`, and the other methods whose default does not fit.
 
-    programs         names on PATH; the first that exists is started
+    programs         names on PATH; the first program that exists is started
     translator_ref   "module:Class" of the translator, which is loaded after the child has started
     modes            the vendor's arguments for each of Claude's permission modes; other modes are
                      refused
-    tools            the mapping of the vendor's tools to Claude's
-    listed_tools     Claude's names of the tools, for a vendor whose stream does not list them
+    tools            the mapping from the vendor's tools to Claude's
+    listed_tools     Claude's names for the tools, if the vendor's stream does not list them
     unattended       the vendor runs its tools and never asks
     passthrough      the vendor's stream is already Claude's
-    child_input_ref  "module:Class" of the `ChildInput` of a persistent child; "" without one
-    login_hint       how a person logs in; printed if the user is not logged in
+    child_input_ref  "module:Class" of the `ChildInput` for a persistent child; "" without one
+    login_hint       how to log in; printed if the user is not logged in
     timeouts_s       how long the vendor may be silent, if that differs from the default (keys of
                      `config.DEFAULT_TIMEOUTS_S`), and how long it waits for an answer, if shorter
     version_probe    the command that prints the version, and the versions that were tested
@@ -261,7 +259,7 @@ class Adapter:
     environment: VendorEnvironment = VendorEnvironment()
 
     def copy_with(self, **attributes: Any) -> "Adapter":
-        """Return a copy with other values of these attributes."""
+        """Return a copy of the adapter with new values for these attributes."""
         adapter = object.__new__(type(self))
         vars(adapter).update(vars(self), **attributes)
         return adapter
@@ -269,66 +267,80 @@ class Adapter:
     # -- to override -------------------------------------------------------------------------------
 
     def build_launch(self, request: LaunchRequest) -> LaunchSpec:
-        """Return how to start the child of a request."""
+        """Return how to start the child process for a request."""
         raise NotImplementedError
 
     @property
     def translator_class(self) -> "type[Translator]":
-        """The class that translates the vendor's lines. It is imported after the child has started."""
+        """The class that translates the vendor's output. It is imported after the child process has
+        started.
+        """
         translator: type[Translator] = load_class(self.translator_ref)
         return translator
 
     def create_child_input(self) -> ChildInput:
-        """Return the `ChildInput` of a new persistent child."""
+        """Create the encoder of messages for a new persistent child."""
         child_input: ChildInput = load_class(self.child_input_ref)()
         return child_input
 
     def build_two_way(self) -> "Adapter":
-        """Return an adapter that drives the vendor in a mode in which it asks. Only called if
-        `cli.has_two_way` is true.
+        """Return an adapter that runs the vendor in a mode in which the vendor asks for
+        permissions. Only called if `cli.has_two_way` is true.
         """
         raise NotImplementedError
 
     def list_available_tools(self, request: LaunchRequest) -> tuple[str, ...]:
-        """Return Claude's names of the tools that can run in a request, for `init.tools`."""
+        """Return Claude's names for the tools that can run in a request. They are listed in
+        `init.tools`.
+        """
         return self.listed_tools
 
     def list_prompted_tools(self, request: LaunchRequest) -> frozenset[str]:
-        """Return Claude's names of the tools that the vendor only runs after a permission response."""
+        """Return Claude's names for the tools that the vendor runs only after a permission
+        response.
+        """
         return frozenset()
 
     def can_enforce_rule(self, rule: "PermissionRule", request: LaunchRequest) -> bool:
-        """Return whether the child of a request always obeys a rule."""
+        """Return whether the child process for a request always obeys a permission rule."""
         return False
 
     def accepts_rule(self, rule: "PermissionRule") -> bool:
-        """Return whether the rule is passed to the vendor, so that a forbidden call does not end
-        the turn.
+        """Return whether a permission rule is passed to the vendor. If so, a forbidden call does
+        not end the turn.
         """
         return False
 
     def allows_unprompted(self, rule: "PermissionRule", request: LaunchRequest) -> bool:
-        """Return whether a child of a request runs the calls that a rule allows without asking."""
+        """Return whether the child process for a request runs the calls that an allow rule matches
+        without a prompt.
+        """
         return False
 
     def can_hook_apply_allow_rule(self, rule: "PermissionRule") -> bool:
-        """Return whether the shim's hook makes the vendor run the calls that a rule allows."""
+        """Return whether the shim's hook can make the vendor run the calls that an allow rule
+        matches.
+        """
         return False
 
     def escape_prompt(self, prompt: str) -> str:
-        """Return the prompt without the syntax that makes the vendor read files before any call."""
+        """Return the prompt without syntax, such as `@file`, that would make the vendor read files
+        before the first tool call.
+        """
         return prompt
 
     # -- common to all vendors ---------------------------------------------------------------------
 
     @property
     def display_name(self) -> str:
-        """The name that a frontend sees. A replay has the name of the recorded vendor."""
+        """The vendor's name in texts for frontends. For a replay, this is the name of the recorded
+        vendor.
+        """
         return self.cli.replayed_vendor or self.name
 
     def detect_variant(self, help_text: str) -> str:
-        """Return the first variant that matches the program's `--help`. Return the last variant if
-        no variant matches.
+        """Return the first variant that matches the program's `--help` output. If no variant
+        matches, return the last one.
         """
         for name, variant in self.cli.variants.items():
             has_required = all(text in help_text for text in variant.required_texts)
@@ -337,15 +349,15 @@ class Adapter:
         return [*self.cli.variants][-1]
 
     def needs_external_policy_check(self, mode: str) -> bool:
-        """Return whether the shim must evaluate the calls, because the vendor's mode allows more
-        than Claude's.
+        """Return whether the shim must check the vendor's tool calls, because the vendor's
+        permission mode allows more than Claude's.
         """
         if not self.policy_support.has_wider_modes:
             return False
         return mode not in ("auto", BYPASS_MODE)
 
     def list_ignored_flags(self, invocation: Invocation) -> list[str]:
-        """Return a line for each flag of an invocation that has no effect."""
+        """Return a message for each flag on the command line that has no effect with this vendor."""
         notices = []
         if invocation.max_budget_usd is not None and not (
             self.abilities.reports_cost or self.passthrough
@@ -368,8 +380,8 @@ class Adapter:
         return notices
 
     def require_permission_prompts(self) -> None:
-        """Raise UnsupportedPermissionModeError for a vendor that never asks. In Yume's mode
-        interactive, each call must wait for its answer.
+        """Raise UnsupportedPermissionModeError if the vendor never asks for permissions. Yume's
+        mode interactive needs a permission response before each tool call.
         """
         if self.unattended:
             raise UnsupportedPermissionModeError(
@@ -379,9 +391,9 @@ class Adapter:
             )
 
     def resolve_permission_mode_args(self, mode: str) -> tuple[str, ...]:
-        """Return the arguments of a permission mode.
+        """Return the vendor's arguments for a permission mode.
 
-        Raise UnsupportedPermissionModeError if the vendor does not have the mode.
+        Raise UnsupportedPermissionModeError if the vendor does not support the mode.
         """
         if mode in self.modes:
             return self.modes[mode]
@@ -393,7 +405,7 @@ class Adapter:
 
 
 def load_class(reference: str) -> Any:
-    """Return the class for a "module:Class" reference."""
+    """Import and return the class that a "module:Class" reference names."""
     from importlib import import_module
 
     module, _, name = reference.partition(":")

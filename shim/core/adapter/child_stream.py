@@ -1,8 +1,8 @@
-"""Translates the output of one child. The input is the child's bytes. The output is Claude's bytes,
-and commands for the driver.
+"""Translates the output of one child process. The input is the child's bytes. The output is bytes
+in Claude's format, and commands for the driver.
 
-This module does no I/O. A driver executes the commands; `shim translate` and the checks only use
-the bytes.
+This module does no I/O. A driver executes the commands. `shim translate` and the self-checks use
+only the bytes.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -38,16 +38,18 @@ from shim.core.turn.turn import Turn
 if TYPE_CHECKING:
     from shim.core.claude.output_writer import OutputWriter
 
-# Steering messages of one turn. Each is stored until the turn ends, because the next child must get
-# the unanswered messages. Their total size is bounded by MAX_LINE_BYTES, which the last message may
-# exceed.
+# The limit for the steering messages of one turn. Each message is stored until the turn ends,
+# because unanswered messages are sent to the next child. Their total size is bounded by
+# MAX_LINE_BYTES, which the last message may exceed.
 MAX_STEERED_MESSAGES = 64
 
-ResumeInfo = tuple[str | None, bool]  # the vendor's session, and whether it can be resumed
+ResumeInfo = tuple[
+    str | None, bool
+]  # the vendor's session id, and whether that session can be resumed
 
 
 def select_plain_or_redacted_turn_class(config: TurnConfig) -> type[Turn]:
-    """Return the class of a conversation's turns: RedactedTurn if secrets are redacted, otherwise
+    """Return the class for a conversation's turns: RedactedTurn if secrets are redacted, otherwise
     Turn.
     """
     if not config.redacts_secrets:
@@ -58,11 +60,11 @@ def select_plain_or_redacted_turn_class(config: TurnConfig) -> type[Turn]:
 
 
 class ChildStream:
-    """Translates the output of one child to Claude's stream.
+    """Translates the output of one child process to Claude's stream.
 
-    `feed` takes chunks of any size, and `close` takes how the child ended. Both return complete
-    lines for the frontend and commands for the driver. `resume_info` is the session that was last
-    reported to the driver.
+    `feed` takes chunks of any size, and `close` takes the child's exit status. Both return complete
+    lines for the frontend and commands for the driver. `resume_info` is the vendor session that was
+    last reported to the driver.
     """
 
     def __init__(
@@ -78,8 +80,8 @@ class ChildStream:
         """Create the stream. `previous_stream` is the stream of the previous child in the same
         conversation.
 
-        `create_splitter` sets the bounds of a line. `saves_late` is set if the vendor can only
-        resume a session after a complete message.
+        `create_splitter` creates the line splitter, which limits the length of a line. `saves_late`
+        is set if the vendor can resume a session only after a complete message.
         """
         self.writer = writer
         self.diagnostics = Diagnostics()
@@ -93,11 +95,11 @@ class ChildStream:
         self._dispatcher = EventDispatcher(
             translator_class(turn, partial=writer.writes_partial_messages), self.diagnostics
         )
-        self._turn = self.turn  # the turn that `_stage` is about
+        self._turn = self.turn  # the turn whose stage is `_stage`
         self._stage = TurnStage.RUNNING
         self._timeout_key = ""
         self._remaining_stderr: str | None = None
-        self._skipped_count = 0  # lines between two turns
+        self._skipped_count = 0  # the number of skipped lines between two turns
         self._first_skipped_line = b""
 
     def _create_first_turn(self, config: TurnConfig, previous_stream: "ChildStream | None") -> Turn:
@@ -109,7 +111,7 @@ class ChildStream:
 
     @property
     def turn(self) -> Turn:
-        """The turn that the child answers. The translator can start another turn by itself."""
+        """The turn that the child is working on. The translator can start a new turn on its own."""
         return self._dispatcher.translator.turn
 
     @property
@@ -119,7 +121,9 @@ class ChildStream:
 
     @property
     def is_turn_finished(self) -> bool:
-        """Return whether the turn has its result. Later output of the child is not written."""
+        """Return whether the turn has its result. The frontend receives no output that the child
+        prints after the result.
+        """
         return self.turn.machine.state is CLOSED
 
     @property
@@ -133,9 +137,7 @@ class ChildStream:
     # -- the start of a turn -----------------------------------------------------------------------
 
     def start_turn(self, config: TurnConfig | None = None) -> None:
-        """Start the next turn of the same child. Without `config`, the configuration of the last
-        turn is used.
-        """
+        """Start the child's next turn. Without `config`, the last turn's configuration is used."""
         self.diagnostics.clear()
         if self._skipped_count:
             self.diagnostics.record("late_event", self._first_skipped_line, self._skipped_count)
@@ -150,11 +152,11 @@ class ChildStream:
         has_hooks: bool,
         list_accepted_kinds: Callable[[], BlockKinds] = lambda: TEXT_ONLY_KINDS,
     ) -> None:
-        """Set the message that the turn answers.
+        """Set the user message that the turn answers.
 
         With `replays_message`, the message is written back to the frontend. `has_hooks` is set if
-        the frontend has hooks. `list_accepted_kinds` returns the kinds of blocks that the vendor
-        accepts besides text.
+        the frontend has hooks. `list_accepted_kinds` returns the kinds of content blocks that the
+        vendor accepts besides text.
         """
         self._reset_stage()
         self.turn.set_user_message(
@@ -165,11 +167,11 @@ class ChildStream:
 
     @property
     def can_accept_steering_message(self) -> bool:
-        """Return whether a call is running, so that the model can receive a message together with
-        its result.
+        """Return whether a user message can join the running turn. This is possible while a tool
+        call runs, because the model can receive the message together with the tool result.
 
-        The real claude does the same. A later message gets its own turn, and so does a message
-        above the limits.
+        The real claude does the same. A message that arrives later or exceeds the limits gets its
+        own turn.
         """
         turn = self.turn
         if self._stage is not TurnStage.RUNNING or self.is_turn_finished:
@@ -183,18 +185,19 @@ class ChildStream:
         return size_bytes < MAX_LINE_BYTES
 
     def continue_with_new_child(self, failed_attempts: tuple[FailedVendorAttempt, ...]) -> None:
-        """Let another child continue the turn. `failed_attempts` are the vendors that have failed
-        before it.
+        """Let a new child process continue the turn. `failed_attempts` are the vendors that have
+        already failed.
         """
         self._reset_stage()
         self._reset_line_buffers()
         self.turn.set_failed_attempts(failed_attempts)
 
     def start_retry(self, child_exit: ChildExit | None, stderr: str | None) -> bool:
-        """Prepare to send the same message again, if the stream of its answer was cut (Yume's R11).
-        Return whether it can be sent.
+        """Prepare to send the same message again if its answer was cut off (Yume's R11). Return
+        whether the message can be sent again.
 
-        `stderr` is None if the child keeps running. After False, `close` may follow.
+        `stderr` is None if the child keeps running. If this returns False, `close` may be called
+        next.
         """
         reason = ""
         if stderr is not None:
@@ -218,7 +221,7 @@ class ChildStream:
         self._timeout_key = ""
 
     def _reset_line_buffers(self) -> None:
-        """Drop an unfinished line, so that it is not joined to the first line of another child."""
+        """Drop an unfinished line, so that it is not joined to the first line from the next child."""
         self._splitter = self._create_splitter()
         self._dispatcher.reset()
 
@@ -226,13 +229,13 @@ class ChildStream:
 
     def feed(self, chunk: bytes) -> StreamOutput:
         """Translate a chunk of the child's stdout."""
-        # No variable refers to the lines here, so a large line is freed before its output is joined.
+        # No variable refers to the lines here. So a large line is freed before its output is joined.
         self._dispatcher.dispatch_lines(self.split_lines(chunk))
         return self.take_output()
 
     def split_lines(self, chunk: bytes) -> list[bytes]:
         """Return the lines that a chunk of the child's stdout completes. Lines that are too long
-        are counted and dropped.
+        are dropped and counted.
         """
         lines = self._splitter.feed(chunk)
         if self._splitter.skipped_lines:
@@ -240,7 +243,7 @@ class ChildStream:
         return lines
 
     def translate_lines(self, lines: list[bytes]) -> StreamOutput:
-        """Translate complete lines of the child."""
+        """Translate complete lines of the child's stdout."""
         self._dispatcher.dispatch_lines(lines)
         return self.take_output()
 
@@ -250,8 +253,8 @@ class ChildStream:
         return self.take_output()
 
     def skip_output_between_turns(self, chunk: bytes) -> StreamCommands:
-        """Count the lines of a chunk that arrived after the turn. Only permission requests are
-        read. The driver refuses them.
+        """Count the lines in a chunk of output that arrives between two turns, and skip them.
+        Permission requests are the only exception: the driver refuses them.
         """
         late_lines = [raw for raw in self.split_lines(chunk) if raw.strip(PADDING)]
         if late_lines and not self._skipped_count:
@@ -262,23 +265,23 @@ class ChildStream:
         return (*self._take_lines_for_child(), *self._take_permission_requests())
 
     def on_idle(self) -> StreamOutput:
-        """Finalize a paused turn, because a persistent child has been silent since the pause."""
+        """End a paused turn, because a persistent child has been silent since the pause."""
         self._feed_eof(None, "")
         self.turn.record_vendor_completion()
         return b"", self._collect_commands()
 
     def set_vendor_run_report_file_content(self, report: Mapping[str, Any]) -> None:
-        """Set the content of the child's report file (`VendorRunReportFileSpec`), before
+        """Set the content of the child's report file (`VendorRunReportFileSpec`). Call this before
         `start_retry` and `close`.
         """
         self._dispatcher.translator.report = dict(report)
 
     def set_child_has_message(self, has_message: bool) -> None:
-        """Set whether the frontend has sent the child a message."""
+        """Set whether the child has received a message from the frontend."""
         self._dispatcher.translator.has_message = has_message
 
     def take_output(self) -> StreamOutput:
-        """Return the lines and commands since the last call."""
+        """Return the lines and commands that were added since the last call."""
         return self.writer.take_bytes(), self._collect_commands()
 
     def _record_long_lines(self) -> None:
@@ -291,8 +294,8 @@ class ChildStream:
         self._record_long_lines()
 
     def _read_to_end(self, child_exit: ChildExit | None, stderr: str) -> str:
-        """Translate the rest of stdout, once. Return the part of stderr that may contain the reason
-        of a failure.
+        """Translate the rest of stdout, at most once. Return the part of stderr that may contain
+        the reason for a failure.
         """
         if self._remaining_stderr is not None:
             return self._remaining_stderr
@@ -316,23 +319,25 @@ class ChildStream:
     def stop_stalled_turn(self, reason: str) -> None:
         """End the turn, because the child was silent for too long.
 
-        If a real claude has already returned its result, that result is kept.
+        If the child is a real claude and has already returned its result, that result is kept.
         """
         if not self.turn.outcome_tracker.vendor_result[0]:
             self.turn.stop(self.describe_stall(reason), "stall")
 
     def describe_stall(self, reason: str) -> str:
-        """Return a reason with the names of the open calls."""
+        """Return the reason for a stalled turn, with the names of the tool calls that are still
+        open.
+        """
         open_call_names = format_open_call_names(self.turn.open_calls)
         if not open_call_names:
             return reason
         return f"{reason} while these calls were running: {open_call_names}"
 
     def close(self, child_exit: ChildExit | None, stderr: str = "") -> StreamOutput:
-        """Return the last lines of the child, after its stdout has ended. `child_exit` is None if
-        the shim ended the child.
+        """Return the child's last lines, after its stdout has ended. `child_exit` is None if the
+        shim ended the child.
 
-        The driver executes the commands of an end before it writes the lines.
+        At the end of a turn, the driver executes the commands before it writes the lines.
         """
         last_text = self.turn.assistant_message.last_text
         lines = self._close_turn(child_exit, stderr)
@@ -348,9 +353,9 @@ class ChildStream:
         self, text: str = "", *, notice: Mapping[str, Any] | None = None
     ) -> bytes:
         """Return all lines of a successful turn whose message is not sent to the vendor. `text` is
-        its result.
+        the turn's result.
 
-        `notice` has the fields of an `informational` system line before the result.
+        `notice` has the fields of an `informational` system line that precedes the result.
         """
         if notice is not None:
             self.turn.write_system_event("informational", **notice)
@@ -358,7 +363,7 @@ class ChildStream:
         return self._end_turn(None, "")
 
     def write_turn_start_error(self, error: Exception) -> bytes:
-        """Return all lines of a turn that cannot start because of an error of the driver."""
+        """Return all lines of a turn that cannot start because of a driver error."""
         if isinstance(error, ShimError):
             self.turn.stop(f"{error}\n{error.hint}".strip(), error.cause)
         else:
@@ -366,17 +371,18 @@ class ChildStream:
         return self._close_turn(None, "")
 
     def write_turn_failure(self, error: ShimError) -> StreamOutput:
-        """Return the last lines of a turn that cannot continue because of an error of the driver."""
+        """Return the last lines of a turn that cannot continue because of a driver error."""
         lines = self.write_turn_start_error(error)
         return lines, (StoreSessionCommand(self._find_vendor_session()),)
 
     def find_failed_attempt(
         self, child_exit: ChildExit | None, stderr: str | None, *, accepts_any_cause: bool = False
     ) -> FailedVendorAttempt | None:
-        """Return why the child did not answer, or None if no other vendor may be asked.
+        """Return why the child did not answer. Return None if the turn must not fall back to a
+        different vendor.
 
-        `stderr` is None if the child keeps running; otherwise the rest of its stdout is translated
-        first. After None, `close` may follow.
+        `stderr` is None if the child keeps running. Otherwise the rest of its stdout is translated
+        first. If this returns None, `close` may be called next.
         """
         error_text = ""
         if stderr is not None:
@@ -384,8 +390,8 @@ class ChildStream:
         return self.turn.find_failed_attempt(child_exit, error_text, any_cause=accepts_any_cause)
 
     def get_api_failure_of_retry(self, stderr: str) -> ApiFailure:
-        """Return why the vendor repeats its request to the model, from its own report or from
-        stderr.
+        """Return why the vendor repeats its request to the model. The reason is from the vendor's
+        own report or from stderr.
         """
         return self.turn.retry_failure or classify_api_error(stderr)
 
@@ -413,18 +419,18 @@ class ChildStream:
         return self.turn.conversation.vendor_session_id
 
     def _collect_commands(self) -> StreamCommands:
-        """Return the commands for the requests of the turn, and for the changes since the last
+        """Return commands for the turn's requests and for everything that changed since the last
         call.
         """
         turn = self.turn
         if turn is not self._turn:
-            # The child started another turn by itself, and may have ended it already.
+            # The child has started a new turn on its own, and may have ended that turn already.
             self._turn = turn
             self._stage = TurnStage.RUNNING
         stage = self._find_stage()
         commands = self._collect_changes(stage)
         hook_events = turn.tool_calls.take_hook_events()
-        # No line may follow an error result.
+        # No line may follow a result that reports an error.
         if hook_events and stage is not TurnStage.FINISHED:
             commands.append(RunHooksCommand(hook_events))
         commands += self._take_lines_for_child()
@@ -434,11 +440,11 @@ class ChildStream:
         return tuple(commands)
 
     def _find_stage(self) -> TurnStage:
-        """Return the stage of the turn."""
+        """Return the turn's current stage."""
         turn = self.turn
         if self.is_turn_finished and turn.is_terminated:
             return TurnStage.FINISHED
-        # Other lines and the turn end line may follow the result of a real claude.
+        # After its result, a real claude may still print other lines and the turn end line.
         if turn.outcome_tracker.is_finalized or self.is_turn_finished:
             return TurnStage.VENDOR_DONE
         if turn.outcome_tracker.is_paused:
@@ -446,7 +452,7 @@ class ChildStream:
         return TurnStage.RUNNING
 
     def _collect_changes(self, stage: TurnStage) -> list[StreamCommand]:
-        """Return the commands for a new session, timeout or stage."""
+        """Return commands that report a new vendor session, timeout or turn stage."""
         turn = self.turn
         commands: list[StreamCommand] = []
         can_resume = not self._saves_late or bool(turn.assistant_message.usage_by_model)
@@ -475,7 +481,7 @@ class ChildStream:
 
 
 def _select_timeout_key(turn: Turn) -> str:
-    """Return the key of the timeout that currently bounds the child's silence."""
+    """Return the key of the timeout that currently limits how long the child may be silent."""
     if turn.sends_heartbeats:
         return "heartbeat_timeout"
     if turn.open_calls:

@@ -1,4 +1,4 @@
-"""The commands of a child stream. A driver executes them in their order.
+"""The commands that a child stream returns. A driver executes them in order.
 
 Commands are immutable and do not refer to a Turn.
 """
@@ -11,13 +11,13 @@ from shim.core.reading.typed import NamedTuple
 
 
 class AskPermissionCommand(NamedTuple):
-    """Decide on a permission request of the vendor, or ask the frontend."""
+    """Decide on a permission request from the vendor, or ask the frontend."""
 
     permission: PermissionRequest
 
 
 class WithdrawPermissionCommand(NamedTuple):
-    """Cancel the prompt of a request that the vendor has withdrawn."""
+    """Cancel the prompt for a permission request that the vendor has withdrawn."""
 
     request_id: str
 
@@ -37,23 +37,23 @@ class SendToChildCommand(NamedTuple):
 
 class StoreSessionCommand(NamedTuple):
     """Store the vendor's session id before the lines are written, because the frontend may resume
-    the session at once.
+    the session immediately.
     """
 
     vendor_session: str | None
 
 
 class SetTimeoutCommand(NamedTuple):
-    """Set how long the child may be silent. `timeout_key` is a key of the timeouts in the settings."""
+    """Set how long the child may be silent. `timeout_key` is a timeout key from the settings."""
 
     timeout_key: str
 
 
 class TurnStage(Enum):
-    """The stage of the turn. The command reports a change."""
+    """The stage of a turn. A command reports each change of the stage."""
 
     RUNNING = "running"
-    PAUSED = "paused"  # the vendor may be done; the turn ends if the vendor stays silent
+    PAUSED = "paused"  # the turn ends if the vendor stays silent
     VENDOR_DONE = "settled"  # the vendor has reported that it is done
     FINISHED = "finished"  # the result has been written
 
@@ -68,7 +68,7 @@ StreamCommand = (
     | TurnStage
 )
 StreamCommands = tuple[StreamCommand, ...]
-# complete lines for the frontend, and the commands that belong to them
+# complete lines for the frontend, and the commands that the driver executes with them
 StreamOutput = tuple[bytes, StreamCommands]
 
-NO_COMMANDS: StreamCommands = ()  # nearly every chunk has no commands
+NO_COMMANDS: StreamCommands = ()  # shared by all chunks without commands, which are most chunks

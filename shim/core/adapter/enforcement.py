@@ -1,9 +1,9 @@
-"""Checks whether a vendor obeys a policy. A turn whose restrictions the vendor would break is
-refused.
+"""Checks whether a vendor can enforce a policy. If the vendor would break a restriction, the turn
+is refused.
 
-When the shim sees a call, the call may already have run. So the vendor must apply every restricting
-rule by its own flags and files, or it must ask before each call that the rule may affect. Allow
-rules that the vendor cannot apply are only reported in `init.shim`.
+When the shim sees a tool call, the call may have run already. So the vendor must enforce every
+restricting rule with its own flags and files, or ask before each call that the rule may affect.
+Allow rules that the vendor cannot apply do not stop the turn; `init.shim` reports them.
 """
 
 from collections.abc import Iterable
@@ -28,8 +28,8 @@ from shim.core.reading.typed import TYPE_CHECKING
 if TYPE_CHECKING:
     from shim.core.policy.settings_hooks import SettingsHook
 
-# Tools that change or read anything outside of the conversation. A hook for all tools must run
-# before calls of these tools.
+# Tools that change or read anything outside of the conversation. A hook that covers all tools must
+# run before each call of these tools.
 ACTING_TOOLS = SHELL_TOOLS | {
     *CHANGE_TOOLS,
     *READ_TOOLS,
@@ -40,7 +40,7 @@ ACTING_TOOLS = SHELL_TOOLS | {
 }
 
 
-# The tools that can access a file that a rule for Edit or Read names.
+# The tools that can access a file named in a rule for Edit or Read.
 _TOOLS_OF_FILE_RULES = {
     "Edit": (*CHANGE_TOOLS, *SHELL_TOOLS),
     "Read": (*CHANGE_TOOLS, *READ_TOOLS, *SHELL_TOOLS),
@@ -52,8 +52,9 @@ def check_policy_enforcement(
 ) -> None:
     """Raise UnsupportedPermissionModeError for the first rule that the vendor would break.
 
-    With `late_denials`, the shim may stop a forbidden call after it has been reported, in the mode
-    bypassPermissions (`[vendors.X] late_denials`). A hook of the settings is never run late.
+    With `late_denials` (`[vendors.X] late_denials`), in the permission mode bypassPermissions the
+    shim may stop a forbidden call after the call was reported. The settings' hooks must always run
+    before a call.
     """
     if _needs_no_enforcement(adapter):
         return
@@ -71,15 +72,15 @@ def check_policy_enforcement(
 
 
 def _needs_no_enforcement(adapter: Adapter) -> bool:
-    """Return whether the vendor applies Claude's rules itself, or runs no tools."""
+    """Return whether the vendor applies Claude's rules itself, or is a replay that runs no tools."""
     if adapter.policy_support.has_native_rules:
         return True
     return bool(adapter.cli.replayed_vendor)
 
 
 def _check_hooks(adapter: Adapter, policy: Policy, request: LaunchRequest) -> None:
-    """Raise UnsupportedPermissionModeError for the first hook of the settings that cannot run
-    before each call of its tools.
+    """Raise UnsupportedPermissionModeError for the first hook in the settings that cannot run
+    before each call of the hook's tools.
     """
     if not policy.hooks:
         return
@@ -110,8 +111,8 @@ def _check_hooks(adapter: Adapter, policy: Policy, request: LaunchRequest) -> No
 def list_tools_that_bypass_hook(
     adapter: Adapter, hook: "SettingsHook", request: LaunchRequest
 ) -> frozenset[str]:
-    """Return the tools of a hook that the vendor runs without it. "mcp__" represents the tools of
-    all MCP servers.
+    """Return the tools that a hook covers but that the vendor runs without calling the hook.
+    "mcp__" stands for the tools of all MCP servers.
     """
     if adapter.policy_support.has_hook:
         return frozenset()
@@ -132,7 +133,7 @@ def _list_vendor_tools(adapter: Adapter) -> frozenset[str]:
 def _list_unprompted_tools(
     adapter: Adapter, tools: Iterable[str], request: LaunchRequest
 ) -> frozenset[str]:
-    """Return the tools that the vendor has and runs without asking the shim first."""
+    """Return the vendor's tools that run without asking the shim first."""
     unprompted_tools = frozenset(tools) - adapter.list_prompted_tools(request)
     if not adapter.abilities.can_limit_tools:
         return unprompted_tools
@@ -141,14 +142,14 @@ def _list_unprompted_tools(
 
 
 def is_rule_enforced(adapter: Adapter, rule: PermissionRule, request: LaunchRequest) -> bool:
-    """Return whether no call that the rule affects can run before the shim has decided on it."""
+    """Return whether the shim or the vendor applies a rule before any affected tool call can run."""
     if adapter.can_enforce_rule(rule, request) or adapter.accepts_rule(rule):
         return True
     return not _list_unprompted_tools(adapter, list_tools_affected_by_rule(adapter, rule), request)
 
 
 def list_tools_affected_by_rule(adapter: Adapter, rule: PermissionRule) -> frozenset[str]:
-    """Return Claude's names of the vendor's tools whose calls a rule may affect."""
+    """Return Claude's names for the vendor's tools whose calls a rule may affect."""
     vendor_tools = _list_vendor_tools(adapter)
     if rule.tool == ANY_TOOL:
         return vendor_tools
@@ -161,10 +162,10 @@ def list_tools_affected_by_rule(adapter: Adapter, rule: PermissionRule) -> froze
 
 
 def list_removed_tools(adapter: Adapter, policy: Policy) -> tuple[str, ...]:
-    """Return Claude's names of the tools that the vendor must not have.
+    """Return Claude's names for the tools that must be removed from the vendor.
 
-    For a vendor that never asks, the tools of the ask rules are removed. Under any restriction,
-    subagents are removed if the shim does not see their calls.
+    If the vendor never asks, the tools in ask rules are removed. If there is any restriction,
+    subagents are removed unless the shim sees their tool calls.
     """
     removed_tools = set(policy.removed_tools)
     if not (adapter.child_input_ref or adapter.policy_support.has_native_rules):
@@ -172,14 +173,14 @@ def list_removed_tools(adapter: Adapter, policy: Policy) -> tuple[str, ...]:
     if policy.has_restrictions and not (
         adapter.policy_support.covers_subagents or adapter.policy_support.has_native_rules
     ):
-        # The vendor does not ask about the calls of a second shell.
+        # The vendor does not ask before it runs a second shell tool.
         removed_tools |= {SUBAGENT_TOOL, *SHELL_TOOLS} - {BASH_TOOL}
     return tuple(sorted(removed_tools))
 
 
 def explain_unenforceable_policy(adapter: Adapter, policy: Policy, request: LaunchRequest) -> str:
-    """Return why a vendor would break a policy that changes during a conversation, "" if it would
-    not.
+    """Return why the vendor would break a policy that changes during a conversation, or "" if it
+    would obey the policy.
     """
     try:
         check_policy_enforcement(
@@ -199,10 +200,11 @@ def needs_restart_for_rules(
     new_rules: tuple[PermissionRule, ...],
     prompted_tools: frozenset[str],
 ) -> bool:
-    """Return whether a child that was started with `old_rules` must restart with `new_rules`.
+    """Return whether a child that was started with `old_rules` must be restarted to apply
+    `new_rules`.
 
-    No restart is needed for a new rule if the child asks before each call that the rule may affect.
-    `prompted_tools` are the tools that it asks about.
+    A new rule needs no restart if the child asks before each call that the rule may affect.
+    `prompted_tools` are the tools about which the child asks.
     """
     is_rule_lifted = any(rule not in new_rules for rule in old_rules)
     if is_rule_lifted:
@@ -225,8 +227,7 @@ def _build_refusal(adapter: Adapter, rule: str, source: str) -> UnsupportedPermi
 def list_unsupported_rules(
     adapter: Adapter, policy: Policy, request: LaunchRequest, ignored_keys: Iterable[str]
 ) -> tuple[UnsupportedRule, ...]:
-    """Return the allow rules, the keys of settings and the hooks that have no effect on a vendor's
-    turn.
+    """Return the allow rules, settings keys and hooks that have no effect on a vendor's turn.
 
     `ignored_keys` are `ClaudeSettings.unsupported_keys`.
     """
@@ -239,7 +240,7 @@ def list_unsupported_rules(
         UnsupportedRule(key, source, "only the real claude supports it")
         for key, _, source in (entry.partition(" in ") for entry in ignored_keys)
     ]
-    # A turn with a hook that may block a call has been refused earlier. These hooks only write
+    # A turn with a hook that may block a call was refused earlier. The remaining hooks only write
     # messages.
     hooks = () if _needs_no_enforcement(adapter) else policy.hooks
     unsupported_hooks = [
@@ -257,9 +258,9 @@ def list_unsupported_rules(
 def _explain_unsupported_rule(
     adapter: Adapter, rule: PermissionRule, request: LaunchRequest
 ) -> str:
-    """Return why the vendor would not run the allowed calls without a prompt, "" if it would."""
+    """Return the reason that allowed calls would still prompt, or "" if they run."""
     mode = request.permission_mode
-    # In the mode plan no rule allows a change. The real claude does the same.
+    # As in the real claude, no rule allows changes in the permission mode plan.
     if _needs_no_enforcement(adapter) or mode in (BYPASS_MODE, PLAN_MODE):
         return ""
     if "(" in rule.tool:

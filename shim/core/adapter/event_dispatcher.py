@@ -1,4 +1,4 @@
-"""Parses the lines of a child, repairs broken lines, and passes each event to the translator."""
+"""Parses a child's output lines, repairs broken lines, and passes each event to the translator."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -10,15 +10,15 @@ from shim.core.reading.diagnostics import MAX_SAMPLE_CHARS, Diagnostics
 from shim.core.reading.json_repair import JsonRepairer
 from shim.core.reading.values import as_dict, as_list
 
-# Events that require an action of a person or a program. They are never accepted from a repaired
-# line, because another program may have written it.
+# Events that require an action from the user or a program. These events are never accepted from a
+# repaired line, because a program other than the vendor may have written that line.
 _CONTROL_TYPES = ("control_request", "control_response", "control_cancel_request")
 
 
 class EventDispatcher:
-    """Calls the handlers of one child's translator.
+    """Calls the event handlers of a child's translator.
 
-    `translator` is replaced for a retry, and when the child's output is found to be of another
+    `translator` is replaced for a retry, or if the child's output turns out to be in a different
     dialect.
     """
 
@@ -28,26 +28,30 @@ class EventDispatcher:
         self.set_translator(translator)
 
     def set_translator(self, translator: Translator) -> None:
-        """Pass the following events to this translator."""
+        """Pass all later events to this translator."""
         self.translator = translator
         self._overrides_feed = type(translator).feed is not Translator.feed
 
     def reset(self) -> None:
-        """Drop an unfinished value, so that it is not joined to the first line of another child."""
+        """Drop an unfinished JSON value, so that it is not joined to the first line from the next
+        child.
+        """
         self._repairer = JsonRepairer(self._diagnostics)
 
     @property
     def non_json_output(self) -> str:
-        """The lines that were not JSON. A vendor may print the reason of a failure there."""
+        """The output lines that were not JSON. A vendor may print the reason for a failure there."""
         return "\n".join(self._repairer.noise_lines)
 
     def dispatch_last_lines(self, lines: Iterable[bytes]) -> None:
-        """Dispatch the last lines. A value that is still unfinished is counted."""
+        """Dispatch the last lines of the output. If a JSON value is still unfinished, count it as a
+        repair.
+        """
         self.dispatch_lines(lines)
         self._repairer.close()
 
     def dispatch_lines(self, lines: Iterable[bytes]) -> None:
-        """Parse each line once, and call the handler of its event."""
+        """Parse each line once, and call the handler for its event."""
         translator = self.translator
         diagnostics = self._diagnostics
         handlers = translator.handlers
@@ -93,7 +97,7 @@ class EventDispatcher:
 
     def _repair_line(self, raw: bytes) -> bool:
         """Repair a line that is not exactly one JSON value. Return whether an unfinished value
-        waits for the next line.
+        continues on the next line.
 
         A repaired value is only used if it may be an event of this session.
         """
@@ -118,8 +122,8 @@ class EventDispatcher:
             self._record_malformed(error)
 
     def _translate_untyped(self, event: object) -> None:
-        """Translate a value without a known type. The events of a list are translated one by one,
-        because some vendors print a list in their `json` format.
+        """Translate a JSON value that has no known event type. The events in a list are translated
+        one by one, because some vendors print a list in their `json` format.
         """
         is_untyped = self.translator.untyped
         candidates = as_list(event)
@@ -138,7 +142,9 @@ class EventDispatcher:
             self._diagnostics.record("not_an_event")
 
     def _translate_unknown(self, event: dict[str, Any]) -> None:
-        """Translate an object without a handler. Another translator may take over at this object."""
+        """Translate an event for which there is no handler. A translator for a different dialect
+        may take over at this event.
+        """
         try:
             successor = self.translator.choose_translator_for_unknown_event(event)
         except Exception as error:
@@ -154,8 +160,8 @@ class EventDispatcher:
         self._diagnostics.record("malformed_event", f"{error!r}: {line}")
 
     def _can_translate(self, event: object) -> bool:
-        """Return whether the translator handles the type of an event, or the event is a control
-        message.
+        """Return whether an event is a control message, or the translator has a handler for its
+        type.
         """
         kind = as_dict(event).get("type")
         if kind is None:
@@ -172,7 +178,7 @@ class EventDispatcher:
 
     def _is_trustworthy(self, event: object) -> bool:
         """Return whether an object from a broken line may be an event of this session. A control
-        message is never trusted.
+        message from a broken line is never trusted.
         """
         if (
             not isinstance(event, dict)

@@ -1,5 +1,5 @@
-"""Builds the command of the shim's hook. A vendor runs it before each call, so that the policy is
-applied (`conversation.tool_hook`).
+"""Builds the command line of the shim's hook. The vendor runs this command before each tool call to
+apply the policy (`conversation.tool_hook`).
 """
 
 from collections.abc import Sequence
@@ -9,10 +9,10 @@ from shim.core.errors import UnsupportedPermissionModeError
 from shim.core.policy.policy import BYPASS_MODE
 from shim.core.policy.serialize import PolicyContext, serialize_policy
 
-# The time that a vendor waits for the hook. A vendor may run a call whose hook is late, so the
-# shim's hook ends itself long before.
+# The time that a vendor waits for the hook. If the hook is late, a vendor may run the tool call. So
+# the shim's hook ends long before this limit.
 HOOK_TIMEOUT_S = 900
-# Any failure of the hook denies the call, and a denial needs a reason.
+# Any failure of the hook denies the tool call, and a denial needs a reason.
 RULES_UNAVAILABLE = "the permission rules could not be applied to this call"
 FAIL_CLOSED_SCRIPT = (
     f'"$@"; s=$?; [ $s = 0 ] && exit 0; [ $s = 2 ] || echo "{RULES_UNAVAILABLE}" >&2; exit 2'
@@ -20,7 +20,7 @@ FAIL_CLOSED_SCRIPT = (
 
 
 def needs_policy_hook(request: LaunchRequest) -> bool:
-    """Return whether a call of the turn may have to be denied."""
+    """Return whether the policy may deny a tool call during the turn."""
     if request.permission_mode != BYPASS_MODE:
         return True
     if request.policy is None:
@@ -35,11 +35,13 @@ def build_hook_command(
     prompted_tools: tuple[str, ...] = (),
     module_args: Sequence[str] = (),
 ) -> str:
-    """Return the shell command that evaluates the call on its stdin, for the vendor `vendor_name`.
+    """Return the shell command of the shim's hook for the vendor `vendor_name`. The command reads a
+    tool call from stdin and decides whether the call may run.
 
-    `module` parses the vendor's events. `prompted_tools` are Claude's names of the tools that the
-    vendor asks about in any case. `module_args` are passed to the module only. Raise
-    UnsupportedPermissionModeError if the vendor might not run the command, or if it is too long.
+    `module` parses the vendor's hook events, and `module_args` are passed only to this module.
+    `prompted_tools` are Claude's names for the tools about which the vendor always asks. Raise
+    UnsupportedPermissionModeError if the vendor might not run the command, or if the command is too
+    long.
     """
     assert request.policy is not None, "a turn has a policy"
     if request.policy_bypass:
@@ -79,5 +81,4 @@ def build_hook_command(
 
 
 def _quote_arg(arg: str) -> str:
-    """Return an argument quoted for a shell."""
     return "'" + arg.replace("'", "'\"'\"'") + "'"

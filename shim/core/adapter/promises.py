@@ -1,10 +1,10 @@
-"""Checks whether the guarantees of a vendor's profile hold for the installed version, and which
-turns depend on them.
+"""Checks whether the guarantees in a vendor's profile hold for the installed version of its
+program, and which turns depend on these guarantees.
 
-A profile was tested with certain versions of a program. Its guarantees are what these versions did:
-the program asks before a tool runs, and obeys permission modes and rules. Another program of the
-same name, or another major version, may behave differently. Then the session is reported as
-unattended, and a turn that needs a guarantee is refused.
+A profile was tested with certain versions of a program. These versions asked before a tool ran, and
+obeyed permission modes and rules. A program with the same name, or with a different major version,
+may behave differently. In that case the session is reported as unattended, and a turn that needs a
+guarantee is refused.
 """
 
 from shim.core.adapter.adapter import Adapter
@@ -13,12 +13,12 @@ from shim.core.errors import UntrustedVendorVersionError
 from shim.core.policy.policy import BYPASS_MODE, Policy
 
 DEFAULT_MODE = "default"
-MAX_LINE_CHARS = 80  # of a program's output in an error
+MAX_LINE_CHARS = 80  # the limit for program output in an error text
 
 
 def has_tested_versions(adapter: Adapter) -> bool:
-    """Return whether a vendor's guarantees depend on the version. They do not if its profile has no
-    tested versions.
+    """Return whether a vendor's profile names tested versions. If it does not, its guarantees hold
+    for every version.
     """
     if not adapter.version_probe.tested_range:
         return False
@@ -28,8 +28,8 @@ def has_tested_versions(adapter: Adapter) -> bool:
 def check_vendor_version(
     adapter: Adapter, version: str | None, version_problem: str
 ) -> VersionCheck:
-    """Return whether the guarantees hold for a version. `version_problem` describes the output if
-    no version was found in it.
+    """Return whether a profile's guarantees hold for a version of the program. If no version was
+    found in the program's output, `version_problem` describes the output.
     """
     probe = adapter.version_probe
     if version is None:
@@ -52,14 +52,16 @@ def check_vendor_version(
 
 
 def describe_unexpected_version_output(command: str, line: str) -> str:
-    """Return a sentence about the output of a program that did not print a version."""
+    """Return a sentence about the output of a program that did not print its version."""
     if len(line) > MAX_LINE_CHARS:
         line = line[: MAX_LINE_CHARS - 1] + "…"
     return f"`{command}` printed {line!r}"
 
 
 def describe_executed_denied_call(adapter: Adapter, version: str | None, tool: str) -> str:
-    """Return the reason why a version is no longer trusted, after it has run a denied call."""
+    """Return the reason why a version of a program is no longer trusted after the program ran a
+    denied tool call.
+    """
     if version:
         subject = f"version {version} of {adapter.name}"
     else:
@@ -71,18 +73,20 @@ def describe_executed_denied_call(adapter: Adapter, version: str | None, tool: s
 
 
 def mark_version_distrusted(check: VersionCheck, reason: str) -> VersionCheck:
-    """Return the check of a version that has run a denied call."""
+    """Return a version check that marks the version as distrusted, because its program ran a denied
+    tool call.
+    """
     return check._replace(distrust=reason, withdrawn=True)
 
 
 def describe_required_vendor_guarantee(
     adapter: Adapter, policy: Policy, mode: str, *, prompts: bool, hooks: bool, late_denials: bool
 ) -> str:
-    """Return the guarantee of the vendor that a turn needs, or "".
+    """Return the vendor guarantee that a turn needs, or "".
 
-    `prompts` is set if the frontend expects permission prompts. `hooks` is set if it expects its
-    hooks to run before calls. `late_denials` is set if the user accepts that in bypassPermissions
-    the turn is only stopped after a forbidden call has been reported.
+    `prompts` is set if the frontend expects permission prompts. `hooks` is set if the frontend
+    expects its hooks to run before tool calls. `late_denials` is set if, in the permission mode
+    bypassPermissions, the turn may be stopped after a forbidden call was reported.
     """
     if mode not in (DEFAULT_MODE, BYPASS_MODE) and not _is_as_wide_as_bypass(adapter, mode):
         return f"the permission mode {mode}"
@@ -103,8 +107,8 @@ def describe_required_vendor_guarantee(
 
 
 def _is_as_wide_as_bypass(adapter: Adapter, mode: str) -> bool:
-    """Return whether a mode is acceptEdits, starts the program with the same arguments as
-    bypassPermissions, and has no permission prompts.
+    """Return whether the permission mode is acceptEdits and allows as much as bypassPermissions:
+    the program gets the same arguments and cannot ask for permissions.
     """
     has_same_arguments = False
     if adapter.modes.get(mode) is not None:
@@ -121,7 +125,9 @@ def _is_as_wide_as_bypass(adapter: Adapter, mode: str) -> bool:
 def build_untrusted_version_error(
     adapter: Adapter, guarantee: str, check: VersionCheck
 ) -> UntrustedVendorVersionError:
-    """Return the error for a turn that needs a guarantee that does not hold."""
+    """Return the error for a turn that needs a guarantee that does not hold for the installed
+    version.
+    """
     tested = f"Install a tested version ({adapter.version_probe.tested_range or 'any other'}), or"
     if check.withdrawn:
         remedy = f"{tested} run `shim doctor {adapter.name}` and check what it ran"
@@ -147,7 +153,7 @@ def build_untrusted_version_error(
 def list_modes_for_untrusted_version(
     permission_modes: tuple[str, ...], *, can_ask_permission: bool
 ) -> tuple[str, ...]:
-    """Return the modes in which a vendor can run although its guarantees do not hold."""
+    """Return the permission modes in which a vendor can run even if its guarantees do not hold."""
     return tuple(
         mode
         for mode in permission_modes

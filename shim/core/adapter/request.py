@@ -1,5 +1,5 @@
-"""The request for a turn, the description of the child to start, and the encoder of messages for a
-persistent child.
+"""The request for a turn, the description of the child process to start, and the encoder of
+messages for a persistent child.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,18 +14,19 @@ if TYPE_CHECKING:
     from shim.core.claude.permissions import PermissionDecision, PermissionRequest
     from shim.core.policy.policy import Policy
 
-# Linux refuses a single argument of 128 KiB, and the rest of the command line needs space too.
+# Linux refuses a single argument of 128 KiB. The limit is lower, because the rest of the command
+# line needs space too.
 MAX_ARGUMENT_BYTES = 100_000
 
 
 class LaunchSpec(NamedTuple):
-    """How to start a child: its arguments without the program, and the bytes of its stdin, which is
-    closed after them.
+    """How to start a child process: its arguments without the program, and the data for its stdin.
+    After this data, stdin is closed.
 
     `environment` has variables to add, and `unset_variables` has variables to remove.
-    `enforced_environment` has variables that carry rules, so no setting overrides them.
-    `needs_stdin_pipe` makes an empty stdin a pipe. `temporary_files` are paths of the shim that the
-    arguments name. They are removed after the child has ended.
+    `enforced_environment` has variables that carry permission rules, so no setting overrides them.
+    `needs_stdin_pipe` makes stdin a pipe even if it has no data. `temporary_files` are paths of the
+    shim's files that the arguments name. These files are removed after the child has ended.
     """
 
     arguments: tuple[str, ...]
@@ -38,7 +39,7 @@ class LaunchSpec(NamedTuple):
 
 
 class VendorRunReportFileSpec(NamedTuple):
-    """A file with one JSON object that a vendor writes about its run into
+    """A file into which a vendor writes one JSON object about its run. The file is in
     `TurnReportAndAttachmentFiles.report_folder`. `usage_keys` are the keys that the shim reads.
     """
 
@@ -47,9 +48,9 @@ class VendorRunReportFileSpec(NamedTuple):
 
 
 class McpServers(NamedTuple):
-    """MCP servers, with Claude's configuration of each server by its name.
+    """The MCP servers of a turn, each with Claude's configuration of the server.
 
-    `flag_servers` are the servers of `--mcp-config`. `private_servers` are servers that must not
+    `flag_servers` are the servers from `--mcp-config`. `private_servers` are servers that must not
     appear on a command line.
     """
 
@@ -64,12 +65,12 @@ class McpServers(NamedTuple):
 class TurnReportAndAttachmentFiles(NamedTuple):
     """The shim's files for one turn.
 
-    `report_folder` is the folder for the vendor's `VendorEnvironment.run_report`, None if the
-    report would not be read.
+    `report_folder` is the folder for the vendor's report (`VendorEnvironment.run_report`), or None
+    if no report is needed.
 
-    `store_attachment` is None if the vendor reads no files. It takes a file of the message in
-    base64 and the suffix of its name, and stores the file where the vendor reads it. It returns the
-    path, or None if the file cannot be stored.
+    `store_attachment` stores an attachment of the user message where the vendor can read it. The
+    function takes the file's content in base64 and a suffix for its name. It returns the path, or
+    None on failure. `store_attachment` is None if the vendor reads no files.
     """
 
     report_folder: str | None = None
@@ -77,26 +78,27 @@ class TurnReportAndAttachmentFiles(NamedTuple):
 
 
 class LaunchRequest(NamedTuple):
-    """A request for one turn of a vendor.
+    """A request to run a vendor for one turn.
 
     mode_arguments      the vendor's arguments for `permission_mode`
     resume_id           the vendor's id of the session to resume
     variant             the vendor's dialect, if it has several
     opens_trust_prompt  whether the vendor may trust the folder
     has_flag            returns whether the installed program has a flag
-    removed_tools       Claude's names of the tools that are denied completely
+    removed_tools       Claude's names for the tools whose calls are all denied
     persistent          the child runs for the whole conversation, and receives everything on its
                         stdin (`Adapter.child_input_ref`)
-    environment         the variables of the child
-    store_text          writes a text to a file of the shim whose name has the given suffix, and
+    environment         the environment variables of the child
+    store_text          writes a text to one of the shim's files, whose name gets the given suffix;
                         returns its path, or None on failure
-    files               the shim's other files of the turn
-    policy_bypass       why the program may ignore the file or the hook that restricts it, or ""
-    policy              the rules of the turn
-    hook_argv           the arguments that start the shim's hook, which evaluates one call
-    session_id          the id of the session, if the vendor's own is different
+    files               the shim's other files for the turn
+    policy_bypass       why the program may ignore the file or hook that restricts it, or ""
+    policy              the permission rules of the turn
+    hook_argv           the arguments that start the shim's hook, which checks one tool call
+    session_id          the shim's id of the session, if the vendor uses a different one
     transcript_path     a path in the folder of the session's transcript
-    mode_file           the file with the mode if the mode can change during the turn, or ""
+    mode_file           the file with the permission mode if the mode can change during the turn, or
+                        ""
     mcp_servers         the MCP servers of the turn
     """
 
@@ -122,7 +124,7 @@ class LaunchRequest(NamedTuple):
     mcp_servers: McpServers = McpServers()
 
     def can_ask_user(self) -> bool:
-        """Return whether the frontend can ask the person a question."""
+        """Return whether the frontend can ask the user a question."""
         from shim.core.claude.permissions import QUESTION_TOOL
 
         has_prompt_tool = self.invocation.permission_prompt_tool == "stdio"
@@ -131,7 +133,9 @@ class LaunchRequest(NamedTuple):
         return self.policy is None or bool(self.policy.list_visible_tools((QUESTION_TOOL,)))
 
     def build_full_prompt(self) -> str:
-        """Return the prompt after the system prompts, for vendors without flags for system prompts."""
+        """Return the system prompts followed by the user's prompt, for a vendor that has no flags
+        for system prompts.
+        """
         system_prompts = (
             self.invocation.system_prompt,
             self.invocation.append_system_prompt,
@@ -141,8 +145,9 @@ class LaunchRequest(NamedTuple):
     def format_flag(self, name: str, value: str | None) -> list[str]:
         """Return `[name, value]`, or [] if there is no value.
 
-        A value that begins with a dash is joined with `=`, so that it cannot become a flag. pi does
-        not support `=`, and always takes the next argument as the value.
+        If the value begins with a dash, the result is `["name=value"]`, so that the program does
+        not parse the value as a flag. pi does not support `=`, and always takes the next argument
+        as the value.
         """
         if not value:
             return []
@@ -151,18 +156,18 @@ class LaunchRequest(NamedTuple):
         return [name, value]
 
     def store_oversized_argument(self, text: str | None) -> str | None:
-        """Return the path of a file with a text that is too long for an argument. Return None for a
-        shorter text, or if the file cannot be written.
+        """Write a text that is too long for an argument to a file, and return the file's path.
+        Return None if the text is short enough, or if the file cannot be written.
         """
         if text and len(text.encode("utf-8", "replace")) > MAX_ARGUMENT_BYTES:
             return self.store_text(text)
         return None
 
     def list_mcp_configs_without_sdk_servers(self) -> list[str]:
-        """Return the values of `--mcp-config` without servers of type `sdk`, which run in the
-        frontend itself.
+        """Return the values of `--mcp-config` without servers of type `sdk`, which run inside the
+        frontend.
 
-        A vendor reaches those servers by relays of the shim, which are among the private servers.
+        A vendor reaches sdk servers through the shim's relays, which are among the private servers.
         """
         return [
             reachable
@@ -171,8 +176,8 @@ class LaunchRequest(NamedTuple):
         ]
 
     def write_private_mcp_config_files(self) -> list[str]:
-        """Write the private servers to a file for a vendor that reads such files. Return its path
-        in a list, [] without servers or on failure.
+        """Write the private MCP servers to a configuration file for the vendor. Return a list with
+        the file's path, or [] if there are no private servers or the file cannot be written.
         """
         import orjson
 
@@ -186,9 +191,10 @@ class LaunchRequest(NamedTuple):
 
 
 class ChildInput(Protocol):
-    """Encodes the messages for a persistent child. Each method returns the bytes of complete lines.
+    """Encodes the messages for a persistent child process. Each encoding method returns the bytes
+    of complete lines.
 
-    The driver ends the child when it can no longer accept prompts.
+    The driver ends the child when the child can no longer accept prompts.
     """
 
     @property
@@ -197,43 +203,45 @@ class ChildInput(Protocol):
 
     @property
     def accepted_block_kinds(self) -> "BlockKinds":
-        """The kinds of blocks besides text that a message may have, as far as the handshake has
-        reported them.
+        """The kinds of content blocks, besides text, that the child accepts in a message. Kinds are
+        unknown until the child's handshake has reported them.
         """
         return frozenset()
 
     def create_translator_factory(
         self, translator: "type[Translator]"
     ) -> "Callable[..., Translator]":
-        """Return a function that creates the translator of the child's lines.
+        """Return a function that creates the translator for the child's output.
 
-        A translator that needs the requests to the child is created with the session.
+        A subclass overrides this method if its translator must know the requests that were sent to
+        the child.
         """
         return translator
 
     def encode_handshake(self, request: LaunchRequest) -> bytes: ...
 
     def set_vendor_session_id(self, session: str) -> None:
-        """Store the vendor's id of a resumed session. It is called before any line that may contain
-        the id.
+        """Store the vendor's id of a resumed session. This method is called before any line that
+        may contain the id is encoded.
         """
         return
 
     def encode_prompt(self, message: "UserMessage") -> bytes:
-        """Return the line with a message. Store the message and return no line until the child has
-        answered the handshake.
+        """Return the line for a prompt. Until the child has answered the handshake, store the
+        prompt and return no line.
         """
 
     def encode_steering_message(self, message: "UserMessage") -> bytes | None:
-        """Return the line with a message for the running turn, or None if the child cannot accept
-        it now.
+        """Return the line for a message that joins the running turn, or None if the child cannot
+        accept the message now.
 
-        The driver tries again while the turn runs. Otherwise the message gets its own turn.
+        The driver tries again while the turn runs. If the turn ends first, the message gets its own
+        turn.
         """
         return None
 
     def pop_undelivered_message_count(self) -> int:
-        """Return how many of the last steering messages the vendor did not accept before its turn
+        """Return how many of the last steering messages the vendor had not accepted when its turn
         ended, and reset the count. Each of these messages gets its own turn.
         """
         return 0
@@ -242,44 +250,44 @@ class ChildInput(Protocol):
         """Return the line that stops the turn. The child keeps running for the next turn."""
 
     def encode_model_change(self, name: str | None) -> bytes | None:
-        """Return the line that changes the model (None: the vendor's default). Return None if the
-        change needs another child.
+        """Return the line that changes the model, or None if a new child must be started to change
+        it. `name` is None for the vendor's default model.
         """
 
     def encode_effort_change(self, level: str | None) -> bytes | None:
-        """Return the line that changes the effort, by Claude's name (None: the vendor's default).
-        Return None if the change needs another child.
+        """Return the line that changes the effort level, or None if a new child must be started to
+        change it. `level` is Claude's name for the level, or None for the vendor's default.
         """
 
     def encode_permission_mode_change(self, name: str) -> bytes | None:
-        """Return the line that changes the permission mode, by Claude's name. Return None if the
-        change needs another child.
+        """Return the line that changes the permission mode, given by Claude's name. Return None if
+        a new child must be started to change it.
         """
 
     def encode_heartbeat(self) -> bytes:
-        """Return a line that the child must answer, or no line for a vendor that does not support
-        it.
+        """Return a line that the child must answer, or b"" if the vendor does not support
+        heartbeats.
         """
         return b""
 
     def encode_permission_response(
         self, permission: "PermissionRequest", decision: "PermissionDecision"
     ) -> bytes:
-        """Return the line with the answer to a permission request. Raise ValueError with a text for
-        the model if the vendor would ignore a changed input.
+        """Return the line that answers a permission request. Raise ValueError if the vendor would
+        ignore a changed tool input. The error's text is for the model.
         """
 
 
 def remove_sdk_servers(config: str) -> str:
-    """Return a configuration without servers of type `sdk`. Return "" if no other server is in it,
-    and the configuration unchanged if it has no such server.
+    """Return an MCP configuration without servers of type `sdk`. Return "" if it has no other
+    servers. Return it unchanged if it has no servers of that type.
     """
     import orjson
 
     try:
         settings = orjson.loads(config)
     except orjson.JSONDecodeError:
-        return config  # the path of a file
+        return config  # the configuration is the path of a file
     servers = as_dict(settings).get("mcpServers")
     if not isinstance(servers, dict):
         return config
@@ -297,8 +305,8 @@ def remove_sdk_servers(config: str) -> str:
 
 
 def can_pass_as_argument(prompt: str) -> bool:
-    """Return whether a prompt can be one argument: it is short enough, and the program cannot parse
-    it as a flag, a file or a subcommand.
+    """Return whether a prompt can be passed as one argument. The prompt must be short enough, and
+    the program must not parse it as a flag, a file or a subcommand.
     """
     if " " not in prompt:
         return False

@@ -1,8 +1,8 @@
 """Maps a vendor's tools and their arguments to Claude's.
 
-A vendor has one table with a `ToolMapping` for each of its tools. Tools that are missing in the
-table keep their name and arguments. Most entries are renamings. The few entries that need two
-arguments at once use a function below.
+Each vendor has a table with a `ToolMapping` for each of its tools. A tool that is missing from the
+table keeps its name and arguments. Most entries only rename keys. The few entries that combine
+arguments use one of the functions at the end of this module.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,16 +15,17 @@ ArgumentReshaper = Callable[[Arguments], tuple[str, Arguments]]
 
 
 class ToolMapping:
-    """One tool: Claude's `name`, and the conversion of its arguments to Claude's.
+    """The mapping for one of a vendor's tools: Claude's `name`, and how the arguments are
+    converted.
 
-    rename        Claude's key by the vendor's key; other keys stay unchanged. If several keys of a
-                  call get the same name and have different values, the value is a list of these
+    rename        Claude's key for each of the vendor's keys; other keys stay unchanged. If several
+                  keys of a call get the same name and have different values, the value is a list of
+                  these values
     only_renamed  drop every key that is not in `rename` (for vendors that print internal data)
-    drop          keys that Claude's tool does not have
-    convert       by Claude's key: a function of the value
+    drop          the vendor's keys that Claude's tool does not have
+    convert       by Claude's key: a function that converts the value
     extra         arguments that are always added
-    reshape       a function of the renamed arguments, for conversions of several keys; it may
-                  choose another name
+    reshape       a function that converts all renamed arguments at once; it may also change the name
     """
 
     __slots__ = (
@@ -56,15 +57,15 @@ class ToolMapping:
         self.convert = convert or {}
         self.extra = extra or {}
         self.reshape = reshape
-        # None means that every call is converted. Otherwise a call without any of these keys is
-        # passed on unchanged and not copied, as most calls are.
+        # None means that every tool call is converted. Otherwise a call without any of these keys
+        # is passed on unchanged, without a copy. Most calls are of this kind.
         if only_renamed or extra or reshape:
             self.affected_keys = None
         else:
             self.affected_keys = frozenset((*self.rename, *drop, *self.convert))
 
     def translate_arguments(self, arguments: Arguments) -> tuple[str, Arguments]:
-        """Return Claude's name and arguments of a call. `arguments` is not changed."""
+        """Return Claude's name and arguments for a tool call. `arguments` is not changed."""
         rename = self.rename
         drop = self.drop
         if self.only_renamed:
@@ -87,12 +88,12 @@ class ToolMapping:
         return (self.name, claude_arguments)
 
     def _collect_repeated_keys(self, arguments: Arguments) -> Arguments:
-        """Return Claude's arguments for which a call has several keys with different values. Each
-        value is a list of all of them.
+        """Return Claude's arguments for which a tool call has several keys with different values.
+        Each argument becomes a list of these values.
 
-        The version of the vendor decides which key its tool reads. A list is neither a path nor a
-        command. So no rule and no mode is applied to only one of the values, and the person who is
-        asked sees all of them.
+        Which of the keys the vendor's tool reads depends on its version. A list is neither a path
+        nor a command, so no rule or mode is applied to only one of the values. The user sees all
+        values in the prompt.
         """
         values_by_key: dict[str, list[Any]] = {}
         for key, value in arguments.items():
@@ -107,8 +108,8 @@ Tools = Mapping[str, ToolMapping]
 
 
 def translate_tool_call(tools: Tools, name: str, arguments: object) -> tuple[str, Arguments]:
-    """Return Claude's name and arguments of a vendor's call. Arguments that are not an object
-    become `{"raw": …}` for every tool.
+    """Return Claude's name and arguments for a vendor's tool call. For every tool, arguments that
+    are not an object become `{"raw": …}`.
     """
     tool = tools.get(name)
     if not isinstance(arguments, dict):
@@ -123,7 +124,7 @@ def translate_tool_call(tools: Tools, name: str, arguments: object) -> tuple[str
 
 
 def list_claude_names(tools: Tools, names: object) -> list[str]:
-    """Return Claude's names of a vendor's list of tool names, in order and without duplicates."""
+    """Return Claude's names for a vendor's tool names, in order and without duplicates."""
     if not isinstance(names, list | tuple):
         return []
     claude_names: dict[str, None] = {}
@@ -135,8 +136,8 @@ def list_claude_names(tools: Tools, names: object) -> list[str]:
 
 
 def list_vendor_tool_names(tools: Tools, names: tuple[str, ...]) -> list[str]:
-    """Return the vendor's tools for Claude's `names`, for the vendor's own filter flags. Unknown
-    names are omitted.
+    """Return the vendor's names for Claude's tool `names`, for use in the vendor's own filter
+    flags. Unknown names are left out.
     """
     return [vendor_name for vendor_name, tool in tools.items() if tool.name in names]
 
@@ -147,11 +148,12 @@ def build_vendor_arguments(
     vendor_arguments: Mapping[str, Any],
     claude_arguments: Mapping[str, Any],
 ) -> Arguments | None:
-    """Return the vendor's arguments for changed arguments of a call, or None if the table cannot
-    express them.
+    """Return a vendor's arguments for a tool call whose arguments the frontend has changed. Return
+    None if the tool table cannot express the change.
 
-    `vendor_arguments` are the original arguments of the vendor's call. `claude_arguments` are the
-    arguments that the frontend wants. The result is translated again, and must be equal to them.
+    `vendor_arguments` are the original arguments from the vendor's call. `claude_arguments` are the
+    changed arguments from the frontend. The result must translate back to `claude_arguments`
+    exactly.
     """
     tool = tools.get(name)
     if tool is None:
@@ -207,14 +209,18 @@ def resolve_argument_paths(arguments: Arguments, cwd: str) -> Arguments:
 
 
 def convert_seconds_to_ms(seconds: Any) -> Any:
-    """Return a timeout in milliseconds, as Claude's Bash has it. Most vendors use seconds."""
+    """Convert a timeout from seconds, which most vendors use, to milliseconds, which Claude's Bash
+    tool uses.
+    """
     if isinstance(seconds, int | float):
         return int(seconds * 1000)
     return seconds
 
 
 def convert_zero_based_read_offset(offset: Any) -> Any:
-    """Return an offset that counts lines from 1, as Claude's Read has it. qwen counts from 0."""
+    """Convert a line offset that counts from 0, as in qwen, to one that counts from 1, as in
+    Claude's Read tool.
+    """
     if isinstance(offset, int):
         return offset + 1
     return offset
@@ -223,10 +229,10 @@ def convert_zero_based_read_offset(offset: Any) -> Any:
 def build_edit_list_converter(
     old_key: str, new_key: str, replace_all_key: str = ""
 ) -> ArgumentReshaper:
-    """Return a function that converts a list of edits to Edit (for one edit) or MultiEdit (for
-    several).
+    """Return a function that converts a list of edits to Claude's Edit tool (for one edit) or
+    MultiEdit tool (for several).
 
-    `old_key`, `new_key` and `replace_all_key` are the vendor's keys of an edit.
+    `old_key`, `new_key` and `replace_all_key` are the keys in the vendor's edits.
     """
 
     def reshape(arguments: Arguments) -> tuple[str, Arguments]:
@@ -256,7 +262,7 @@ def _convert_edit(item: Arguments, old_key: str, new_key: str, every_key: str) -
 
 
 def convert_to_claude_todos(items: Any) -> Any:
-    """Return a list of todos in Claude's format: content, status and activeForm."""
+    """Return a todo list in Claude's format: each item has content, status and activeForm."""
     if not isinstance(items, list):
         return items
     claude_todos = []
@@ -271,7 +277,8 @@ def convert_to_claude_todos(items: Any) -> Any:
     return claude_todos
 
 
-# The function that converts a value back to the vendor's, by the function of the table.
+# For each conversion function in a tool table: the function that converts a value back to the
+# vendor's.
 _INVERSE_CONVERSIONS: Mapping[Callable[[Any], Any], Callable[[Any], Any]] = {
     convert_seconds_to_ms: lambda value: value / 1000 if isinstance(value, int | float) else value,
     convert_zero_based_read_offset: lambda line: line - 1 if isinstance(line, int) else line,

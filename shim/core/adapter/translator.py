@@ -1,4 +1,6 @@
-"""The base class of the translators. An event's handler is found by one dictionary lookup."""
+"""The base class for translators. The handler for an event is found with a single dictionary
+lookup.
+"""
 
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -11,24 +13,24 @@ Event = dict[str, Any]
 
 
 class Translator:
-    """Translates a vendor's events to method calls on the Turn. There is one translator per child.
-    `turn` is the running turn.
+    """Translates a vendor's events to method calls on the Turn. Each child process has its own
+    translator. `turn` is the running turn.
 
     A subclass has one method `on_<type>` per event type. It may define `filter_line(raw) -> raw |
-    None`, a test of the bytes before they are parsed; None skips the line. It may override `feed`
-    if `type` is not the key, or if an event depends on the next one. It never builds Claude's lines
-    and never ends the stream.
+    None`, which sees each line before it is parsed; None skips the line. It may override `feed` if
+    events are not distinguished by `type`, or if the meaning of an event depends on the next one. A
+    subclass never builds Claude's lines and never ends the stream.
     """
 
-    # prefixes of stderr lines that are never the reason of a failure
+    # prefixes of stderr lines that never contain the reason for a failure
     ignored_stderr_prefixes: ClassVar[tuple[str, ...]] = ()
-    # whether events have no type that distinguishes them from other objects
+    # whether events lack a type that distinguishes them from other JSON objects
     untyped: ClassVar[bool] = False
     filter_line: ClassVar[Callable[[Any, bytes], bytes | None] | None] = None
     _handler_names: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls) -> None:
-        """Collect the names of the handlers once for each class, because `dir` is slow."""
+        """Collect the names of a subclass's event handlers once, because `dir` is slow."""
         super().__init_subclass__()
         cls._handler_names = tuple(name for name in dir(cls) if name.startswith("on_"))
 
@@ -36,11 +38,13 @@ class Translator:
         self.turn = turn
         self.diagnostics = turn.diagnostics
         self.partial = partial
-        # lines for a persistent child, if the vendor sends requests besides permission requests
+        # lines to send to a persistent child, such as answers to requests other than permission
+        # requests
         self.outbox: list[bytes] = []
-        # the content of the child's report file, after the child has ended
+        # the content of the child's report file, which is set after the child has ended
         self.report: Event | None = None
-        # False until the frontend has sent a message, if its lines are passed to the child
+        # False until the frontend has sent a message, if the frontend's lines are passed to the
+        # child
         self.has_message = True
         self.handlers: dict[object, Callable[[Event], None]] = {
             name.removeprefix("on_"): getattr(self, name) for name in self._handler_names
@@ -57,10 +61,11 @@ class Translator:
             handler(event)
 
     def choose_translator_for_unknown_event(self, event: Event) -> "Translator":
-        """Return the translator for an event without a handler and for the following events. It is
-        this translator, or that of another dialect.
+        """Return the translator for an event without a handler and for all later events: this
+        translator, or a translator for a different dialect.
 
-        This translator has handled the event. Another translator still has to handle it.
+        If this translator is returned, it has already handled the event. A different translator
+        must still handle it.
         """
         self.turn.record_unknown_event(event.get("type", "untyped"), event)
         return self
@@ -70,35 +75,35 @@ class Translator:
 
     @classmethod
     def accepts_line_between_turns(cls, line: bytes) -> bool:
-        """Return whether a line that arrives between two turns is handled. A permission request is,
-        because it must be refused.
+        """Return whether a line that arrives between two turns must be handled. For example, a
+        permission request must be refused.
         """
         return b'"control_request"' in line
 
     def create_retry_translator(self, turn: Turn) -> "Translator":
-        """Return the translator of another child that answers the same message."""
+        """Create a translator for a new child process that answers the same message."""
         return type(self)(turn, partial=self.partial)
 
     def take_withdrawn_permission_requests(self) -> list[str]:
-        """Return the ids of the permission requests that the child has withdrawn since the last
-        call.
+        """Return the ids of permission requests that the child withdrew since the last call to this
+        method.
         """
         return []
 
     def ignore_event(self, event: Event) -> None:
-        """Ignore an event that Claude's frontends do not use."""
+        """Ignore an event that has no meaning for Claude's frontends."""
 
     def feed_eof(self, child_exit: ChildExit | None, stderr: str) -> None:
-        """Handle the end of the child's output. A subclass derives the outcome of the turn if no
-        event has reported it.
+        """Handle the end of the child's output. If no event has reported the outcome of the turn, a
+        subclass derives the outcome here.
         """
 
     def start_next_turn(self) -> None:
-        """Start another turn of the same stream, because the vendor has started one. Do nothing if
+        """Start a new turn in the same stream, because the vendor has started one. Do nothing if
         the current turn is still running.
 
-        A turn that the shim is stopping is still running, because the vendor may report the start
-        of that turn only after the interrupt.
+        A turn that the shim is stopping counts as running, because the vendor may report the start
+        of that turn after the interrupt.
         """
         if self.turn.outcome_tracker.is_finalized or self.turn.machine.state is CLOSED:
             self.turn.finish()
@@ -106,5 +111,5 @@ class Translator:
             self.start_turn(self.turn.create_next())
 
     def start_turn(self, turn: Turn) -> None:
-        """Set the next turn. A subclass clears the state of the previous turn."""
+        """Set the turn for later events. A subclass also clears its state from the previous turn."""
         self.turn = turn

@@ -1,9 +1,9 @@
-"""The questions to a vendor's program: its version and whether that was tested, its models, and
-whether the user is logged in.
+"""The checks of a vendor's program: its version and whether that version was tested, its models,
+and whether the user is logged in.
 
-A version is compared by its numbers, in order. `1.0.102`, `0.0.1790142911`, `2026.09.10` and
-`2026-07-07` are compared in the same way. A suffix (`0.25.0-nightly.3`, `2026.09.10-7ae6800`) is
-ignored, because a preview is closer to its release than to the previous version.
+Versions are compared by their numbers, in order. This applies to all formats: `1.0.102`,
+`0.0.1790142911`, `2026.09.10` and `2026-07-07`. A suffix (`0.25.0-nightly.3`, `2026.09.10-7ae6800`)
+is ignored, because a preview is closer to its release than to the previous version.
 """
 
 from collections.abc import Mapping
@@ -12,30 +12,30 @@ from itertools import islice
 from shim.core.claude.argv.models import can_pass_model_name_as_argument
 from shim.core.reading.typed import NamedTuple
 
-MAX_ANSWER_CHARS = 4000  # at the start of an answer; only this part is searched
-MAX_VERSION_CHARS = 64  # a longer text is cut; no program has such a version
+MAX_ANSWER_CHARS = 4000  # only this much of a program's output is searched
+MAX_VERSION_CHARS = 64  # longer version texts are cut; no real version is longer
 MAX_VERSION_PARTS = 8
-MAX_PART_DIGITS = 18  # of one number of a version
-# The version that most programs print, alone or after their name. This is a string, because a
-# pattern is only compiled when a program is asked.
+MAX_PART_DIGITS = 18  # the limit for one number in a version
+# Matches the version that most programs print, alone or after their name. The pattern is a string,
+# so that it is compiled only when it is used.
 DEFAULT_VERSION_REGEX = r"(?<![\w.])v?(\d+(?:\.\d+)+[\w.+-]*)"
-# Colors and other escape sequences. Some programs also print them to a pipe.
+# Matches colors and other terminal escape sequences. Some programs print them even to a pipe.
 ESCAPE_REGEX = r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)"
 OPERATORS = (">=", "<=", "==", ">", "<")
-MAX_CONDITIONS = 4  # of one range
-MAX_MODELS = 500  # of one program; a frontend shows all of them
+MAX_CONDITIONS = 4  # the limit for conditions in one version range
+MAX_MODELS = 500  # the limit for one program; a frontend shows all its models
 
 
 class VersionCheck(NamedTuple):
-    """Whether the guarantees of a profile hold for the version of the installed program.
+    """Whether the guarantees in a vendor's profile hold for the installed version of its program.
 
-    The guarantees are that the vendor asks before a tool runs, that it obeys a permission mode, and
-    that it obeys a rule.
+    The guarantees are that the program asks before a tool runs, and that it obeys permission modes
+    and rules.
 
-    version    the version, or None if it was not recognized
-    note       a remark about a version whose guarantees hold, such as "newer than tested", or ""
-    distrust   why the guarantees do not hold, or ""
-    withdrawn  whether the version has run a denied call, so that it is no longer trusted
+    version    the version, or None if it was not recognized note       a remark about a version
+    whose guarantees hold, such as "newer than tested", or "" distrust   why the guarantees do not
+    hold, or "" withdrawn  whether this version is no longer trusted because it ran a denied tool
+    call
     """
 
     version: str | None = None
@@ -47,9 +47,9 @@ class VersionCheck(NamedTuple):
 class VersionProbe(NamedTuple):
     """The command that prints a program's version, and the tested versions.
 
-    `args` are the arguments of the command. `regex` finds the version in its output: the first
-    group, or the complete match; `^` and `$` match at the ends of a line. `tested_range` has
-    conditions separated by commas (`>=0.169,<0.170`), "" if no version was tested.
+    `args` are the command's arguments. `regex` finds the version in the command's output: the first
+    group, or the complete match. `^` and `$` match at the ends of each line. `tested_range` has
+    conditions separated by commas (`>=0.169,<0.170`), or is "" if no version was tested.
     """
 
     args: tuple[str, ...] = ("--version",)
@@ -57,7 +57,7 @@ class VersionProbe(NamedTuple):
     tested_range: str = ""
 
     def parse_version(self, answer: str) -> str | None:
-        """Return the version in the output of a program, or None."""
+        """Return the version in a program's output, or None."""
         import re
 
         plain = re.sub(ESCAPE_REGEX, "", answer[:MAX_ANSWER_CHARS])
@@ -74,8 +74,8 @@ class VersionProbe(NamedTuple):
         return version.strip().rstrip(".,;:)")[:MAX_VERSION_CHARS] or None
 
     def classify_version(self, version: str | None) -> str:
-        """Return the position of a version relative to the tested range: `tested`, `newer`,
-        `older`, or `unknown`.
+        """Return how a version relates to the tested range: `tested`, `newer`, `older`, or
+        `unknown`.
         """
         numbers = parse_version_numbers(version or "")
         bounds = parse_version_conditions(self.tested_range)
@@ -90,8 +90,8 @@ class VersionProbe(NamedTuple):
         return "tested"
 
     def has_tested_major(self, version: str) -> bool:
-        """Return whether a version has the first number of a tested version. A range may have no
-        upper bound.
+        """Return whether a version has the same major version as a tested version. A range may have
+        no upper bound.
         """
         numbers = parse_version_numbers(version)
         if not numbers:
@@ -103,8 +103,7 @@ class VersionProbe(NamedTuple):
 
 
 class ModelProbe(NamedTuple):
-    """The command that lists the models of a program. `args` is () if the program has no such
-    command.
+    """The command that lists a program's models. `args` is () if the program has no such command.
 
     `regex` finds a model in each line of the output: its groups joined with slashes, or the
     complete match.
@@ -114,7 +113,7 @@ class ModelProbe(NamedTuple):
     regex: str = r"^\S+$"
 
     def parse_models(self, answer: str) -> list[str]:
-        """Return the names of models in the output of a program, in order."""
+        """Return the model names in a program's output, in order."""
         import re
 
         matches = re.finditer(self.regex, answer, re.MULTILINE)
@@ -123,11 +122,12 @@ class ModelProbe(NamedTuple):
 
 
 class LoginProbe(NamedTuple):
-    """The command that checks, free of charge, whether the user is logged in. Its stdin is empty.
+    """A command that checks at no cost whether the user is logged in. The command gets an empty
+    stdin.
 
-    `args` are its arguments. `refusal_regex` matches the message about a missing login in a line of
-    its output, "" without such a command. `environment` has variables for it. `login_exception`
-    describes when the program runs without a login, "" if it never does.
+    `args` are the command's arguments, and `environment` has variables for it. `refusal_regex`
+    matches an output line that reports a missing login; it is "" if there is no such command.
+    `login_exception` describes when the program runs without a login, or is "" if it never does.
     """
 
     args: tuple[str, ...] = ()
@@ -136,7 +136,7 @@ class LoginProbe(NamedTuple):
     login_exception: str = ""
 
     def find_missing_login_message(self, answer: str) -> str:
-        """Return the message about a missing login in the output of the program, or ""."""
+        """Return the message about a missing login in a program's output, or ""."""
         import re
 
         matches = (
@@ -149,9 +149,9 @@ VersionNumbers = tuple[int, ...]
 
 
 def parse_version_numbers(version: str) -> VersionNumbers:
-    """Return the numbers of a version, () without any."""
+    """Return the numbers in a version, or () if it has none."""
     text = version.removeprefix("v")
-    if text[4:5] == text[7:8] == "-":  # a date
+    if text[4:5] == text[7:8] == "-":  # the version is a date
         text = text[:10].replace("-", ".")
     numbers = []
     for part in text.split(".", MAX_VERSION_PARTS)[:MAX_VERSION_PARTS]:
@@ -167,8 +167,8 @@ _DIGITS = "0123456789"
 
 
 def parse_version_conditions(text: str) -> list[tuple[str, VersionNumbers]]:
-    """Return the conditions of a range, each with its operator and its numbers. Raise ValueError
-    with the text of a part that is not a condition.
+    """Return the conditions in a version range, each with its operator and its numbers. If a part
+    is not a condition, raise ValueError with that part's text.
     """
     parts = []
     if text.strip():
@@ -189,8 +189,8 @@ def parse_version_conditions(text: str) -> list[tuple[str, VersionNumbers]]:
 
 
 def format_newest_tested_version(version_range: str) -> str:
-    """Return the upper bound of a range for a person: `0.24.4` for `>=0.15,<=0.24.4`, "" without an
-    upper bound.
+    """Return the upper bound of a version range as text for the user: `0.24.4` for
+    `>=0.15,<=0.24.4`. Return "" if there is no upper bound.
     """
     upper_bounds = [
         part.strip().lstrip("<>= ")
@@ -203,8 +203,8 @@ def format_newest_tested_version(version_range: str) -> str:
 
 
 def _allows_major(major: int, operator: str, bound: VersionNumbers) -> bool:
-    """Return whether a version with this first number can satisfy a condition. `<2.0` excludes
-    every version 2.
+    """Return whether any version with this major version can satisfy a condition. For example,
+    `<2.0` excludes all versions 2.x.
     """
     if operator == "==":
         return major == bound[0]
@@ -228,5 +228,5 @@ def _matches_condition(numbers: VersionNumbers, operator: str, bound: VersionNum
 
 
 def _pad_numbers(numbers: VersionNumbers, other: VersionNumbers) -> VersionNumbers:
-    """Return the numbers padded with zeros, because 0.24 is equal to 0.24.0."""
+    """Return version numbers padded with zeros, because 0.24 is equal to 0.24.0."""
     return numbers + (0,) * (len(other) - len(numbers))
