@@ -1,1 +1,3 @@
-"""Claude's interfaces: its command line, its lines, its control protocol and its permissions."""
+"""Claude's interfaces: the command line, the stream-json lines, the control protocol and the
+permissions.
+"""

@@ -1,7 +1,8 @@
-"""The JSON pieces of Claude's lines. The writer joins constant pieces with the content of each
-line.
+"""JSON pieces of Claude's stream-json lines. The writer joins constant pieces with the content of
+each line.
 
-The end of the module builds `tool_use_result`, the structured form of a tool result (contract 5.4).
+The functions at the end of the module encode `tool_use_result`, the structured form of a tool
+result (contract 5.4).
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -17,17 +18,17 @@ from shim.core.reading.json_text import dump_json
 MAX_UNJOINED_LINES = 64
 
 ToolInput = Mapping[str, Any]
-# the parts of a line's `tool_use_result`: its key, its value, and the end of the value
+# The three parts of a line's `tool_use_result` member: the key, the value, and the value's end.
 ToolUseResult = tuple[bytes, bytes, bytes]
 
-# The pieces of a line are joined at once. Pieces that are kept until the next write are evicted
-# from the CPU cache, and joining them takes five times as long. A line ends with the counter of its
-# UUID.
+# The pieces of a line are joined immediately. If they were kept until the next write, the CPU cache
+# would have evicted them, and joining would take five times as long. Each line ends with the counter
+# in its UUID.
 _HEX_BYTES = [b"%02x" % number for number in range(256)]
 _LINE_ENDS = [digits + b'"}\n' for digits in _HEX_BYTES]
 NO_USAGE_JSON = dump_json(NO_USAGE)
 
-MAIN_AGENT_MEMBER = b',"parent_tool_use_id":null'  # of a line that no subagent wrote
+MAIN_AGENT_MEMBER = b',"parent_tool_use_id":null'  # for lines of the main agent
 EVENT_START = b'{"type":"stream_event","event":{"type":'
 EVENT_END = b"}}" + MAIN_AGENT_MEMBER
 MESSAGE_HEAD = b'{"type":"assistant","message":{"id":"'
@@ -50,8 +51,8 @@ TOOL_USE_RESULT_MEMBER = b',"tool_use_result":'
 _BASH_RESULT_START = TOOL_USE_RESULT_MEMBER + b'{"stdout":'
 _BASH_RESULT_END = b',"stderr":"","interrupted":false,"isImage":false}'
 
-# Kind of block → its start and its end in its own line, its start in the first event, and the start
-# of its deltas.
+# The JSON pieces for each kind of content block: the block's start and end in an assistant line, the
+# block in the start event, and the beginning of each delta.
 BLOCK_PIECES = {
     "text": (
         b'{"type":"text","text":',
@@ -69,22 +70,22 @@ BLOCK_PIECES = {
 
 
 class LineBuffer(list[bytes]):
-    """Complete lines that are waiting to be written."""
+    """A buffer of complete lines that are waiting to be written."""
 
     def __init__(self) -> None:
         super().__init__()
         self._joined_count = 0
 
     def take_joined_lines(self) -> bytes:
-        """Remove all lines, and return them joined."""
+        """Remove all lines from the buffer and return them as one byte string."""
         data = b"".join(self)
         self.clear()
         self._joined_count = 0
         return data
 
     def compact_buffered_lines(self) -> None:
-        """Join the lines since the last call, because one long piece needs less memory than
-        many.
+        """Join recently added lines into one byte string, which needs less memory than many short
+        ones.
         """
         if len(self) - self._joined_count >= MAX_UNJOINED_LINES:
             self[self._joined_count :] = [b"".join(self[self._joined_count :])]
@@ -92,7 +93,9 @@ class LineBuffer(list[bytes]):
 
 
 def generate_line_uuid_suffixes() -> Iterator[bytes]:
-    """Yield the end of each line: the last 12 digits of its UUID, which count from 1."""
+    """Yield the end of each line: the last 12 digits of the line's UUID and the closing characters.
+    The digits count up from 1.
+    """
     for high_number in count():
         digits = b"%010x" % high_number
         for line_end in _LINE_ENDS if high_number else _LINE_ENDS[1:]:
@@ -100,7 +103,7 @@ def generate_line_uuid_suffixes() -> Iterator[bytes]:
 
 
 def generate_message_ids(prefix: bytes) -> Iterator[bytes]:
-    """Yield message ids: `prefix` and at least six hexadecimal digits, which count from 1."""
+    """Yield message ids: `prefix` and at least six hexadecimal digits, which count up from 1."""
     for high_number in count():
         digits = prefix + b"%04x" % high_number
         for low_digits in _HEX_BYTES if high_number else _HEX_BYTES[1:]:
@@ -109,7 +112,7 @@ def generate_message_ids(prefix: bytes) -> Iterator[bytes]:
 
 @lru_cache(maxsize=256)
 def encode_name_as_json(name: str | None) -> bytes:
-    """Encode a name that is used often. The result is cached."""
+    """Encode a name as JSON. The result is cached, because the same names are encoded often."""
     return dump_json(name)
 
 
@@ -117,8 +120,8 @@ def encode_name_as_json(name: str | None) -> bytes:
 def encode_block_start_delta_and_stop(
     block_kind: str, block_index: int
 ) -> tuple[bytes, bytes, bytes]:
-    """Return the pieces of a block's events: the first event, the beginning of a delta, and the
-    last event.
+    """Return the constant JSON of a content block's events: the start event, the beginning of a
+    delta event, and the stop event.
     """
     if block_kind in BLOCK_PIECES:
         start_block, delta_head = BLOCK_PIECES[block_kind][2:]
@@ -139,8 +142,8 @@ def encode_block_start_delta_and_stop(
 
 
 def encode_failed_tool_result(content_json: bytes) -> ToolUseResult:
-    """Encode the member of a failed call. `content_json` is its content as JSON. Return empty parts
-    if the content is not a text.
+    """Encode `tool_use_result` for a failed tool call. `content_json` is the result's content as
+    JSON. If the content is not a string, all three parts are empty.
     """
     if content_json[:1] != b'"':
         return NO_TOOL_USE_RESULT
@@ -186,10 +189,10 @@ def _encode_edit_result(tool_input: ToolInput, content: str, content_json: bytes
     return TOOL_USE_RESULT_MEMBER, dump_json(fields), b""
 
 
-# Tool → a function that encodes its member for a successful call. The arguments are the call's
-# arguments, the content, and the content as JSON, so that a large output is encoded only once.
-# Read is missing: its member contains the file's own text and length, and vendors print the file
-# with their own headings.
+# Functions that encode `tool_use_result` for a successful call, by tool. A function receives the
+# call's arguments, the result's content, and the content as JSON, so that a large output is encoded
+# only once. Read has no function, because its member contains the file's exact text and length, and
+# vendors add headings to the text.
 RESULT_ENCODERS: dict[str, Callable[[ToolInput, str, bytes], ToolUseResult]] = {
     "Bash": _encode_bash_result,
     "Write": _encode_write_result,
@@ -199,8 +202,8 @@ RESULT_ENCODERS: dict[str, Callable[[ToolInput, str, bytes], ToolUseResult]] = {
 
 
 def build_hook_tool_response(name: str, tool_input: ToolInput, content: object) -> object:
-    """Return `tool_response` for a hook: the structured result if the tool has one, otherwise the
-    result's content.
+    """Return the `tool_response` that hooks receive: the structured result if the tool has one,
+    otherwise the result's content.
     """
     encode_result = RESULT_ENCODERS.get(name)
     if encode_result is None or not isinstance(content, str):

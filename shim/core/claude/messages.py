@@ -1,5 +1,5 @@
-"""User messages that a frontend sends as stream-json (contract C14). The content is a text or a
-list of blocks.
+"""User messages that a frontend sends as stream-json (contract C14). The content is a string or a
+list of content blocks.
 """
 
 from binascii import a2b_base64
@@ -11,36 +11,38 @@ from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.typed import Any, NamedTuple
 from shim.core.reading.values import as_dict, as_str
 
-MAX_ROLE_CHARS = 60  # of a message's role, in an error
-MAX_MEDIA_TYPE_CHARS = 60  # of a media type, in the line about an omitted block
-# of one image or document after decoding; a larger file is not passed to any vendor
+MAX_ROLE_CHARS = 60  # the maximum length of a message role in an error text
+MAX_MEDIA_TYPE_CHARS = 60  # the maximum length of a media type in the notice about a block
+# The maximum size of a decoded image or document. A larger file is not passed to any vendor.
 MAX_FILE_BYTES = 20_000_000
-# The media types of each kind of block. The models of most vendors can read these types.
+# The accepted media types for each kind of block. Most vendors' models can read these types.
 MEDIA_TYPES: Mapping[str, tuple[str, ...]] = {
     "image": ("image/png", "image/jpeg", "image/gif", "image/webp"),
     "document": ("application/pdf",),
 }
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-# priorities of a message
+# Message priorities.
 PRIORITY_NOW = "now"
 PRIORITY_LATER = "later"
 
-# kinds besides text that a vendor accepts: "image", "document", and "url" for a file by its URL
+# The kinds of blocks that a vendor accepts in addition to text: "image", "document", and "url" for
+# files that are passed as a URL.
 BlockKinds = frozenset[str]
 TEXT_ONLY_KINDS: BlockKinds = frozenset()
 ALL_KINDS: BlockKinds = frozenset(("image", "document", "url"))
 
 
 class MessageBlock(NamedTuple):
-    """One block of a message.
+    """A content block in a user message.
 
-    kind        text, image or document; for any other block, its own type
-    text        the text of a text block, or of a plain text document
-    media_type  the type of the file in `data`, which is base64
-    url         the address of the file; `data` is then empty
-    title       the title of a document
-    problem     why the block cannot be passed to any vendor; "" if it can
+    kind        text, image or document; for other blocks, the block's own type
+    text        the text of a text block or of a plain-text document
+    media_type  the media type of the file in `data`
+    data        the file in base64
+    url         the file's URL, in which case `data` is empty
+    title       the document's title
+    problem     why the block cannot be passed to any vendor, or ""
     """
 
     kind: str
@@ -52,7 +54,7 @@ class MessageBlock(NamedTuple):
     problem: str = ""
 
     def is_accepted(self, accepted_kinds: BlockKinds) -> bool:
-        """Return whether the block can be passed to a vendor that accepts these kinds."""
+        """Return whether a vendor that accepts these kinds of blocks can receive this block."""
         if self.problem:
             return False
         if self.kind == "text":
@@ -60,7 +62,7 @@ class MessageBlock(NamedTuple):
         return self.kind in accepted_kinds and (not self.url or "url" in accepted_kinds)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the block in Claude's format."""
+        """Return the content block in Claude's format."""
         if self.kind == "text":
             return {"type": "text", "text": self.text}
         if self.url:
@@ -71,18 +73,20 @@ class MessageBlock(NamedTuple):
 
 
 class UserMessage(NamedTuple):
-    """One user message.
+    """A message from the user.
 
-    `text` can be passed to every vendor. `blocks` are all blocks in order, or () if the text is the
-    complete message. `raw_message` is the frontend's own object, for the echo that it may request
-    (C15). `timestamp` is when the message arrived, and `size_bytes` its length.
+    `text` can be passed to every vendor. `blocks` has all content blocks in order, or is empty if
+    the text is the complete message. `raw_message` is the message object that the frontend sent.
+    The shim returns it if the frontend requests an echo (C15). `timestamp` is the time of arrival,
+    and `size_bytes` the message's length.
 
-    `priority` decides what happens if a turn is running. NOW ends the turn, and LATER waits for its
-    end. With any other priority the message is sent to the vendor during the turn, if the vendor
-    accepts that.
+    `priority` decides what happens if a turn is running. NOW ends the running turn, and LATER waits
+    for its end. With any other priority, the message is sent to the vendor during the turn if the
+    vendor accepts such messages.
 
-    A message with `needs_reply` False (`shouldQuery`) is context for the next message, and no model
-    answers it. `origin` is the frontend's description of the sender. The result repeats it.
+    If `needs_reply` is False (`shouldQuery`), the model does not answer the message. The message is
+    context for the next one. `origin` is the frontend's description of the sender, which is
+    repeated in the result.
     """
 
     text: str
@@ -96,8 +100,8 @@ class UserMessage(NamedTuple):
     origin: Mapping[str, Any] | None = None
 
     def select_blocks(self, accepted_kinds: BlockKinds) -> tuple[MessageBlock, ...]:
-        """Return the blocks for a vendor that accepts these kinds, in order. If only texts remain,
-        return one block with `text`.
+        """Return the message's blocks that a vendor with these accepted kinds can receive, in
+        order. If only text blocks remain, return a single block with `text`.
         """
         accepted_blocks = tuple(block for block in self.blocks if block.is_accepted(accepted_kinds))
         if any(block.kind != "text" for block in accepted_blocks):
@@ -105,9 +109,10 @@ class UserMessage(NamedTuple):
         return (MessageBlock("text", self.text),)
 
     def replace_text(self, text: str) -> "UserMessage":
-        """Return the message with another text.
+        """Return a copy of the message with a different text.
 
-        If the new text contains the old one, the parts before and after it become separate blocks.
+        If the new text contains the original text, the parts before and after the original become
+        separate blocks.
         """
         if self.text:
             before, old_text, after = text.partition(self.text)
@@ -134,7 +139,7 @@ class UserMessage(NamedTuple):
         )
 
     def prepend_context(self, context: "Sequence[UserMessage]") -> "UserMessage":
-        """Return this message with the texts and blocks of earlier messages before its own."""
+        """Return a copy of the message that starts with the texts and blocks of earlier messages."""
         if not context:
             return self
         messages = [*context, self]
@@ -153,8 +158,8 @@ class UserMessage(NamedTuple):
     def describe_omitted_blocks(
         self, vendor: str, accepted_kinds: BlockKinds = TEXT_ONLY_KINDS
     ) -> str:
-        """Return lines for the user about blocks that the vendor does not receive, one line for
-        each reason. Return "" if no block was omitted.
+        """Return a notice to the user about the blocks that the vendor does not receive, with one
+        line for each reason. Return "" if no block was omitted.
         """
         reasons: dict[str, dict[str, int]] = {}
         for block in self.blocks:
@@ -170,7 +175,7 @@ class UserMessage(NamedTuple):
 
 
 def _explain_omission(block: MessageBlock, vendor: str, accepted_kinds: BlockKinds) -> str:
-    """Return why a vendor that accepts these kinds does not receive a block."""
+    """Return the reason why a vendor with these accepted kinds does not receive a block."""
     if block.kind in accepted_kinds:
         return block.problem or f"{vendor} does not accept files by URL"
     accepted_nouns = " and ".join(
@@ -186,8 +191,8 @@ def _format_kind_counts(kind_counts: Mapping[str, int]) -> str:
 
 
 def parse_user_message(event: Mapping[str, Any], timestamp: str) -> UserMessage:
-    """Parse the message of a `user` line. Raise ValueError, with the real claude's text if it has
-    one (C13).
+    """Parse the message in a `user` line. Raise ValueError if the message is invalid. The error has
+    the real claude's text if there is one (C13).
     """
     message = event.get("message")
     role = as_dict(message).get("role")
@@ -224,7 +229,7 @@ def parse_user_message(event: Mapping[str, Any], timestamp: str) -> UserMessage:
 
 
 def _parse_block(value: object) -> MessageBlock:
-    """Parse one block of a message. Its `problem` describes what is invalid."""
+    """Parse a content block. If the block is invalid, its `problem` is the reason."""
     kind = as_dict(value).get("type")
     if not isinstance(value, dict) or not isinstance(kind, str):
         return MessageBlock("unknown block", problem="it is not a content block")
@@ -256,7 +261,7 @@ def _parse_block(value: object) -> MessageBlock:
 
 
 def _explain_invalid_data(data: str) -> str:
-    """Return what is wrong with base64 data, or ""."""
+    """Return a description of what is wrong with base64 data, or ""."""
     try:
         size_bytes = len(a2b_base64(data, strict_mode=True))
     except ValueError as error:
@@ -267,10 +272,11 @@ def _explain_invalid_data(data: str) -> str:
 
 
 def parse_json_line(line: bytes) -> object:
-    """Return the JSON value of a line, or None if the line is not JSON. Invalid bytes and escapes
-    are repaired.
+    """Parse a line of JSON. Return None if the line is not JSON. Invalid bytes and escapes are
+    repaired.
 
-    A byte order mark is skipped, because editors and PowerShell write it before the first line.
+    A leading byte order mark is skipped, because editors and PowerShell write one before the first
+    line.
     """
     line = line.removeprefix(BYTE_ORDER_MARK)
     try:

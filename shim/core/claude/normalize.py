@@ -1,9 +1,9 @@
-"""Makes the lines of a real claude safe for clients. Lines are completed, shortened or omitted, and
-every change is counted.
+"""Makes lines from a real claude safe for clients: incomplete lines are completed, long lines are
+shortened, and empty lines are omitted. Every change is counted.
 
-A correct line passes unchanged. A line without a member that the SDKs require would end the
-frontend's turn with an exception (contract S3 to S9, hostile-input section 2). A line that is
-longer than the frontend's buffer would do so, too.
+A valid line is passed on unchanged. If a line lacks a member that the SDKs require, or is longer
+than the frontend's buffer, the frontend's turn would end with an exception (contract S3 to S9,
+hostile-input section 2).
 """
 
 from collections.abc import Callable, Iterator
@@ -16,8 +16,8 @@ from shim.core.reading.limits import StoreText, drop_excess_members, shorten_str
 
 Event = dict[str, Any]
 
-# The types of the members of a block. A missing signature of a thinking block is replaced with "",
-# because clients do not check it.
+# The required members of each content block, with their types. If a thinking block has no signature,
+# the signature is set to "", because clients do not check it.
 REQUIRED_BLOCK_MEMBERS: dict[str, dict[str, tuple[type, ...]]] = {
     "text": {"text": (str,)},
     "thinking": {"thinking": (str,)},
@@ -42,8 +42,8 @@ RESULT_DEFAULTS: Event = {
 
 
 class ClaudeEventNormalizer:
-    """Makes lines safe to pass on. `create_uuid` returns a new UUID. `store_text` stores the
-    complete text before it is cut.
+    """Makes Claude's events safe to pass on to clients. `create_uuid` returns a new UUID.
+    `store_text` stores the full text before it is shortened.
     """
 
     def __init__(
@@ -67,8 +67,8 @@ class ClaudeEventNormalizer:
         }
 
     def normalize_event(self, event: Event, session_id: str, model: str) -> Event | None:
-        """Return `event` itself if it is complete, a completed copy, or None if it has no
-        content.
+        """Return `event` unchanged if it is complete, a completed copy if members are missing, or
+        None if the event has no content.
         """
         kind = event["type"]
         normalize_kind = self._normalizers.get(kind)
@@ -91,8 +91,8 @@ class ClaudeEventNormalizer:
         return result
 
     def split_long_event(self, event: Event) -> Iterator[Event]:
-        """Split the text of a line that is too long into several lines of the same kind. Shorten
-        any other line.
+        """Split the text in a long line into several lines of the same kind. A line whose text
+        cannot be split is shortened.
         """
         kind = event["type"]
         if kind == "assistant" and len(event["message"]["content"]) == 1:
@@ -174,8 +174,8 @@ _REQUIRED_RESULT_KEYS = {"subtype", "is_error", "duration_ms", "duration_api_ms"
 
 
 def _normalize_block(value: object) -> object:
-    """Return a content block that clients can read, completed if necessary. Return None for any
-    other value.
+    """Return a content block that clients can read. Missing members are added. Return None if the
+    value is not a content block.
     """
     if not isinstance(value, dict) or not isinstance(value.get("type"), str):
         return None

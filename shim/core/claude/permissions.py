@@ -1,4 +1,4 @@
-"""Permission requests of a vendor, and the frontend's decisions (contract C9, 6.2, 6.3)."""
+"""Permission requests from vendors, and the frontend's decisions (contract C9, 6.2, 6.3)."""
 
 from collections.abc import Iterator, Mapping
 
@@ -8,18 +8,18 @@ from shim.core.reading.values import as_dict, as_list, list_dicts
 if TYPE_CHECKING:
     from shim.core.policy.policy import DecisionOutcome
 
-# This tool asks the user a question, so no rule and no permission mode can answer it.
+# This tool asks the user a question, so rules and permission modes cannot answer for the user.
 QUESTION_TOOL = "AskUserQuestion"
-ELICITATION_SUBTYPE = "elicitation"  # the control request of an MCP server that asks the user
+ELICITATION_SUBTYPE = "elicitation"  # a control request with which an MCP server asks the user
 PROMPT_TIMEOUT_TEXT = (
     "The permission prompt for this call was not answered in time (permission_timeout), so "
     "it was not run."
 )
-MAX_OPEN_PROMPTS = 1000  # of one frontend, or of all clients of a session
+MAX_OPEN_PROMPTS = 1000  # for one frontend, or for all clients of a session together
 TOO_MANY_PROMPTS_TEXT = (
     "Too many permission prompts are open already; this call was denied without asking."
 )
-DENIED_TEXT = "The call was denied."  # if the person gives no reason
+DENIED_TEXT = "The call was denied."  # used if the person gives no reason
 NOT_GRANTED_TEXT = (
     "{tool} needs permission, which cannot be asked for here and was not granted beforehand."
 )
@@ -31,9 +31,9 @@ STREAM_CLOSED_TEXT = (
     "Tool permission stream closed before response received"
 )
 TURN_OVER_TEXT = "The turn is over."
-# the arguments that describe a call in a dialog
+# The arguments that a dialog can show as a description of the call, in order of preference.
 DESCRIPTION_KEYS = ("description", "file_path", "notebook_path", "url", "query")
-# the result of a call whose prompt was open when the turn was stopped (6.3)
+# The result of a tool call whose prompt was open when the turn was stopped (6.3).
 TURN_STOPPED_TEXT = (
     "The user doesn't want to proceed with this tool use. The tool use was rejected (eg. if it was a file edit, the "
     "new_string was NOT written to the file). STOP what you are doing and wait for the user to tell you how to proceed."
@@ -41,11 +41,12 @@ TURN_STOPPED_TEXT = (
 
 
 class PermissionRequest(NamedTuple):
-    """A vendor's request for permission to run a call.
+    """A vendor's request for permission to run a tool call.
 
-    `request_id` is the vendor's id of the request. `call_id` is the id of the call in the
-    frontend's stream. `tool` and `tool_input` use Claude's names, `vendor_tool` and `vendor_input`
-    the vendor's names. `refusal` is the reason if the request must be denied without a prompt.
+    `request_id` is the vendor's request id. `call_id` is the tool call's id in the frontend's
+    stream. `tool` and `tool_input` use Claude's names, and `vendor_tool` and `vendor_input` use the
+    vendor's names. If `refusal` is not empty, the request must be denied without a prompt, for this
+    reason.
     """
 
     request_id: str
@@ -60,9 +61,9 @@ class PermissionRequest(NamedTuple):
 class PermissionDecision(NamedTuple):
     """A decision about a permission request.
 
-    `updated_input` replaces the arguments, with Claude's names (None: unchanged). `message` is the
-    reason of a denial. `ends_turn`: the decision also ends the turn. `frontend_knows`: the frontend
-    made the decision, so it needs no notice of the decision.
+    `updated_input` replaces the call's arguments and uses Claude's names. None leaves the arguments
+    unchanged. `message` is the reason for a denial. If `ends_turn` is set, the decision also ends
+    the turn. If `frontend_knows` is set, the frontend made the decision itself and needs no notice.
     """
 
     allow: bool
@@ -78,7 +79,7 @@ def build_permission_prompt(
     suggestions: list[dict[str, Any]],
     cwd: str,
 ) -> dict[str, Any]:
-    """Build the `can_use_tool` request about a call with the arguments `tool_input` (6.2)."""
+    """Build the `can_use_tool` request for a tool call with the arguments `tool_input` (6.2)."""
     description = next(
         (tool_input[key] for key in DESCRIPTION_KEYS if isinstance(tool_input.get(key), str)), ""
     )
@@ -98,8 +99,8 @@ def build_permission_prompt(
 
 
 class PermissionRuleChange(NamedTuple):
-    """Rules that an answer adds, replaces or removes. `operation` is "add", "replace" or "remove".
-    `outcome` is one of a policy's outcomes.
+    """A change to the permission rules that an answer requests. `operation` is "add", "replace" or
+    "remove". `outcome` is what the rules decide, such as "deny".
     """
 
     operation: str
@@ -108,7 +109,7 @@ class PermissionRuleChange(NamedTuple):
 
 
 class WorkingDirectoryChange(NamedTuple):
-    """Folders that an answer adds or removes."""
+    """A change to the working directories that an answer requests."""
 
     operation: str
     directories: tuple[str, ...]
@@ -117,7 +118,9 @@ class WorkingDirectoryChange(NamedTuple):
 def parse_permission_updates(
     response: Mapping[str, Any],
 ) -> "Iterator[PermissionRuleChange | WorkingDirectoryChange]":
-    """Yield the changes of rules and folders in a decision (`updatedPermissions`, 6.3)."""
+    """Yield the changes to rules and directories in a permission decision (`updatedPermissions`,
+    6.3).
+    """
     for update in _list_updates(response):
         update_type = str(update.get("type"))
         outcome = update.get("behavior")
@@ -146,7 +149,7 @@ def parse_permission_updates(
 
 
 def find_requested_permission_mode(response: Mapping[str, Any]) -> object:
-    """Return the permission mode that a decision sets for later calls, or None. The mode is not
+    """Return the permission mode that an answer sets for later tool calls, or None. The mode is not
     validated.
     """
     modes = [
@@ -165,8 +168,8 @@ def _list_updates(response: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _format_rule(rule: Mapping[str, Any]) -> str:
-    """Format a rule. Return "" if the rule is invalid. Without its content, a rule would allow
-    more.
+    """Format a permission rule as text. Return "" for a rule with invalid content, because the rule
+    would allow more if its content were dropped.
     """
     name = rule.get("toolName")
     content = rule.get("ruleContent")
@@ -178,9 +181,9 @@ def _format_rule(rule: Mapping[str, Any]) -> str:
 
 
 def parse_permission_decision(response: Mapping[str, Any]) -> PermissionDecision:
-    """Parse the decision in the `response` of a control_response.
+    """Parse the permission decision in a control_response's `response`.
 
-    An invalid response is a denial, so that it never allows more.
+    An invalid response counts as a denial, so that it can never grant permissions.
     """
     if response.get("subtype") == "error":
         return PermissionDecision(
@@ -192,8 +195,8 @@ def parse_permission_decision(response: Mapping[str, Any]) -> PermissionDecision
             False, message=PROMPT_FAILED_TEXT.format(error="the answer is not an object")
         )
     if answer.get("behavior") == "allow":
-        # Several clients send an empty object with every answer, which means unchanged arguments.
-        # `null` is an error.
+        # Several clients send an empty object with every answer. An empty object leaves the
+        # arguments unchanged, while `null` is an error.
         updated_input = answer.get("updatedInput", {})
         if not isinstance(updated_input, dict):
             type_text = "null"

@@ -1,10 +1,10 @@
-"""MCP servers of type `sdk`. They run in the frontend's process and are reached by `mcp_message`
+"""MCP servers of type `sdk`, which run in the frontend's process and receive `mcp_message` requests
 (contract 6.6).
 
-The module does no I/O. The vendor's MCP client reaches such a server through a relay of the shim. A
-client's message becomes a control request to the frontend. The frontend's answer is returned under
-the client's request id. The shim also initializes each server itself, like the real claude, so that
-`init` and `mcp_status` can list its tools.
+The module does no I/O. The vendor's MCP client connects to such a server through a relay in the
+shim. Each message from the client becomes a control request to the frontend. The frontend's
+response is returned to the client with the client's own request id. Like the real claude, the shim
+also initializes each server itself, so that `init` and `mcp_status` can list the server's tools.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,11 +16,11 @@ from shim.core.reading.json_text import dump_json
 from shim.core.reading.typed import Any, NamedTuple, Protocol
 from shim.core.reading.values import as_dict, as_list, as_str, list_dicts
 
-MAX_SERVERS = 100  # of one frontend; equal to the limit of an ACP session
-# requests that wait for the frontend; a vendor makes only a few calls at once
+MAX_SERVERS = 100  # for one frontend; the limit of an ACP session is the same
+# The maximum number of requests that wait for the frontend. Vendors make only a few calls at once.
 MAX_PENDING_REQUESTS = 200
-MAX_TOOLS_PER_SERVER = 1000  # in `init`
-MAX_TOOL_PAGES = 20  # of a server's list of tools, which might be endless
+MAX_TOOLS_PER_SERVER = 1000  # further tools are not listed in `init`
+MAX_TOOL_PAGES = 20  # pages of a server's tool list, which might never end
 PROTOCOL_VERSION = "2025-11-25"  # the version that the real claude requests
 CLIENT_INFO = {"name": "claude-code", "title": "Claude Code", "version": "1"}
 CALL_METHOD = "tools/call"
@@ -28,7 +28,7 @@ INITIALIZE_METHOD = "initialize"
 # gemini's client parses the first text as `structuredContent` if the text is JSON, and rejects any
 # value that is not an object.
 JSON_PARSING_CLIENTS = frozenset(("gemini-cli-mcp-client",))
-# Error codes of JSON-RPC.
+# JSON-RPC error codes.
 INVALID_REQUEST_CODE = -32600
 INTERNAL_ERROR_CODE = -32603
 CLOSED_TEXT = "the program with this MCP server no longer responds"
@@ -44,16 +44,18 @@ RpcMessage = Mapping[str, Any]
 
 
 class McpConnection(Protocol):
-    """One connection of a vendor's MCP client to the server `server_name`."""
+    """A connection from a vendor's MCP client to the server `server_name`."""
 
     server_name: str
 
     def queue_line(self, line: bytes) -> None:
-        """Queue a complete line for the client, with its LF."""
+        """Queue a complete line, including its newline, for the client."""
 
 
 class SdkMcpServer:
-    """One server and what it has reported. `status` is one of Claude's values."""
+    """An MCP server and what it has reported about itself. `status` is one of Claude's status
+    values.
+    """
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -66,12 +68,12 @@ class SdkMcpServer:
 
     @property
     def mcp_server_entry_in_init(self) -> dict[str, Any]:
-        """The entry of the server in `init`."""
+        """The server's entry in the `init` line."""
         return {"name": self.name, "status": self.status, "source": "sdk"}
 
     @property
     def mcp_server_entry_in_status(self) -> dict[str, Any]:
-        """The entry of the server in `mcp_status`."""
+        """The server's entry in the `mcp_status` response."""
         entry = self.mcp_server_entry_in_init | {"transport": "sdk", "scope": "dynamic"}
         if self.error:
             entry["error"] = self.error
@@ -84,8 +86,8 @@ class SdkMcpServer:
 
 
 class PendingMcpRequest(NamedTuple):
-    """A request that waits for the frontend. `connection` is None for a request of the shim.
-    `client_request_id` is the client's own id.
+    """An MCP request that waits for the frontend's response. `client_request_id` is the client's
+    request id. For a request from the shim itself, `connection` is None.
     """
 
     connection: McpConnection | None
@@ -96,8 +98,8 @@ class PendingMcpRequest(NamedTuple):
 
 
 class SdkMcpServerRegistry:
-    """The servers of one frontend. Lines for the frontend are never longer than
-    `max_line_bytes`.
+    """Holds the MCP servers in a frontend's process. Lines to the frontend are at most
+    `max_line_bytes` long.
     """
 
     def __init__(self, max_line_bytes: int) -> None:
@@ -105,7 +107,9 @@ class SdkMcpServerRegistry:
         self._servers: dict[str, SdkMcpServer] = {}
         self._pending_requests: dict[str, PendingMcpRequest] = {}
         self._connections: list[McpConnection] = []
-        self._json_parsing_connections: list[McpConnection] = []  # clients of JSON_PARSING_CLIENTS
+        self._json_parsing_connections: list[
+            McpConnection
+        ] = []  # connections from JSON_PARSING_CLIENTS
         self._mcp_request_count = self._line_count = 0
         self._lines: list[bytes] = []
         self._is_closed = False
@@ -125,7 +129,7 @@ class SdkMcpServerRegistry:
 
     @property
     def tool_names(self) -> list[str]:
-        """Claude's names of all known tools."""
+        """Claude's names for all known tools."""
         return [
             format_mcp_tool_name(server.name, str(tool.get("name")))
             for server in self._servers.values()
@@ -133,21 +137,23 @@ class SdkMcpServerRegistry:
         ]
 
     def register_servers(self, names: Iterable[object]) -> None:
-        """Register servers of the frontend. A server that is already registered does not change."""
+        """Register MCP servers in the frontend's process. Servers that are already registered do
+        not change.
+        """
         for name in names:
             if isinstance(name, str) and name and len(self._servers) < MAX_SERVERS:
                 self._servers.setdefault(name, SdkMcpServer(name))
 
     def take_control_request_lines(self) -> list[bytes]:
-        """Remove and return the lines for the frontend."""
+        """Remove and return the lines to send to the frontend."""
         lines = self._lines
         self._lines = []
         return lines
 
-    # -- requests of the shim ----------------------------------------------------------------------
+    # -- requests from the shim --------------------------------------------------------------------
 
     def initialize_servers(self) -> None:
-        """Send `initialize` to each new server."""
+        """Send an `initialize` request to each new server."""
         for server in self._servers.values():
             if not server.is_initialize_sent:
                 server.is_initialize_sent = True
@@ -164,7 +170,7 @@ class SdkMcpServerRegistry:
         )
 
     def _apply_response(self, server: SdkMcpServer, method: str, response: RpcMessage) -> None:
-        """Apply a response to a request of the shim."""
+        """Update a server with the response to one of the shim's own requests."""
         result = response.get("result")
         if not isinstance(result, dict):
             server.status, server.error = "failed", _format_error(response.get("error"))
@@ -196,14 +202,14 @@ class SdkMcpServerRegistry:
         server.page_count = 0
         self._send_request(server, "tools/list")
 
-    # -- messages of the vendor's clients ----------------------------------------------------------
+    # -- messages from the vendor's MCP clients ----------------------------------------------------
 
     def add_connection(self, connection: McpConnection) -> None:
-        """Add the connection of a client."""
+        """Add a connection from an MCP client."""
         self._connections.append(connection)
 
     def remove_connection(self, connection: McpConnection) -> None:
-        """Remove the connection of a client, and cancel its requests."""
+        """Remove a client's connection and cancel the client's pending requests."""
         self._connections = [other for other in self._connections if other is not connection]
         self._json_parsing_connections = [
             other for other in self._json_parsing_connections if other is not connection
@@ -214,7 +220,7 @@ class SdkMcpServerRegistry:
                 self._notify_cancelled(pending, "the agent has exited")
 
     def _notify_cancelled(self, pending: PendingMcpRequest, reason: str) -> None:
-        """Tell the frontend that the response to a request is no longer needed."""
+        """Notify the server that a tool call was cancelled, so that no response is needed."""
         if pending.method == CALL_METHOD:
             params = {"requestId": pending.server_request_id, "reason": reason}
             self._forward_notification(
@@ -225,8 +231,8 @@ class SdkMcpServerRegistry:
     def parse_tool_call(
         self, connection: McpConnection, message: object
     ) -> tuple[str, RpcMessage] | None:
-        """Return Claude's name and the arguments of the tool that a message calls, or None for
-        another message.
+        """Parse a `tools/call` message. Return Claude's name for the tool and the call's arguments,
+        or None for any other message.
         """
         params = None
         if isinstance(message, dict) and message.get("method") == CALL_METHOD:
@@ -237,22 +243,22 @@ class SdkMcpServerRegistry:
         return format_mcp_tool_name(connection.server_name, params["name"]), as_dict(tool_input)
 
     def deny_tool_call(self, connection: McpConnection, message: RpcMessage, reason: str) -> None:
-        """Answer a denied call with a failed result, so that the model reads the reason."""
+        """Answer a denied tool call with an error result, so that the model can read the reason."""
         result = {"content": [{"type": "text", "text": reason}], "isError": True}
         connection.queue_line(
             dump_json({"jsonrpc": "2.0", "id": message.get("id"), "result": result}) + b"\n"
         )
 
     def forward_client_message(self, connection: McpConnection, message: object) -> str | None:
-        """Forward a parsed message of a client. Return the id of the request if it waits for a
-        response, or None.
+        """Forward a parsed message from a client to the frontend. Return the request's id if the
+        message expects a response, otherwise None.
         """
         if not isinstance(message, dict) or not isinstance(message.get("method", ""), str):
             self._send_error(
                 connection, None, INVALID_REQUEST_CODE, "the message is not a JSON-RPC object"
             )
         elif "method" not in message:
-            # a response to a request of the server
+            # The message is a response to a request from the server.
             self._forward_notification(connection.server_name, message)
         elif message.get("id") is None:
             self._forward_notification(
@@ -276,7 +282,7 @@ class SdkMcpServerRegistry:
         return None
 
     def _translate_cancellation(self, connection: McpConnection, message: RpcMessage) -> RpcMessage:
-        """Replace the request id in a cancellation with the id that the server knows."""
+        """Replace the client's request id in a cancellation with the id that the server received."""
         params = message.get("params")
         if message["method"] != "notifications/cancelled" or not isinstance(params, dict):
             return message
@@ -294,9 +300,7 @@ class SdkMcpServerRegistry:
     def _forward_request(
         self, connection: McpConnection | None, server_name: str, message: RpcMessage
     ) -> str | None:
-        """Send a request to the frontend with a new id, because two clients may use the same
-        ids.
-        """
+        """Send a request to the frontend under a new id, because two clients may use the same ids."""
         self._mcp_request_count += 1
         request_id, line = self._encode_control_request(
             server_name, {**message, "id": self._mcp_request_count}
@@ -334,11 +338,11 @@ class SdkMcpServerRegistry:
             dump_json({"jsonrpc": "2.0", "id": client_request_id, "error": error}) + b"\n"
         )
 
-    # -- messages of the frontend ------------------------------------------------------------------
+    # -- messages from the frontend ----------------------------------------------------------------
 
     def accept_frontend_response(self, request_id: str, response: RpcMessage) -> bool:
-        """Accept a response of the frontend. Return whether it belongs to a request of this
-        registry.
+        """Process a control response from the frontend. Return whether the registry had sent the
+        request.
         """
         pending = self._pending_requests.pop(request_id, None)
         if pending is None:
@@ -373,10 +377,10 @@ class SdkMcpServerRegistry:
             self._apply_response(self._servers[pending.server_name], pending.method, response)
 
     def deliver_server_message(self, server: object, message: object) -> bool:
-        """Deliver a message of a server to its clients. Return whether the server is known.
+        """Deliver a message from a server to its clients. Return whether the server is known.
 
-        A request of a server is sent only to the client that connected last, because only one
-        client may answer.
+        A request from the server is sent only to the client that connected last, because only one
+        client may respond.
         """
         if (
             not isinstance(server, str)
@@ -398,7 +402,7 @@ class SdkMcpServerRegistry:
         return True
 
     def is_request_pending(self, request_id: str) -> bool:
-        """Return whether a request of a client is still waiting for its response."""
+        """Return whether a request is still waiting for its response."""
         return request_id in self._pending_requests
 
     def expire_request(self, request_id: str, timeout_s: float) -> None:
@@ -417,7 +421,7 @@ class SdkMcpServerRegistry:
             )
 
     def close(self) -> None:
-        """Fail all open requests, because the frontend does not answer any more."""
+        """Fail all pending requests, because the frontend can no longer answer."""
         self._is_closed = True
         pending_requests = self._pending_requests
         self._pending_requests = {}
@@ -428,12 +432,12 @@ class SdkMcpServerRegistry:
 
 
 def format_mcp_tool_name(server: str, tool: str) -> str:
-    """Return Claude's name of a server's tool."""
+    """Return Claude's name for an MCP server's tool."""
     return f"{MCP_PREFIX}{normalize_mcp_name(server)}__{normalize_mcp_name(tool)}"
 
 
 def _describe_tool(tool: RpcMessage) -> dict[str, Any]:
-    """Return the entry of a tool in `mcp_status`."""
+    """Return a tool's entry in the `mcp_status` response."""
     hints = as_dict(tool.get("annotations"))
     status_annotations = {
         key: hints[f"{key}Hint"]
@@ -455,11 +459,10 @@ def _format_error(error: object) -> str:
 
 
 def add_text_as_structured_content(response: RpcMessage) -> RpcMessage:
-    """Return the response to a call, changed so that a client of JSON_PARSING_CLIENTS does not
-    parse its text as JSON.
+    """Add structured content to a tool call's response, for the clients in JSON_PARSING_CLIENTS.
 
-    These clients do not parse the texts of a response that has structured content. They pass the
-    texts to their model.
+    These clients would otherwise parse the response's text as JSON. If the response has structured
+    content, they pass the text to the model unchanged.
     """
     result = as_dict(response.get("result"))
     first = as_dict(next(iter(as_list(result.get("content"))), None))
@@ -476,7 +479,7 @@ def add_text_as_structured_content(response: RpcMessage) -> RpcMessage:
 
 
 def _parse_client_name(message: RpcMessage) -> str:
-    """Return the client's name in an `initialize` request, or ""."""
+    """Return the client's name from an `initialize` request, or ""."""
     client = as_dict(as_dict(message.get("params")).get("clientInfo"))
     if client:
         return str(client.get("name"))

@@ -1,5 +1,5 @@
-"""The settings of a conversation that a frontend can query and change: its model, its permission
-mode, its permission rules and its MCP servers.
+"""A conversation's settings that a frontend can query and change: the model, the permission mode,
+the permission rules and the MCP servers.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -29,22 +29,22 @@ MODE_NAMES = tuple(sorted(PERMISSION_MODES))
 
 
 class SessionOptions(NamedTuple):
-    """Options that do not change during a session.
+    """Session options that never change while the session runs.
 
-    pid              the id of our process
-    allows_bypass    the session may change to bypassPermissions
+    pid              the shim's process id
+    allows_bypass    whether the session may change to the mode bypassPermissions
     state_events     "", "visible" or "host" (contract 5.13)
-    echoes_messages  messages of the frontend are echoed (C15)
-    max_line_bytes   the maximum length of our lines; a prompt that would be longer is not sent
-    validate_model   returns a model's name without its prefix; raises ValueError for a model that
+    echoes_messages  whether the frontend's messages are echoed (C15)
+    max_line_bytes   the maximum length of an output line; longer prompts are not sent
+    validate_model   returns a model name without its vendor prefix; raises ValueError if the model
                      must not be passed to the vendor
-    map_model        returns the vendor's name for such a name; None means the vendor's default model
-    list_models      returns the names of the models that can be selected from the current vendor
-    output_style     the name of the output style in Claude's settings; only the real claude applies
-                     it
-    find_transcript  returns the path of the session's transcript, or "" if none is written
-    claude_settings  Claude's settings at the start of the session
-    load_settings    reads Claude's settings files again; raises FrontendError or OSError
+    map_model        returns the vendor's name for a validated model; None means the vendor's
+                     default model
+    list_models      returns the names of the models that the current vendor offers
+    output_style     the output style in Claude's settings, which only the real claude applies
+    find_transcript  returns the path of the session's transcript, or "" if there is none
+    claude_settings  Claude's settings when the session started
+    load_settings    reloads Claude's settings files; raises FrontendError or OSError
     """
 
     session_id: str
@@ -64,17 +64,17 @@ class SessionOptions(NamedTuple):
 
 
 class VendorCapabilities(NamedTuple):
-    """The capabilities of the vendor that currently serves the session.
+    """The capabilities of the session's current vendor.
 
-    modes                the permission modes that it supports
-    asks_permissions     it asks for permissions
-    asks_in_bypass_mode  it asks even in the mode bypassPermissions
-    never_asks           it runs its tools and never asks
-    accepts_effort       an effort level can be passed to it
-    asks_for_all         only a rule can answer one of its requests, not a mode, because it has
-                         already applied Claude's rules and mode itself; also set for a replay
-    accepts_mcp_servers  it accepts MCP servers
-    has_auto_mode        its models can decide which calls may run (the mode auto)
+    modes                the permission modes that the vendor supports
+    asks_permissions     the vendor asks for permission before it runs a tool
+    asks_in_bypass_mode  the vendor asks even in the mode bypassPermissions
+    never_asks           the vendor runs its tools and never asks
+    accepts_effort       the vendor accepts an effort level
+    asks_for_all         only rules can answer the vendor's requests, because the vendor has already
+                         applied Claude's permission mode and rules; also set for a replay
+    accepts_mcp_servers  the vendor accepts MCP servers
+    has_auto_mode        the vendor's models can decide which calls may run (the mode auto)
     """
 
     display_name: str
@@ -89,9 +89,9 @@ class VendorCapabilities(NamedTuple):
 
 
 class EmptySdkMcpServerRegistry(tuple[()]):
-    """The registry of a frontend without MCP servers in its process.
+    """A registry for frontends that have no MCP servers in their process.
 
-    This is the common case, and it avoids the import of `sdk_servers`.
+    Most frontends have none, and this class avoids the import of `sdk_servers`.
     """
 
     __slots__ = ()
@@ -121,22 +121,23 @@ class EmptySdkMcpServerRegistry(tuple[()]):
 
 
 class SessionState:
-    """The state of a session that control requests read and change. The conversation reads it when
-    a turn starts.
+    """The session state that control requests read and change. The conversation reads the state
+    when a turn starts.
 
-    answers_prompts     the frontend answers permission prompts
-    requested_model     the model that the frontend requested, by its own name; `model` is the
-                        vendor's name
-    initial_model       the model of the command line
-    effort              the effort level of the model; None means the vendor's default
-    reported_model      the model that the vendor reported that it uses; "" if it reported none
-    hooks               the hooks that the frontend's `initialize` registered
-    sdk_servers         the MCP servers in the frontend's process
-    configured_servers  the other MCP servers: name → configuration; `initialize_server_names` are
-                        those that `initialize` named
-    sdk_servers_error   why the vendor cannot reach a server in the frontend's process
-    claude_settings     the values of Claude's settings files that the session applies
-    enforcement_checks  each returns why a vendor would not apply a policy before a call runs, or ""
+        answers_prompts          whether the frontend answers permission prompts
+        requested_model          the model that the frontend requested, by the frontend's name for it
+        model                    the vendor's name for the requested model
+        initial_model            the model from the command line
+        effort                   the effort level; None means the vendor's default
+        reported_model           the model that the vendor reports, or ""
+        hooks                    the hooks from the frontend's `initialize` request
+        sdk_servers              the MCP servers in the frontend's process
+        configured_servers       the other MCP servers: name → configuration
+        initialize_server_names  the names of the MCP servers from the `initialize` request
+        sdk_servers_error        why the vendor cannot reach MCP servers in the frontend's process, or ""
+        claude_settings          the settings from Claude's settings files that apply to the session
+        enforcement_checks       functions that return why a vendor would not apply a policy before a
+                                 tool call runs, or ""
     """
 
     def __init__(
@@ -169,11 +170,11 @@ class SessionState:
         self.reported_model = ""
         self.system_prompt: str | None = None
         self.append_system_prompt: str | None = None
-        # the frontend's `initialize` requested the texts of subagents
+        # Whether the frontend's `initialize` requested the subagents' texts.
         self.forwards_subagent_text = False
         self.cost_usd = 0.0
-        self.context_tokens = 0  # input and output of the latest reply; 0 before the first
-        # requested and initial models of vendors that served the session before
+        self.context_tokens = 0  # the last reply's input and output tokens, or 0
+        # The requested and initial models of each vendor that served the session before.
         self._models_by_vendor: dict[str, tuple[str | None, str | None]] = {}
 
     @property
@@ -186,7 +187,7 @@ class SessionState:
         return self.mode != BYPASS_MODE
 
     def add_sdk_mcp_servers(self, names: Iterable[object]) -> None:
-        """Register MCP servers in the frontend's own process."""
+        """Register MCP servers that run in the frontend's process."""
         if not self.sdk_servers:
             from shim.core.claude.sdk_servers import SdkMcpServerRegistry
 
@@ -194,10 +195,11 @@ class SessionState:
         self.sdk_servers.register_servers(names)
 
     def list_mcp_server_entries(self, *, detailed: bool = False) -> list[dict[str, Any]]:
-        """Return the entries of the MCP servers for `init`, or for `mcp_status` if `detailed`.
+        """Return the MCP servers' entries for `init`. If `detailed` is set, return those for
+        `mcp_status`.
 
-        An external server is listed as `pending`, because only the vendor knows whether it runs. If
-        the vendor cannot use a server, its status is `failed`.
+        An external server is listed as `pending`, because only the vendor knows whether the server
+        is running. If the vendor cannot use a server, the server's status is `failed`.
         """
         unsupported_reason = ""
         if not self.vendor.accepts_mcp_servers:
@@ -224,8 +226,8 @@ class SessionState:
         )
 
     def list_sdk_mcp_tools(self) -> list[str]:
-        """Return the tools of servers in the frontend's process, or [] if the vendor cannot reach
-        them.
+        """Return the names of the tools on MCP servers in the frontend's process. Return [] if the
+        vendor cannot reach these servers.
         """
         if self.vendor.accepts_mcp_servers and not self.sdk_servers_error:
             return self.sdk_servers.tool_names
@@ -234,8 +236,9 @@ class SessionState:
     def switch_vendor(self, vendor: VendorCapabilities) -> None:
         """Continue the session with another vendor.
 
-        A vendor that served the session before gets its requested models back. For any other
-        vendor, requested models are kept only if they are Claude's names.
+        If the vendor served the session before, the models that were requested from it are
+        restored. Otherwise a requested model is only kept if its name is one of Claude's model
+        names.
         """
         models = self._models_by_vendor[self.vendor.display_name] = (
             self.requested_model,
@@ -250,7 +253,7 @@ class SessionState:
 
     @property
     def model(self) -> str | None:
-        """The vendor's name of the requested model. None means the vendor's default model."""
+        """The vendor's name for the requested model. None means the vendor's default model."""
         if self.requested_model:
             return self.options.map_model(self.requested_model)
         return None
@@ -258,9 +261,9 @@ class SessionState:
     def evaluate_tool_call(
         self, tool: str, tool_input: Mapping[str, Any], hook_decision: "HookDecision | None" = None
     ) -> PolicyDecision:
-        """Return what the hooks and the policy decide about a call that the vendor asks about.
+        """Return the decision of the hooks and the policy about a tool call.
 
-        Without a policy, a call needs a prompt unless a hook allows it.
+        Without a policy, a tool call needs a prompt unless a hook allows it.
         """
         if hook_decision is not None:
             is_allowed = bool(hook_decision.allow)
@@ -284,8 +287,8 @@ class SessionState:
     def apply_permission_updates(
         self, updates: "Iterable[PermissionRuleChange | WorkingDirectoryChange]"
     ) -> None:
-        """Change rules and folders for the rest of the session, as the frontend's user
-        requested.
+        """Change permission rules and working directories for the rest of the session. The user
+        requests these changes in an answer to a prompt.
         """
         from shim.core.claude.permissions import PermissionRuleChange
 
@@ -307,10 +310,10 @@ class SessionState:
                 policy.remove_working_directories(update.directories)
 
     def replace_flag_permission_rules(self, deny: Iterable[str], ask: Iterable[str]) -> None:
-        """Replace the rules of the flag settings.
+        """Replace the deny and ask rules that the flag settings contain.
 
-        Raise ValueError with the reason if a vendor would not apply the new ones. Then nothing has
-        changed.
+        Raise ValueError with the reason if a vendor would not apply the new rules. In this case, no
+        rule is changed.
         """
         if self.policy is None:
             if any((*deny, *ask)):
@@ -325,11 +328,11 @@ class SessionState:
         self._restrict(self.policy, self.policy.with_restricting_rules(rules, FLAGS_SOURCE))
 
     def reload_settings(self) -> ClaudeSettings:
-        """Read Claude's settings files again, and add their new deny and ask rules. Return the
-        settings that the session applies now.
+        """Reload Claude's settings files and add their new deny and ask rules. Return the settings
+        that now apply to the session.
 
-        Rules that a vendor would not apply are not added. Rules that were removed from a file, and
-        all other settings, stay unchanged until the session is restarted.
+        Rules that a vendor would not apply are not added. Rules that were removed from a file stay
+        in force until the session is restarted. All other settings also stay unchanged until then.
         """
         try:
             settings = self.options.load_settings()
@@ -360,8 +363,8 @@ class SessionState:
         self._restrict(self.policy, stricter_policy)
 
     def _restrict(self, policy: Policy, stricter_policy: Policy) -> None:
-        """Apply the rules of a stricter policy. Raise ValueError if a vendor would not apply
-        them.
+        """Apply the rules of a stricter policy. Raise ValueError if a vendor would not apply these
+        rules.
         """
         if stricter_policy.restricting_rules == policy.restricting_rules:
             return
@@ -374,7 +377,7 @@ class SessionState:
     def suggest_permission_updates(
         self, tool: str, tool_input: Mapping[str, Any]
     ) -> list[dict[str, Any]]:
-        """Return the permission updates that would have allowed a call."""
+        """Return permission updates that would allow a tool call without a prompt."""
         if self.policy is None:
             return []
         from shim.core.policy.policy import EDIT_MODE
@@ -389,8 +392,8 @@ class SessionState:
         return self.model or self.reported_model or "default"
 
     def list_models(self) -> list[dict[str, Any]]:
-        """Return the models that can be selected, the default first. The list is never empty,
-        because some clients read its first element without a check (C3).
+        """Return the models that the user can select, starting with the default. The list is never
+        empty, because some clients read its first element without a check (C3).
         """
         default_description = f"The default model of {self.vendor.display_name}"
         models = [

@@ -1,21 +1,21 @@
-"""The content of tool results, in the form of the real claude. Measured with claude 2.1.330.
+"""Converts tool results to the content that the real claude writes. Measured with claude 2.1.330.
 
-An MCP server returns `{"content": [block, …], "structuredContent": {…}, "isError": true}`. A vendor
-passes on the complete result or only its blocks. The content of Claude's tool result is a text or a
-list of Claude's own blocks:
+An MCP server returns `{"content": [block, …], "structuredContent": {…}, "isError": true}`. Vendors
+pass on either the complete result or only its blocks. A tool result's content in Claude's format is
+a string or a list of Claude's own blocks:
 
 - text: text, without `annotations` and `_meta`
-- an image, or a blob that is an image: an image with `source`; its type comes from the bytes,
-  otherwise from the declaration
+- an image, or a blob that is an image: an image with `source`; the image type is read from the
+  bytes, or from the declaration if the bytes are not recognized
 - audio, another image, another blob: `[Audio from SERVER] Binary content (TYPE, N bytes), not saved`
 - resource_link: `[Resource link: NAME] URI (DESCRIPTION)`
 - resource: `[Resource from SERVER at URI] TEXT`
-- structuredContent: its JSON in place of the texts, after all other blocks
+- structuredContent: its JSON, which replaces the texts and follows all other blocks
 - no content, or only empty texts: `(TOOL completed with no output)`
 - a failed call: its texts, one per line, without images
 
-The real claude saves binary content in a file and names the file. The shim does not save it, and
-writes "not saved".
+The real claude saves binary content in a file and names the file in the text. The shim does not
+save the content and writes "not saved".
 """
 
 from binascii import a2b_base64, b2a_base64
@@ -32,20 +32,20 @@ from shim.core.reading.typed import Any
 Block = dict[str, Any]
 
 NO_OUTPUT_TEXT = "({tool} completed with no output)"
-NO_ERROR_TEXT = "Unknown error"  # the result of a failed call without a text
+NO_ERROR_TEXT = "Unknown error"  # used for a failed call without a text
 UNREADABLE_IMAGE_TEXT = "[Image could not be processed: its data is not base64]"
 EMPTY_IMAGE_TEXT = "[Image could not be processed: Image file is empty (0 bytes)]"
 STRUCTURED_KEYS = ("structuredContent", "structured_content")
 ERROR_KEYS = ("isError", "is_error")
 RESULT_KEYS = frozenset(("content", *STRUCTURED_KEYS, *ERROR_KEYS, "_meta", "meta"))
 MEDIA_TYPE_KEYS = ("mimeType", "mime_type", "media_type", "mediaType")
-PRIVATE_KEYS = frozenset(("annotations", "_meta"))  # keys of a block that are not for the model
-# Types of blocks that Claude accepts in a tool result.
+PRIVATE_KEYS = frozenset(("annotations", "_meta"))  # block keys that the model must not see
+# The block types that Claude accepts in a tool result.
 CLAUDE_BLOCK_TYPES = frozenset(
     ("text", "document", "search_result", "tool_reference", "web_search_result")
 )
-# The first bytes of the images that a frontend can show. A WebP is not listed, because its length
-# is in the middle.
+# The first bytes of image files that a frontend can show. WebP is not listed, because its signature
+# has the file's length in the middle.
 IMAGE_SIGNATURES = {
     b"\x89PNG\r\n\x1a\n": "image/png",
     b"\xff\xd8\xff": "image/jpeg",
@@ -55,8 +55,8 @@ SHOWABLE_IMAGE_TYPES = (*IMAGE_SIGNATURES.values(), "image/webp")
 
 
 def is_mcp_result(value: object) -> bool:
-    """Return whether a value is the complete result of an MCP call: its blocks and other keys of
-    MCP.
+    """Return whether a value is a complete MCP result: an object that has content blocks or
+    structured content, and only keys that MCP defines.
     """
     if not isinstance(value, dict) or not RESULT_KEYS.issuperset(value):
         return False
@@ -69,7 +69,7 @@ def is_mcp_result(value: object) -> bool:
 
 
 def is_failed_mcp_result(value: object) -> bool:
-    """Return whether a value is the complete result of an MCP call that failed."""
+    """Return whether a value is a complete MCP result with an error."""
     if not isinstance(value, dict):
         return False
     if not is_mcp_result(value):
@@ -78,11 +78,10 @@ def is_failed_mcp_result(value: object) -> bool:
 
 
 def convert_mcp_result_to_claude(value: object, tool: str, *, is_error: bool = False) -> object:
-    """Return the content of Claude's tool result for the result of a call.
+    """Convert a tool call's result to content in Claude's format.
 
-    `value` is a complete MCP result, a list of blocks, or a text. Any other value is returned
-    unchanged. `tool` is Claude's name of the tool, which is `mcp__SERVER__TOOL` for a tool of an
-    MCP server.
+    `value` is a complete MCP result, a list of blocks, or a string. Any other value is returned
+    unchanged. `tool` is Claude's name for the tool, which is `mcp__SERVER__TOOL` for an MCP tool.
     """
     is_mcp = tool.startswith(MCP_PREFIX)
     structured: Mapping[str, Any] | None = None
@@ -122,8 +121,8 @@ def convert_mcp_result_to_claude(value: object, tool: str, *, is_error: bool = F
 
 
 def convert_mcp_blocks_to_claude(blocks: list[Block], tool: str) -> list[Block]:
-    """Convert MCP blocks to blocks of Claude. A block of a type that Claude knows is not
-    changed.
+    """Convert MCP content blocks to Claude's blocks. Blocks of a type that Claude supports stay
+    unchanged.
     """
     server = ""
     if tool.startswith(MCP_PREFIX):
@@ -135,8 +134,8 @@ def convert_mcp_blocks_to_claude(blocks: list[Block], tool: str) -> list[Block]:
 
 
 def _convert_block(block: Block, origin: str) -> list[Block]:
-    """Convert one MCP block to blocks of Claude. `origin` is " from SERVER", or "" if the server is
-    not known.
+    """Convert one MCP content block to Claude's blocks. `origin` is " from SERVER", or "" if the
+    server is unknown.
     """
     kind = block["type"]
     if kind == "text":
@@ -161,7 +160,7 @@ def _convert_block(block: Block, origin: str) -> list[Block]:
 
 
 def _convert_text(block: Block) -> Block:
-    """Return a text block without the keys that are not for the model."""
+    """Return a text block without the keys that the model must not see."""
     if isinstance(block.get("text"), str) and PRIVATE_KEYS.isdisjoint(block):
         return block
     return {
@@ -170,7 +169,7 @@ def _convert_text(block: Block) -> Block:
 
 
 def _convert_resource(resource: Mapping[str, Any], origin: str) -> list[Block]:
-    """Convert an embedded resource to its text, its image, or a sentence about its data."""
+    """Convert an embedded resource to its text, its image, or a sentence that describes its data."""
     heading = f"[Resource{origin} at {convert_json_to_text(resource.get('uri'))}] "
     blob = resource.get("blob")
     if not isinstance(blob, str):
@@ -182,10 +181,10 @@ def _convert_resource(resource: Mapping[str, Any], origin: str) -> list[Block]:
 
 
 def _convert_binary(data: str, declared: str, heading: str, *, is_image: bool) -> Block:
-    """Convert an image that can be shown to an image block, and other data to a text block that
-    describes it.
+    """Convert a supported image to an image block. Other data becomes a text block that describes
+    the data.
 
-    `is_image`: the server declared the data as an image.
+    `is_image` is set if the server declared the data as an image.
     """
     content, data = _decode_base64(data)
     if content is None:
@@ -212,10 +211,11 @@ def _convert_binary(data: str, declared: str, heading: str, *, is_image: bool) -
 
 
 def _decode_base64(data: str) -> tuple[bytes | None, str]:
-    """Return the decoded bytes and their standard base64. The bytes are None if the text is not
-    base64.
+    """Decode base64. Return the bytes and the text as standard base64. If the text is not base64,
+    the bytes are None.
 
-    Servers also send line breaks, data URLs, the URL-safe alphabet, and base64 without padding.
+    Line breaks, data URLs, the URL-safe alphabet and missing padding are accepted, because some
+    servers send them.
     """
     try:
         return a2b_base64(data, strict_mode=True), data
@@ -234,8 +234,8 @@ def _decode_base64(data: str) -> tuple[bytes | None, str]:
 
 
 def _recognize_image(content: bytes) -> str:
-    """Return the media type of an image by its first bytes, or "" if the bytes are not a known
-    image.
+    """Return the media type of an image, based on its first bytes. Return "" if the bytes are not a
+    known image.
     """
     if content[:4] == b"RIFF" and content[8:12] == b"WEBP":
         return "image/webp"
@@ -246,7 +246,7 @@ def _recognize_image(content: bytes) -> str:
 
 
 def _read_media_type(block: Mapping[str, Any]) -> str:
-    """Return the declared media type of a block without its parameters, or ""."""
+    """Return a block's declared media type without parameters, or ""."""
     declared = next((block[key] for key in MEDIA_TYPE_KEYS if isinstance(block.get(key), str)), "")
     media_type = str(declared).partition(";")[0].strip().lower()
     if media_type == "image/jpg":
@@ -255,7 +255,7 @@ def _read_media_type(block: Mapping[str, Any]) -> str:
 
 
 def _describe_link(block: Block) -> str:
-    """Return the text for a link to a resource."""
+    """Return a text that describes a resource link."""
     uri = convert_json_to_text(block.get("uri"))
     name = convert_json_to_text(block.get("name") or block.get("title") or uri)
     text = f"[Resource link: {name}] {uri}"
@@ -266,7 +266,7 @@ def _describe_link(block: Block) -> str:
 
 
 def _find_structured(result: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return the structured content of a result, or None."""
+    """Return a result's structured content, or None."""
     return next((result[key] for key in STRUCTURED_KEYS if isinstance(result.get(key), dict)), None)
 
 
@@ -284,7 +284,7 @@ SHELL_TOOL = "Bash"
 
 
 def format_tool_result_content(value: object, tool: str, *, is_failed: bool) -> object:
-    """Return the result of a tool call as Claude's content: a text, or a list of Claude's
+    """Format a tool call's result as content in Claude's format: a string or a list of Claude's
     blocks.
     """
     content = convert_to_tool_result_content(
@@ -296,7 +296,7 @@ def format_tool_result_content(value: object, tool: str, *, is_failed: bool) -> 
 
 
 def trim_command_output(text: str) -> str:
-    """Return a command's output without leading blank lines and trailing white space."""
+    """Remove leading blank lines and trailing white space from a command's output."""
     if text[-1:].isspace():
         text = text.rstrip()
     if text[:1].isspace():

@@ -1,23 +1,23 @@
-"""The usage of a model as Claude's four numbers, its cost, and the usage of each message."""
+"""Model usage as Claude's four token counts, the cost, and the usage of each message."""
 
 from typing import Any
 
-# No real count is as large. The sum of thousands of them stays below 2**53, the limit of a client's
-# numbers.
+# Real counts are smaller. Even the sum of thousands of counts stays below 2**53, the largest integer
+# that JavaScript clients can represent.
 MAX_COUNT = 2**40
 
 
-# Claude's number for an unknown model. Clients divide by it.
+# The context size that Claude reports for an unknown model. Clients divide by this number.
 CONTEXT_WINDOW_TOKENS = 200_000
-# models with separate usage in a turn or a conversation; no conversation uses more
+# The maximum number of models with separate usage in a conversation. No real conversation uses more.
 MAX_MODELS = 32
 OTHER_MODEL = "other"
 
 
 class Usage(dict[str, int]):
-    """The four numbers of Claude's usage. `input_tokens` are those that were not cached.
+    """Claude's four token counts. `input_tokens` does not include cached tokens.
 
-    Instances are created only by `create_usage`.
+    Instances are only created by `create_usage`.
     """
 
 
@@ -29,9 +29,9 @@ def create_usage(
     *,
     input_includes_cached: bool = False,
 ) -> Usage:
-    """Create the four numbers from a vendor's values. A value that is not a count is 0.
+    """Create a Usage from a vendor's token counts. Values that are not valid counts become 0.
 
-    `input_includes_cached`: the vendor's input tokens include the cached ones.
+    If `input_includes_cached` is set, the vendor's input tokens include the cached tokens.
     """
     are_integers = (
         input_tokens.__class__
@@ -55,7 +55,7 @@ def create_usage(
             input_tokens = input_tokens - cache_read_tokens
         else:
             input_tokens = 0
-    # Keys are set one by one. Keyword arguments would take 50 % longer for every message.
+    # The keys are set one by one, because keyword arguments would take 50 % longer.
     result = Usage()
     result["input_tokens"] = input_tokens
     result["cache_creation_input_tokens"] = cache_creation_tokens
@@ -65,7 +65,7 @@ def create_usage(
 
 
 def parse_count_or_zero(value: Any) -> int:
-    """Return a count of tokens or milliseconds, or 0 for any other value."""
+    """Return a number of tokens or milliseconds as an integer, or 0 for an invalid value."""
     if value.__class__ is int and 0 <= value < MAX_COUNT:
         return int(value)
     if value.__class__ is float and 0 < value < MAX_COUNT:
@@ -74,7 +74,7 @@ def parse_count_or_zero(value: Any) -> int:
 
 
 def parse_dollars(value: Any) -> float:
-    """Return a price in dollars, or 0 for any other value."""
+    """Return an amount in dollars, or 0 for an invalid value."""
     is_number = value.__class__ is float or value.__class__ is int
     if is_number and 0 < value < MAX_COUNT:
         return float(value)
@@ -99,21 +99,22 @@ NO_USAGE = create_usage(0, 0, 0, 0)
 
 
 def get_model_usage(usage_by_model: dict[str, Usage], model: str) -> Usage:
-    """Return the entry of a model in a table of usage. Beyond a limit, models share one entry."""
+    """Return a model's entry in a table of usage by model. If the table is full, all further models
+    share one entry.
+    """
     if model not in usage_by_model and len(usage_by_model) >= MAX_MODELS:
         model = OTHER_MODEL
     return usage_by_model.setdefault(model, Usage(NO_USAGE))
 
 
-NO_MESSAGE_ID = b""  # usage under this id belongs to the next message
+NO_MESSAGE_ID = b""  # the key for usage that will be added to the next message
 
 
 class MessageUsageCounter:
-    """Counts the usage of each message of a conversation, for its transcript.
+    """Counts the usage of each message in a conversation, for the transcript.
 
-    A vendor often reports usage after the lines of the message, or at the end of the turn. It is
-    added to the message that was started last. `take_new_usage_by_message` returns the usage since
-    the last call.
+    A vendor often reports usage after the message's lines, or at the end of the turn. Such usage is
+    added to the message that was started last.
     """
 
     __slots__ = ("_message_id", "_new_usage", "_turn_usage")
@@ -138,9 +139,7 @@ class MessageUsageCounter:
         self._add_to_message(usage)
 
     def add_uncounted_turn_usage(self, turn_usage: Usage) -> None:
-        """Add the part of `turn_usage` that was not counted before to the last message of the
-        turn.
-        """
+        """Add the part of `turn_usage` that was not counted yet to the turn's last message."""
         if any(turn_usage.values()):
             self._add_to_message(
                 Usage({key: turn_usage[key] - self._turn_usage[key] for key in USAGE_KEYS})
@@ -148,8 +147,8 @@ class MessageUsageCounter:
         self._start_turn()
 
     def take_new_usage_by_message(self) -> dict[bytes, Usage]:
-        """Return the usage since the last call, by message. A number is negative if a total was
-        smaller than the sum of its parts.
+        """Return the usage since the last call, by message id. A count is negative if the turn's
+        total was smaller than the sum for its messages.
         """
         new_usage = {
             message_id: usage for message_id, usage in self._new_usage.items() if message_id
@@ -159,7 +158,7 @@ class MessageUsageCounter:
         return new_usage
 
     def discard_current_turn_usage(self) -> None:
-        """Discard the usage of the turn, because the frontend has not received any of its lines."""
+        """Discard the turn's usage. The frontend has not received any of the turn's lines."""
         self._new_usage.clear()
         self._start_turn()
 

@@ -1,8 +1,8 @@
-"""Writes Claude's stream-json. Only this module and `line_pieces` know the format of Claude's
+"""Writes Claude's stream-json. Only this module and `line_pieces` contain the format of Claude's
 lines.
 
-The formats are those of contract section 5. The constant parts of a line are encoded once for each
-turn, model or block. Each line then needs only one encoding of its content and one number, which
+The formats are defined in contract section 5. The constant parts of a line are encoded once for
+each turn, model or content block. For each line, only the content and one number are encoded, which
 takes about a microsecond.
 """
 
@@ -44,21 +44,22 @@ from shim.core.claude.usage import NO_USAGE, MessageUsageCounter, Usage, parse_u
 from shim.core.reading.json_text import dump_json, escape_line_separators
 from shim.core.reading.limits import shorten_strings
 
-CLAUDE_VERSION = "2.1.332"  # of the claude with which the contract was last measured
+CLAUDE_VERSION = "2.1.332"  # the version with which the contract was last measured
 
 TERMINATORS = {"message_stop": b'{"type":"message_stop"}\n', "dollar": b"$\n", "none": b""}
 
-RESERVED_FIELDS = ("type", "subtype", "session_id", "uuid")  # a vendor cannot set these
+RESERVED_FIELDS = ("type", "subtype", "session_id", "uuid")  # fields that a vendor cannot set
 
 
 class StreamJsonWriter(OutputWriter):
-    """Writes Claude's lines into a buffer. `take_bytes` returns them. Every method appends complete
-    lines.
+    """Writes Claude's lines into a buffer, which `take_bytes` returns. Every method appends
+    complete lines.
 
-    `uuid_prefix` is the first 24 characters of every line's UUID, and makes message ids unique. The
-    rest is a counter, so an id needs no random number. `max_line_bytes` is the maximum length of a
-    line, or 0 for no limit. The Turn keeps texts and calls below `max_bytes`. Everything else is
-    shortened here. `usage_counter` counts the usage of each message for a transcript.
+    `uuid_prefix` is the first 24 characters of every line's UUID. The rest of the UUID is a
+    counter, so no random numbers are needed. The prefix also makes message ids unique.
+    `max_line_bytes` is the maximum length of a line, or 0 for no limit. The Turn keeps texts and
+    tool calls below `max_bytes`, and this class shortens everything else. `usage_counter` counts
+    the usage of each message for the transcript.
     """
 
     def __init__(
@@ -79,10 +80,10 @@ class StreamJsonWriter(OutputWriter):
         self._uuid_prefix = uuid_prefix.encode()
         self._line_ends = generate_line_uuid_suffixes()
         self._message_ids = generate_message_ids(b"msg_" + uuid_prefix.replace("-", "").encode())
-        self._last_call = ("", b"")  # the id of the last call, and its JSON
-        self._block_index = 0  # of the open block, or of the next one
-        self._encoded_model: tuple[str, bytes] = ("", b"")  # the model, and its JSON in a message
-        self._encoded_usage: tuple[Usage | None, bytes] = (None, b"")  # the usage, and its JSON
+        self._last_call = ("", b"")  # the last tool call's id and JSON
+        self._block_index = 0  # the index of the open or next content block
+        self._encoded_model: tuple[str, bytes] = ("", b"")  # the model and its JSON in a message
+        self._encoded_usage: tuple[Usage | None, bytes] = (None, b"")  # the usage and its JSON
 
     claude_version = CLAUDE_VERSION  # the version that is written into `init`
 
@@ -90,7 +91,7 @@ class StreamJsonWriter(OutputWriter):
         return self._lines.take_joined_lines()
 
     def discard_turn(self) -> None:
-        """Discard the lines of the turn, because the frontend has not received any of them."""
+        """Discard the turn's lines and usage. The frontend has not received any of the lines."""
         self._lines.take_joined_lines()
         if self.usage_counter is not None:
             self.usage_counter.discard_current_turn_usage()
@@ -103,8 +104,8 @@ class StreamJsonWriter(OutputWriter):
         return (self._uuid_prefix + next(self._line_ends)[:12]).decode()
 
     def set_session_id(self, session_id: str) -> None:
-        """Set the session of the next lines. Encode the end of each line up to the counter of its
-        UUID.
+        """Set the session id for all following lines. The end of these lines is encoded now, up to
+        the counter in the UUID.
         """
         self._line_tail = (
             b',"session_id":' + dump_json(session_id) + b',"uuid":"' + self._uuid_prefix
@@ -126,7 +127,7 @@ class StreamJsonWriter(OutputWriter):
         self._block_index = index
 
     def write_passthrough_line(self, line: bytes) -> None:
-        """Write a line that is already Claude's, without its LF."""
+        """Write a line that is already in Claude's format. `line` has no newline."""
         if not line.isascii():
             line = escape_line_separators(line)
         self._lines.append(line + b"\n")
@@ -134,8 +135,8 @@ class StreamJsonWriter(OutputWriter):
     # -- session and turn --------------------------------------------------------------------------
 
     def write_init_message(self, session_id: str, fields: Mapping[str, Any]) -> None:
-        """Write `system/init` (contract 5.1). `fields` has `cwd`, `tools`, `model`, `mode`, `shim`
-        and other keys.
+        """Write the `system/init` line (contract 5.1). `fields` contains `cwd`, `tools`, `model`,
+        `mode`, `shim` and other keys.
         """
         self.set_session_id(session_id)
         line = {
@@ -170,7 +171,9 @@ class StreamJsonWriter(OutputWriter):
         self._append_line(body[:-1] + self._line_tail)
 
     def write_result(self, fields: Mapping[str, Any]) -> None:
-        """Write `result` (contract 5.3), and the terminator if this stream has one."""
+        """Write the `result` line (contract 5.3), followed by a terminator line if one is
+        configured.
+        """
         self.finalize_turn_usage(fields)
         body = self._encode_line({"type": "result", **fields})
         self._append_line(body[:-1] + self._line_tail)
@@ -178,29 +181,31 @@ class StreamJsonWriter(OutputWriter):
         self.write_result_terminator_line()
 
     def finalize_turn_usage(self, result_fields: Mapping[str, Any]) -> None:
-        """Add the part of a result's usage that belongs to no message, for a transcript."""
+        """Add the part of the turn's usage that does not belong to a message, for the transcript."""
         if self.usage_counter is not None:
             self.usage_counter.add_uncounted_turn_usage(parse_usage(result_fields.get("usage")))
 
     def add_usage(self, usage: Usage) -> None:
-        """Add usage to the last message. It is only written to a transcript."""
+        """Add usage to the last message. Only a transcript contains this usage."""
         if self.usage_counter is not None:
             self.usage_counter.add_usage(usage)
 
     def write_vendor_result_line(self, line: bytes) -> None:
-        """Write a result that is already Claude's. Its terminator is written later."""
+        """Write a result line that is already in Claude's format. Its terminator is written later."""
         self.write_passthrough_line(line)
         self.last_result_line = self._lines[-1]
 
     def write_result_terminator_line(self) -> None:
-        """Write the terminator if this stream has one. `write_result` writes it itself."""
+        """Write the terminator line if one is configured. Only needed after a passthrough result,
+        because `write_result` writes its own terminator.
+        """
         if self._terminator:
             self._lines.append(self._terminator)
 
     # -- assistant messages ------------------------------------------------------------------------
 
     def start_message(self, model: str, usage: Usage) -> None:
-        """Start an assistant message with a new id. With partial messages, write
+        """Start an assistant message with a new id. If partial messages are enabled, write
         `message_start`.
         """
         self._block_index = 0
@@ -231,7 +236,7 @@ class StreamJsonWriter(OutputWriter):
             self._lines.append(b"".join(pieces))
 
     def set_message_usage(self, usage: Usage) -> None:
-        """Set the usage for the next assistant lines of the message (contract S4)."""
+        """Set the usage in the message's following assistant lines (contract S4)."""
         if usage is NO_USAGE:
             self._encoded_usage = usage, NO_USAGE_JSON
             self._message_tail = self._no_usage_tail
@@ -243,7 +248,7 @@ class StreamJsonWriter(OutputWriter):
             )
 
     def start_block(self, kind: str) -> None:
-        """Start a block whose fragments are written when they arrive. `kind` is `text` or
+        """Start a content block whose fragments are written as they arrive. `kind` is `text` or
         `thinking`.
         """
         start_event, self._delta_head, _ = encode_block_start_delta_and_stop(
@@ -257,10 +262,11 @@ class StreamJsonWriter(OutputWriter):
         )
 
     def write_block(self, kind: str, text_json: bytes, is_aborted: bool = False) -> None:
-        """Write the assistant line of a `text` or `thinking` block with its encoded content. End
-        the block.
+        """Write the assistant line for the open `text` or `thinking` block and close the block. Its
+        content is already encoded.
 
-        `is_aborted`: the frontend stopped the turn before the block was complete (contract 6.4).
+        `is_aborted` is set if the frontend stopped the turn before the block was complete (contract
+        6.4).
         """
         if not text_json.isascii():
             text_json = escape_line_separators(text_json)
@@ -280,8 +286,8 @@ class StreamJsonWriter(OutputWriter):
             self._block_index += 1
 
     def end_block(self) -> None:
-        """End the open block, and increment the block index. A line is written only with partial
-        messages.
+        """End the open content block and increment the block index. A line is only written if
+        partial messages are enabled.
         """
         if self.writes_partial_messages:
             self._lines.append(
@@ -296,8 +302,8 @@ class StreamJsonWriter(OutputWriter):
         self._block_index += 1
 
     def write_complete_block(self, block_kind: str, text_json: bytes) -> None:
-        """Write a block that was not streamed, with its encoded content. With partial messages, it
-        has one delta.
+        """Write a content block that was not streamed. Its content is already encoded. If partial
+        messages are enabled, the block has a single delta.
         """
         if not text_json.isascii():
             text_json = escape_line_separators(text_json)
@@ -332,10 +338,10 @@ class StreamJsonWriter(OutputWriter):
     def write_tool_call(
         self, call_id: str, name: str, tool_input: Mapping[str, Any]
     ) -> Mapping[str, Any] | None:
-        """Write the assistant line of a complete call. With partial messages, its input is one
-        delta.
+        """Write the assistant line for a complete tool call. If partial messages are enabled, the
+        call's input is a single delta.
 
-        Return other arguments if they had to be shortened.
+        If the arguments were too long, return the shortened arguments.
         """
         id_json = dump_json(call_id)
         encoded_name = encode_name_as_json(name)
@@ -343,7 +349,7 @@ class StreamJsonWriter(OutputWriter):
         self._last_call = call_id, id_json
         shortened_input: Mapping[str, Any] | None = None
         size_bytes = TOOL_USE_BYTES + len(id_json) + len(encoded_name) + len(input_json)
-        if size_bytes > self.max_bytes // 2:  # a fragment encodes its input twice
+        if size_bytes > self.max_bytes // 2:  # in a delta, the input is encoded as JSON twice
             fitted = shorten_strings(tool_input, self.max_bytes // 2)
             shortened_input = fitted
             if not isinstance(fitted, dict):
@@ -386,7 +392,7 @@ class StreamJsonWriter(OutputWriter):
         return shortened_input
 
     def end_message(self, stop_reason: str | None, usage: Usage) -> None:
-        """End the assistant message. A line is written only with partial messages."""
+        """End the assistant message. A line is only written if partial messages are enabled."""
         if not self.writes_partial_messages:
             return
         line_ends = self._line_ends
@@ -411,8 +417,8 @@ class StreamJsonWriter(OutputWriter):
         content: object,
         is_error: bool,
     ) -> None:
-        """Write the result of a call as a user line (contract S7). `call_id`, `name` and
-        `tool_input` are those of the call.
+        """Write a tool call's result as a user line (contract S7). `call_id`, `name` and
+        `tool_input` describe the tool call.
         """
         content_json = dump_json(content)
         last_call_id, id_json = self._last_call
@@ -483,7 +489,7 @@ class StreamJsonWriter(OutputWriter):
     def write_api_error(
         self, text: str, error: str, status: int | None, error_type: str | None = None
     ) -> None:
-        """Write the assistant line of a failed API request (contract S10, 5.8)."""
+        """Write the assistant line for a failed API request (contract S10, 5.8)."""
         fields: dict[str, object] = {
             "type": "assistant",
             "message": self._build_synthetic_message(text),
@@ -498,7 +504,9 @@ class StreamJsonWriter(OutputWriter):
     def write_subagent_message(
         self, parent_call_id: str | None, role: str, message: Mapping[str, Any]
     ) -> None:
-        """Write a message of a subagent. `parent_call_id` is the id of the call that runs it."""
+        """Write a subagent's message. `parent_call_id` is the id of the tool call that runs the
+        subagent.
+        """
         fields = {"type": role, "message": message, "parent_tool_use_id": parent_call_id}
         self._append_line(self._encode_line(fields)[:-1] + self._line_tail)
 

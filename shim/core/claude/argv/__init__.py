@@ -1,1 +1,1 @@
-"""Claude's command line: its flags, its parser and the names of models."""
+"""Claude's command line: its flags, its parser and its model names."""

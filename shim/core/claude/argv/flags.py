@@ -8,16 +8,16 @@ from shim.core.errors import CliArgumentError, FrontendError, format_spelling_su
 from shim.core.reading.typed import Any, NamedTuple
 from shim.core.reading.values import validate_uuid
 
-# The flag of each field of the Invocation, spelled as in Claude's own help. The spelling is also
-# the grammar:
+# The flag for each field of Invocation, spelled as in Claude's help. The spelling also defines how
+# the flag is parsed:
 #   no value     a switch
 #   <value>      always takes the next argument
 #   [value]      takes the next argument unless it begins with a dash
 #   <value...>   takes one argument like <value>, then all arguments until the next flag or `--`
 # Error messages quote the spelling. Arities that are missing in contract 10 were taken from
 # published help texts and option tables (2.1.26x to 2.1.29x). The shim's own flags are in the same
-# table. So an argument that Claude's parser takes as a value or as text is never a flag of the
-# shim.
+# table, so that an argument that Claude's parser takes as a value or as text never counts as a shim
+# flag.
 FLAGS = {
     "print_mode": "-p, --print",
     "output_format": "--output-format <format>",
@@ -69,8 +69,8 @@ FLAGS = {
     "shim_config": "--shim-config <file>",
     "shim_log": "--shim-log <level>",
     "shim_explain": "--shim-explain",
-    # Claude's flags without a field. They are listed so that their values are not taken for the
-    # prompt.
+    # Claude's flags that have no field in Invocation. The parser needs them so that it does not
+    # mistake their values for the prompt.
     "other_flags": """
         --advisor <model> | --agent <agent> | --agent-color <color> | --agent-id <id> | --agent-name <name>
         --agent-type <type> | --agents <json> | --allow-other-models | --append-subagent-system-prompt <prompt>
@@ -93,9 +93,9 @@ FLAGS = {
     """,
 }
 
-SHIM_FLAG_PREFIX = "--shim-"  # of the shim's own flags
-# In the order of Claude's errors. `default` is also accepted as a permission mode, although
-# Claude's error does not list it (contract 10).
+SHIM_FLAG_PREFIX = "--shim-"  # the prefix of the shim's own flags
+# The allowed values of a field, in the order in which Claude's error lists them. The permission mode
+# `default` is also accepted, although Claude's error does not list it (contract 10).
 FLAG_CHOICES = {
     "output_format": ("text", "json", "stream-json"),
     "input_format": ("text", "stream-json"),
@@ -104,27 +104,28 @@ FLAG_CHOICES = {
     "shim_terminator": ("auto", "message_stop", "dollar", "none"),
 }
 
-# Subcommands. Without `-p` they are not prompts: as a prompt, they would start a vendor (contract
-# F11b). Measured with 2.1.329 and 2.1.330. Those of SUBCOMMANDS are recognized after other options,
-# too. Those of FIRST_ARG_SUBCOMMANDS are recognized only as the first argument.
+# Claude's subcommands. Without `-p`, they must not be taken for a prompt, because a prompt starts a
+# vendor (contract F11b). Measured with 2.1.329 and 2.1.330. A name in SUBCOMMANDS is also recognized
+# after other options. A name in FIRST_ARG_SUBCOMMANDS is only recognized as the first argument.
 SUBCOMMANDS = frozenset((
     *("agents", "auth", "auto-mode", "bridge", "code", "doctor", "gateway", "import", "install", "mcp", "plugin"),
     *("plugins", "project", "purge", "rc", "remote", "remote-control", "self-hosted-runner", "setup-token", "sync"),
     *("ultrareview", "update", "upgrade"),
 ))  # fmt: skip
 FIRST_ARG_SUBCOMMANDS = frozenset(("attach", "daemon", "kill", "logs", "respawn", "rm", "stop"))
-# A subcommand of older versions that programs still use. Without an action it is a prompt today.
+# A subcommand of older Claude versions that programs still use. Without one of its actions, current
+# versions treat the word as a prompt.
 CONFIG_SUBCOMMAND = "config"
 CONFIG_ACTIONS = frozenset(("add", "get", "list", "ls", "remove", "rm", "set", "unset"))
 ALL_SUBCOMMANDS = SUBCOMMANDS | FIRST_ARG_SUBCOMMANDS | {CONFIG_SUBCOMMAND}
 
 
 def parse_argv(argv: Sequence[str], *, dialect: str = "claude") -> Invocation:
-    """Parse the arguments after the program's name. `dialect` is the default dialect.
+    """Parse command-line arguments, without the program's name. `dialect` is the default dialect.
 
-    Raise FrontendError with the text of contract 11 if the real claude refuses the arguments. An
-    unknown flag (P5) and a missing `--verbose` (F2) are never errors. `--version`, `--help` and a
-    subcommand are accepted even if other arguments are invalid (P1).
+    Raise FrontendError with Claude's own error text (contract 11) if the real claude would refuse
+    the arguments. An unknown flag (P5) and a missing `--verbose` (F2) are never errors.
+    `--version`, `--help` and subcommands are accepted even if other arguments are invalid (P1).
     """
     parser = _ArgvParser()
     parser.parse(argv)
@@ -154,16 +155,16 @@ def parse_argv(argv: Sequence[str], *, dialect: str = "claude") -> Invocation:
         for error in parser.errors:
             if not (accepts_other_modes and isinstance(error, UnknownPermissionModeError)):
                 raise error
-            # This dialect accepts other modes (Yume's R15).
+            # The dialect accepts permission modes that Claude does not have (Yume's R15).
             invocation = invocation._replace(permission_mode=error.mode)
         _check_flag_combinations(invocation, requested_id)
     return invocation
 
 
 def check_resume_flags(invocation: Invocation) -> None:
-    """Raise FrontendError for a resume point without a session.
+    """Raise FrontendError if the flags name a resume point but no session to resume.
 
-    The host of a background session does not call this: it adds `--resume` itself.
+    The host of a background session skips this check, because it adds `--resume` itself.
     """
     if invocation.resume_drops_turn is not None and invocation.resume_session_at is None:
         raise FrontendError("Error: --resume-drops-turn requires --resume-session-at")
@@ -172,9 +173,9 @@ def check_resume_flags(invocation: Invocation) -> None:
 
 
 def split_tool_rules(text: str) -> list[str]:
-    """Split tool rules at commas and spaces outside of parentheses.
+    """Split a list of tool rules at commas and spaces, but not inside parentheses.
 
-    `Bash(git log:*, git diff:*),Read` has two rules, and "" has none.
+    `Bash(git log:*, git diff:*),Read` is split into two rules. An empty text has no rules.
     """
     # Parentheses may be nested if they are balanced. Otherwise the first `)` ends a rule, so that
     # an unmatched `(` breaks only one rule, and not every denied tool after it.
@@ -197,13 +198,13 @@ def split_tool_rules(text: str) -> list[str]:
     return [entry for entry in entries if entry]
 
 
-_MAX_DIGITS = 15  # enough for any count of turns or tokens; int() itself refuses 4,300 digits
+_MAX_DIGITS = 15  # enough for any number of turns or tokens; int() refuses more than 4,300 digits
 
 _SWITCH, SINGLE_VALUE, _OPTIONAL, _MANY = range(4)
 
 
 class Flag(NamedTuple):
-    """One flag of FLAGS."""
+    """A command-line flag: one entry of FLAGS."""
 
     field: str
     spelling: str
@@ -235,8 +236,8 @@ class UnknownPermissionModeError(FrontendError):
 
 
 class _ArgvParser:
-    """Parses the arguments in one pass. Errors are collected and not raised, because a later
-    `--version` takes precedence (P1).
+    """Parses command-line arguments in one pass. Errors are collected instead of raised, because a
+    later `--version` takes precedence (P1).
     """
 
     __slots__ = ("errors", "fields", "list_fields", "operands", "swallowed_prompt")
@@ -244,8 +245,8 @@ class _ArgvParser:
     def __init__(self) -> None:
         self.fields: dict[str, Any] = {}
         self.list_fields: dict[str, list[Any]] = {"other_flags": [], "unknown_flags": []}
-        # The arguments that belong to no known flag. Each has the index of the unknown flag
-        # directly before it, or None.
+        # Arguments that belong to no known flag. Each entry also has the index of the unknown flag
+        # directly before the argument, or None.
         self.operands: list[tuple[str, int | None]] = []
         self.swallowed_prompt: tuple[str, str] | None = None
         self.errors: list[FrontendError] = []
@@ -305,8 +306,8 @@ class _ArgvParser:
     def select_prompt(self) -> str | None:
         """Return the prompt: the first operand that is not the value of an unknown flag.
 
-        An operand directly after an unknown flag is the flag's value if other operands follow or a
-        prompt came before.
+        An operand directly after an unknown flag counts as the flag's value if there is another
+        operand for the prompt.
         """
         unknown_flags = self.list_fields["unknown_flags"]
         prompt_text = None
@@ -320,8 +321,8 @@ class _ArgvParser:
         return prompt_text
 
     def _resolve_flag(self, argument: str) -> tuple[str, Flag | None, str | None]:
-        """Return the flag's name as it was typed, the known flag or None, and the value if it is in
-        the same argument.
+        """Split an argument into a flag and a value. Return the flag's name as typed, the known
+        flag or None, and the value or None.
         """
         if argument in FLAG_BY_NAME:
             return argument, FLAG_BY_NAME[argument], None
@@ -329,8 +330,8 @@ class _ArgvParser:
             name, equals, value = argument.partition("=")
             flag = FLAG_BY_NAME.get(name)
             return name, None if flag and flag.arity == _SWITCH else flag, value if equals else None
-        # `-pc` is two switches, and `-rU` is a flag with its value. Text with a space, such as a
-        # list that begins with a dash, is neither.
+        # `-pc` is two switches, and `-rU` is a flag with its value. An argument with a space is
+        # neither: it may be a Markdown list that begins with a dash.
         position = 1
         if _has_space(argument):
             position = len(argument)
@@ -342,8 +343,8 @@ class _ArgvParser:
         return argument, None, None
 
     def _take_value(self, flag: Flag, remaining: list[str]) -> str | None:
-        """Remove the value of a flag from the remaining arguments and return it, like commander
-        (claude's parser).
+        """Remove a flag's value from the remaining arguments and return the value. The rules are
+        those of commander, the parser that Claude uses.
         """
         if flag.arity == _SWITCH or (
             flag.arity == _OPTIONAL and (not remaining or _is_flag_like(remaining[-1]))
@@ -393,15 +394,17 @@ class _ArgvParser:
 
 
 def _is_flag_like(argument: str) -> bool:
-    """Return whether Claude's parser treats an argument as a flag. A single `-` is not a flag."""
+    """Return whether Claude's parser treats an argument as a flag. A single `-` does not count as a
+    flag.
+    """
     if len(argument) <= 1:
         return False
     return argument[0] == "-"
 
 
 def _build_unknown_option_error(name: str) -> FrontendError:
-    """Return the error for an unknown flag of the shim. Unknown flags of Claude are accepted,
-    because Claude has flags that we do not know.
+    """Return the error for an unknown `--shim-` flag. Other unknown flags are accepted, because
+    Claude has flags that the shim does not know.
     """
     shim_flags = [flag for flag in FLAG_BY_NAME if flag.startswith(SHIM_FLAG_PREFIX)]
     hint = f"the shim's options are {', '.join(shim_flags)}"
@@ -455,7 +458,7 @@ def _build_invalid_value_error(
 
 
 def _parse_amount(text: str) -> float:
-    """Return a positive, finite amount, or 0.0 for any other text."""
+    """Parse a positive, finite number. Return 0.0 for any other text."""
     try:
         amount = 0.0
         if "_" not in text:
@@ -467,7 +470,7 @@ def _parse_amount(text: str) -> float:
     return 0.0
 
 
-# The text of the real claude, which also prints it before its help (B7).
+# Claude's own error text. Claude also prints the text before its help (B7).
 PRINT_BACKGROUND_CONFLICT = (
     "--bg and --print conflict: --print never starts the interactive session that `claude agents` attaches to, so the "
     "job would be unattachable. The prompt is the positional — drop --print: `claude --bg '<task>'`."
@@ -475,8 +478,8 @@ PRINT_BACKGROUND_CONFLICT = (
 
 
 def _check_flag_combinations(invocation: Invocation, requested_id: str | None) -> None:
-    """Raise FrontendError for invalid combinations of valid flags (contract F3, F6), in the order
-    of Claude's checks.
+    """Raise FrontendError if valid flags are combined in an invalid way (contract F3, F6). The
+    checks run in Claude's order.
     """
     if invocation.background:  # a background session has its own id and streams
         return

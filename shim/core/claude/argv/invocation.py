@@ -1,4 +1,4 @@
-"""The options of one command line."""
+"""The parsed options of a command line."""
 
 from shim.core.reading.typed import NamedTuple
 
@@ -6,15 +6,16 @@ FlagPairs = tuple[tuple[str, str | None], ...]
 
 
 class Invocation(NamedTuple):
-    """The options of one command line. An option that was not passed is None, False or ().
+    """The parsed options of a command line. The default of an option that was not passed is None,
+    False or ().
 
-    The fields have the names of the rows of `flags.FLAGS`.
+    The fields are named after the rows of `flags.FLAGS`.
     """
 
-    # The first argument that belongs to no flag. None and "" both mean that there is no prompt.
-    # With stream-json input, the prompt is ignored (contract P7).
+    # The first argument that does not belong to a flag. None and "" both mean that there is no
+    # prompt. With stream-json input, the prompt is ignored (contract P7).
     prompt: str | None = None
-    # `-p` was passed. The shim always prints, because SDKs never pass `-p` (P3).
+    # Whether `-p` was passed. The shim prints in any case, because SDKs never pass `-p` (P3).
     print_mode: bool = False
     model: str | None = None
     fallback_model: str | None = None
@@ -28,10 +29,10 @@ class Invocation(NamedTuple):
     replay_user_messages: bool = False
     # The session. With `background`, `session_id` may be any text and is ignored.
     session_id: str | None = None
-    resume: str | None = None  # "" without a value; a UUID is in its canonical form
+    resume: str | None = None  # "" for the flag without a value; UUIDs are in canonical form
     continue_last: bool = False
     fork_session: bool = False
-    resume_session_at: str | None = None  # the last message that stays in the session
+    resume_session_at: str | None = None  # the last message that the resumed session keeps
     resume_drops_turn: str | None = None
     no_session_persistence: bool = False
     background: bool = False  # start a background session
@@ -73,11 +74,11 @@ class Invocation(NamedTuple):
     help: bool = False
     subcommand: str | None = None
     subcommand_args: tuple[str, ...] = ()  # the arguments after the subcommand
-    # If there is no prompt: (flag, argument) of the last argument that a flag with several values
-    # took. It may have been meant as the prompt (P6).
+    # Only set without a prompt: the last flag that takes several values, and its last argument. The
+    # user may have meant that argument as the prompt (P6).
     swallowed_prompt: tuple[str, str] | None = None
-    other_flags: FlagPairs = ()  # Claude's flags without a field, in their order
-    unknown_flags: FlagPairs = ()  # all other flags, in their order
-    # Arguments that contain a known flag, a space and more text, such as "--tools Read". They are
-    # treated as text.
+    other_flags: FlagPairs = ()  # Claude's flags that have no field here, in argument order
+    unknown_flags: FlagPairs = ()  # all other flags, in argument order
+    # Single arguments that contain a known flag, a space and more text, such as "--tools Read". They
+    # are treated as text.
     glued_flags: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""Formats an Invocation as arguments of Claude's command line, and merges two Invocations."""
+"""Formats an Invocation as command-line arguments for Claude, and merges two Invocations."""
 
 import orjson
 
@@ -15,14 +15,15 @@ from shim.core.reading.json_text import dump_json
 from shim.core.reading.typed import Any
 from shim.core.reading.values import as_dict, as_list
 
-# The message at which a session is resumed. A later resume does not repeat it.
+# Fields that name the message at which a session is resumed. They are not repeated by a later
+# resume.
 RESUME_POINT_FIELDS = ("resume_session_at", "resume_drops_turn")
 SESSION_FIELDS = (
     *("session_id", "resume", "continue_last", "fork_session", "background", "name"),
     *RESUME_POINT_FIELDS,
 )
-# Fields of one frontend's call that do not belong to the conversation: the formats of stdin and
-# stdout, the session, and options of this run only.
+# Fields that apply only to the current run and not to the conversation: the stdin and stdout formats,
+# the session, and options such as `--help`.
 FRONTEND_FIELDS = frozenset((
     *("print_mode", "output_format", "input_format", "verbose", "partial", "replay_user_messages"),
     *("permission_prompt_tool", "shim_terminator", "shim_explain", "version", "help"),
@@ -30,7 +31,7 @@ FRONTEND_FIELDS = frozenset((
 ))  # fmt: skip
 
 # Fields and flags that restrict a conversation and its copies. A permission mode of
-# RESTRICTIVE_MODES also restricts it: it allows no more than a conversation without flags.
+# RESTRICTIVE_MODES is a restriction, too: it allows no more than a conversation without flags does.
 RESTRICTING_FIELDS = (
     *(
         "disallowed_tools",
@@ -54,7 +55,7 @@ RESTRICTING_FLAGS = (
     "--task-budget",
 )
 RESTRICTIVE_MODES = ("plan", "dontAsk", "default", "manual")
-# Keys of settings.
+# Keys in Claude's settings.
 FORBID_BYPASS_KEY = "disableBypassPermissionsMode"
 DISABLE_HOOKS_KEY = "disableAllHooks"
 ALLOWING_KEYS = ("allow", "additionalDirectories")
@@ -64,7 +65,9 @@ LIST_KEYS = ("deny", "ask", *ALLOWING_KEYS)
 def build_conversation_args(
     invocation: Invocation, excluded_fields: frozenset[str] = FRONTEND_FIELDS
 ) -> list[str]:
-    """Return the arguments of the same conversation, without its prompt and `excluded_fields`."""
+    """Return the arguments that start the same conversation, without its prompt and without
+    `excluded_fields`.
+    """
     args: list[str] = []
     for field in FLAG_BY_FIELD:
         if field not in excluded_fields:
@@ -78,7 +81,7 @@ def build_conversation_args(
 
 
 def build_resume_point_args(invocation: Invocation) -> list[str]:
-    """Return the arguments with the message at which a session, or the copy of one, is resumed."""
+    """Return the arguments that name the message at which a session or its copy is resumed."""
     return [
         arg
         for field in RESUME_POINT_FIELDS
@@ -87,14 +90,15 @@ def build_resume_point_args(invocation: Invocation) -> list[str]:
 
 
 def merge_resume_flags(original: Invocation, current: Invocation) -> Invocation:
-    """Return the flags with which an ended session is resumed: the original ones, followed by the
-    current ones.
+    """Return the flags for resuming an ended session: its original flags, followed by the current
+    flags.
 
-    A restriction stays in force if its flag is not repeated. This includes settings as JSON.
+    A restriction stays in force if the current flags do not repeat it. This includes restrictions
+    in JSON settings.
     """
     original_args = build_conversation_args(original)
     combined = parse_argv([*original_args, *build_conversation_args(current)])
-    # The last of several equal values is kept, so that current values come after original ones.
+    # Of several equal values, the last is kept, so that current values follow original values.
     merged_fields: dict[str, Any] = {
         field: tuple(dict.fromkeys(values[::-1]))[::-1]
         for field in (*FLAGS, "unknown_flags")
@@ -111,9 +115,7 @@ def merge_resume_flags(original: Invocation, current: Invocation) -> Invocation:
 
 
 def extract_restricting_flags(original: Invocation) -> Invocation:
-    """Return the flags that restrict a session, without those that allow something. Used for a copy
-    of the session.
-    """
+    """Return only the flags that restrict a session. A copy of the session is started with them."""
     restrictions: dict[str, Any] = {field: getattr(original, field) for field in RESTRICTING_FIELDS}
     restrictions["settings"] = _extract_restricting_settings(original.settings)
     if original.permission_mode in RESTRICTIVE_MODES and not original.skip_permissions:
@@ -125,8 +127,8 @@ def extract_restricting_flags(original: Invocation) -> Invocation:
 
 
 def _merge_settings(original_json: str | None, current_json: str | None) -> str | None:
-    """Return the original settings, overridden by the current ones. Rules and hooks of both are
-    kept.
+    """Return the original settings, overridden by the current settings. Rules and hooks from both
+    are kept.
     """
     original = _parse_settings_object(original_json)
     current = _parse_settings_object(current_json)
@@ -151,7 +153,7 @@ def _merge_settings(original_json: str | None, current_json: str | None) -> str 
     if FORBID_BYPASS_KEY in original_permissions:
         permissions[FORBID_BYPASS_KEY] = original_permissions[FORBID_BYPASS_KEY]
     merged = {key: value for key, value in original.items() if key != DISABLE_HOOKS_KEY} | current
-    if original_hooks:  # no setting can disable them
+    if original_hooks:  # current settings must not disable the session's original hooks
         merged.pop(DISABLE_HOOKS_KEY, None)
     merged["permissions"] = {key: value for key, value in permissions.items() if value != []}
     merged["hooks"] = {
@@ -162,7 +164,7 @@ def _merge_settings(original_json: str | None, current_json: str | None) -> str 
 
 
 def _extract_restricting_settings(settings_json: str | None) -> str | None:
-    """Return settings without the keys that allow something."""
+    """Return the settings without the keys that grant permissions."""
     settings = _parse_settings_object(settings_json)
     if settings is None:
         return settings_json
@@ -200,7 +202,7 @@ def _parse_settings_object(settings_json: str | None) -> dict[str, Any] | None:
 
 
 def _join_unique(*values: object) -> list[Any]:
-    """Return the elements of all lists without duplicates. A text counts as a list with one
+    """Return the elements of all lists without duplicates. A string counts as a list with one
     element.
     """
     lists = ([value] if isinstance(value, str) else as_list(value) for value in values)
@@ -213,7 +215,7 @@ def _format_field(field: str, value: object) -> list[str]:
     if value is None or value is False:
         return []
     if value == ():
-        # `--tools=` is not the same as no flag
+        # `--tools=` allows no tools, while a missing flag allows all of them.
         if field == "tools":
             return [f"{flag.name}="]
         return []

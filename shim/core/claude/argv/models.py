@@ -10,8 +10,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from shim.core.reading.typed import NamedTuple
 
 DEFAULT_MODEL = "default"  # the vendor's default model
-# Claude's short names. Its long names begin with `claude-`. A name may end with the size of the
-# context, as in `sonnet[1m]`.
+# Claude's short model names. The long names begin with `claude-`. A name may end with a context
+# size, as in `sonnet[1m]`.
 MODEL_FAMILIES = ("fable", "haiku", "opus", "sonnet")
 SHORT_MODEL_NAMES = frozenset((DEFAULT_MODEL, "best", "opusplan", *MODEL_FAMILIES))
 LONG_MODEL_PREFIX = "claude-"
@@ -20,7 +20,7 @@ CLAUDE_EFFORT_LEVELS = ("low", "medium", "high", "xhigh", "max")
 
 
 def is_claude_model(name: str) -> bool:
-    """Return whether a model's name is one of Claude's."""
+    """Return whether a model name belongs to Claude."""
     base_name = _strip_context_size(name)
     if base_name in SHORT_MODEL_NAMES:
         return True
@@ -28,13 +28,13 @@ def is_claude_model(name: str) -> bool:
 
 
 def map_model_name(name: str | None, name_maps: Iterable[Mapping[str, str]]) -> str | None:
-    """Return the name of a model that is passed to a vendor other than claude. None means the
-    vendor's default model.
+    """Return the model name to pass to a vendor other than Claude, or None for the vendor's default
+    model.
 
-    The first of `name_maps` that has an entry for the name is used. A map is searched for the name
-    itself, then for the name without the size of its context, and then for the family of a Claude
-    name: `sonnet` also matches `claude-sonnet-4-5-20250929`. Without an entry, a Claude name
-    becomes None, and any other name stays unchanged.
+    The first map in `name_maps` that has an entry for the name is used. Each map is searched for
+    the name itself, for the name without its context size, and for the family of a Claude model.
+    For example, an entry for `sonnet` also matches `claude-sonnet-4-5-20250929`. Without an entry,
+    a Claude name becomes None, and any other name stays unchanged.
     """
     if not name:
         return None
@@ -48,8 +48,8 @@ def map_model_name(name: str | None, name_maps: Iterable[Mapping[str, str]]) -> 
 
 
 def map_model_names(names: str | None, map_name: Callable[[str], str | None]) -> str | None:
-    """Map a comma-separated list of names, such as the value of `--fallback-model`. Return None if
-    no name remains.
+    """Map a comma-separated list of model names, such as the value of `--fallback-model`. Return
+    None if no name remains.
     """
     return (
         ",".join(
@@ -62,8 +62,8 @@ def map_model_names(names: str | None, map_name: Callable[[str], str | None]) ->
 
 
 def parse_effort_level(value: object) -> str | None:
-    """Return an effort level in lower case, or None for any other value. The real claude ignores
-    other values, too.
+    """Return an effort level in lower case, or None if the value is not a level. The real claude
+    also ignores such a value.
     """
     level_name = ""
     if isinstance(value, str):
@@ -74,8 +74,8 @@ def parse_effort_level(value: object) -> str | None:
 
 
 def choose_supported_effort(effort: str, supported_efforts: Collection[object]) -> str | None:
-    """Return the requested effort level, or the next lower one that the vendor supports. Return
-    None if there is none.
+    """Return the requested effort level, or the next lower level that the vendor supports. Return
+    None if the vendor supports no such level.
     """
     return next(
         (
@@ -101,7 +101,8 @@ def _list_lookup_keys(name: str) -> Iterable[str]:
         yield from (family for family in MODEL_FAMILIES if family in base_name)
 
 
-# Used instead of a vendor's name. The path after it is a recording or a folder of recordings.
+# A prefix that replaces a vendor's name. The path after the prefix is a recording or a folder of
+# recordings.
 REPLAY_PREFIX = "replay:"
 _MODEL_NAME_CHARS = frozenset(
     "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._:/@+-[]=, "
@@ -110,23 +111,23 @@ MAX_MODEL_NAME_CHARS = 200
 
 
 class ModelRoute(NamedTuple):
-    """A model's name without its prefix, and the vendor of the prefix. A missing part is None."""
+    """A model name that is split into a vendor prefix and a model. A missing part is None."""
 
     vendor: str | None
     model: str | None
 
 
 def parse_vendor_list(text: str) -> tuple[str, ...]:
-    """Return the names in a list such as `qwen, codex`."""
+    """Parse a comma-separated list of vendor names such as `qwen, codex`."""
     return tuple(name for part in text.split(",") if (name := part.strip()))
 
 
 def parse_model_route(model: str | None, vendors: Collection[str]) -> ModelRoute:
-    """Split a model's name into vendor and model. `vendors` are the names that count as a prefix.
+    """Split a model name into vendor and model. Only the names in `vendors` count as a prefix.
 
     `qwen:m1` is the model m1 of qwen, and `qwen:` is qwen's default model. `:qwen:32b` is the model
-    `qwen:32b` of the current vendor. `x:32b` is the model `x:32b` of the current vendor, because
-    there is no vendor x.
+    `qwen:32b` of the current vendor. `x:32b` is the model `x:32b` of the current vendor, because no
+    vendor is named x.
     """
     prefix, colon, model_name = (model or "").partition(":")
     if colon and not prefix:
@@ -137,8 +138,8 @@ def parse_model_route(model: str | None, vendors: Collection[str]) -> ModelRoute
 
 
 def resolve_model_name(model: str, vendor: str, vendors: Collection[str]) -> str | None:
-    """Return the model's name for a running conversation. Raise ValueError if the prefix names
-    another vendor.
+    """Return the model name for a running conversation, without a vendor prefix. Raise ValueError
+    if the prefix names another vendor than the current one.
     """
     prefix_vendor, model_name = parse_model_route(model, vendors)
     if prefix_vendor not in (None, vendor):
@@ -150,8 +151,8 @@ def resolve_model_name(model: str, vendor: str, vendors: Collection[str]) -> str
 
 
 def can_pass_model_name_as_argument(name: str) -> bool:
-    """Return whether a name can be passed as an argument, because it cannot be mistaken for a flag
-    or a path.
+    """Return whether a model name is safe as a command-line argument. A name that looks like a flag
+    or a path is not safe.
     """
     if len(name) > MAX_MODEL_NAME_CHARS:
         return False
@@ -161,6 +162,6 @@ def can_pass_model_name_as_argument(name: str) -> bool:
 
 
 def check_model_name(name: str) -> None:
-    """Raise ValueError for a name that must not be passed as an argument."""
+    """Raise ValueError if a model name must not be passed as a command-line argument."""
     if not can_pass_model_name_as_argument(name):
         raise ValueError(f"the model name {name[:60]!r} has invalid characters")

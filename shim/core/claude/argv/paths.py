@@ -1,4 +1,6 @@
-"""Resolves the relative paths in a command line, so that it can be used in another folder."""
+"""Resolves relative paths in a command line, so that the command line can be used in another
+folder.
+"""
 
 import posixpath
 
@@ -19,7 +21,8 @@ MANAGED_SETTINGS_FLAG = "--managed-settings"
 def resolve_invocation_paths(
     invocation: Invocation, source_folder: str, target_folder: str
 ) -> Invocation:
-    """Return an invocation from `source_folder` for a conversation in `target_folder`.
+    """Resolve an invocation's paths against `source_folder`, so that it can be used in
+    `target_folder`.
 
     Paths inside settings files are not changed.
     """
@@ -55,9 +58,10 @@ def resolve_invocation_paths(
 def resolve_rule_paths(
     rules: tuple[PermissionRule, ...], source_folder: str, target_folder: str
 ) -> tuple[PermissionRule, ...]:
-    """Return rules from `source_folder` for a conversation in `target_folder`.
+    """Resolve the paths in tool rules against `source_folder`, so that the rules can be used in
+    `target_folder`.
 
-    Only rules of flags change. A rule in a folder's settings file applies to that folder.
+    Only rules from flags change. A rule in a folder's settings file applies to that folder.
     """
     if source_folder == target_folder:
         return rules
@@ -95,7 +99,9 @@ class _PathResolver(NamedTuple):
         return value
 
     def resolve_settings(self, settings_json: str) -> str:
-        """Return settings with resolved paths, or the same text if no path changes."""
+        """Return JSON settings with resolved paths. If no path changes, the text is returned
+        unchanged.
+        """
         settings = orjson.loads(settings_json)
         permissions = as_dict(settings).get("permissions")
         if not isinstance(permissions, dict):
@@ -125,7 +131,7 @@ class _PathResolver(NamedTuple):
 
 
 def is_json(text: str) -> bool:
-    """Return whether the value of a flag is JSON and not the name of a file."""
+    """Return whether a flag's value is JSON, not a file name."""
     try:
         orjson.loads(text)
     except orjson.JSONDecodeError:

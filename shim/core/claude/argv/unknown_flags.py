@@ -1,7 +1,8 @@
-"""Unknown flags. Most are ignored with a warning, but a misspelled permission flag is refused.
+"""Handles unknown flags. Most are ignored with a warning, but a misspelled permission flag is
+refused.
 
-The shim must not ignore a misspelled permission flag, because it would then run calls that the user
-wanted to forbid.
+If the shim ignored a misspelled permission flag, it would run tool calls that the user wanted to
+forbid.
 """
 
 import re
@@ -12,7 +13,7 @@ from shim.core.claude.argv.invocation import Invocation
 from shim.core.errors import FrontendError, format_spelling_suggestion
 from shim.core.reading.diagnostics import escape_control_chars
 
-# Fields of the flags that restrict which tools may run, for how many turns and for how much money.
+# Invocation fields for flags that limit which tools may run, how many turns, and the cost.
 PERMISSION_FIELDS = (
     *(
         "permission_mode",
@@ -32,7 +33,7 @@ PERMISSION_FIELDS = (
     ),
     *("settings", "setting_sources", "max_turns", "max_budget_usd"),
 )
-# Such flags that only the real claude applies. `Invocation` has no field for them.
+# Permission flags that only the real claude applies. `Invocation` has no fields for them.
 PERMISSION_FLAGS_WITHOUT_FIELD = (
     *(
         "--agent",
@@ -44,22 +45,22 @@ PERMISSION_FLAGS_WITHOUT_FIELD = (
     ),
     *("--safe-mode", "--task-budget"),
 )
-MAX_FLAG_CHARS = 60  # no known name is longer; the rest is not compared and not printed
-MIN_PREFIX_CHARS = 6  # `--allowed` means `--allowedTools`; `--allow` is too short to be certain
-# Shorter names resemble too many flags, so only one edit is accepted for them.
+MAX_FLAG_CHARS = 60  # no known flag is longer; further characters are ignored and not printed
+MIN_PREFIX_CHARS = 6  # `--allowed` means `--allowedTools`; `--allow` is ambiguous
+# Shorter names resemble too many flags, so only names at a distance of one edit match them.
 MIN_SIMILAR_CHARS = 8
 MIN_SIMILARITY = 0.8
 PROHIBITIONS = frozenset((
     *("ban", "banned", "block", "blocked", "deny", "denied", "disable", "disabled", "exclude", "excluded", "forbid"),
     *("forbidden", "no", "reject", "rejected", "without"),
 ))  # fmt: skip
-# values that only `--permission-mode` has
+# Values that no flag except `--permission-mode` has.
 DISTINCT_MODES = ("plan", "acceptEdits", "dontAsk", "bypassPermissions")
 
 
 def collect_unknown_flag_warnings(invocation: Invocation) -> list[str]:
-    """Return a warning for each unknown flag. Raise FrontendError for a misspelled permission
-    flag.
+    """Return a warning for each unknown flag. Raise FrontendError if a flag looks like a misspelled
+    permission flag.
     """
     _refuse_glued_values(invocation.glued_flags)
     warnings = []
@@ -79,7 +80,7 @@ def collect_unknown_flag_warnings(invocation: Invocation) -> list[str]:
 
 
 def _refuse_glued_values(arguments: tuple[str, ...]) -> None:
-    """Raise FrontendError if one argument contains a permission flag and its value."""
+    """Raise FrontendError if a single argument contains both a permission flag and its value."""
     for argument in arguments:
         flag = argument.split()[0]
         if flag in _list_permission_flags():
@@ -90,8 +91,8 @@ def _refuse_glued_values(arguments: tuple[str, ...]) -> None:
 
 
 def find_similar_permission_flag(name: str, value: str | None = None) -> str | None:
-    """Return the permission flag that an unknown flag with this value most likely means, or
-    None.
+    """Return the permission flag that the user most likely meant with an unknown flag and its
+    value, or None.
     """
     name = name[:MAX_FLAG_CHARS]
     similar_flags = [flag for flag in _list_permission_flags() if _is_similar(name, flag)]
@@ -108,7 +109,7 @@ def find_similar_permission_flag(name: str, value: str | None = None) -> str | N
 
 
 def _find_synonym(name: str, value: str | None) -> str | None:
-    """Return the permission flag that a synonym means: `--deny-tools`, `--permission-rules`,
+    """Return the permission flag for a synonym such as `--deny-tools`, `--permission-rules` or
     `--mode plan`.
     """
     name_tokens = _split_name(name)
@@ -122,7 +123,7 @@ def _find_synonym(name: str, value: str | None) -> str | None:
 
 
 def build_misspelled_flag_error(name: str, flag: str, value: str | None = None) -> FrontendError:
-    """Return the error for an unknown flag that most likely means the permission flag `flag`."""
+    """Return the error for an unknown flag that most likely stands for `flag`, a permission flag."""
     if name == flag:  # a switch with a value, such as `--restricted=true`
         return FrontendError(
             f"error: option '{flag}' takes no value, but has '{escape_control_chars(str(value)[:60])}'"
@@ -140,8 +141,8 @@ def _list_permission_flags() -> Iterator[str]:
 
 
 def _is_similar(name: str, flag: str) -> bool:
-    """Return whether `name` is a typo or an abbreviation of `flag`, or consists of some of its
-    words.
+    """Return whether `name` is a typo or an abbreviation of `flag`, or consists of words from
+    `flag`.
     """
     typed_letters = _normalize_flag_name(name)
     flag_letters = _normalize_flag_name(flag)
@@ -158,7 +159,9 @@ def _is_similar(name: str, flag: str) -> bool:
 
 
 def _is_one_edit_away(first: str, second: str) -> bool:
-    """Return whether a letter was omitted, added, replaced, or swapped with its neighbor."""
+    """Return whether two names differ by one edit: a letter omitted, added or replaced, or two
+    neighbors swapped.
+    """
     short, long = sorted((first, second), key=len)
     if len(long) - len(short) > 1:
         return False
@@ -181,14 +184,14 @@ def _measure_similarity(first: str, second: str) -> float:
 
 
 def _normalize_flag_name(flag: str) -> str:
-    """Return the letters and digits of a name in lower case, so that `--Allowed_Tools` and
-    `--allowedTools` are equal.
+    """Return only the letters and digits of a flag name, in lower case. `--Allowed_Tools` and
+    `--allowedTools` become equal.
     """
     return re.sub(r"[^a-z0-9]", "", flag.lower())
 
 
 def _split_name(flag: str) -> set[str]:
-    """Return the words of a name in lower case: `allowed` and `tools` for `--allowedTools`."""
+    """Split a flag name into words in lower case: `--allowedTools` becomes `allowed` and `tools`."""
     return {token.lower() for token in re.findall(r"[A-Z]?[a-z0-9]+|[A-Z]+", flag)}
 
 

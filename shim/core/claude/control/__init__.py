@@ -1,4 +1,4 @@
-"""The control session: the frontend's lines, and our answers."""
+"""The control session: lines from the frontend, and the shim's responses."""
 
 from shim.core.claude.control.session import ControlSession
 

@@ -1,4 +1,6 @@
-"""The actions that follow from a line of the frontend. The caller of the session executes them."""
+"""Actions that result from a line of frontend input. The caller of the control session executes
+them.
+"""
 
 from shim.core.claude.permissions import PermissionDecision, PermissionRequest
 from shim.core.reading.typed import NamedTuple
@@ -8,10 +10,11 @@ class InterruptRequested(NamedTuple): ...
 
 
 class SettingChanged(NamedTuple):
-    """A setting has changed for the next request: "model", "mode" or "effort".
+    """The frontend changed a setting. The change takes effect with the next request.
 
-    A `value` of None means the vendor's default. "rules" means that other rules restrict the calls,
-    and "servers" that other MCP servers run in the frontend's process. Both have no `value`.
+    For the settings "model", "mode" and "effort", `value` is the new value. None stands for the
+    vendor's default. The setting "rules" means that other rules restrict tool calls, and "servers"
+    that other MCP servers run in the frontend's process. These two have no `value`.
     """
 
     setting: str
@@ -19,7 +22,7 @@ class SettingChanged(NamedTuple):
 
 
 class ToolCallBlocked(NamedTuple):
-    """A hook denied a call that the vendor runs without asking."""
+    """A hook denied a tool call that the vendor runs without asking for permission."""
 
     call_id: str
     reason: str

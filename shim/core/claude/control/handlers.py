@@ -1,7 +1,7 @@
-"""Handlers of the frontend's control requests (contract C1 to C8, bodies in 6.1).
+"""Handlers for the frontend's control requests (contract C1 to C8, bodies in 6.1).
 
-Each subtype has one function. It takes the request, and returns the body of the response or raises
-ControlRequestError. None means a successful response without a body.
+Each request subtype has one handler function. A handler takes the request and returns the body of
+the response, or raises ControlRequestError. None means a successful response without a body.
 """
 
 from collections import deque
@@ -22,7 +22,7 @@ ControlRequest = Mapping[str, Any]
 
 
 class ControlRequestError(Exception):
-    """A request that gets an error response. `code` is the real claude's error code."""
+    """A control request that is answered with an error. `code` is the real claude's error code."""
 
     def __init__(self, message: str, code: str = "") -> None:
         super().__init__(message)
@@ -30,8 +30,8 @@ class ControlRequestError(Exception):
 
 
 class FrontendConversationState(Protocol):
-    """The session of a request. `queued_messages` wait for a turn. `has_started` is True after the
-    first message was accepted.
+    """The session state that handlers of control requests use. `queued_messages` are the messages
+    that wait for a turn. `has_started` is True once the first message was accepted.
     """
 
     session_state: SessionState
@@ -93,7 +93,9 @@ def _initialize_session(
 
 
 def _parse_system_prompt(value: object) -> str | None:
-    """Return a system prompt, which is a text or a list of texts."""
+    """Parse a system prompt: a string, or a list of strings that are joined. Return None for
+    anything else.
+    """
     if isinstance(value, list):
         value = "\n\n".join(part for part in value if isinstance(part, str))
     if isinstance(value, str) and value:
@@ -156,7 +158,7 @@ def _describe_settings(
 
 
 def _apply_settings(frontend: FrontendConversationState, request: ControlRequest) -> ResponseBody:
-    """Apply the effort level of the settings and their restricting rules. Unknown levels are
+    """Apply the effort level and the deny and ask rules from settings. Unknown effort levels are
     ignored.
     """
     settings = request.get("settings")
@@ -180,7 +182,7 @@ def _apply_settings(frontend: FrontendConversationState, request: ControlRequest
 
 
 def _reload_settings(frontend: FrontendConversationState, request: ControlRequest) -> ResponseBody:
-    """Read Claude's settings files again. Return the settings that the session applies."""
+    """Reload Claude's settings files. Return the settings that now apply to the session."""
     from shim.core.policy.serialize import serialize_settings
 
     return {"settings": serialize_settings(frontend.session_state.reload_settings())}
@@ -214,7 +216,7 @@ def _describe_mcp_servers(
 def _deliver_mcp_message(
     frontend: FrontendConversationState, request: ControlRequest
 ) -> ResponseBody:
-    """Deliver a message of a server in the frontend's process to the vendor's MCP clients."""
+    """Deliver a message from an MCP server in the frontend's process to the vendor's MCP clients."""
     if not frontend.session_state.sdk_servers.deliver_server_message(
         request.get("server_name"), request.get("message")
     ):
@@ -252,7 +254,7 @@ def _describe_cost(frontend: FrontendConversationState, request: ControlRequest)
 def _describe_context_usage(
     frontend: FrontendConversationState, request: ControlRequest
 ) -> ResponseBody:
-    """Return the size of the context, from the usage that the vendor reported. Its parts are
+    """Return the context size, based on the usage that the vendor reported. The context's parts are
     unknown, because no vendor reports them.
     """
     state = frontend.session_state

@@ -1,13 +1,13 @@
-"""The order in which refusals, hooks, rules and the frontend decide about a tool call.
+"""Decides about a tool call. These checks are applied in order:
 
-1. A request with a refusal is denied.
-2. The decision waits for all hooks: the frontend's callbacks and the commands of Claude's settings
+1. A permission request that already has a refusal is denied.
+2. The decision waits for all hooks: the frontend's callbacks, and the commands in Claude's settings
    files.
 3. A call that a hook denies is denied.
 4. A call that the rules or the permission mode deny is denied (`core.policy.evaluate`).
-5. A question of the vendor that this frontend cannot answer is denied.
+5. If the call is a question to the user that this frontend cannot answer, the call is denied.
 6. A call that a hook, a rule or the mode allows is allowed, unless a person must confirm it.
-7. The frontend is asked. If it cannot be asked, the call is denied.
+7. The frontend is asked. If the frontend cannot be asked, the call is denied.
 """
 
 from collections.abc import Mapping
@@ -25,36 +25,36 @@ from shim.core.reading.typed import Any, NamedTuple
 
 
 class WaitForHooks(NamedTuple):
-    """The decision must wait for open hooks."""
+    """The decision about a tool call must wait for hooks that have not answered."""
 
 
 class FrontendDecisionRequired(NamedTuple):
-    """The frontend must be asked."""
+    """The frontend must decide about the tool call."""
 
-    tool_input: Mapping[str, Any]  # the arguments after the changes of the hooks
+    tool_input: Mapping[str, Any]  # the call's arguments, including changes by hooks
 
 
 class PendingPermission(NamedTuple):
-    """A permission request without a decision. First hooks decide about it, then the frontend."""
+    """A permission request that is not decided yet. Hooks are asked first, followed by the
+    frontend.
+    """
 
     request: PermissionRequest
-    runs_commands: bool  # hook commands of the settings files have not decided yet
-    command_decision: HookDecision = HookDecision()  # the merged decision of these commands
-    prompt_id: str | None = None  # None before the frontend is asked
+    runs_commands: bool  # whether hook commands from settings files are still running
+    command_decision: HookDecision = HookDecision()  # the hook commands' merged decision
+    prompt_id: str | None = None  # the id of the frontend's prompt; None before it is sent
 
 
 class PermissionPromptAbilities(NamedTuple):
-    """What a frontend's permission prompts can do."""
+    """The capabilities of a frontend's permission prompts."""
 
-    question_refusal: str = ""  # why AskUserQuestion cannot be answered; "" if it can
-    confirms_mode: bool = False  # a person confirms each call that only the mode allows
-    shows_changed_input: bool = True  # a prompt can show arguments that a hook changed
+    question_refusal: str = ""  # why AskUserQuestion cannot be answered, or ""
+    confirms_mode: bool = False  # a person must confirm calls that only the mode allows
+    shows_changed_input: bool = True  # prompts can show arguments that a hook changed
 
 
 class PermissionGate:
-    """Decides about the tool calls of one session. It reads the session state and does not change
-    it.
-    """
+    """Decides about a session's tool calls. The gate reads the session state and never changes it."""
 
     def __init__(self, session_state: SessionState, abilities: PermissionPromptAbilities) -> None:
         self._session_state = session_state
@@ -68,9 +68,9 @@ class PermissionGate:
         has_open_hooks: bool,
         prompt_error: str,
     ) -> PermissionDecision | WaitForHooks | FrontendDecisionRequired:
-        """Decide about a call. The session calls this again when a hook has decided.
+        """Decide about a tool call. The session calls this method again after a hook has answered.
 
-        `prompt_error` is why the frontend cannot be asked now, or "".
+        `prompt_error` is the reason why the frontend cannot be asked now, or "".
         """
         if request.refusal:
             return PermissionDecision(False, message=request.refusal)
@@ -111,12 +111,12 @@ class PermissionGate:
     def check_answer(
         self, request: PermissionRequest, answer: PermissionDecision, hook_decision: HookDecision
     ) -> PermissionDecision:
-        """Return the decision that follows from the frontend's answer.
+        """Return the final decision after the frontend has answered a permission prompt.
 
-        A deny rule also applies to a call that a person allowed. The rule may be newer than the
-        prompt, or match only the arguments that the person changed. The real claude runs such a
-        call. A hook may deny a call after its prompt was written, because the vendor may change the
-        arguments of the call.
+        A deny rule overrides a person's approval. The rule may be newer than the prompt, or it may
+        match only the arguments that the person changed. The real claude would run such a call. A
+        hook can also deny a call after its prompt was written, because the vendor may change the
+        call's arguments.
         """
         if not answer.allow:
             return answer
@@ -134,7 +134,7 @@ class PermissionGate:
 def get_tool_input_after_hooks(
     request: PermissionRequest, hook_decision: HookDecision
 ) -> Mapping[str, Any]:
-    """Return the arguments of a call after the changes of its hooks."""
+    """Return the tool call's arguments, including the changes that hooks made."""
     if hook_decision.updated_input is None:
         return request.tool_input
     return hook_decision.updated_input
@@ -143,14 +143,14 @@ def get_tool_input_after_hooks(
 def _find_changed_input(
     request: PermissionRequest, tool_input: Mapping[str, Any]
 ) -> Mapping[str, Any] | None:
-    """Return the arguments if they differ from the requested ones, or None."""
+    """Return the arguments if they differ from the requested arguments, otherwise None."""
     if tool_input == request.tool_input:
         return None
     return tool_input
 
 
 def _deny(reason: str) -> PermissionDecision:
-    """Deny a call without asking the frontend. The frontend needs a notice of the denial."""
+    """Deny a tool call without asking the frontend. The frontend must be notified about the denial."""
     return PermissionDecision(False, message=reason, frontend_knows=False)
 
 

@@ -1,9 +1,9 @@
-"""The control session: the frontend's lines on stdin, and our answers on stdout.
+"""The control session: it reads the frontend's lines from stdin, and answers on stdout.
 
 The session does no I/O. `receive_line` takes one line and returns the actions that the caller must
-execute. `take_output` returns the lines that the caller must write. Every control_request is
-answered. An unknown one gets the real claude's error (contract C5). An invalid line is skipped with
-a warning on stderr, while the real claude exits (C13).
+execute. `take_output` returns the lines that the caller must write. Every control_request gets a
+response. The response to an unknown request is the real claude's error (contract C5). An invalid
+line is skipped with a warning on stderr, whereas the real claude exits (C13).
 """
 
 from collections import deque
@@ -64,15 +64,15 @@ from shim.core.reading.typed import Any
 from shim.core.reading.values import as_dict
 
 CALL_TOO_LARGE_TEXT = "The call is too large to be asked about ({size} bytes)."
-MAX_MESSAGE_IDS = 10_000  # stored ids; a client repeats a message soon after it has sent it
-MAX_TYPE_CHARS = 60  # of the type of a line, in the warning about the line
+MAX_MESSAGE_IDS = 10_000  # more are not needed, because a client repeats only recent messages
+MAX_TYPE_CHARS = 60  # the maximum length of a line's type in a warning
 
 
 class ControlSession(ControlOutputWriter):
-    """The control session of one frontend.
+    """A frontend's control session.
 
     `queued_messages` are the messages that wait for a turn. `warnings` are lines for stderr.
-    `create_id` returns a new UUID, and `format_now` the current time as ISO text.
+    `create_id` returns a new UUID. `format_now` returns the current time as ISO text.
     """
 
     def __init__(
@@ -82,30 +82,30 @@ class ControlSession(ControlOutputWriter):
         format_now: Callable[[], str],
         load_accepted_ids: Callable[[], Iterable[str]] | None = None,
     ) -> None:
-        """`load_accepted_ids` returns the message ids of the resumed session."""
+        """`load_accepted_ids` returns the ids of messages that the resumed session has accepted."""
         super().__init__(session_state, create_id)
         self.queued_messages: deque[UserMessage] = deque()
         self._is_input_closed = False
         self._line_count = 0
         self._format_now = format_now
-        self._pending: dict[str, PendingPermission] = {}  # by the vendor's id of the request
+        self._pending: dict[str, PendingPermission] = {}  # by the vendor's request id
         self._open_hooks: dict[str, HookEvent] = {}
         self._hook_decisions = ToolCallHookDecisions()
         self._gate = PermissionGate(session_state, self._prompt_abilities)
         self._executed_calls: dict[str, None] = {}
-        # The unanswered requests to UserPromptSubmit hooks, and the first rejection among the
-        # answers.
+        # The ids of unanswered requests to UserPromptSubmit hooks, the user's message, and the first
+        # rejection.
         self._open_prompt_hooks: set[str] = set()
         self._prompt_text = ""
         self._prompt_refusal: PromptHookRejection | None = None
-        # The ids of accepted messages. A message with the same id is not answered again.
+        # The ids of accepted messages. A message with a known id is not answered again.
         self._accepted_message_ids = BoundedDict[str, None](MAX_MESSAGE_IDS)
         self._load_accepted_ids = load_accepted_ids
 
-    # -- lines of the frontend ---------------------------------------------------------------------
+    # -- input from the frontend -------------------------------------------------------------------
 
     def receive_line(self, line: bytes) -> list[FrontendAction]:
-        """Apply one line of stdin, without its LF. Return the actions that follow from it."""
+        """Process one line from stdin, without its newline. Return the resulting actions."""
         if not line.removeprefix(BYTE_ORDER_MARK).strip():
             return []
         self._line_count += 1
@@ -129,12 +129,12 @@ class ControlSession(ControlOutputWriter):
 
     @property
     def has_received_only_unreadable_lines(self) -> bool:
-        """Whether the frontend has sent lines, but none that could be parsed."""
+        """Whether the frontend has sent lines, but only lines that cannot be parsed."""
         return 0 < self._line_count == self.skipped_line_count
 
     def close_input(self) -> list[FrontendAction]:
-        """Handle the end of the frontend's stdin. Refuse all open permission requests, and all
-        later ones.
+        """Handle the end of the frontend's stdin. All open and future permission requests are
+        refused.
         """
         self._is_input_closed = True
         has_open_prompts = bool(self._list_open_prompts())
@@ -147,15 +147,15 @@ class ControlSession(ControlOutputWriter):
 
     @property
     def pending_permission_requests(self) -> list[PermissionRequest]:
-        """The requests that the frontend was asked about and has not answered."""
+        """The permission requests that the frontend has not answered yet."""
         return [pending.request for pending in self._list_open_prompts()]
 
     def _list_open_prompts(self) -> list[PendingPermission]:
         return [pending for pending in self._pending.values() if pending.prompt_id is not None]
 
     def cancel_permission_prompts(self) -> None:
-        """Cancel the open prompts at the end of a turn. The lines must come before the result
-        (contract S16b).
+        """Cancel the open permission prompts at the end of a turn. The cancellations must be
+        written before the result (contract S16b).
         """
         for pending in self._list_open_prompts():
             self._cancel_prompt(pending)
@@ -176,8 +176,8 @@ class ControlSession(ControlOutputWriter):
         return [*self._refuse_open_requests(""), InterruptRequested()]
 
     def _is_repeated(self, uuid: str) -> bool:
-        """Return whether a message with this id was accepted before, in this conversation or in the
-        resumed one.
+        """Return whether this conversation, or the conversation that it resumes, has already
+        accepted a message with this id.
         """
         if self._load_accepted_ids is not None:
             for accepted_id in self._load_accepted_ids():
@@ -247,7 +247,7 @@ class ControlSession(ControlOutputWriter):
 
     @property
     def _restricting_rules(self) -> object:
-        """The rules that keep a call from running without a prompt."""
+        """The permission rules that deny a tool call or require a prompt."""
         if self.session_state.policy is None:
             return None
         return self.session_state.policy.restricting_rules
@@ -286,14 +286,16 @@ class ControlSession(ControlOutputWriter):
         answered = self._accept_answer(request_id, parse_permission_decision(response))
         if answered is None:
             return []
-        # The updates apply to the next call.
+        # The permission updates take effect with the next tool call.
         self.session_state.apply_permission_updates(parse_permission_updates(response))
         return [answered, *self._apply_requested_mode(response)]
 
     def _accept_answer(
         self, prompt_id: str, answer: PermissionDecision
     ) -> PermissionAnswered | None:
-        """Close the prompt that the frontend has answered. Return None if it is not open."""
+        """Close the prompt that the frontend answered. Return the resulting action, or None if the
+        prompt is not open.
+        """
         for pending in self._list_open_prompts():
             if pending.prompt_id == prompt_id:
                 request = pending.request
@@ -305,7 +307,7 @@ class ControlSession(ControlOutputWriter):
         return None
 
     def _apply_requested_mode(self, response: Mapping[str, Any]) -> list[FrontendAction]:
-        """Change to the mode that an answer requests, if the session allows the mode."""
+        """Change to the permission mode that an answer requests, if the session allows that mode."""
         mode = find_requested_permission_mode(response)
         if mode is None:
             return []
@@ -320,12 +322,13 @@ class ControlSession(ControlOutputWriter):
     def _refuse_open_requests(self, message: str) -> list[FrontendAction]:
         """Refuse all open permission requests.
 
-        An empty `message` means an interrupt, which also cancels the frontend's prompts (C10).
+        If `message` is empty, the reason is an interrupt, and the frontend's prompts are also
+        cancelled (C10).
         """
         if not message:
             for pending in self._list_open_prompts():
                 self._withdraw_prompt(pending)
-        # Open prompts come first.
+        # Requests with an open prompt are refused first.
         refused = sorted(self._pending.values(), key=lambda pending: pending.prompt_id is None)
         self._pending.clear()
         self._open_hooks.clear()
@@ -336,15 +339,15 @@ class ControlSession(ControlOutputWriter):
 
     # -- permission requests -----------------------------------------------------------------------
 
-    # The maximum time that a prompt waits. Subclasses may have a limit.
+    # The maximum time that a prompt stays open. Subclasses may set a limit.
     prompt_timeout_s = float("inf")
     _prompt_abilities = PermissionPromptAbilities()
     _timeout_text = PROMPT_TIMEOUT_TEXT
-    _interrupt_text = ""  # the message of a denial by an interrupt
+    _interrupt_text = ""  # the denial message after an interrupt
 
     def expire_permission_request(self, request: PermissionRequest) -> PermissionDecision | None:
-        """Cancel the prompt of a request that has waited too long. Return the denial, or None if no
-        prompt is open.
+        """Cancel the prompt for a permission request that has waited too long. Return the denial,
+        or None if no prompt is open.
         """
         for pending in self._list_open_prompts():
             if pending.request is request:
@@ -358,7 +361,7 @@ class ControlSession(ControlOutputWriter):
         self._write_running_state()
 
     def _withdraw_prompt(self, pending: PendingPermission) -> None:
-        """Tell the frontend to close a prompt."""
+        """Tell the frontend to close a permission prompt."""
         line = {"type": "control_cancel_request", "request_id": pending.prompt_id}
         self._lines.append(dump_json(line) + b"\n")
 
@@ -369,17 +372,17 @@ class ControlSession(ControlOutputWriter):
     def ask_permission(
         self, request: PermissionRequest, *, has_hook_commands: bool = False
     ) -> PermissionDecision | None:
-        """Decide about a call of the vendor, or ask the frontend about it. Return None if the
-        decision follows later.
+        """Decide about a vendor's tool call, or ask the frontend. Return None if the decision is
+        made later.
 
-        The callbacks of the frontend's hooks were sent when the call was written
-        (`send_hook_callbacks`). If `has_hook_commands`, the caller must then run the hook commands
-        and call `apply_hook_decision`.
+        The frontend's hook callbacks were already sent when the tool call was written
+        (`send_hook_callbacks`). If `has_hook_commands` is set, the caller must run the hook
+        commands next and pass their result to `apply_hook_decision`.
         """
         return self._decide(PendingPermission(request, runs_commands=has_hook_commands))
 
     def _decide(self, pending: PendingPermission) -> PermissionDecision | None:
-        """Decide about a call, ask the frontend, or wait for undecided hooks."""
+        """Decide about a tool call, ask the frontend, or wait for hooks."""
         request = pending.request
         outcome = self._gate.decide(
             request,
@@ -400,11 +403,11 @@ class ControlSession(ControlOutputWriter):
         return call_decision.merge(pending.command_decision)
 
     def _has_open_hooks(self, call_id: str) -> bool:
-        """Return whether a callback about this call is unanswered."""
+        """Return whether a hook callback for this tool call is still unanswered."""
         return any(event.call_id == call_id for event in self._open_hooks.values())
 
     def _find_prompt_error(self) -> str:
-        """Return why the frontend cannot be asked now, or ""."""
+        """Return the reason why the frontend cannot be asked now, or ""."""
         if self._is_input_closed:
             return STREAM_CLOSED_TEXT
         if len(self._list_open_prompts()) >= MAX_OPEN_PROMPTS:
@@ -414,7 +417,7 @@ class ControlSession(ControlOutputWriter):
     def _write_prompt(
         self, pending: PendingPermission, tool_input: Mapping[str, Any]
     ) -> PermissionDecision | None:
-        """Ask the frontend about a call. Return a denial if the prompt cannot be written."""
+        """Ask the frontend about a tool call. Return a denial if the prompt cannot be written."""
         request = pending.request
         request_id = self._create_id()
         suggestions = self.session_state.suggest_permission_updates(request.tool, tool_input)
@@ -434,7 +437,7 @@ class ControlSession(ControlOutputWriter):
     def send_hook_callbacks(
         self, event: HookEvent, *, prompt: str = "", last_message: str = ""
     ) -> None:
-        """Call the frontend's hooks for an event (contract C11)."""
+        """Send an event to the frontend's hook callbacks (contract C11)."""
         if self._is_input_closed or not self.session_state.hooks:
             return
         state = self.session_state
@@ -465,8 +468,9 @@ class ControlSession(ControlOutputWriter):
     def _ask_hook(self, event: HookEvent, line: dict[str, Any]) -> None:
         """Call a hook before a tool call runs.
 
-        If the vendor asks for permission, an input that is too long is not shortened but denied.
-        The hook might return the shortened arguments, and the vendor would run them.
+        If the vendor asks for permission, a call with too much input is denied. Its input is not
+        shortened, because the hook might return the shortened arguments, and the vendor would run
+        them.
         """
         size_bytes = len(dump_json(line)) + 1
         if size_bytes > self.session_state.options.max_line_bytes:
@@ -483,12 +487,12 @@ class ControlSession(ControlOutputWriter):
 
     @property
     def is_awaiting_prompt_hooks(self) -> bool:
-        """Whether a UserPromptSubmit hook has not answered yet."""
+        """Whether a UserPromptSubmit hook is still unanswered."""
         return bool(self._open_prompt_hooks)
 
     def take_prompt_hook_rejection(self) -> PromptHookRejection | None:
-        """Return the first rejection of the message by a hook, or None. Later answers are
-        ignored.
+        """Return the first rejection of the user's message by a hook, or None. Answers that arrive
+        later are ignored.
         """
         self._open_prompt_hooks.clear()
         refusal = self._prompt_refusal
@@ -500,8 +504,8 @@ class ControlSession(ControlOutputWriter):
         return bool(self._pending)
 
     def is_awaiting_hook_decisions(self, request: PermissionRequest) -> bool:
-        """Return whether a request waits for a hook about its call."""
-        # The vendor may reuse the id of a request in a later turn.
+        """Return whether a permission request is waiting for a hook."""
+        # The vendor may reuse a request id in a later turn.
         pending = self._pending.get(request.request_id)
         if pending is None:
             return False
@@ -510,7 +514,7 @@ class ControlSession(ControlOutputWriter):
         return pending.prompt_id is None
 
     def ask_permission_without_hooks(self, request: PermissionRequest) -> PermissionDecision | None:
-        """Decide about a request without the hooks that did not answer in time."""
+        """Decide about a permission request without the hooks that did not answer in time."""
         if not self.is_awaiting_hook_decisions(request):
             return None
         self._open_hooks = {
@@ -558,20 +562,22 @@ class ControlSession(ControlOutputWriter):
     def apply_hook_decision(
         self, request: PermissionRequest, decision: HookDecision
     ) -> tuple[bool, PermissionDecision | None]:
-        """Continue with a call after the hook commands of the settings files have decided.
+        """Continue a permission request with the decision of the hook commands from settings files.
 
-        Return (False, None) if the request is no longer open. Otherwise return True and the
-        decision, which is None if it follows later.
+        Return (False, None) if the request is not waiting for hook commands. Otherwise return True
+        and the decision, or None instead of the decision if it is made later.
         """
         pending = self._pending.get(request.request_id)
         if pending is None or not pending.runs_commands or pending.request is not request:
             return False, None
-        if decision.allow is False:  # a denial also applies to other requests for the same call
+        if decision.allow is False:  # other requests for the same call are denied, too
             self._hook_decisions.add_decision(request.call_id, decision)
         return True, self._decide(pending._replace(runs_commands=False, command_decision=decision))
 
     def record_executed_call(self, call_id: str) -> ToolCallBlocked | None:
-        """Record that a call has run. Return the action if a hook had denied the call."""
+        """Record that a tool call has run. Return an action if a hook had denied the call,
+        otherwise None.
+        """
         self._executed_calls[call_id] = None
         drop_oldest_entry_if_full(self._executed_calls)
         decision = self._hook_decisions.get_decision(call_id)
@@ -580,7 +586,7 @@ class ControlSession(ControlOutputWriter):
         return None
 
     def start_turn(self, prompt: str) -> None:
-        """Start the turn of a message, and call the UserPromptSubmit hooks."""
+        """Start a turn for the user's message, and call the UserPromptSubmit hooks."""
         self.is_running = self.has_started = True
         self.session_state.sdk_servers.initialize_servers()
         self.write_session_state("running")
@@ -589,8 +595,8 @@ class ControlSession(ControlOutputWriter):
         self.send_hook_callbacks(HookEvent(PROMPT_EVENT), prompt=prompt)
 
     def end_turn(self) -> None:
-        """End the turn after its result was written. Every "running" state is followed by "idle"
-        (contract S18).
+        """End the turn after its result was written. The session state changes from "running" to
+        "idle" (contract S18).
         """
         self.is_running = False
         for table in (

@@ -1,4 +1,4 @@
-"""Writes the lines of a control session: responses to control requests, and session states."""
+"""Writes a control session's output: responses to control requests, and session states."""
 
 from collections.abc import Callable, Mapping
 
@@ -13,13 +13,13 @@ class ControlOutputWriter:
     def __init__(self, session_state: SessionState, create_id: Callable[[], str]) -> None:
         self.session_state: SessionState = session_state
         self.warnings: list[str] = []
-        self.skipped_line_count = 0  # lines of the frontend that were skipped
+        self.skipped_line_count = 0  # the number of input lines that were skipped
         self.is_running = self.has_started = False
         self._create_id = create_id
         self._lines: list[bytes] = []
 
     def take_output(self) -> bytes:
-        """Remove and return the lines for stdout."""
+        """Remove and return the lines to write to stdout."""
         output = b"".join(
             (*self._lines, *self.session_state.sdk_servers.take_control_request_lines())
         )
@@ -27,12 +27,14 @@ class ControlOutputWriter:
         return output
 
     def put_back_output(self, output: bytes) -> None:
-        """Restore lines that could not be written. The next `take_output` returns them first."""
+        """Put back lines that could not be written. The next `take_output` call returns these lines
+        first.
+        """
         if output:
             self._lines.insert(0, output)
 
     def write_session_state(self, state: str) -> None:
-        """Write the state of the session if the frontend has requested states (contract 5.13)."""
+        """Write the session state if the frontend has requested state events (contract 5.13)."""
         if self.session_state.options.state_events and (self.is_running or state == "idle"):
             visibility = {}
             if self.session_state.options.state_events == "host":
@@ -72,7 +74,7 @@ class ControlOutputWriter:
 
 
 class SessionStateReporter(ControlOutputWriter):
-    """Writes the session states of a one-shot run, whose frontend sends no control requests."""
+    """Writes the session states in one-shot mode, where the frontend sends no control requests."""
 
     def start_turn(self, _prompt: str) -> None:
         self.is_running = self.has_started = True

@@ -1,1 +1,1 @@
-"""Hooks: the frontend's callbacks, and the commands in Claude's settings files."""
+"""Claude's hooks: callbacks in the frontend, and commands from Claude's settings files."""

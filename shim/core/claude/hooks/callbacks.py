@@ -1,9 +1,9 @@
-"""The hooks of a frontend: its callbacks for events and for calls (contract C11, 6.5).
+"""Hook callbacks that a frontend registers for events and tool calls (contract C11, 6.5).
 
-The frontend registers them in its `initialize` request. A PreToolUse hook may deny a call. If the
-vendor asks for permission, the call is denied before it runs. Otherwise the turn is stopped. The
-shim does not wait for the answers of other hooks. The hooks of Claude's settings files use the same
-matchers and answers (`commands`).
+The frontend registers the callbacks in its `initialize` request. A PreToolUse callback can deny a
+tool call. If the vendor asks for permission, the call is denied before it runs. Otherwise the turn
+is stopped. The shim does not wait for the answers of other callbacks. Hooks in Claude's settings
+files use the same matchers and answers (`commands`).
 """
 
 import re
@@ -14,17 +14,17 @@ from shim.core.reading.values import as_dict, as_str
 
 PROMPT_EVENT = "UserPromptSubmit"
 HOOK_EVENTS = (PROMPT_EVENT, "PreToolUse", "PostToolUse", "PostToolUseFailure", "Stop")
-# Entries in the tables of open hooks and of decisions. The tables must not grow with every call if
-# a frontend never answers.
+# The maximum number of open hooks and of stored decisions. Without a limit, the tables would grow
+# with every tool call if a frontend never answers.
 MAX_OPEN_HOOKS = 1000
-MAX_CALLBACKS_PER_EVENT = 64  # no frontend needs more
-MAX_PATTERN_CHARS = 500  # of a matcher
+MAX_CALLBACKS_PER_EVENT = 64  # no frontend needs more callbacks
+MAX_PATTERN_CHARS = 500  # the maximum length of a matcher's regular expression
 MATCH_ALL = ("", "*")
 TOOL_NAMES = r"[A-Za-z0-9_|, ]*"
 
 
 class HookEvent(NamedTuple):
-    """An event for hooks. `tool_response` is the result of a tool."""
+    """An event for hooks. `tool_response` is the tool's result."""
 
     name: str
     call_id: str = ""
@@ -34,11 +34,11 @@ class HookEvent(NamedTuple):
 
 
 class HookDecision(NamedTuple):
-    """The decision of a PreToolUse hook. `allow` is True to allow without a prompt, False to deny,
-    and None to leave the decision to the rules.
+    """A PreToolUse hook's decision. `allow` is True to allow the call without a prompt, False to
+    deny the call, and None if the permission rules decide.
 
-    `updated_input` replaces the arguments of the call (None: unchanged). `requires_prompt`: a
-    person must confirm the call, even if a rule allows it.
+    `updated_input` replaces the call's arguments, and None leaves them unchanged. If
+    `requires_prompt` is set, a person must confirm the call even if a rule allows it.
     """
 
     allow: bool | None = None
@@ -47,8 +47,8 @@ class HookDecision(NamedTuple):
     requires_prompt: bool = False
 
     def merge(self, other: "HookDecision") -> "HookDecision":
-        """Return the stricter of two decisions. A denial is stricter than a required prompt, and a
-        required prompt is stricter than an approval.
+        """Return the stricter of two hook decisions. A denial is stricter than a required prompt,
+        and a required prompt is stricter than an approval.
         """
         if other.updated_input is None:
             updated_input = self.updated_input
@@ -67,7 +67,7 @@ class HookDecision(NamedTuple):
 
 
 class ToolCallHookDecisions:
-    """The decisions of hooks about the calls of a turn, by call id."""
+    """The hooks' decisions about the tool calls of one turn, by call id."""
 
     def __init__(self) -> None:
         self._decision_by_call: dict[str, HookDecision] = {}
@@ -84,22 +84,20 @@ class ToolCallHookDecisions:
 
 
 def drop_oldest_entry_if_full(table: dict[str, Any]) -> None:
-    """Remove the oldest entry of a table that is too large."""
+    """Remove the oldest entry if the table has more than MAX_OPEN_HOOKS entries."""
     if len(table) > MAX_OPEN_HOOKS:
         del table[next(iter(table))]
 
 
 class PromptHookRejection(NamedTuple):
-    """The rejection of a message by a UserPromptSubmit hook."""
+    """A UserPromptSubmit hook's rejection of a user message."""
 
-    text: str  # text of the `informational` line and of the result
-    reason: str  # "" if the hook gave none
-    stays_in_context: bool  # the model receives the message together with the next one
+    text: str  # the text of the `informational` line and of the result
+    reason: str  # "" if the hook gave no reason
+    stays_in_context: bool  # the model receives the message together with the next message
 
     def build_rejection_notice(self) -> dict[str, Any]:
-        """Return the fields of the `informational` line that reports the rejection to the
-        frontend.
-        """
+        """Return the fields of the `informational` line that reports the rejection to the frontend."""
         kind = "blocked_by_hook"
         if self.stays_in_context:
             kind = "stopped_by_hook"
@@ -115,8 +113,8 @@ class PromptHookRejection(NamedTuple):
 
 
 def parse_prompt_hook_rejection(answer: object, prompt: str) -> PromptHookRejection | None:
-    """Return the rejection in the answer of a UserPromptSubmit hook, or None if the hook accepts
-    the message.
+    """Parse a UserPromptSubmit hook's answer. Return the rejection, or None if the hook accepts the
+    message.
     """
     if not isinstance(answer, dict):
         return None
@@ -134,12 +132,10 @@ def parse_prompt_hook_rejection(answer: object, prompt: str) -> PromptHookReject
 
 
 class HookCallbacks:
-    """The callbacks of one frontend."""
+    """The hook callbacks of one frontend."""
 
     def __init__(self, raw_hooks: object = None) -> None:
-        """`raw_hooks` is the `hooks` member of an initialize request. Unknown entries are
-        ignored.
-        """
+        """`raw_hooks` is the `hooks` member of an initialize request. Unknown entries are ignored."""
         self._callbacks: dict[str, list[tuple[str | None, str]]] = {}
         for event, groups in as_dict(raw_hooks).items():
             if event in HOOK_EVENTS and isinstance(groups, list):
@@ -150,7 +146,7 @@ class HookCallbacks:
 
     @property
     def can_deny_calls(self) -> bool:
-        """Whether any callback can deny a call."""
+        """Whether any registered callback can deny a tool call."""
         return bool(self._callbacks.get("PreToolUse"))
 
     def list_callback_ids(self, event: HookEvent) -> list[str]:
@@ -178,11 +174,11 @@ def _parse_callbacks(groups: list[Any]) -> list[tuple[str | None, str]]:
 
 
 def matches_tool_name(matcher: str, tool: str) -> bool:
-    """Return whether a matcher matches a tool.
+    """Return whether a hook's matcher matches a tool name.
 
-    A matcher is a list of names, separated by bars or commas, or a regular expression that is
-    searched in the tool's name. An invalid expression matches every tool, so that the hook is not
-    skipped. The subagent tool has two names, and either one matches.
+    A matcher is either a list of names, separated by bars or commas, or a regular expression. The
+    expression may match any part of the name. An invalid expression matches every tool, so that the
+    hook is not skipped. The subagent tool has two names, and a matcher for either name matches.
     """
     names = ("Task", "Agent") if tool in ("Task", "Agent") else (tool,)
     if re.fullmatch(TOOL_NAMES, matcher):
@@ -230,7 +226,7 @@ def build_hook_input(
 
 
 def parse_hook_output(output: object) -> HookDecision:
-    """Return the decision in the object that a hook returned."""
+    """Parse the object that a hook returned into a decision."""
     if not isinstance(output, dict):
         return HookDecision()
     specific_output = output.get("hookSpecificOutput")

@@ -1,10 +1,10 @@
-"""The hooks of Claude's settings files: which commands run before a call, their input, and the
-meaning of their exit code.
+"""Hooks from Claude's settings files: which commands run before a tool call, what they read from
+stdin, and what their exit codes mean.
 
-Measured with claude 2.1.330. A hook reads the call from its stdin. Exit code 2 denies the call,
-with stderr as the reason. A JSON object on stdout decides like the answer of a callback, for every
-exit code. After any other exit code and after a timeout, the rules decide, unless the hook has
-`onFailure: "block"`.
+Measured with claude 2.1.330. A hook command reads the tool call from stdin. Exit code 2 denies the
+call, and stderr is the reason. With any exit code, a JSON object on stdout is a decision in the
+same format as a callback's answer. After any other exit code or a timeout, the permission rules
+decide, unless the hook has `onFailure: "block"`.
 """
 
 import re
@@ -25,13 +25,13 @@ from shim.core.policy.settings_hooks import SettingsHook
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.typed import Any, NamedTuple
 
-DENY_EXIT_CODE = 2  # denies the call
+DENY_EXIT_CODE = 2  # a hook command exits with this code to deny the call
 DENIAL_TEXT = "PreToolUse:{tool} hook error: {reason}"
 
 
 class HookContext(NamedTuple):
-    """The fields that a hook receives in addition to the call: our session id, the transcript and
-    the permission mode.
+    """The fields that a hook receives in addition to the tool call: the shim's session id, the
+    transcript's path and the permission mode.
     """
 
     session_id: str
@@ -40,8 +40,8 @@ class HookContext(NamedTuple):
 
 
 class HookCommandResult(NamedTuple):
-    """The result of a hook command. `code` is the exit code, or None if the command was killed or
-    did not start; `error` then describes why.
+    """The result of a hook command. `code` is the exit code. If the command was killed or did not
+    start, `code` is None and `error` is the reason.
     """
 
     code: int | None
@@ -58,7 +58,7 @@ def is_hook_for_tool(hook: SettingsHook, tool: str) -> bool:
 
 
 def is_tool_name_list(matcher: str) -> bool:
-    """Return whether a matcher is a list of tool names, not a pattern or a wildcard."""
+    """Return whether a matcher is a list of tool names and not a regular expression or a wildcard."""
     if matcher in MATCH_ALL:
         return False
     return re.fullmatch(TOOL_NAMES, matcher) is not None
@@ -67,7 +67,7 @@ def is_tool_name_list(matcher: str) -> bool:
 def select_hooks(
     hooks: Iterable[SettingsHook], tool: str, tool_input: Mapping[str, Any], workspace: Workspace
 ) -> "list[SettingsHook]":
-    """Return the hooks that run before a call. A hook that is configured twice runs once."""
+    """Return the hooks to run before a tool call. A hook that is configured twice is returned once."""
     selected: dict[Any, SettingsHook] = {}
     for hook in hooks:
         if is_hook_for_tool(hook, tool) and _can_meet_condition(hook, tool, tool_input, workspace):
@@ -78,7 +78,7 @@ def select_hooks(
 def encode_hook_input(
     call_id: str, tool: str, tool_input: Mapping[str, Any], context: HookContext, cwd: str
 ) -> bytes:
-    """Encode the input of a hook command."""
+    """Encode the JSON line that a hook command reads from stdin."""
     tool_name = next(
         (alias for alias, canonical_name in TOOL_ALIASES.items() if canonical_name == tool), tool
     )
@@ -104,7 +104,7 @@ def decide_from_hook_result(
     tool_input: Mapping[str, Any],
     workspace: Workspace,
 ) -> HookDecision:
-    """Return the decision that follows from the exit of a hook command."""
+    """Return the decision that a hook command's result stands for."""
     decision = parse_hook_output(_parse_json_object(hook_result.stdout))
     command_line = " ".join((hook.command, *(hook.args or ())))
     if decision.allow is False:
@@ -127,7 +127,7 @@ def decide_from_hook_result(
 def _can_meet_condition(
     hook: SettingsHook, tool: str, tool_input: Mapping[str, Any], workspace: Workspace
 ) -> bool:
-    """Return whether a call may match the rule of a hook."""
+    """Return whether a tool call may match a hook's condition, which is a permission rule."""
     if not hook.condition:
         return True
     rule = parse_permission_rule(hook.condition)
@@ -142,8 +142,8 @@ def _can_meet_condition(
 def _is_certain_to_meet_condition(
     hook: SettingsHook, tool: str, tool_input: Mapping[str, Any], workspace: Workspace
 ) -> bool:
-    """Return whether a call certainly matches the rule of a hook. Only then may the hook allow the
-    call.
+    """Return whether a tool call certainly matches a hook's condition. A hook can only allow calls
+    that do.
     """
     evaluator = PolicyEvaluator(
         Policy(workspace=workspace, allow=(parse_permission_rule(hook.condition),)),
@@ -153,7 +153,7 @@ def _is_certain_to_meet_condition(
 
 
 def _parse_json_object(text: str) -> object:
-    """Return the JSON object if it is the complete text, or None."""
+    """Parse a text that consists of one JSON object. Return None for any other text."""
     text = text.strip()
     if not text.startswith("{"):
         return None
