@@ -1,1 +1,1 @@
-"""Sessions for people and tools: steps and totals, terminal views, exports."""
+"""Presents sessions to people and tools: session steps and totals, terminal views, and exports."""

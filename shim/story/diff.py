@@ -1,6 +1,4 @@
-"""Formats a call that changes a file as a unified diff: lines that start with `@@`, `+`, `-` or a
-space.
-"""
+"""Formats a tool call that changes a file as a unified diff."""
 
 import difflib
 from collections.abc import Iterator, Mapping
@@ -8,11 +6,11 @@ from typing import Any
 
 from shim.core.reading.values import as_list, as_str
 
-# difflib takes quadratic time. A longer change is shown as all old lines, then all new lines.
+# difflib takes quadratic time. Longer changes are shown as all old lines, followed by all new lines.
 MAX_COMPARED_LINES = 2000
 CONTEXT_LINES = 3
-FULL_CONTEXT_LINES = 1_000_000  # shows all unchanged lines, for permission prompts
-MAX_EDITS = 200  # per call; a person does not read more
+FULL_CONTEXT_LINES = 1_000_000  # include all unchanged lines in permission prompts
+MAX_EDITS = 200  # edits per tool call; a person does not read more
 _EDIT_FIELDS = frozenset(("old_string", "new_string"))
 
 
@@ -23,10 +21,10 @@ def build_tool_call_diff(
     *,
     context_lines: int = CONTEXT_LINES,
 ) -> str:
-    """Return the change of Edit, MultiEdit, Write or NotebookEdit as a diff, or "" for another
-    call.
+    """Return the change of an Edit, MultiEdit, Write or NotebookEdit call as a diff, or "" for
+    other calls.
 
-    `old_text` is the complete old file, if it is known. The hunks have line numbers then.
+    `old_text` is the file's complete old text, if known. With it, the hunks have line numbers.
     """
     old_text = as_str(old_text)
     hunks: list[str] = []
@@ -48,10 +46,10 @@ def build_tool_call_diff(
 def list_arguments_fully_shown_in_diff(
     tool_name: str, tool_input: Mapping[str, Any]
 ) -> frozenset[str]:
-    """Return the arguments that `build_tool_call_diff` shows completely.
+    """Return the names of the arguments that `build_tool_call_diff` shows completely.
 
-    A vendor may use arguments that Claude's tool does not have (qwen's `edit` has `old_string`
-    beside `edits`), so a permission prompt shows every other argument unchanged.
+    A permission prompt shows all other arguments unchanged. A vendor's tool may have arguments that
+    Claude's tool does not have, such as `old_string` beside `edits` in qwen's `edit`.
     """
     edits = tool_input.get("edits")
     if tool_name in ("Write", "NotebookEdit"):
@@ -78,7 +76,7 @@ def list_arguments_fully_shown_in_diff(
 
 
 def _is_fully_diffed(edit: object) -> bool:
-    """Return whether a diff contains everything about an edit."""
+    """Return whether the diff shows all of an edit's arguments."""
     if (
         not isinstance(edit, Mapping)
         or not set(edit) <= _EDIT_FIELDS
@@ -109,7 +107,9 @@ def _list_edits(tool: str, tool_input: Mapping[str, Any]) -> Iterator[tuple[str,
 
 
 def _format_hunks(old: str, new: str, first_line: int, context_lines: int) -> Iterator[str]:
-    """Format the hunks of one change. `first_line` is its first line in the file, 0 if unknown."""
+    """Format the diff hunks of one change. `first_line` is the line number of the change in the
+    file, or 0 if unknown.
+    """
     old_lines = []
     if old:
         old_lines = old.split("\n")

@@ -1,4 +1,6 @@
-"""The lines that a call changed in a file: from the patch in its result, or from its arguments."""
+"""Finds the lines that a tool call changed in a file. The change is read from the patch in the tool
+result, or from the call's arguments.
+"""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, NamedTuple
@@ -7,7 +9,7 @@ from shim.core.reading.values import as_dict
 from shim.story.diff import CONTEXT_LINES, FULL_CONTEXT_LINES, build_tool_call_diff
 from shim.story.events import SessionStep
 
-DiffSign = Literal[" ", "+", "-", "@"]  # unchanged, added or removed line; position in the file
+DiffSign = Literal[" ", "+", "-", "@"]  # unchanged, added, removed; "@" is a position
 
 _EDIT_TOOLS = ("Edit", "MultiEdit", "Write", "NotebookEdit")
 _NEW_FILE_HUNK = "@@ -0,0 +1,"  # the hunk header of a new file, which is not shown
@@ -15,14 +17,14 @@ _LINE_SIGNS: dict[str, DiffSign] = {" ": " ", "+": "+", "-": "-"}
 
 
 class DiffLine(NamedTuple):
-    """A line of a diff, without its LF."""
+    """A line of a diff, without its line break."""
 
     sign: DiffSign
     text: str
 
 
 def find_edit_diff_lines(step: SessionStep) -> list[DiffLine] | None:
-    """Return the lines of a call's change, or None if it edits nothing."""
+    """Return the diff lines of a tool call, or None if the call does not edit a file."""
     if step.name not in _EDIT_TOOLS:
         return None
     extra = as_dict(step.extra)
@@ -42,8 +44,8 @@ def _list_patch_lines(extra: Mapping[str, Any]) -> Iterator[DiffLine]:
 
 
 def _list_argument_diff_lines(step: SessionStep, extra: Mapping[str, Any]) -> Iterator[DiffLine]:
-    """Return the change that the arguments describe. A gap separates two edits, because their
-    positions in the file may be unknown.
+    """Return the diff lines of the change that the arguments describe. A gap line separates two
+    edits, because their positions in the file may be unknown.
     """
     context_lines = CONTEXT_LINES
     if step.kind == "question":

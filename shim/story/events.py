@@ -1,4 +1,4 @@
-"""The steps of a session, their changes and their totals. Does no I/O."""
+"""Defines session steps, their changes, and session totals. Does no I/O."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,15 +10,15 @@ StepKind = Literal[
     "start", "prompt", "thinking", "text", "call", "question", "answer", "note", "error", "result"
 ]
 
-MAX_STREAMED_CHARS = 16 * 1024 * 1024  # a streamed text is stored until its end
+MAX_STREAMED_CHARS = 16 * 1024 * 1024  # stored per block until the block ends
 TOKEN_FIELDS = (
     "input_tokens",
     "output_tokens",
     "cache_read_input_tokens",
     "cache_creation_input_tokens",
 )
-# The arguments that describe a call best, in order of preference. The first that a call has is
-# shown beside its name.
+# The arguments that describe a tool call best, in order of preference. The first of them that a call
+# has is shown beside the tool name.
 MAIN_ARGUMENTS = (
     "command",
     "file_path",
@@ -31,28 +31,32 @@ MAIN_ARGUMENTS = (
     "prompt",
     "skill",
 )
-# Status of a todo → its sign.
+# Todo status → sign.
 TODO_SIGNS = {"completed": "☑", "in_progress": "▸", "pending": "☐"}
-MAX_QUESTIONS = 20  # per call; the real claude asks at most four
+MAX_QUESTIONS = 20  # per tool call; the real claude asks at most four
 MAX_OPTIONS = 50  # per question
-# Two texts that share so many first characters count as one text that was cut or redacted.
+# Two texts that share this many leading characters may be the same text, cut off or redacted.
 MIN_SHARED_CHARS = 20
 
 
 @dataclass(slots=True)
 class SessionStep:
-    """One step of a session. `at` and `until` are seconds since the start; `until` is None while
-    the step is open.
+    """One step of a session. Times are seconds since the start of the session.
 
-    A call has a name and its input. After its result it has the output and the outcome: `ok`,
-    `failed`, `denied`, `unanswered`. `extra` is Claude's addition to a result (the patch of an
-    edit). `facts` are the fields of the event that a start, a note, a prompt, an answer, an error
-    or a result was created from; the `name` of a note is its kind. Thinking without text was hidden
-    by the vendor. `parent` is the call that a subagent runs for. A result has `since`, the time
-    when its turn was requested or started by itself, `cost`, the cost of this turn in
-    dollars, and `replies`, the number of the model's messages in the turn, without those of
-    subagents. `prompt_wait_s` is the time for which a call waited for the answer to its permission
-    prompt.
+        at, until      the start and the end; `until` is None while the step is open
+        call, name     the id and the tool name of a tool call; the `name` of a note is its kind
+        input          the arguments of a tool call
+        output         the content of a tool result
+        extra          Claude's structured tool result, such as the patch of an edit
+        outcome        of a tool call: `ok`, `failed`, `denied` or `unanswered`
+        parent         the tool call that runs the subagent, "" for the main agent
+        facts          the fields of the event behind a start, note, question, answer, error or result
+        since          of a result: when its turn was requested, or started by itself
+        cost           of a result: the cost of its turn in dollars
+        replies        of a result: the main agent's messages in its turn, without subagents
+        prompt_wait_s  how long a tool call waited for the answer to its permission prompt
+
+    A `thinking` step without text was hidden by the vendor.
     """
 
     number: int
@@ -76,15 +80,17 @@ class SessionStep:
 
     @property
     def run_time_s(self) -> float:
-        """The seconds of a call without its wait for permission, 0.0 for an open call."""
+        """Return the run time of a tool call in seconds, without its wait for permission. Return
+        0.0 for an open call.
+        """
         if self.until is None:
             return 0.0
         return max(self.until - self.at - self.prompt_wait_s, 0.0)
 
     @property
     def duration_s(self) -> float:
-        """Return the seconds of a result's turn. If all lines came at once, return the duration
-        that the result reports.
+        """Return the duration of a result's turn in seconds. If all lines arrived at the same time,
+        return the duration that the result reports.
         """
         duration_ms = self.facts.get("duration_ms")
         reported_s = 0.0
@@ -94,7 +100,7 @@ class SessionStep:
 
 
 class SessionStepChange(NamedTuple):
-    """A change of a step: its start, an added fragment of text, or its end."""
+    """A change of a session step: its start, an added text fragment, or its end."""
 
     phase: Literal["begin", "more", "end"]
     step: SessionStep
@@ -103,9 +109,10 @@ class SessionStepChange(NamedTuple):
 
 @dataclass(slots=True)
 class SessionTotals:
-    """The totals of a session. `tokens` has the names of Claude's usage; `seconds` is by activity.
+    """The totals of a session. `tokens` uses the names of Claude's usage fields. `seconds` contains
+    the time per activity.
 
-    A denied call does not count as failed.
+    `failed_calls` does not include denied calls.
     """
 
     turns: int = 0
@@ -124,7 +131,9 @@ class SessionTotals:
         self.denied_calls += count * (outcome == "denied")
 
     def add_turn_result(self, result: Mapping[str, Any]) -> None:
-        """Add a finished turn without its cost, which is counted for each conversation."""
+        """Add the result of a turn, except its cost. The caller adds up the cost, which Claude
+        reports per conversation.
+        """
         self.turns += 1
         self.errors += bool(result.get("is_error"))
         usage = as_dict(result.get("usage"))
@@ -140,7 +149,9 @@ class SessionTotals:
 
 
 class StreamedContentBlock:
-    """A block while it is streamed. Its fragments are joined at its end."""
+    """A content block that is still being streamed. The text fragments are joined when the block
+    ends.
+    """
 
     __slots__ = ("char_count", "fragments", "step")
 
@@ -163,8 +174,8 @@ class StreamedContentBlock:
 
 
 def is_same_block_text(streamed_text: str, full_text: str) -> bool:
-    """Return whether a complete block is the streamed block, even if one of them was cut or
-    redacted.
+    """Return whether a complete block's text matches a streamed block's text. One of the texts may
+    be cut off or redacted.
     """
     if full_text.startswith(streamed_text) or streamed_text.startswith(full_text):
         return True
@@ -175,7 +186,7 @@ def is_same_block_text(streamed_text: str, full_text: str) -> bool:
 
 
 def has_only_question_texts_and_options(tool_input: Mapping[str, Any]) -> bool:
-    """Return whether the arguments of AskUserQuestion contain only texts of questions and their
+    """Return whether an AskUserQuestion input contains nothing but question texts and their
     options.
     """
     questions = tool_input.get("questions")
@@ -218,20 +229,22 @@ def _has_only_texts(value: object, allowed_names: tuple[str, ...]) -> bool:
 
 
 def find_vendor_name(event: Mapping[str, Any]) -> str:
-    """Return the vendor in an init or a result, or "". A real claude names no vendor."""
+    """Return the vendor named in an `init` or `result` event, or "". The real claude names no
+    vendor.
+    """
     return str(as_dict(event.get("shim")).get("vendor") or "")
 
 
 def format_model_name(model: object) -> str:
-    """Return the name of a model, or "" for the placeholder in an init before the model is known."""
+    """Return the name of a model, or "" for the placeholder "unknown" in an early `init`."""
     if model in (None, "unknown"):
         return ""
     return str(model)
 
 
 def find_failure_cause(result: Mapping[str, Any]) -> str:
-    """Return the cause of a failed turn, as the shim or a real claude reports it, or "" if it did
-    not fail.
+    """Return why a turn failed, as reported by the shim or the real claude, or "" if the turn
+    succeeded.
     """
     if not result.get("is_error"):
         return ""
@@ -248,7 +261,9 @@ def find_failure_cause(result: Mapping[str, Any]) -> str:
 
 
 def format_content_text(content: Any) -> str:
-    """Return the content of a message or a result as text. Other blocks are named in brackets."""
+    """Return the content of a message or a tool result as text. Blocks without text appear as their
+    type in brackets.
+    """
     if not isinstance(content, list):
         if content is None:
             return ""

@@ -1,5 +1,5 @@
-"""Formats times, tokens, costs and values in the same way for a terminal, a table, a page and a
-pull request. Does no I/O.
+"""Formats times, token counts, costs and values for terminals, tables, pages and pull requests.
+Does no I/O.
 """
 
 from collections.abc import Iterator, Mapping
@@ -7,13 +7,13 @@ from typing import Any
 
 from shim.story.events import TODO_SIGNS, TOKEN_FIELDS
 
-MAX_DEPTH = 8  # nested levels; deeper values are not shown
+MAX_DEPTH = 8  # deeper nested values are not shown
 LITERAL_TEXTS = {True: "true", False: "false", None: "none"}
 
 
 def format_duration(seconds: float, *, with_ms: bool = False) -> str:
-    """Return 2.3 s, 4 min 05 s, or 1 h 02 min. With `with_ms`, less than a tenth of a second is 12
-    ms.
+    """Format a duration, for example "2.3 s", "4 min 05 s" or "1 h 02 min". If `with_ms` is set,
+    durations under 0.1 s are in milliseconds ("12 ms").
     """
     if with_ms and 0 < seconds < 0.1:
         return f"{seconds * 1000:.0f} ms"
@@ -26,12 +26,14 @@ def format_duration(seconds: float, *, with_ms: bool = False) -> str:
 
 
 def count_input_tokens(usage: Mapping[str, Any]) -> int:
-    """Return all input tokens. Claude counts cached tokens separately."""
+    """Return the number of all input tokens, including cached tokens, which Claude counts
+    separately.
+    """
     return sum(_read_count(usage, name) for name in TOKEN_FIELDS if name != "output_tokens")
 
 
 def count_cached_tokens(usage: Mapping[str, Any]) -> int:
-    """Return the input tokens that were read from a cache."""
+    """Return the number of input tokens that were read from a cache."""
     return _read_count(usage, "cache_read_input_tokens")
 
 
@@ -40,7 +42,9 @@ def count_output_tokens(usage: Mapping[str, Any]) -> int:
 
 
 def format_token_counts(usage: Mapping[str, Any], unit: str = "") -> str:
-    """Return 8,571 in (3,600 cached), 171 out. `unit` follows the first number."""
+    """Format token counts, for example "8,571 in (3,600 cached), 171 out". `unit` follows the first
+    number.
+    """
     cached_count = count_cached_tokens(usage)
     cached_text = ""
     if cached_count:
@@ -49,14 +53,16 @@ def format_token_counts(usage: Mapping[str, Any], unit: str = "") -> str:
 
 
 def format_cost(cost_usd: float) -> str:
-    """Return a cost, or "" if it is not known."""
+    """Format a cost, or return "" if the cost is unknown."""
     if cost_usd:
         return f"${cost_usd:.4f}"
     return ""
 
 
 def format_call_counts(count: int, failed: int, denied: int, unit: str = "") -> str:
-    """Return 6 (1 failed, 2 denied). `unit` follows the first number."""
+    """Format the number of tool calls, for example "6 (1 failed, 2 denied)". `unit` follows the
+    first number.
+    """
     failures = ", ".join(
         f"{number} {label}" for number, label in ((failed, "failed"), (denied, "denied")) if number
     )
@@ -74,14 +80,14 @@ def _read_count(counts: Mapping[str, Any], name: str) -> int:
 
 
 def format_value_as_lines(value: Any) -> str:
-    """Format a value as lines: one for each entry of a mapping or a list, with nested values
+    """Format a JSON value as lines, one for each entry of a mapping or a list. Nested values are
     indented.
     """
     return "\n".join(_format_lines(value, MAX_DEPTH))
 
 
 def format_single_line_value(value: Any) -> str:
-    """Format a value as one line."""
+    """Format a JSON value as one line."""
     return _format_inline(value, MAX_DEPTH)
 
 

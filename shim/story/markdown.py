@@ -1,9 +1,9 @@
-"""Parses a model's Markdown with markdown-it, into safe tokens and into a tree of elements for a
-page.
+"""Parses a model's Markdown with markdown-it, into safe tokens for a terminal or a tree of elements
+for a page.
 
-HTML, entities and references remain text. A link that does not lead to the web is text; an image
-becomes a link to it. Text that the parser creates from escapes and addresses is made printable,
-too.
+HTML, entities and references remain plain text. Links that do not lead to the web remain text. An
+image becomes a link to the image. Text that the parser decodes from escapes and URLs is escaped for
+display as well.
 """
 
 import re
@@ -15,13 +15,13 @@ from markdown_it.token import Token
 
 from shim.core.reading.diagnostics import escape_control_chars
 
-MAX_NESTING = 40  # levels of blocks; a deeper text is shown as it was written
+MAX_NESTING = 40  # nested blocks; deeper text is shown as written
 HTTP_SCHEME = re.compile(r"https?://", re.IGNORECASE)
 BARE_URL = re.compile(r"\bhttps?://[^\s<>\"`]+")
 TASK_BOX = re.compile(r"\[([ xX])\] ")
 DIFF_CLASSES = {"+": "added", "-": "removed", "@": "place"}
 
-# A text, or an element: its name, its attributes (left out if there are none), its content.
+# A text, or an element as a list: its name, its attributes (omitted if empty), and its content.
 MarkdownNode: TypeAlias = "str | list[Any]"
 
 PARSER = MarkdownIt("commonmark", {"html": False, "maxNesting": MAX_NESTING}).enable(
@@ -32,7 +32,7 @@ PARSER.validateLink = lambda url: HTTP_SCHEME.match(url) is not None  # type: ig
 
 
 def parse_markdown_tokens(source: str, parser: MarkdownIt = PARSER) -> list[Token]:
-    """Return the parser's tokens of a text, printable in a terminal or a page."""
+    """Return the parser's tokens for a text. Their content is escaped for a terminal or a page."""
     tokens = parser.parse(escape_control_chars(source))
     _make_printable(tokens)
     return tokens
@@ -72,8 +72,8 @@ def build_markdown_tree(source: str) -> list[MarkdownNode]:
 
 
 def _flatten_tokens(tokens: Iterable[Token]) -> Iterator[Token]:
-    """Yield the tokens of blocks and of their lines, without those of hidden paragraphs (in tight
-    lists).
+    """Yield block tokens and the inline tokens within them. The tokens of hidden paragraphs (in
+    tight lists) are skipped.
     """
     for token in tokens:
         if token.type == "inline":
@@ -95,7 +95,7 @@ def _build_element(token: Token) -> list[Any]:
 
 
 def _build_anchor(address: str, *children: MarkdownNode) -> list[Any]:
-    """Build a link, with its address as the title."""
+    """Build a link element, with its URL as the title."""
     attributes = {
         "href": address,
         "title": address,
@@ -116,7 +116,9 @@ def _add_task_box(item: list[Any]) -> None:
 
 
 def _build_leaf_nodes(token: Token, *, inside_anchor: bool) -> list[MarkdownNode]:
-    """Build the elements of a token without content. `inside_anchor`: the token is inside a link."""
+    """Build the elements of a token that has no child tokens. If `inside_anchor` is set, the token
+    is part of a link.
+    """
     if token.type in ("fence", "code_block"):
         return [_build_code_block(token.content.removesuffix("\n"), token.info.split()[:1])]
     if token.type == "code_inline":
@@ -134,7 +136,7 @@ def _build_leaf_nodes(token: Token, *, inside_anchor: bool) -> list[MarkdownNode
 
 
 def _build_code_block(text: str, language: list[str]) -> list[Any]:
-    """Build a code block. The lines of a unified diff have classes."""
+    """Build a code block. The lines of a unified diff get CSS classes."""
     if language != ["diff"]:
         language_attribute = {}
         if language:
@@ -148,7 +150,7 @@ def _build_code_block(text: str, language: list[str]) -> list[Any]:
 
 
 def _linkify_urls(text: str) -> Iterator[MarkdownNode]:
-    """Return a text with its addresses as links."""
+    """Return a text's nodes, with its URLs as links."""
     position = 0
     for match in BARE_URL.finditer(text):
         address = match[0].rstrip(".,:;!?*_~'])")

@@ -1,8 +1,9 @@
-"""The steps of a session as a person reads it: prompts, texts, calls and results, and the time of
-each activity.
+"""Converts the events of a session to session steps, as a person reads them: prompts, texts, tool
+calls and their results. Also tracks how long each activity took.
 
-The tracker takes Claude's events with their times. It returns how each step starts, grows and ends,
-so that the same renderer draws a live run and a recording. It stores only open steps and totals.
+The tracker receives Claude's events with their times. It returns a change for the start, the growth
+and the end of each step, so that one renderer can draw both live runs and recordings. It stores
+only open steps and totals.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -41,13 +42,13 @@ __all__ = [
     "format_content_text",
 ]
 
-MAX_COST_USD = 1e9  # a larger number is not a price
-MAX_OPEN_CALLS = 10_000  # calls whose results may still come
-# The maximum number of blocks that are streamed at the same time, and of blocks of one reply that
-# wait for their line.
+MAX_COST_USD = 1e9  # larger numbers are not plausible costs
+MAX_OPEN_CALLS = 10_000  # tool calls without a result yet
+# Limits the content blocks that are streamed at the same time, and the streamed blocks of a reply
+# whose complete lines are still missing.
 MAX_OPEN_BLOCKS = 1000
 
-# Internal events of claude that are not shown to a reader.
+# Internal events of Claude Code that are not shown to a person.
 _IGNORED_EVENTS = frozenset(
     (
         "background_tasks_changed",
@@ -62,15 +63,15 @@ _IGNORED_EVENTS = frozenset(
         "thinking_tokens",
     )
 )
-# requests of a frontend that change the session
+# Control requests that interrupt a turn or change a setting.
 _SETTING_REQUESTS = ("interrupt", "set_model", "set_permission_mode")
 
 
 class SessionStepTracker:
-    """Converts events, in the order of their times, to changes of steps.
+    """Converts events to session step changes. Events must be added in the order of their times.
 
-    A turn starts with a prompt, or by itself after a result. A prompt during a turn belongs to that
-    turn.
+    A turn starts with a prompt, or with the agent's first output after a result. A prompt that
+    arrives during a turn belongs to that turn.
     """
 
     def __init__(self) -> None:
@@ -81,24 +82,24 @@ class SessionStepTracker:
         self._time_s = 0.0
         self._step_count = 0
         self._turn_number = 0
-        self._queued_prompts = 0  # prompts that came during a turn
+        self._queued_prompts = 0  # prompts that arrived during a turn
         self._turn_requested_s: float | None = None  # when the current or next turn was requested
         self._reply_count = 0  # messages of the main agent in this turn
         self._last_message_id = ""
         self._open_calls: dict[str, SessionStep] = {}
-        # failed calls of this turn; its result may report them as denied
+        # Failed tool calls of this turn. The result of the turn may report them as denied.
         self._failed_calls: dict[str, SessionStep] = {}
         self._pending_prompts: dict[str, SessionStep] = {}
         self._open_blocks: dict[str, StreamedContentBlock] = {}  # the open block of each agent
-        # agent → streamed blocks whose complete line has not come
+        # agent → streamed blocks whose complete line is still missing
         self._streamed_blocks: dict[str, list[tuple[str, str]]] = {}
-        # (id of the conversation, cost of earlier conversations, cost of this conversation)
+        # (current session id, cost of earlier sessions, cost of the current session)
         self._costs: tuple[str, float, float] = "", 0.0, 0.0
 
-    # -- the inputs --------------------------------------------------------------------------------
+    # -- input -------------------------------------------------------------------------------------
 
     def add_user_prompt(self, time_s: float, content: Any) -> list[SessionStepChange]:
-        """Add a prompt: a text, or the content blocks of a user's message."""
+        """Add a prompt. `content` is a text or the content blocks of a user message."""
         time_s = self._advance_time(time_s)
         if self.timeline.activity == "idle" or not self._turn_number:
             self._turn_requested_s = time_s
@@ -110,7 +111,7 @@ class SessionStepTracker:
         )
 
     def add_claude_event(self, time_s: float, event: Mapping[str, Any]) -> list[SessionStepChange]:
-        """Add one of Claude's events. The readable part of a malformed event is used."""
+        """Add an event of Claude's stream. Only the readable part of a malformed event is used."""
         handler = _HANDLERS.get(str(event.get("type")))
         changes: list[SessionStepChange] = []
         try:
@@ -131,13 +132,15 @@ class SessionStepTracker:
         return self.collect_step_changes(time_s, changes)
 
     def add_session_line(self, time_s: float, line: Mapping[str, Any]) -> list[SessionStepChange]:
-        """Add a line of a background session. It repeats the messages of all its clients."""
+        """Add a line of a background session's stream. This stream also replays the messages that
+        clients sent.
+        """
         if line.get("type") == "user" and line.get("isReplay"):
             return self.add_user_prompt(time_s, as_dict(line.get("message")).get("content"))
         return self.add_claude_event(time_s, line)
 
     def add_recorder_note(self, time_s: float, note: Mapping[str, Any]) -> list[SessionStepChange]:
-        """Add a note of the recorder, such as a repair or a timeout."""
+        """Add a recorder note, for example about a repair or a timeout."""
         kind = str(note.get("kind") or "note")
         return self.collect_step_changes(
             time_s,
@@ -150,7 +153,7 @@ class SessionStepTracker:
         self, time_s: float, event: Mapping[str, Any]
     ) -> list[SessionStepChange]:
         """Add a line that a frontend sent: a prompt, an answer to a permission prompt, an
-        interrupt, another model or mode.
+        interrupt, or a change of model or permission mode. Other lines are ignored.
         """
         time_s = self._advance_time(time_s)
         if event.get("type") == "user" and isinstance(event.get("message"), Mapping):
@@ -172,7 +175,9 @@ class SessionStepTracker:
     def add_permission_answer(
         self, time_s: float, request_id: str, outcome: str, client: str
     ) -> list[SessionStepChange]:
-        """Add the outcome of a prompt that several clients see: `allow`, `deny`, or no answer."""
+        """Add the outcome of a permission prompt in a session with several clients. `outcome` is
+        `allow`, `deny`, or the reason why the prompt was closed without an answer.
+        """
         response = (
             {"response": {"behavior": outcome}}
             if outcome in ("allow", "deny")
@@ -186,7 +191,7 @@ class SessionStepTracker:
         )
 
     def end_open_steps(self, time_s: float) -> list[SessionStepChange]:
-        """End all open steps, because the session is over."""
+        """End all open steps at the end of the session."""
         time_s = self._advance_time(time_s)
         changes = self.collect_step_changes(time_s, self._close_all_steps(time_s))
         self.timeline.switch_activity(time_s, self.timeline.activity)
@@ -195,7 +200,9 @@ class SessionStepTracker:
     def collect_step_changes(
         self, time_s: float, changes: Iterable[SessionStepChange]
     ) -> list[SessionStepChange]:
-        """Return all changes of a call, with its time. Every change passes through here."""
+        """Return the changes of one `add_` method as a list. All changes pass through this method,
+        so that a subclass can observe them.
+        """
         return list(changes)
 
     # -- events ------------------------------------------------------------------------------------
@@ -270,7 +277,9 @@ class SessionStepTracker:
                 yield from self._add_block(time_s, "thinking", parent, "")
 
     def _count_reply(self, message_id: str) -> None:
-        """Count a message of the main agent. Its content blocks come in lines with the same id."""
+        """Count a message of the main agent once. The content blocks of a message arrive in several
+        lines with the same message id.
+        """
         if not message_id or message_id != self._last_message_id:
             self._reply_count += 1
         self._last_message_id = message_id
@@ -278,7 +287,7 @@ class SessionStepTracker:
     def _add_block(
         self, time_s: float, kind: StepKind, parent: str, full_text: Any
     ) -> Iterator[SessionStepChange]:
-        """Add a complete block. Only the part that was not streamed is a change."""
+        """Add a complete content block. Text that was already streamed is not reported again."""
         full_text = as_str(full_text)
         streamed = self._streamed_blocks.get(parent, [])
         block = self._open_blocks.get(parent)
@@ -400,7 +409,9 @@ class SessionStepTracker:
                 totals.add_call_outcome("denied")
         self._failed_calls.clear()
         cost = line.get("total_cost_usd")
-        if isinstance(cost, int | float) and 0 <= cost < MAX_COST_USD:  # cumulative cost
+        if (
+            isinstance(cost, int | float) and 0 <= cost < MAX_COST_USD
+        ):  # the cost of the session so far
             cost_session_id, earlier_cost, session_cost = self._costs
             if cost_session_id != (session_id := str(line.get("session_id"))):
                 earlier_cost = earlier_cost + session_cost
@@ -450,7 +461,7 @@ class SessionStepTracker:
             yield SessionStepChange("end", step)
 
     def _close_all_steps(self, time_s: float) -> Iterator[SessionStepChange]:
-        """End all open steps. Open calls are unanswered."""
+        """End all open steps. Open tool calls get the outcome `unanswered`."""
         for key in list(self._open_blocks):
             yield from self._close_block(time_s, key)
         for prompt_step in self._pending_prompts.values():
@@ -493,7 +504,7 @@ class SessionStepTracker:
                 del self._pending_prompts[request_id]
         step = self._open_calls.pop(call_id, None)
         content = block.get("content")
-        if step is None:  # a second result, or one after the turn
+        if step is None:  # a repeated result, or a result after the end of the turn
             yield from self._add_complete_step(
                 time_s,
                 "note",
@@ -547,7 +558,7 @@ class SessionStepTracker:
         )
 
     def _add_prompt_wait(self, time_s: float, prompt_step: SessionStep) -> None:
-        """Add the time since a permission prompt to the wait of its call."""
+        """Add the time since a permission prompt was shown to its tool call's `prompt_wait_s`."""
         call = self._open_calls.get(prompt_step.call)
         if call is not None:
             call.prompt_wait_s += max(time_s - prompt_step.at, 0.0)
@@ -555,7 +566,7 @@ class SessionStepTracker:
     # -- time --------------------------------------------------------------------------------------
 
     def _advance_time(self, time_s: float) -> float:
-        """Set the time, which never decreases."""
+        """Advance the current time to `time_s` and return it. An earlier `time_s` is ignored."""
         self._time_s = self.totals.duration_s = max(time_s, self._time_s)
         return self._time_s
 
@@ -572,7 +583,7 @@ class SessionStepTracker:
             self._start_turn(time_s)
 
     def _update_activity(self, time_s: float) -> None:
-        """Set the activity after the start or the end of a prompt or a call."""
+        """Set the current activity from the open permission prompts and tool calls."""
         if self.timeline.activity == "idle":
             return
         if self._pending_prompts:

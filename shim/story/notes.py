@@ -1,4 +1,4 @@
-"""Describes the notes of a session as sentences for a person."""
+"""Describes session notes in sentences for a person."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -7,7 +7,7 @@ from typing import Any
 from shim.story.events import SessionStep, format_content_text
 from shim.story.formatting import format_single_line_value
 
-MAX_FIELDS_CHARS = 300  # for a note without a sentence
+MAX_FIELDS_CHARS = 300  # for a note that is shown as its fields
 
 _ID_FIELDS = frozenset(
     ("type", "subtype", "uuid", "session_id", "kind", "request_id", "parent_tool_use_id")
@@ -17,7 +17,9 @@ EventFields = Mapping[str, Any]
 
 
 def describe_note_step(note_step: SessionStep) -> str:
-    """Return a note as a sentence, or its kind and its fields if there is no sentence for it."""
+    """Return a sentence that describes a note step. A note without such a sentence is shown as its
+    kind and its fields.
+    """
     if note_step.name == "user":
         return note_step.text
     if note_step.name == "late_result":
@@ -108,7 +110,7 @@ _PROMPT_OUTCOMES = {
 }
 
 
-# The suffix that distinguishes two clients of a kind is random, so it is left out.
+# Client name → phrase. The random suffix that distinguishes clients of the same kind is left out.
 _CLIENT_PHRASES = (
     (
         re.compile(r"shim bridge answer [0-9a-f]{8}(-\d+)?"),
@@ -129,7 +131,7 @@ def _describe_resolved_prompt(fields: EventFields) -> str:
 
 
 _NOTE_DESCRIBERS: dict[str, Callable[[EventFields], str]] = {
-    # Notes of the recorder.
+    # Notes that the recorder writes.
     "caught": lambda fields: f"the drop-in received {fields['signal']}",
     "limit": _describe_recording_limit,
     "passed_over": lambda fields: (
@@ -149,11 +151,11 @@ _NOTE_DESCRIBERS: dict[str, Callable[[EventFields], str]] = {
     "unknown_event": lambda fields: (
         f"not understood: {fields['event']} {fields.get('count') or ''}".rstrip()
     ),
-    # Notes of the host of a background session.
+    # Notes from the host process of a background session.
     "driver": lambda fields: f"control: {fields['client'] or 'released'}",
     "settled": _describe_resolved_prompt,
     "unanswered": lambda fields: "a message was not answered: the session ended before its turn",
-    # Notes of claude.
+    # Notes about system events and requests of Claude's protocol.
     "api_retry": _describe_retry,
     "compact_boundary": _describe_compaction,
     "hook_response": _describe_hook_failure,

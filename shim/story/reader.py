@@ -1,5 +1,5 @@
-"""Reads recordings from files and converts them to steps, from the frontend's output or from the
-child's.
+"""Reads recordings from files and converts them to session steps. The steps come from the
+frontend's recorded output or from the child's.
 """
 
 import os
@@ -31,28 +31,29 @@ from shim.state.files import open_regular_file
 from shim.story.model import SessionStepChange, SessionStepTracker
 
 CHUNK_BYTES = 256 * 1024
-MAX_PROMPT_BYTES = 1024 * 1024  # of a prompt from stdin; a person does not read more
-# A line may be recorded in pieces. The limit is 16 times the drop-in's longest line for an SDK.
+MAX_PROMPT_BYTES = 1024 * 1024  # per prompt from stdin; a person does not read more
+# The limit for a line that was recorded in several pieces. It is 16 times the longest line that the
+# drop-in sends to an SDK.
 MAX_LINE_BYTES = 16 * 1024 * 1024
 TOO_LONG_PHRASE = "could not be read because of excessive length"
-_SIGNAL_NAME = re.compile(r"SIG[A-Z0-9]{1,16}\Z|signal \d{1,4}\Z")  # the recorded name of a signal
-CAUGHT_SIGINT = {"kind": "caught", "signal": "SIGINT"}  # the note of an interrupt
-MAX_TRANSLATED_LINE_BYTES = 1_000_000  # of a line that is translated again, as for an SDK
+_SIGNAL_NAME = re.compile(r"SIG[A-Z0-9]{1,16}\Z|signal \d{1,4}\Z")  # a recorded signal name
+CAUGHT_SIGINT = {"kind": "caught", "signal": "SIGINT"}  # the recorder note of an interrupt
+MAX_TRANSLATED_LINE_BYTES = 1_000_000  # per translated line, as for an SDK
 
 
 @dataclass
 class RecordingReadBudget:
-    """The number of bytes that may still be read from several recordings."""
+    """The number of bytes that may still be read. Several recordings can share a budget."""
 
     bytes_left: int
 
 
 class Recording:
-    """A recording in a file, which is read once. Raise RecordingError if it cannot be read or is
+    """A recording file, which is read once. Raise RecordingError if the file cannot be read or is
     not a recording.
 
-    `wait_for_more` is called at the end of the file. It waits for more data of a recording that is
-    still being written, and returns whether to continue. With a `budget`, reading stops when the
+    `wait_for_more` is called at the end of the file. For a recording that is still being written,
+    it waits for more data and returns whether to continue. With a `budget`, reading stops when the
     budget is used up.
     """
 
@@ -107,7 +108,7 @@ class Recording:
         return chunk
 
     def read_records(self) -> Iterator[RecordingRecord]:
-        """Yield the records, up to the last complete line."""
+        """Yield the records of the file up to its last complete line."""
         try:
             yield from self._first_records
             self._first_records = []
@@ -124,8 +125,8 @@ class Recording:
 
 
 def load_cast_header(path: str) -> RecordingHeader:
-    """Load the header of a recording. Raise RecordingError if it cannot be read or is not a
-    recording.
+    """Load the header of the recording at `path`. Raise RecordingError if the file cannot be read
+    or is not a recording.
     """
     recording = Recording(path)
     recording.close()
@@ -133,11 +134,11 @@ def load_cast_header(path: str) -> RecordingHeader:
 
 
 class RecordedSessionStepReader:
-    """Converts the records of a recording to changes of steps.
+    """Converts the records of a recording to session step changes.
 
-    The source is the frontend's output if that is Claude's stream. Otherwise the child's output is
-    translated again. If no vendor on this machine can translate it, the frontend's output is read
-    as text.
+    If the frontend received Claude's stream, the changes come from the recorded stream. Otherwise
+    the child's output is translated again. If no vendor on this machine can translate it, the
+    frontend's output is read as text.
     """
 
     def __init__(self, header: RecordingHeader) -> None:
@@ -157,21 +158,21 @@ class RecordedSessionStepReader:
         self._prompt_time_s = 0.0
         self._splitters = {letter: LineSplitter(MAX_LINE_BYTES) for letter in STREAMS}
         self._child_stream: ChildStream | None = None
-        self._is_translatable = False  # the output of some child can be translated
+        self._is_translatable = False  # a child's output can be translated
         self._stderr = HeadTailBuffer()
         self._time_s = 0.0
-        self._signalled_child: object = None  # the child that received a signal from the shim
-        # A translated result that waits for its note.
+        self._signalled_child: object = None  # received a signal from the shim
+        # The time and the event of a translated result whose `result` note is not read yet.
         self._pending_result: tuple[float, Mapping[str, Any]] | None = None
-        self._has_unnoted_result = False  # a result was returned without its note
+        self._has_unnoted_result = False  # a result was added without its note
 
     @property
     def skipped_line_count(self) -> int:
-        """Return how many lines were too long to be read."""
+        """Return the number of lines that were too long to be read."""
         return sum(splitter.skipped_lines for splitter in self._splitters.values())
 
     def read_step_changes(self, recording: Recording) -> Iterator[tuple[float, SessionStepChange]]:
-        """Yield all changes, each with its time in seconds since the beginning."""
+        """Yield all step changes, each with its time in seconds since the start of the recording."""
         for record in recording.read_records():
             yield from ((record.time_s, change) for change in self.feed(record))
         yield from ((self._time_s, change) for change in self.close())
@@ -209,8 +210,8 @@ class RecordedSessionStepReader:
         return changes + self._flush_pending_result() + self.story.end_open_steps(self._time_s)
 
     def _add_prompt(self) -> list[SessionStepChange]:
-        """Add the prompt from the command line and from stdin. Stdin is complete when other records
-        follow.
+        """Add the prompt from the command line and stdin. The first record of another kind marks
+        the end of stdin.
         """
         self._prompt_added = True
         texts = [self._invocation.prompt or "", self._stdin.decode("utf-8", "replace").strip()]
@@ -238,7 +239,9 @@ class RecordedSessionStepReader:
         ]
 
     def _add_note(self, time_s: float, note: Mapping[str, Any]) -> list[SessionStepChange]:
-        """Add a note of the recorder. The note about a result is not a step."""
+        """Add a recorder note as a step. A `result` note is not a step; it completes the turn's
+        result.
+        """
         kind = note.get("kind")
         if kind == NOTE_RESULT:
             return self._add_result_note(note.get("result"))
@@ -253,7 +256,9 @@ class RecordedSessionStepReader:
         return self.story.add_recorder_note(time_s, note)
 
     def _add_child_record(self, time_s: float, record: RecordingRecord) -> list[SessionStepChange]:
-        """Add a record of a child. A result is held until the note with the outcome."""
+        """Translate a record of the child's output or exit. A translated result is held until the
+        `result` note that follows.
+        """
         changes = []
         if record.code != "x":
             changes = self._flush_pending_result()
@@ -269,8 +274,9 @@ class RecordedSessionStepReader:
         return changes
 
     def _add_result_note(self, note: object) -> list[SessionStepChange]:
-        """Add the note of a result. It takes precedence over the translated result, and completes a
-        text that has none.
+        """Add the turn's result from a `result` note. The note's fields override those of the
+        translated result. For text output that cannot be translated, the note is the only
+        result.
         """
         fields = as_dict(note)
         if self._pending_result is not None:
@@ -288,7 +294,9 @@ class RecordedSessionStepReader:
         return []
 
     def _flush_pending_result(self) -> list[SessionStepChange]:
-        """Add the held result without its note. Earlier versions recorded no note."""
+        """Add the held result without a `result` note. Earlier versions of the shim did not record
+        this note.
+        """
         if self._pending_result is None:
             return []
         (time_s, event), self._pending_result, self._has_unnoted_result = (
@@ -299,7 +307,9 @@ class RecordedSessionStepReader:
         return self.story.add_claude_event(time_s, event)
 
     def _add_plain_output(self, record: RecordingRecord) -> list[SessionStepChange]:
-        """Add the frontend's output in another format: one JSON result, Yume's lines, or text."""
+        """Add the frontend's output if it is not Claude's stream: a single JSON result, Yume's
+        lines, or text.
+        """
         if resolve_dialect(self._header.dialect).is_flat:
             return [
                 change
@@ -311,7 +321,9 @@ class RecordedSessionStepReader:
         return self._add_text(record.time_s, record.data.decode("utf-8", "replace"))
 
     def _add_yume_event(self, time_s: float, event: Mapping[str, Any]) -> list[SessionStepChange]:
-        """Add a line of Yume. A session begins and ends as in Claude's stream."""
+        """Add a line of Yume's stream. Text lines have their own form; other lines have the form of
+        Claude's stream.
+        """
         if event.get("type") == "text":
             return self._add_text(time_s, event.get("content"))
         return self.story.add_claude_event(time_s, event)
@@ -321,7 +333,7 @@ class RecordedSessionStepReader:
         return self.story.add_claude_event(time_s, {"type": "stream_event", "event": delta})
 
     def _complete_line(self, record: RecordingRecord) -> bytes:
-        """Return the line that a record completes, or None."""
+        """Return the lines that a record completes, or b""."""
         return b"\n".join(self._splitters[record.code].feed(record.data))
 
     def _translate_record(self, record: RecordingRecord) -> bytes:
@@ -356,10 +368,10 @@ class RecordedSessionStepReader:
         return lines
 
     def _open_child_stream(self, child_vendor: object) -> ChildStream | None:
-        """Open the translation of the next child's output, in the same conversation as the previous
-        one.
+        """Create a translation for the output of the next child, which continues the same
+        conversation.
 
-        `child_vendor` is the child's vendor if it is not that of the header. In a fallback list a
+        `child_vendor` is the child's vendor if it differs from the header's. In a fallback list, a
         later vendor may answer.
         """
         if isinstance(child_vendor, str):
@@ -376,7 +388,7 @@ class RecordedSessionStepReader:
             )
             if (previous_stream := self._child_stream) is not None:
                 if vendor != previous_stream.turn.config.vendor.name:
-                    # the other vendor has its own session
+                    # the new vendor has a session of its own
                     previous_stream.turn.conversation.vendor_session_id = None
                 return ChildStream(
                     get_adapter(vendor).translator_class,
@@ -386,18 +398,18 @@ class RecordedSessionStepReader:
                 )
             return child_stream
         except ShimError:
-            return None  # an unknown vendor
+            return None  # the vendor is unknown on this machine
 
 
 def parse_json_objects(lines: bytes) -> Iterator[Mapping[str, Any]]:
-    """Return the JSON objects among some lines. Other lines are skipped."""
+    """Yield the JSON objects among NDJSON lines. Other lines are skipped."""
     for line in lines.split(b"\n"):
         if event := parse_json_object(line):
             yield event
 
 
 def parse_child_exit(fields: Mapping[str, Any]) -> ChildExit | None:
-    """Return how a child ended, from its `x` record, or None if that is not known."""
+    """Return how a child exited, from the fields of its `x` record, or None if that is unknown."""
     code = fields.get("code")
     signal = fields.get("signal")
     if isinstance(signal, str) and _SIGNAL_NAME.match(signal):

@@ -1,8 +1,10 @@
-"""The model's replies in a recording, for traces: each with its blocks, its calls and its cost.
+"""Collects the model replies of a recording for traces, each with its content blocks, tool calls
+and usage.
 
-A SessionStepTracker returns blocks in the order of their arrival. A SessionTrace assigns them to
-replies, and returns a reply when it has ended and all of its calls have results. Each subagent has
-its own queue, named by the call that runs the subagent; "" is the main queue.
+A SessionStepTracker returns steps in the order of their arrival. A SessionTrace assigns the steps
+to model replies. It returns a reply when the reply has ended and all of its tool calls have
+results. Each subagent has its own queue, which is named after the call that runs the subagent. The
+main agent's queue is "".
 """
 
 from collections import deque
@@ -16,22 +18,26 @@ from shim.core.reading.values import as_dict
 from shim.story.model import TOKEN_FIELDS, SessionStep, SessionStepChange, SessionStepTracker
 from shim.story.reader import RecordedSessionStepReader, Recording
 
-# Items of an agent that wait for an earlier item. Beyond this number, that item is returned
-# unfinished.
+# The number of items in an agent's queue that may wait for an unfinished reply. Beyond this number,
+# the reply is returned unfinished.
 MAX_WAITING_ITEMS = 1000
-MAX_AGENTS = 1000  # subagents per session; further ones share the main queue
+MAX_AGENTS = 1000  # subagents per session; more subagents share the main queue
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(slots=True)
 class ModelReply:
-    """One reply of the model. Times are seconds since the start: `at` is the request,
-    `first_output_at` the first output, `until` the end. `parts` are its texts, thoughts and
-    calls in order.
+    """One model reply. Times are seconds since the start of the session.
 
-    `streamed` is set if the reply came in fragments. `usage` has Claude's names; `has_final_usage`
-    is set if all its output tokens are known. `turn` counts the results of the session from 1.
-    `number` counts the replies.
+    number           counts the replies from 1
+    turn             the number of the turn, from 1
+    at               when the reply was requested
+    first_output_at  when the first output arrived, or None
+    until            when the reply ended
+    parts            text, thinking and tool call steps in order
+    streamed         whether the reply arrived in fragments
+    usage            token counts by Claude's names
+    has_final_usage  whether the count of output tokens is final
     """
 
     number: int
@@ -58,8 +64,8 @@ class ModelReply:
 
     @property
     def final_token_counts(self) -> dict[str, int]:
-        """The token counts of the reply, without a count that may be too low, or {} if there are
-        none.
+        """Return the reply's token counts, without an output count that may be too low. Return {}
+        if no counts are left.
         """
         reliable = {
             name: count
@@ -79,8 +85,8 @@ TraceItem = ModelReply | SessionStep
 
 
 class _AgentQueue:
-    """The items of one agent in order. `waiting_since` is the time when it started to wait for the
-    model.
+    """The replies and steps of one agent in order. `waiting_since` is the time since when the agent
+    has been waiting for the model.
     """
 
     def __init__(self, waiting_since: float) -> None:
@@ -100,19 +106,21 @@ class _AgentQueue:
 
 
 class ModelReplyCollector:
-    """Assigns steps to replies. Its items are replies, and steps that belong to no reply."""
+    """Assigns session steps to model replies. Its items are replies, and steps that belong to no
+    reply.
+    """
 
     def __init__(self) -> None:
         self.reply_count = 0
         self.result_count = 0
-        self.init_fields: Mapping[str, Any] = {}  # the fields of the session's first init
+        self.init_fields: Mapping[str, Any] = {}  # fields of the first `init`
         self._queues: dict[str, _AgentQueue] = {}
 
     def pop_finished_items(
         self, *, include_unfinished: bool = False
     ) -> list[tuple[str, TraceItem]]:
-        """Remove and return the finished items, each with its queue. Items of a queue keep their
-        order, and subagents come before their callers.
+        """Remove and return the finished items, each with the name of its agent's queue. The order
+        within a queue is kept. Items of subagents precede items of their callers.
         """
         queues = reversed(self._queues.items())
         return [
@@ -120,7 +128,7 @@ class ModelReplyCollector:
         ]
 
     def add_message_line(self, time_s: float, line: Mapping[str, Any]) -> None:
-        """Read the metadata of a reply from its line."""
+        """Read a reply's metadata from a message line or a stream event."""
         event = get_stream_event(line)
         parent = get_parent_call_id(line)
         message = as_dict((event or line).get("message"))
@@ -141,7 +149,7 @@ class ModelReplyCollector:
             reply.until = max(time_s, reply.until)
 
     def _add_usage(self, reply: ModelReply, usage: Any, *, is_final: bool) -> None:
-        """Add the tokens of a reply. A line with lower numbers than the previous one is ignored."""
+        """Update a reply's token counts. A count that is lower than the previous count is ignored."""
         if not isinstance(usage, Mapping):
             return
         for name in TOKEN_FIELDS:
@@ -220,7 +228,7 @@ class ModelReplyCollector:
 
 
 class SessionTrace(SessionStepTracker):
-    """A tracker of steps that also collects `replies`."""
+    """A session step tracker that also collects model replies in `replies`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -250,7 +258,7 @@ class SessionTrace(SessionStepTracker):
 
 
 class RecordingTraceReader:
-    """A recording that is read once as a trace. Raise RecordingError if it cannot be read."""
+    """Reads a recording once, as a trace. Raise RecordingError if the recording cannot be read."""
 
     def __init__(self, path: str) -> None:
         self._recording = Recording(path)
@@ -259,7 +267,9 @@ class RecordingTraceReader:
         self._start_time = _parse_time(self.header.started)
 
     def read_trace_items(self) -> Iterator[tuple[str, TraceItem]]:
-        """Yield the items, each with its agent's queue. Items of a queue keep their order."""
+        """Yield replies and other steps, each with the name of its agent's queue. The order within
+        a queue is kept.
+        """
         story_reader = RecordedSessionStepReader(self.header)
         story_reader.story = self.trace
         for record in self._recording.read_records():
@@ -270,24 +280,26 @@ class RecordingTraceReader:
 
     @property
     def is_incomplete(self) -> bool:
-        """Whether the recording lacks its end or has unreadable lines. Valid after the last item."""
+        """Return whether the recording has no end or has unreadable lines. Only valid after all
+        items have been read.
+        """
         if not self._recording.reader.has_end:
             return True
         return bool(self._recording.reader.skipped_lines)
 
     @property
     def model(self) -> str:
-        """Return the model of the session, or ""."""
+        """Return the session's model, or "" if unknown."""
         name = str(self.trace.replies.init_fields.get("model") or "")
-        # an init that came before the model was known
+        # an early `init` does not know the model yet
         if name == "unknown":
             return ""
         return name
 
     @property
     def answering_vendor_name(self) -> str:
-        """Return the vendor that answered. In a fallback list it may be a later one than the
-        header's.
+        """Return the name of the vendor that answered. In a fallback list, a later vendor than the
+        header's may have answered.
         """
         return self.trace.vendor or self.header.vendor
 
@@ -297,7 +309,9 @@ class RecordingTraceReader:
 
     @property
     def vendor_version(self) -> str:
-        """Return the vendor's version, or "". A real claude's version is in its init."""
+        """Return the vendor's version, or "" if unknown. For the real claude, the version is read
+        from `init`.
+        """
         is_passthrough = not self.trace.replies.init_fields.get("shim")
         init_version: Any = ""
         if is_passthrough:
@@ -311,8 +325,8 @@ class RecordingTraceReader:
         return str(init_version or "")
 
     def format_iso_time(self, time_s: float) -> str | None:
-        """Return ISO 8601 in UTC to the millisecond, or None if the recording's beginning is
-        unknown.
+        """Format a time as ISO 8601 in UTC with milliseconds. Return None if the start time of the
+        recording is unknown.
         """
         if self._start_time is None:
             return None
@@ -326,7 +340,9 @@ class RecordingTraceReader:
             return None
 
     def convert_to_unix_nanoseconds(self, time_s: float) -> int:
-        """Return nanoseconds since 1970, or since the recording's beginning if that is unknown."""
+        """Convert a time to nanoseconds since 1970. If the start time of the recording is unknown,
+        they count from the start of the recording.
+        """
         start_us = 0
         if self._start_time is not None:
             start_us = (self._start_time - EPOCH) // timedelta(microseconds=1)

@@ -1,22 +1,25 @@
-"""Adds up the time of each activity of a session, in a limited number of equal parts. Does no I/O."""
+"""Measures how long each activity of a session took, in a limited number of equal time buckets.
+Does no I/O.
+"""
 
 from typing import Literal, get_args
 
-# The activities: the model, a tool, a person's answer, and nothing (between two turns).
+# The activities that a session spends time on: the model replies, a tool runs, a person must answer,
+# or nothing happens between two turns.
 Activity = Literal["model", "tool", "person", "idle"]
 ACTIVITIES: tuple[Activity, ...] = get_args(Activity)
 
-MAX_BUCKETS = 1024  # more than the columns of a bar on any screen
+MAX_BUCKETS = 1024  # more than the columns of any timeline bar
 # The initial width of a bucket in seconds. It is a power of two, so that sums of widths are exact.
 MIN_BUCKET_SECONDS = 1 / 1024
 
 
 class ActivityTimeline:
-    """Adds up the time of each activity. Times never decrease.
+    """Adds up the time of each activity. Times must not decrease.
 
-    Each moment is counted once: `seconds` and the buckets both add up to the total time. When the
-    buckets are full, each two neighbors are merged into one of twice the width, so that a long
-    session fits.
+    All time is counted exactly once: `seconds` and the buckets both add up to the total time. When
+    all buckets are used, neighboring buckets are merged in pairs and the bucket width doubles. A
+    session of any length fits.
     """
 
     def __init__(self) -> None:
@@ -27,7 +30,9 @@ class ActivityTimeline:
         self._buckets: list[list[float]] = []  # in the order of ACTIVITIES
 
     def switch_activity(self, time_s: float, activity: Activity) -> None:
-        """Count the time until `time_s`, in seconds since the beginning, and start `activity` then."""
+        """Add the time up to `time_s` to the current activity, then switch to `activity`. Times are
+        seconds since the start of the session.
+        """
         start_s = self._activity_start_s
         if time_s > start_s:
             self.seconds[self.activity] = self.seconds.get(self.activity, 0.0) + time_s - start_s
@@ -50,7 +55,7 @@ class ActivityTimeline:
         self._buckets[last_bucket][activity_index] += end_s - last_bucket * self._bucket_seconds
 
     def _merge_buckets(self) -> None:
-        """Halve the number of buckets."""
+        """Merge neighboring buckets in pairs, and double the bucket width."""
         self._bucket_seconds *= 2
         pairs = zip(
             self._buckets[::2], [*self._buckets[1::2], [0.0] * len(ACTIVITIES)], strict=False
@@ -60,10 +65,10 @@ class ActivityTimeline:
         ]
 
     def compute_activity_shares_by_column(self, column_count: int) -> list[tuple[float, ...]]:
-        """Return the shares of each activity in `column_count` equal parts of the time, in the
-        order of ACTIVITIES. They add up to 1.
+        """Divide the session into `column_count` equal columns. Return each column's shares of time
+        per activity, in the order of ACTIVITIES. The shares of a column add up to 1.
 
-        Return nothing for a session that took no time.
+        Return an empty list for a session without any duration.
         """
         if not self._activity_start_s:
             return []
@@ -81,6 +86,6 @@ class ActivityTimeline:
                     0.0,
                 ) / (end_s - start_s or 1.0)
                 for activity_index, seconds in enumerate(bucket):
-                    if seconds:  # most buckets have a single activity
+                    if seconds:  # most buckets contain only one activity
                         sums[column][activity_index] += fraction * seconds
         return [tuple(share / (sum(column) or 1.0) for share in column) for column in sums]

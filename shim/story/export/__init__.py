@@ -1,1 +1,1 @@
-"""Exports of a recording: an HTML page, Markdown, Claude's events, ATIF, OpenTelemetry spans."""
+"""Exports a recording as an HTML page, Markdown, Claude's events, ATIF, or OpenTelemetry spans."""

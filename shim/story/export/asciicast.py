@@ -1,7 +1,8 @@
-"""`shim export --to asciicast`: the session as `shim show` draws it, for `asciinema play`.
+"""Implements `shim export --to asciicast`, which writes a session as drawn by `shim show`.
+`asciinema play` can play the file.
 
-The format is asciicast version 2: a header, and then one JSON array of time, "o" and text per
-output. The times are those of the recording. The player shortens long waits.
+The format is asciicast version 2: a header line, followed by a JSON array for each output with its
+time, "o" and its text. The times come from the recording. Players shorten long waits.
 """
 
 import os
@@ -23,7 +24,7 @@ from shim.story.terminal.show import format_recording_title
 
 COLUMNS = 100
 ROWS = 30
-MAX_WAIT_S = 2.0  # a player shortens a longer wait to this time
+MAX_WAIT_S = 2.0  # players shorten longer waits to this time
 
 
 def write_recording_export(path: str, write: Callable[[bytes], None], *, redact: bool) -> None:
@@ -31,7 +32,7 @@ def write_recording_export(path: str, write: Callable[[bytes], None], *, redact:
     if not redact:
         _write_asciicast(path, write)
         return
-    # Line breaks and colors can split a secret, so secrets are redacted before anything is drawn.
+    # Line breaks and colors can split a secret in drawn output, so secrets are redacted before drawing.
     with tempfile.TemporaryDirectory(prefix="shim-export-") as folder:
         redacted_path = os.path.join(folder, os.path.basename(path))
         redact_cast(path, redacted_path, [], [], force=True)
@@ -69,7 +70,7 @@ def _write_asciicast(path: str, write: Callable[[bytes], None]) -> None:
     renderer.print_notice(format_recording_title(recording.header))
     write_output(0.0)
     for time_s, change in reader.read_step_changes(recording):
-        # The times of a damaged recording may go back. A player needs increasing times.
+        # Times may decrease in a damaged recording, but players need increasing times.
         last_time_s = max(last_time_s, time_s)
         renderer.draw_step_change(change)
         write_output(last_time_s)
@@ -78,7 +79,7 @@ def _write_asciicast(path: str, write: Callable[[bytes], None]) -> None:
 
 
 def _build_header(header: RecordingHeader) -> dict[str, Any]:
-    """Return the header of the file. An unreadable start time is left out."""
+    """Return the header of the asciicast file. A start time that cannot be parsed is omitted."""
     fields = {
         "version": 2,
         "width": COLUMNS,

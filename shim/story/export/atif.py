@@ -1,10 +1,12 @@
-"""`shim export --to atif`: the Agent Trajectory Interchange Format of Harbor, version 1.8.
+"""Implements `shim export --to atif`, which writes Harbor's Agent Trajectory Interchange Format
+1.8.
 
-A step is a prompt, a reply of the model with its calls and their results, or a system message.
-Steps are written as they are read. Only the steps of subagents wait for the end, because the format
-has them there. Data without a field of the format is in `extra`. The tokens of a reply are left out
-if the stream does not report them, because some vendors only report them for the complete turn.
-`final_metrics` has the tokens of the session.
+A step is a prompt, a model reply with its tool calls and results, or a system message. Steps are
+written as soon as they are read, except the steps of subagents, which the format requires at the
+end. Data without a field in the format is in `extra`.
+
+A reply has no token counts if the stream does not report them: some vendors only report tokens for
+the complete turn. `final_metrics` contains the token counts of the session.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,18 +21,18 @@ from shim.story.model import SessionStep, format_content_text
 from shim.story.replies import ModelReply, RecordingTraceReader, TraceItem
 
 ATIF_VERSION = "ATIF-v1.8"
-MAX_WAITING_STEPS = 64  # steps that wait for the session's init, which names the agent
-MAX_DEPTH = 20  # levels of subagents; a deeper one counts as the main agent
+MAX_WAITING_STEPS = 64  # steps that wait for `init`, which names the agent
+MAX_DEPTH = 20  # nested subagents; deeper ones count as the main agent
 
 WriteFunction = Callable[[bytes], None]
 
-# Notes about the conversation; other notes are about the shim.
+# Notes about the conversation. All other notes are about the shim.
 _EXPORTED_NOTES = ("api_retry", "compact_boundary", "interrupt", "set_model")
 
 
 def write_recording_export(path: str, write: WriteFunction, *, redact: bool) -> None:
     """Write the trajectory of the recording at `path` as one JSON object. Raise RecordingError if
-    it is not a recording.
+    the file is not a recording.
     """
     recording = RecordingTraceReader(path)
     redactor = None
@@ -62,9 +64,9 @@ class _AtifDocument:
         self._write = write
         self._redactor = redactor
         self._root = _AgentTrajectory("")
-        self._trajectories: dict[str, _AgentTrajectory] = {}  # by the call
-        self._owner_by_call: dict[str, str] = {}  # a call of a subagent → that subagent
-        self._agent_by_call: dict[str, str] = {}  # a call → the name of the agent that it starts
+        self._trajectories: dict[str, _AgentTrajectory] = {}  # call id → subagent's trajectory
+        self._owner_by_call: dict[str, str] = {}  # call id → the subagent that called
+        self._agent_by_call: dict[str, str] = {}  # call id → name of the started agent
         self._waiting_lines: list[bytes] = []
         self._has_head = False
         self._separator = b""
@@ -92,9 +94,11 @@ class _AtifDocument:
     # -- agents ------------------------------------------------------------------------------------
 
     def _attach_remaining(self) -> None:
-        """Attach each nested trajectory to that of its caller, after everything has been read.
+        """Attach the remaining subagent trajectories to their callers, after the whole recording
+        has been read.
 
-        If a trajectory started after the result of its call, a step is added that names it.
+        These subagents have no result that refers to them, so a step that refers to the trajectory
+        is added to the caller.
         """
         for name, trajectory in self._trajectories.items():
             if trajectory.parent is None:
@@ -111,8 +115,8 @@ class _AtifDocument:
                 self._add_step(parent, step | {"observation": {"results": [reference]}})
 
     def _can_nest(self, parent: _AgentTrajectory, child: _AgentTrajectory) -> bool:
-        """Return whether one trajectory may be nested in another one. It must not contain itself,
-        for any ids, and the nesting is limited.
+        """Return whether a child trajectory may be nested in a parent. A trajectory must not
+        contain itself, and nesting is limited to MAX_DEPTH.
         """
         depth = child.height
         ancestor = parent
@@ -136,7 +140,7 @@ class _AtifDocument:
             self._write_head()
 
     def _write_head(self) -> None:
-        """Write the fields before the steps, and the waiting steps."""
+        """Write the fields that precede the steps once, followed by the waiting steps."""
         recording = self._recording
         if not self._has_head:
             self._has_head = True
@@ -189,7 +193,7 @@ class _AtifDocument:
             return timestamp | _build_failure_step(item.facts)
         if item.kind != "note":
             return None
-        if item.name == "user":  # an interrupt, or the prompt of a subagent
+        if item.name == "user":  # an interrupt or a subagent's prompt
             return timestamp | {"source": "user", "message": item.text}
         if item.name not in _EXPORTED_NOTES:
             return None
@@ -279,7 +283,7 @@ class _AtifDocument:
         tool_names = None
         if tools:
             tool_names = recording.trace.replies.init_fields.get("tools")
-        if isinstance(tool_names, list) and tool_names:  # the stream has only their names
+        if isinstance(tool_names, list) and tool_names:  # the stream only contains tool names
             agent["tool_definitions"] = [
                 {"type": "function", "function": {"name": each}}
                 for each in tool_names
@@ -340,8 +344,8 @@ def _build_failure_step(result: Mapping[str, Any]) -> dict[str, Any]:
 def _build_token_counts(
     usage: Mapping[str, int], prompt: str, completion: str, cached: str
 ) -> dict[str, Any]:
-    """Build the token counts. The format counts cached tokens as input; Claude counts them
-    separately.
+    """Build the token counts of ATIF, which include cached tokens in the input tokens. Claude
+    counts cached tokens separately.
     """
     cache_reads = usage.get("cache_read_input_tokens", 0)
     cache_writes = usage.get("cache_creation_input_tokens", 0)

@@ -1,4 +1,4 @@
-"""`shim export`: writes recordings in another format."""
+"""Implements `shim export`, which writes recordings in other formats."""
 
 import functools
 import importlib
@@ -23,8 +23,8 @@ from shim.story.terminal.console import (
 )
 from shim.story.terminal.progress import show_progress
 
-# Each module has `write_recording_export(path, write, *, redact)` and is imported when its format
-# is asked for.
+# Each module defines `write_recording_export(path, write, *, redact)`. It is only imported if its
+# format is selected.
 FORMATS = {
     "html": "shim.story.export.html",
     "markdown": "shim.story.export.markdown",
@@ -33,10 +33,11 @@ FORMATS = {
     "otel": "shim.story.export.otel",
     "asciicast": "shim.story.export.asciicast",
 }
-# Formats that are written to a file by default, with the suffix of the file. The others go to
+# Formats that are written to a file by default, with the file suffix. Other formats are written to
 # stdout.
 FILE_SUFFIXES = {"html": ".html", "asciicast": ".asciicast"}
-# Formats for a terminal, which make control characters visible. The others are for programs.
+# Formats that may be written to a terminal, because they escape control characters. Other formats
+# are for programs.
 TERMINAL_FORMATS = frozenset(("markdown",))
 REDACT_CHOICES = ("all", "none")
 
@@ -108,7 +109,7 @@ def export_recordings(
 
 
 def _check_output(casts: list[str], to: str, output: str | None) -> None:
-    """Raise a usage error if the exports cannot go to `output`."""
+    """Raise a usage error if the exports cannot be written to `output`."""
     writes_to_stdout = output == "-" or (output is None and to not in FILE_SUFFIXES)
     if len(casts) > 1 and (writes_to_stdout or output is not None):
         raise typer.BadParameter(
@@ -168,13 +169,17 @@ def _export_to_stdout(export: Callable[..., None], path: str, redact: bool) -> N
 def _export_to_file(
     export: Callable[..., None], recording_path: str, redact: bool, path: str, force: bool
 ) -> None:
-    """Write to a file. A failed export leaves no new file and does not change an old one."""
+    """Write an export to a file. If the export fails, no new file is left and an old file is not
+    changed.
+    """
 
     def fill(file_descriptor: int) -> None:
         export(recording_path, functools.partial(write_all, file_descriptor), redact=redact)
 
     try:
-        (replace_file if force else write_new_file)(path, fill, 0o666)  # to be shared
+        (replace_file if force else write_new_file)(
+            path, fill, 0o666
+        )  # exports are meant to be shared
     except FileExistsError:
         raise FrontendError(
             f"{path} already exists", hint="choose another name, or --force to replace it"

@@ -1,8 +1,10 @@
-"""A session as one HTML page that needs no network and no server.
+"""Implements `shim export --to html`, which writes a session as one HTML page that needs no network
+and no server.
 
-A template contains the frame, the security policy, the style, the script, and the session as JSON.
-The script draws the session with text nodes only. Markdown is parsed here and converted to a tree
-of elements. The policy allows exactly this script and this style, by their hashes, and no loading.
+A template contains the page's frame, content security policy, style and script, and the session as
+JSON. The script only creates text nodes from the session. Markdown is parsed here and passed to the
+script as a tree of elements. By its hashes, the policy allows only this script and this style. The
+page cannot load anything.
 """
 
 import base64
@@ -35,20 +37,20 @@ SCRIPT_FILES = (
     "outline.js",
     "page.js",
 )
-TIMELINE_COLUMNS = 368  # two points each, at the maximum width of the page
-# Kinds of steps whose text comes from a model.
+TIMELINE_COLUMNS = 368  # two pixels per column at the page's maximum width
+# Step kinds whose text comes from a model.
 MARKDOWN_KINDS = frozenset(("text", "thinking", "result"))
-MAX_TREE_BYTES = 2_000_000  # all trees as JSON; later texts are not parsed as Markdown
+MAX_TREE_BYTES = 2_000_000  # for all trees as JSON; later texts are not parsed
 
-# Characters that would end the element of the data or begin another, or that end a line in old
-# scripts.
+# Characters that could end the JSON's script element or start another element, and characters that
+# end a line in old versions of JavaScript.
 SCRIPT_ESCAPES = tuple(
     (character.encode(), b"\\u%04x" % ord(character)) for character in "<>&\u2028\u2029"
 )
 
 
 def write_recording_export(path: str, write: Callable[[bytes], None], *, redact: bool) -> None:
-    """Write a recording as an HTML page. Raise RecordingError if it cannot be read."""
+    """Write a recording as an HTML page. Raise RecordingError if the recording cannot be read."""
     session_export, story, source, notes = load_recording(path, redact=redact)
     data = {
         "about": {**source, "exporter": __version__},
@@ -79,7 +81,7 @@ def _build_session(session_export: SessionExport, story: SessionStepTracker) -> 
 
 
 def build_session_totals_json(story: SessionStepTracker) -> dict[str, Any]:
-    """Build the totals of a session for a page."""
+    """Build the JSON of a session's totals for the page."""
     totals = story.totals
     return {
         "turns": totals.turns,
@@ -102,11 +104,11 @@ def _build_steps(step_views: Iterable[SessionStepView]) -> Iterator[dict[str, An
 
 
 def build_step_json(step_view: SessionStepView, max_tree_bytes: int) -> tuple[dict[str, Any], int]:
-    """Build a step for the page, without empty fields. Return it with the bytes of `max_tree_bytes`
-    that its tree used.
+    """Build the JSON of a step for the page, without empty fields. Return the JSON and the number
+    of bytes that its Markdown tree takes of `max_tree_bytes`.
 
-    A shortened text is a list: its head, the number of omitted characters, its tail. A model's text
-    is a tree, or the text itself if the tree does not fit.
+    A shortened text is a list: its head, the number of omitted characters, and its tail. A model's
+    text is a tree of elements, or plain text if the tree does not fit.
     """
     step = {name: _encode_value(getattr(step_view, name)) for name in SessionStepView.__slots__}
     tree_bytes = 0
@@ -158,7 +160,7 @@ def render_html_page(title: str, data: Mapping[str, Any]) -> bytes:
 
 
 def render_template(path: str, **parts: object) -> str:
-    """Render a page from the template at `path`. Values are made printable and escaped, except
+    """Render a page from the template at `path`. All values are escaped, except values of the type
     Markup.
     """
     folder, name = os.path.split(path)
@@ -167,7 +169,7 @@ def render_template(path: str, **parts: object) -> str:
 
 @cache
 def _get_environment(folder: str) -> Environment:
-    """Return the Jinja environment of a folder, which caches the compiled templates."""
+    """Return the Jinja environment for a folder. The environment caches compiled templates."""
     loader = FileSystemLoader(folder)
     return Environment(
         loader=loader, autoescape=True, undefined=StrictUndefined, finalize=_make_printable
@@ -186,5 +188,5 @@ def read_page_asset(name: str) -> bytes:
 
 
 def compute_csp_hash(content: bytes) -> str:
-    """Return the hash of a style or a script for a content security policy."""
+    """Return the hash of a style or script for a content security policy."""
     return "sha256-" + base64.b64encode(hashlib.sha256(content).digest()).decode()

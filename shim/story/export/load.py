@@ -1,4 +1,4 @@
-"""Reads a complete recording for an export: steps, totals, and notes about what is missing."""
+"""Loads a complete recording for an export: its steps, its totals, and remarks about missing parts."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -12,8 +12,8 @@ from shim.story.reader import TOO_LONG_PHRASE, RecordedSessionStepReader, Record
 
 
 class LoadedRecording(NamedTuple):
-    """A recording for an export. `source` describes the origin of the session, `notes` are remarks
-    for the reader of the export.
+    """A recording that was loaded for an export. `source` describes the origin of the session.
+    `notes` are remarks for the reader of the export.
     """
 
     export: SessionExport
@@ -23,8 +23,8 @@ class LoadedRecording(NamedTuple):
 
 
 def load_recording(path: str, *, redact: bool) -> LoadedRecording:
-    """Load a recording, up to the point where it is cut off. Raise RecordingError if it cannot be
-    read.
+    """Load a recording up to its end or to where it was cut off. Raise RecordingError if the
+    recording cannot be read.
     """
     recording = Recording(path)
     export = SessionExport(redact=redact)
@@ -32,7 +32,7 @@ def load_recording(path: str, *, redact: bool) -> LoadedRecording:
     for time_s, change in reader.read_step_changes(recording):
         export.add_step_change(time_s, change)
     header = recording.header
-    # In a fallback list, a later vendor may have answered.
+    # In a fallback list, a later vendor than the header's may have answered.
     vendor = reader.story.vendor
     if not vendor:
         vendor = header.vendor

@@ -1,11 +1,11 @@
-"""A session as Markdown for a pull request.
+"""Implements `shim export --to markdown`, which writes a session as Markdown for a pull request.
 
-Tool calls are folded, with their output in fences. A subagent is a quotation.
+Tool calls are collapsed, with their output in code fences. Subagents are block quotes.
 
-The text is pasted into another project's page. A model's Markdown stays Markdown, but its HTML,
-images, mentions and references become text, and its links must lead to the web
-(`sanitize_markdown`). All other text is plain (`escape_markdown`). A tool's output has a fence that
-is longer than any fence in it.
+The text is pasted into another project's page, so it must not affect that page. `sanitize_markdown`
+keeps a model's Markdown, but turns HTML, images, mentions and references into text and only keeps
+links to the web. `escape_markdown` escapes all other text. The fence around a tool's output is
+longer than any fence in the output.
 """
 
 import re
@@ -23,8 +23,8 @@ from shim.story.formatting import (
 )
 from shim.story.model import SessionTotals
 
-MAX_BODY_CHARS = 60_000  # a description on GitHub may have 65,536
-MAX_OUTPUT_CHARS = 4_000  # per output or diff; the HTML export has more
+MAX_BODY_CHARS = 60_000  # GitHub allows 65,536
+MAX_OUTPUT_CHARS = 4_000  # per output or diff; the HTML export shows more
 MAX_CODE_CHARS = 60
 OUTCOME_SIGNS = {"ok": "✓", "failed": "✗", "denied": "⊘", "unanswered": "…", "": "…"}
 OMITTED_NOTE = (
@@ -32,12 +32,12 @@ OMITTED_NOTE = (
     "writes all of it._\n"
 )
 
-# A zero-width space after `@` and `#`. Entities would not be enough, because a forge searches the
-# rendered text for mentions.
+# A zero-width space is added after `@` and `#`. HTML entities would not be enough, because GitHub
+# searches the rendered text for mentions.
 ZERO_WIDTH_SPACE = "&#8203;"
 _SPECIAL_SIGNS = re.compile(r"[\\`*_{}\[\]()<>&|~$!]|://|@|#|(?<=GH)-(?=[0-9])", re.IGNORECASE)
-# In a model's Markdown: HTML, images, mentions, references, definitions, and links to anything but
-# the web.
+# Parts of a model's Markdown that are escaped: HTML, images, mentions, references, definitions, and
+# links that do not lead to the web.
 _UNWANTED_MARKDOWN = re.compile(
     r"[<&\\`]|!(?=\[)|\]\((?!\s*https?://)|\]:|@(?=\w)|#(?=[0-9])|(?<=GH)-(?=[0-9])|://(?=(?:www\.)?github\.com\b)|www\.(?=github)",
     re.IGNORECASE,
@@ -47,8 +47,8 @@ _LANGUAGE = re.compile(r"[\w+#.-]{1,20}")
 
 
 def write_recording_export(path: str, write: Callable[[bytes], None], *, redact: bool) -> None:
-    """Write a recording as Markdown of at most MAX_BODY_CHARS. Raise RecordingError if it cannot be
-    read.
+    """Write a recording as Markdown of at most MAX_BODY_CHARS characters. Raise RecordingError if
+    the recording cannot be read.
     """
     recording = load_recording(path, redact=redact)
     head = "".join(_format_head(recording))
@@ -113,8 +113,8 @@ def _list_totals(totals: SessionTotals) -> Iterator[tuple[str, str]]:
 
 
 def _format_step(step: SessionStepView) -> str:
-    """Format a step and a blank line. A subagent's step is a quotation, because fences cannot be
-    indented.
+    """Format a session step, followed by a blank line. A subagent's step is a block quote, because
+    fences cannot be indented.
     """
     lines = STEP_FORMATTERS[step.kind](step)
     text = "\n".join(lines)
@@ -162,7 +162,7 @@ def _format_call(step: SessionStepView) -> list[str]:
 
 
 def _format_fields(step: SessionStepView) -> Iterator[str]:
-    """Format the arguments of a call that its title does not show, each after a blank line."""
+    """Format the tool call arguments that the title does not show, each after a blank line."""
     for name, value in step.fields:
         text = truncate_text(value, MAX_OUTPUT_CHARS).format_text()
         if text and not (text == step.main and len(text) <= MAX_CODE_CHARS):
@@ -252,15 +252,15 @@ def _encode_entities(sign: str) -> str:
 
 
 def escape_markdown(text: str) -> str:
-    """Return text as one line without meaning in Markdown, in HTML or to a forge."""
+    """Return a text as one line without any special meaning in Markdown, HTML or on GitHub."""
     return _SPECIAL_SIGNS.sub(
         lambda match: _separate_sign(match[0]) or _encode_entities(match[0]), " ".join(text.split())
     )
 
 
 def _separate_sign(sign: str) -> str:
-    """Return a sign that is separated from neighbors with which it would have a meaning, or "" for
-    other signs.
+    """Return an `@`, `#`, `-` or `://` with a zero-width space that removes its special meaning.
+    Return "" for any other sign, which must be encoded instead.
     """
     return {
         "@": f"@{ZERO_WIDTH_SPACE}",
@@ -273,7 +273,8 @@ def _separate_sign(sign: str) -> str:
 def sanitize_markdown(text: str) -> str:
     """Return a model's Markdown without anything that could affect another project's page.
 
-    Fences and code spans are rewritten, so that none remains open; no other backtick remains.
+    Fences and code spans are rewritten, so that none of them remains open. All other backticks are
+    removed.
     """
     output_lines: list[str] = []
     lines = iter(text.split("\n"))
@@ -304,7 +305,7 @@ def sanitize_markdown(text: str) -> str:
 
 
 def _sanitize_line(line: str) -> str:
-    """Sanitize a line outside of fences. Code spans do not change."""
+    """Sanitize a line that is not in a fence. Code spans are not changed."""
     parts = list[str]()
     position = 0
     while (match := _UNWANTED_MARKDOWN.search(line, position)) is not None:
@@ -322,7 +323,7 @@ def _sanitize_line(line: str) -> str:
             if is_sign:
                 position += len(escaped)
         elif sign == "://":
-            # GitHub's redirect does not create a reference on the linked page.
+            # Links through GitHub's redirect do not create a reference on the linked page.
             parts.append("://redirect.")
         elif len(sign) == 4:
             parts.append(f"{sign}{ZERO_WIDTH_SPACE}")
@@ -335,7 +336,9 @@ def _sanitize_line(line: str) -> str:
 
 
 def _extract_code_span(line: str, start: int) -> tuple[str, int]:
-    """Return the code span at a position, and where it ends. Without an end the backticks are text."""
+    """Return the code span that starts at a position, and its end position. Backticks without a
+    closing counterpart are text.
+    """
     ticks = line[start : len(line) - len(line[start:].lstrip("`"))]
     for end in re.finditer("`+", line[start + len(ticks) :]):
         if len(end[0]) == len(ticks):
@@ -345,7 +348,7 @@ def _extract_code_span(line: str, start: int) -> tuple[str, int]:
 
 
 def format_code_fence(text: str, language: str = "") -> str:
-    """Return a fence around a text that cannot end it."""
+    """Return a text in a code fence that is longer than any fence in the text."""
     longest = max((len(backticks) for backticks in re.findall("`+", text)), default=0)
     ticks = "`" * max(3, longest + 1)
     return f"{ticks}{language}\n{text}\n{ticks}"

@@ -1,8 +1,8 @@
-"""`shim export --to ndjson`: only Claude's stream.
+"""Implements `shim export --to ndjson`, which writes only Claude's stream-json output.
 
-If the frontend received Claude's stream, the export has its exact bytes. If the frontend received
-text, one object or another dialect, Claude's stream was never written, and the child's output is
-translated again.
+If the frontend received stream-json, the export contains exactly those bytes. If the frontend
+received text, a single JSON object or another dialect, the child's output is translated to
+stream-json again.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,11 +23,11 @@ from shim.story.reader import RecordedSessionStepReader, Recording
 
 WriteFunction = Callable[[bytes], None]
 
-# Requests whose input a frontend returns unchanged. It is not redacted in a conversation, but may
-# be in an export.
+# Control messages. A frontend sends their input back unchanged, so a live conversation cannot redact
+# it, but an export can.
 _CONTROL_TYPES = ("control_request", "control_response", "control_cancel_request")
-_UNLIMITED_BYTES = 1 << 62  # no line is cut
-# The UUIDs of new lines, which have the text that was held back until the end of a block.
+_UNLIMITED_BYTES = 1 << 62  # lines of any length are kept whole
+# The UUID format of added lines. They contain text that was held back until the end of a block.
 _UUID_FORMAT = "00000000-0000-4000-9000-{:012d}"
 
 
@@ -42,8 +42,8 @@ class _LineStory(SessionStepTracker):
 
 
 def write_recording_export(path: str, write: WriteFunction, *, redact: bool) -> None:
-    """Write the stream of the recording at `path`. Raise RecordingError if it is not a recording,
-    or if no vendor here can translate it.
+    """Write the stream-json output of the recording at `path`. Raise RecordingError if the file is
+    not a recording, or if no vendor on this machine can translate it.
     """
     recording = Recording(path)
     redacting_writer = None
@@ -74,7 +74,9 @@ def write_recording_export(path: str, write: WriteFunction, *, redact: bool) -> 
 
 
 class _RedactingWriter:
-    """Writes lines without secrets, including secrets that are split over the fragments of a block."""
+    """Writes lines without secrets. Secrets that are split over several fragments of a block are
+    redacted too.
+    """
 
     def __init__(self, write: WriteFunction) -> None:
         self._write = write
@@ -86,7 +88,7 @@ class _RedactingWriter:
         )
 
     def feed(self, chunk: bytes) -> None:
-        """Write bytes of the stream: a complete line, or a piece of one."""
+        """Add bytes of the stream: a complete line, or part of a line."""
         for line in self._splitter.feed(chunk):
             self._write_line(line)
 

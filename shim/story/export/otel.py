@@ -1,7 +1,8 @@
-"""`shim export --to otel`: OpenTelemetry GenAI spans as OTLP JSON, one ExportTraceServiceRequest.
+"""Implements `shim export --to otel`, which writes OpenTelemetry GenAI spans as OTLP JSON, in one
+ExportTraceServiceRequest.
 
-Spans are written as they are read. OTLP's JSON has 64-bit integers as strings and ids in
-hexadecimal.
+Each span is written as soon as it is complete. OTLP JSON represents 64-bit integers as strings, and
+ids as hexadecimal strings.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,7 +18,7 @@ from shim.story.export.spans import (
     OtelSpanBuilder,
 )
 
-STATUS_ERROR = 2  # status code
+STATUS_ERROR = 2  # the OTLP status code for errors
 
 WriteFunction = Callable[[bytes], None]
 
@@ -25,7 +26,9 @@ WriteFunction = Callable[[bytes], None]
 def write_recording_export(
     path: str, write: WriteFunction, *, redact: bool, content: bool = False
 ) -> None:
-    """Write the spans of the recording at `path`. Raise RecordingError if it is not a recording."""
+    """Write the spans of the recording at `path`. Raise RecordingError if the file is not a
+    recording.
+    """
     spans = OtelSpanBuilder(path, redact=redact, content=content)
     head = {"attributes": _encode_attributes(spans.resource)}
     scope = {"name": SCOPE_NAME, "version": __version__}

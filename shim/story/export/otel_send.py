@@ -1,5 +1,5 @@
-"""Sends the spans of a recording to an OTLP collector, with OpenTelemetry's SDK and exporter (the
-extra `otel`).
+"""Sends a recording's spans to an OTLP collector. Uses OpenTelemetry's SDK and exporter, which the
+extra `otel` installs.
 """
 
 from urllib.parse import urlsplit, urlunsplit
@@ -9,18 +9,18 @@ from shim.core.errors import FrontendError, SystemResourceError
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.story.export.spans import KIND_CLIENT, SCHEMA_URL, SCOPE_NAME, OtelSpan, OtelSpanBuilder
 
-MAX_BATCH_SPANS = 512  # spans of one request, as many as the SDK's own processor sends
-REQUEST_TIMEOUT_S = 10  # seconds for a request and its retries, the exporter's own default
+MAX_BATCH_SPANS = 512  # spans per request; the default of OpenTelemetry's SDK
+REQUEST_TIMEOUT_S = 10  # for a request with its retries; the exporter's default
 TRACES_PATH = "/v1/traces"
 
 
 def send_recording_spans(path: str, endpoint: str, *, redact: bool, content: bool = False) -> int:
-    """Send the spans of the recording at `path` to `endpoint`, an http or https URL. Return their
-    number.
+    """Send the spans of the recording at `path` to `endpoint`, an http or https URL. Return the
+    number of spans.
 
-    A URL without a path is completed like OTEL_EXPORTER_OTLP_ENDPOINT. Raise FrontendError for an
-    invalid URL, or if the extra is not installed, and SystemResourceError if the collector does not
-    accept them.
+    If the URL has no path, the path is added as for OTEL_EXPORTER_OTLP_ENDPOINT. Raise
+    FrontendError if the URL is invalid or the extra is not installed. Raise SystemResourceError if
+    the collector does not accept the spans.
     """
     url = _resolve_url(endpoint)
     try:

@@ -1,11 +1,13 @@
-"""Converts a session to OpenTelemetry spans, according to the semantic conventions for GenAI of
-1.41 (status: development).
+"""Converts a session to OpenTelemetry spans, following the GenAI semantic conventions 1.41 (status:
+development).
 
-Each turn is a trace with the root span `invoke_agent`. It contains a `chat` span for each reply of
-the model and an `execute_tool` span for each call. A subagent is an `invoke_agent` span in the call
-that runs it. The turns of a session share `gen_ai.conversation.id`. Messages, arguments and results
-are left out unless `content` is set, as the conventions require; then they are JSON in attributes.
-Ids are hashes of the recording's first line, so that two exports have the same spans.
+Each turn is a trace with the root span `invoke_agent`. The root contains a `chat` span for each
+model reply and an `execute_tool` span for each tool call. A subagent is an `invoke_agent` span
+within the span of the call that started it. All turns of a session share `gen_ai.conversation.id`.
+
+As the conventions require, messages, arguments and results are only included if `content` is set.
+They are JSON in span attributes. Span ids are hashes of the recording's first line, so that
+repeated exports produce the same spans.
 """
 
 import hashlib
@@ -25,19 +27,18 @@ from shim.story.replies import ModelReply, RecordingTraceReader
 
 SCHEMA_URL = "https://opentelemetry.io/schemas/1.41.0"
 SCOPE_NAME = "claude-shim"
-# span kinds
+# Span kinds of OTLP.
 KIND_INTERNAL = 1
 KIND_CLIENT = 3
 MAX_SPAN_EVENTS = 100  # notes per span
-MAX_CALLERS = 10_000  # calls of a session that may have started an agent
-AGENT_TOOLS = ("Task", "Agent")  # Claude's tools that start agents
-MAX_QUEUED_PROMPTS = 1000  # prompts that wait for their turn
-MAX_INPUT_MESSAGES = 1000  # input of a reply, mostly results of tools
+MAX_CALLERS = 10_000  # tool calls that may have started a subagent
+AGENT_TOOLS = ("Task", "Agent")  # Claude's tools that start subagents
+MAX_QUEUED_PROMPTS = 1000  # prompts that are waiting for their turn
+MAX_INPUT_MESSAGES = 1000  # input messages of a reply, mostly tool results
 
 AttributeValue = str | bool | int | float | list[str]
 
-# The beginning of a model's name → the provider's name in the conventions. Other models get the
-# vendor's name.
+# Model name prefix → provider name in the conventions. For other models, the vendor's name is used.
 PROVIDERS = (
     ("claude", "anthropic"),
     ("gpt-", "openai"),
@@ -54,7 +55,7 @@ PROVIDERS = (
     ("command-", "cohere"),
     ("sonar", "perplexity"),
 )
-# Claude's stop reasons → those of the conventions; others are kept.
+# Claude's stop reason → finish reason in the conventions. Other reasons are not changed.
 FINISH_REASONS = {
     "end_turn": "stop",
     "stop_sequence": "stop",
@@ -62,13 +63,13 @@ FINISH_REASONS = {
     "max_tokens": "length",
     "refusal": "content_filter",
 }
-# The error of a call or a turn without a better name.
+# The error type of a failed tool call or turn without a more specific error.
 CALL_ERRORS = {"failed": "tool_error", "denied": "permission_denied", "unanswered": "unanswered"}
 
 
 class OtelSpan(NamedTuple):
-    """A span before it is written. Times are nanoseconds since 1970, ids are bytes, `parent_id` is
-    empty for a root.
+    """A span before it is written. Times are nanoseconds since 1970. Ids are bytes; `parent_id` is
+    empty for a root span.
     """
 
     trace_id: bytes
@@ -85,7 +86,7 @@ class OtelSpan(NamedTuple):
 
 
 class OtelSpanBuilder:
-    """Builds the spans of a recording. Each span is returned when it has ended."""
+    """Builds the spans of a recording. Each span is returned when it ends."""
 
     def __init__(self, path: str, *, redact: bool, content: bool = False) -> None:
         self._recording = RecordingTraceReader(path)
@@ -96,10 +97,10 @@ class OtelSpanBuilder:
         self._finished_turns = 0
         self._open_turn: _OpenTurn | None = None  # the current turn
         self._prompts: deque[tuple[float, str]] = deque(maxlen=MAX_QUEUED_PROMPTS)
-        # agent → the input of its next reply
+        # agent → input messages of its next reply
         self._input_by_agent: dict[str, list[dict[str, Any]]] = {}
         self._nested_agents: dict[str, _NestedAgent] = {}
-        self._agent_calls: dict[str, _AgentCall] = {}  # the calls that may have started an agent
+        self._agent_calls: dict[str, _AgentCall] = {}  # may have started a subagent
         resource_fields = {
             "service.name": "claude-shim",
             "service.version": header.shim,
@@ -153,7 +154,7 @@ class OtelSpanBuilder:
             nested = self._nested_agents.setdefault(
                 agent_id, _NestedAgent(turn_number, reply.at, reply.until)
             )
-        if nested is not None:  # it may run in the background after its turn
+        if nested is not None:  # a background subagent may outlive its turn
             turn_number = nested.turn_number
             ends = [call.until for call in reply.tool_calls if call.until is not None]
             nested.end_s = max(nested.end_s, reply.until, *ends)
@@ -169,7 +170,9 @@ class OtelSpanBuilder:
                 self._prompts.append((step.at, step.text))
             self._add_input_message(agent_id, "user", [{"type": "text", "content": step.text}])
         elif step.kind in ("note", "error", "answer") and self._open_turn is not None:
-            is_free_text = step.kind == "error" or step.name == "user"  # free text, not a name
+            is_free_text = (
+                step.kind == "error" or step.name == "user"
+            )  # the text is not a fixed name
             event_text = step.kind if is_free_text and not self._has_content else step.text
             self._open_turn.add_event(
                 self._recording.convert_to_unix_nanoseconds(step.at),
@@ -191,7 +194,7 @@ class OtelSpanBuilder:
     # -- spans -------------------------------------------------------------------------------------
 
     def _end_turn(self, time_s: float, result: SessionStep | None) -> OtelSpan:
-        """End the span of a turn. Without a `result` the recording was cut off."""
+        """End the span of a turn. `result` is None if the recording was cut off before the result."""
         turn = self._ensure_turn(time_s)
         turn_number = turn.number
         self._open_turn = None
@@ -418,7 +421,7 @@ class OtelSpanBuilder:
 
 
 class _AgentCall(NamedTuple):
-    """A call that may have started a subagent: its turn, its span, and the agent's name."""
+    """A tool call that may have started a subagent, with its turn, its span, and the agent's name."""
 
     turn_number: int
     span_key: str
@@ -427,7 +430,7 @@ class _AgentCall(NamedTuple):
 
 @dataclass(slots=True)
 class _NestedAgent:
-    """A subagent: the turn in which it started, and its time."""
+    """A subagent, with the turn in which it started and its times."""
 
     turn_number: int
     start_s: float
@@ -443,7 +446,7 @@ class _OpenTurn:
     dropped_events: int = 0
 
     def add_event(self, time_ns: int, text: str, kind: str) -> None:
-        """Add a note as an event."""
+        """Add a session note as a span event."""
         if len(self.events) < MAX_SPAN_EVENTS:
             self.events.append((time_ns, f"shim.{kind}", {"shim.what": text}))
         else:
@@ -451,8 +454,8 @@ class _OpenTurn:
 
 
 def _build_usage_attributes(usage: Any) -> dict[str, AttributeValue]:
-    """Build the attributes of a usage. The conventions count cached tokens as input; Claude counts
-    them separately.
+    """Build the span attributes for token usage. The conventions include cached tokens in the input
+    tokens; Claude counts them separately.
     """
     if not isinstance(usage, Mapping):
         return {}

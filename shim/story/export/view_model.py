@@ -1,7 +1,8 @@
-"""The steps of a session for a page or a pull request: without secrets, and within limits.
+"""Prepares the steps of a session for an HTML page or a pull request: without secrets, and within
+size limits.
 
-Each text is redacted first, then control characters are made visible, then it is shortened. If a
-session is larger than MAX_TOTAL_CHARS, all texts are shortened until it fits.
+Each text is first redacted, then escaped, then shortened. If a session is larger than
+MAX_TOTAL_CHARS, all texts are shortened until the session fits.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -28,25 +29,27 @@ from shim.story.formatting import (
 from shim.story.model import SessionStep, SessionStepChange, StepKind, format_content_text
 from shim.story.notes import describe_note_step
 
-# The total of all texts. A phone opens a page of 5 MB without delay.
+# The limit for all texts together. A phone opens a page of 5 MB without delay.
 MAX_TOTAL_CHARS = 4_000_000
 MAX_TEXT_CHARS = 20_000  # per text, about 400 lines
-MIN_TEXT_CHARS = 200  # texts are not shortened further; then steps are left out
+MIN_TEXT_CHARS = 200  # below this limit, steps are omitted instead
 MAX_STEPS = 20_000
-# These steps mark the turns. They are still stored when other steps are left out.
+# Steps that mark the turns. They are still stored when other steps are omitted.
 LANDMARK_KINDS = frozenset(("prompt", "error", "result"))
-MAX_EXTRA_LANDMARKS = 2_000  # stored after the space for other steps is used up
-MAX_FIELDS = 100  # per call or event
+MAX_EXTRA_LANDMARKS = 2_000  # stored when there is no space for other steps
+MAX_FIELDS = 100  # per tool call or event
 MAX_FIELD_CHARS = 500
-MAX_GROWTH_POINTS = 120  # points per streamed text; more would not make a replay smoother
+MAX_GROWTH_POINTS = 120  # per streamed text; more would not make a replay smoother
 # The size of a step without its texts, and the size of a growth point.
 STEP_OVERHEAD_CHARS = 150
 GROWTH_POINT_CHARS = 12
-MAX_DEPTH = 4  # levels of subagents; deeper ones are shown at this depth
+MAX_DEPTH = 4  # nested subagents; deeper ones are shown at this depth
 
 
 class TruncatedText(NamedTuple):
-    """A text of which `omitted_chars` characters between `head` and `tail` were left out."""
+    """A text whose middle may be left out. `omitted_chars` is the number of characters missing
+    between `head` and `tail`.
+    """
 
     head: str = ""
     omitted_chars: int = 0
@@ -60,7 +63,7 @@ class TruncatedText(NamedTuple):
         return len(self.head) + len(self.tail)
 
     def format_text(self) -> str:
-        """Return the text, with a note about the omitted part."""
+        """Return the text with a note in place of the omitted part."""
         if self.omitted_chars:
             return f"{self.head}\n… {self.omitted_chars:,} characters left out …\n{self.tail}"
         return self.head
@@ -70,8 +73,8 @@ EMPTY_TEXT = TruncatedText()
 
 
 def truncate_text(text: TruncatedText, max_chars: int) -> TruncatedText:
-    """Return at most `max_chars` characters: three quarters from the beginning, the rest from the
-    end.
+    """Shorten a text to `max_chars` characters. Three quarters are taken from the beginning, the
+    rest from the end.
     """
     if text.char_count <= max_chars:
         return text
@@ -92,12 +95,15 @@ def truncate_text(text: TruncatedText, max_chars: int) -> TruncatedText:
 
 @dataclass(slots=True)
 class SessionStepView:
-    """One step as it is shown. Times are milliseconds since the start. `growth` contains times,
-    each with the permille of the text that had arrived.
+    """A session step as shown on a page. Times are milliseconds since the start of the session.
 
-    `main` is the argument that describes a call best, and `fields` are the others. `above` is the
-    number of the step that a subagent runs for, or that a prompt is about. `waited` is the time for
-    which a call waited for permission.
+    main    the argument that describes a tool call best
+    fields  the other arguments of a tool call
+    above   the number of the tool call step that a subagent's step or a permission prompt belongs
+            to, or 0
+    growth  how a streamed text grew: pairs of the time since the step's start and the permille of
+            the text received so far
+    waited  how long a tool call waited for permission
     """
 
     number: int
@@ -153,11 +159,12 @@ class _OpenStep(NamedTuple):
 
 
 class SessionExport:
-    """The steps of a session. `title` is the first line of the first prompt; `max_text_chars` is
-    the limit of each text.
+    """Collects the steps of a session for an export.
 
-    `keeps_steps` is off for a session that is still running: `steps` stays empty, and each change
-    returns its step.
+    title           the first line of the first prompt
+    max_text_chars  the current limit per text
+    keeps_steps     False for a session that is still running: `steps` remains empty, and the caller
+                    uses the step that `add_step_change` returns
     """
 
     def __init__(
@@ -167,23 +174,23 @@ class SessionExport:
         self._keeps_steps = keeps_steps
         self.title = ""
         self.max_text_chars = MAX_TEXT_CHARS
-        self.omitted_steps = 0  # steps without space
-        self.secret_counts: dict[str, int] = {}  # kind → number of redacted secrets
+        self.omitted_steps = 0  # steps that did not fit
+        self.secret_counts: dict[str, int] = {}  # kind of secret → number of redactions
         self._redactor = Redactor(self.secret_counts) if redact else None
         self._max_chars = max_chars
         self._char_count = 0
-        self._extra_landmarks = 0  # stored landmarks without space for other steps
+        self._extra_landmarks = 0  # landmarks that were stored beyond the limit
         self._open_steps: dict[int, _OpenStep] = {}
-        # a call's id → its step and its depth
+        # call id → step number and depth
         self._step_and_depth_by_call: dict[str, tuple[int, int]] = {}
         self._last_text = ""
-        # failed calls of this turn; its result may report them as denied
+        # Failed tool calls of this turn. The result of the turn may report them as denied.
         self._failed_calls: list[tuple[SessionStepView, SessionStep]] = []
 
     # -- texts -------------------------------------------------------------------------------------
 
     def sanitize_text(self, text: object) -> str:
-        """Return a printable text without secrets."""
+        """Return a text without secrets and with control characters escaped."""
         if isinstance(text, str):
             cleaned = text
         elif text is None:
@@ -195,7 +202,7 @@ class SessionExport:
         return escape_control_chars(cleaned.replace("\r\n", "\n"))
 
     def format_field_value(self, value: object) -> str:
-        """Return a short text as one line."""
+        """Return a value as one short line."""
         text = value
         if not isinstance(value, str):
             text = format_single_line_value(self._redact(value))
@@ -210,8 +217,8 @@ class SessionExport:
     # -- steps -------------------------------------------------------------------------------------
 
     def add_step_change(self, time_s: float, change: SessionStepChange) -> SessionStepView | None:
-        """Apply a change of a step, `time_s` seconds after the start. Return the step, or None if
-        it does not fit.
+        """Apply a step change, `time_s` seconds after the start of the session. Return the step, or
+        None if the export has no space for the step.
         """
         step = change.step
         if change.phase == "begin":
@@ -225,12 +232,12 @@ class SessionExport:
             del self._open_steps[step.number]
             self._end_step(step, open_step)
         elif step.kind == "call" and not self._keeps_steps:
-            # The page shows the call before its result.
+            # The page shows a running tool call before its result arrives.
             self._fill_call(step, open_step.step_view, open_step.tool_input)
         return open_step.step_view
 
     def find_call_step_number(self, call_id: str) -> int:
-        """Return the number of the step of a call, or 0 for an unknown id."""
+        """Return the step number of a tool call, or 0 for an unknown call id."""
         return self._step_and_depth_by_call.get(call_id, (0, 0))[0]
 
     def _start_step(self, step: SessionStep) -> None:
@@ -315,7 +322,7 @@ class SessionExport:
         if step.kind == "text" and not step.parent:
             self._last_text = step.text
         elif step.kind == "result" and step.text == self._last_text:
-            step_view.text = EMPTY_TEXT  # it repeats the last text
+            step_view.text = EMPTY_TEXT  # the result repeats the agent's last text
         elif step.kind == "prompt":
             self.title = self.title or _find_first_line(step_view.text.head)
         self._shrink_to_fit(step_view)
@@ -358,17 +365,19 @@ class SessionExport:
             try:
                 value = read_field(step)
             except (AttributeError, KeyError, TypeError, ValueError, IndexError):
-                continue  # an event of another form
+                continue  # the event has an unexpected structure
             if value not in (None, "", [], {}):
                 yield name, self.format_field_value(value)
-        # A note with this name is a text of the user, without fields.
+        # The note "user" is a text of a user message and has no fields.
         if step.kind == "note" and step.name != "user":
             for name, value in list(fields.items())[:MAX_FIELDS]:
                 if name not in HIDDEN_FIELDS and value not in (None, "", [], {}):
                     yield self.format_field_value(str(name)), self.format_field_value(value)
 
     def _shrink_to_fit(self, step_view: SessionStepView) -> None:
-        """Halve the limit of all texts until the session fits."""
+        """Add the size of a new step. If the session is too large, halve the limit per text until
+        the session fits or MIN_TEXT_CHARS is reached.
+        """
         if not self._keeps_steps:
             return
         self._char_count += step_view.char_count
@@ -391,7 +400,9 @@ def _find_first_line(text: str) -> str:
 
 
 def _add_growth(growth: list[tuple[int, int]], time_ms: int, size: int) -> None:
-    """Add a point of a text's growth. If there are too many, drop every second one."""
+    """Add a point to the growth of a streamed text. If there are too many points, remove every
+    second point.
+    """
     if growth:
         size += growth[-1][1]
     growth.append((time_ms, size))
@@ -400,7 +411,7 @@ def _add_growth(growth: list[tuple[int, int]], time_ms: int, size: int) -> None:
 
 
 ReadField = Callable[[SessionStep], Any]
-# Kind of a step → its fields.
+# Step kind → functions that read the fields of a step.
 FIELD_READERS: Mapping[StepKind, Mapping[str, ReadField]] = {
     "start": {
         "model": lambda step: format_model_name(step.facts.get("model")),
@@ -427,7 +438,7 @@ FIELD_READERS: Mapping[StepKind, Mapping[str, ReadField]] = {
         ),
     },
 }
-# Fields of a note that are for programs, or that its title shows.
+# Note fields that are only useful for programs, or that the note's title already shows.
 HIDDEN_FIELDS = frozenset(
     ("type", "subtype", "uuid", "session_id", "kind", "parent_tool_use_id", "request_id", "message")
 )

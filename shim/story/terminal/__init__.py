@@ -1,1 +1,1 @@
-"""Sessions for a person, in a terminal or as plain lines."""
+"""Draws sessions for a person, on a terminal or as plain lines."""

@@ -1,7 +1,7 @@
-"""Formats a call's name and arguments for a person: in one line, in a few lines, or completely for
-a permission prompt.
+"""Formats a tool call's name and arguments for a person: in one line, in a few lines, or in full
+for a permission prompt.
 
-All text is without control characters (`escape_control_chars`) and is drawn as text only.
+All text is escaped with `escape_control_chars` and drawn as plain text.
 """
 
 from collections.abc import Iterator, Mapping
@@ -25,24 +25,26 @@ from shim.story.events import (
 )
 
 MAX_ARGUMENT_CHARS = 160
-MAX_CALL_CHARS = 1_000_000  # for a permission prompt; no frontend has a longer one
-# The prompts of a background session can be printed. In other sessions only a denial is safe.
+MAX_CALL_CHARS = 1_000_000  # in a permission prompt; the calls of frontends are never longer
+# Only a background session can print its open prompts. In other sessions, only a denial is safe.
 TOO_LONG_NOTE = (
     "… and {more:,} more characters, too many for a terminal: `shim bridge list --json` prints them "
     "for a background session; deny what you cannot read"
 )
 INDENT_COLUMNS = 4
-MAX_QUESTION_CHARS = 160  # for a question in one line
+MAX_QUESTION_CHARS = 160  # per question in the one-line form
 DIFF_STYLES = {"+": "green", "-": "red", "@": "cyan", " ": "dim"}
 
-# Arguments that are drawn in another way or omitted.
+# Arguments that are omitted, or drawn in another form such as a diff.
 HIDDEN_ARGUMENTS = frozenset(
     ("old_string", "new_string", "content", "edits", "new_source", "todos")
 )
 
 
 def format_arguments(tool_input: Mapping[str, Any]) -> str:
-    """Format a call's arguments in one line: the main one, the questions for a person, or all."""
+    """Format a tool call's arguments in one line: the main argument, the questions to the user, or
+    all arguments.
+    """
     for name in MAIN_ARGUMENTS:
         if isinstance(tool_input.get(name), str):
             return format_text_on_one_truncated_line(tool_input[name])
@@ -56,13 +58,13 @@ def format_arguments(tool_input: Mapping[str, Any]) -> str:
 
 
 def format_tool_call(step: SessionStep) -> str:
-    """Format a call in one line."""
+    """Format a tool call's name and arguments in one line."""
     return " ".join(filter(None, (format_tool_name(step), format_arguments(step.input))))
 
 
 def format_permission_request_call(step: SessionStep) -> str:
-    """Format a call of a permission prompt. `render_tool_call_details` shows what this line leaves
-    out.
+    """Format the tool call of a permission prompt in one line. `render_tool_call_details` returns
+    the rest.
     """
     return " ".join(
         filter(None, (format_text_on_one_line(step.name) or "?", format_arguments(step.input)))
@@ -86,7 +88,9 @@ def format_text_on_one_truncated_line(text: str) -> str:
 
 
 def format_text_on_one_line(text: str) -> str:
-    """Format a text in one line without shortening it, because a decision depends on it."""
+    """Format a text in one line. The text is not shortened, because a permission decision depends
+    on it.
+    """
     return escape_control_chars(text).replace("\n", " ⏎ ")
 
 
@@ -97,12 +101,12 @@ def truncate_argument_line(text: str) -> str:
     return f"{text[:MAX_ARGUMENT_CHARS]}… ({omitted_chars} more characters)"
 
 
-# -- questions of a call ---------------------------------------------------------------------------
+# -- questions to the user -------------------------------------------------------------------------
 
 
 class FormQuestion(NamedTuple):
-    """One question. `options` are labels and their descriptions. `allows_several`: several options
-    may be chosen.
+    """A question that the agent asks the user. `options` contains labels with descriptions. If
+    `allows_several` is set, the user may choose several options.
     """
 
     text: str
@@ -111,7 +115,7 @@ class FormQuestion(NamedTuple):
 
 
 def parse_form_questions(tool_input: Mapping[str, Any]) -> list[FormQuestion]:
-    """Return the readable questions of a call."""
+    """Return the well-formed questions of an AskUserQuestion call."""
     questions = tool_input.get("questions")
     return [
         FormQuestion(
@@ -139,12 +143,12 @@ def _parse_options(options: Any) -> list[tuple[str, str]]:
     ]
 
 
-# -- complete calls --------------------------------------------------------------------------------
+# -- tool call details -----------------------------------------------------------------------------
 
 
 def render_tool_call_details(step: SessionStep) -> list[Text]:
-    """Render everything about a call that its one line leaves out. For a call that asks a person,
-    render its questions.
+    """Render the details of a tool call that its one-line form leaves out. For a call that asks the
+    user, render its questions.
     """
     questions = []
     if step.name == QUESTION_TOOL:

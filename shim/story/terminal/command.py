@@ -1,4 +1,4 @@
-"""`shim show`."""
+"""Implements `shim show`."""
 
 import os
 import sys

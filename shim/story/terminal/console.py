@@ -1,4 +1,4 @@
-"""Options, consoles, lines of text and JSON for the commands that people use."""
+"""Opens consoles, prints lines and checks options for commands that people use."""
 
 import json
 import os
@@ -16,9 +16,9 @@ from shim.core.errors import format_spelling_suggestion
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.recording.completion import complete_recording
 
-# rich draws code on black, which is a black box in a light terminal.
+# Rich draws code on a black background, which looks wrong in a light terminal.
 THEME = Theme({"markdown.code": "bold cyan", "markdown.code_block": "cyan"})
-PIPE_COLUMNS = 10_000  # no line of a table is cut in a pipe
+PIPE_COLUMNS = 10_000  # wide enough that no table row is cut in a pipe
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 RecordingArgument = Annotated[
@@ -36,14 +36,16 @@ RecordingsArgument = Annotated[
 
 
 def open_console() -> Console:
-    """Open a console for stdout. A character that it cannot encode becomes a question mark."""
+    """Open a console for stdout. Characters that stdout cannot encode become question marks."""
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="replace")
     return Console(highlight=False, markup=False, emoji=False, theme=THEME)
 
 
 def open_table_console() -> Console:
-    """Open a console with the terminal's width. In a pipe it has the width of the table."""
+    """Open a console for a table. On a terminal it has the terminal's width. In a pipe it is wide
+    enough for any row.
+    """
     console = Console(highlight=False)
     if console.is_terminal:
         return console
@@ -51,19 +53,19 @@ def open_table_console() -> Console:
 
 
 def is_light_terminal(environment: Mapping[str, str]) -> bool:
-    """Return whether the terminal has a light background, according to COLORFGBG. The last number
-    of this variable is the color of the background.
+    """Return whether the terminal has a light background. The last number of COLORFGBG is the
+    background color.
     """
     return environment.get("COLORFGBG", "").rpartition(";")[2] in ("7", "15")
 
 
 def format_single_line(text: object) -> str:
-    """Return a text as one line without characters that control a terminal."""
+    """Return a text as one line without terminal control characters."""
     return escape_control_chars(text).replace("\n", "\\n")
 
 
 class BrokenPipeHandler:
-    """A context that ends without an error if the reader of stdout closes the pipe."""
+    """A context manager that ends without an error when the reader of stdout closes the pipe."""
 
     def __enter__(self) -> None:
         pass
@@ -71,17 +73,17 @@ class BrokenPipeHandler:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
         if not isinstance(error, BrokenPipeError):
             return False
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the interpreter writes to stdout at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the interpreter flushes stdout at exit
         return True
 
 
 def print_line(text: str) -> None:
-    """Print one line unchanged: not shortened, wrapped or parsed as markup."""
+    """Print one line unchanged. The line is not shortened, wrapped or parsed as markup."""
     Console(highlight=False).print(Text(format_single_line(text)), soft_wrap=True)
 
 
 def show_status(message: str) -> AbstractContextManager[object]:
-    """Show a line on a terminal that states what takes so long."""
+    """Show a status line on a terminal during a slow operation."""
     console = Console(stderr=True)
     if console.is_terminal:
         return console.status(message)
@@ -93,7 +95,7 @@ def print_json(value: object) -> None:
 
 
 def check_option_value(allowed: Collection[str], value: str | None, option: str) -> None:
-    """Raise a usage error unless the value of an option is allowed or left out."""
+    """Raise a usage error if the option has a value that is not allowed."""
     if value is not None and value not in allowed:
         suggestion = format_spelling_suggestion(value, allowed)
         choices = ", ".join(allowed)

@@ -1,8 +1,9 @@
-"""The lines below a session in a terminal: the current activity, and the input of a person.
+"""Draws the lines below a session on a terminal: the current activity, and the text that a person
+is typing.
 
-They are erased before something is printed above them, and drawn again after it, in one write.
-There is no drawing thread: the caller calls `draw` ten times a second, or when something has
-changed. The terminal scrolls by itself, so that its history remains complete.
+Before output is printed above the footer, the footer is erased. It is drawn again after the output,
+in the same write. There is no drawing thread: the caller calls `draw` ten times a second, and after
+each change. Output scrolls normally, so the terminal's scrollback stays complete.
 """
 
 from collections.abc import Sequence
@@ -11,24 +12,26 @@ from typing import NamedTuple
 from rich.console import Console, RenderableType
 from rich.segment import Segment, Segments
 
-# show and hide the cursor
+# Escape codes that hide and show the cursor.
 _HIDE_CURSOR = "\x1b[?25l"
 _SHOW_CURSOR = "\x1b[?25h"
 _ERASE_TO_END = "\x1b[J"  # erases from the cursor to the end of the screen
-# Rows above the footer that must stay free. Otherwise the terminal would scroll rows that must be
-# erased.
+# Terminal rows that the footer must leave free. A taller footer would scroll out of the screen, and
+# could not be erased.
 _RESERVED_ROWS = 1
 
 
 class InputCursor(NamedTuple):
-    """The position of the cursor: its column, and its row counted up from the last row, which is 0."""
+    """The cursor position in the footer. `rows_from_last` counts upwards from the last row, which
+    is 0.
+    """
 
     rows_from_last: int
     column: int
 
 
 class TerminalFooter:
-    """Draws below the last line of a console, which must be a terminal."""
+    """Draws a footer below the output of a console, which must be a terminal."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -39,17 +42,19 @@ class TerminalFooter:
 
     @property
     def has_pending_output(self) -> bool:
-        """Return whether there is output that is not drawn yet."""
+        """Return whether some output is not drawn yet."""
         return bool(self._pending_output)
 
     def print_above(self, renderable: RenderableType) -> None:
-        """Print lines above the footer, with the next drawing."""
+        """Queue output to be printed above the footer by the next `draw`."""
         with self._console.capture() as captured:
             self._console.print(renderable)
         self._pending_output.append(captured.get())
 
     def draw(self, renderable: RenderableType, cursor: InputCursor | None = None) -> None:
-        """Draw the pending output and the footer below it. Without a `cursor` no cursor is shown."""
+        """Draw the pending output, and the footer below it. The cursor is hidden if `cursor` is
+        None.
+        """
         rows = self._console.render_lines(renderable, pad=False)[
             -max(self._console.height - _RESERVED_ROWS, 1) :
         ]
@@ -58,7 +63,7 @@ class TerminalFooter:
         row_widths = [Segment.get_line_length(row) for row in rows]
         if not row_widths:
             row_widths = [0]
-        # On a full row the cursor stays in the last column.
+        # After a full row, the cursor stays in the last column.
         position = cursor
         if not position:
             position = InputCursor(0, min(row_widths[-1], self._console.width - 1))
@@ -76,7 +81,7 @@ class TerminalFooter:
         self._write(_HIDE_CURSOR + erase_text + "".join(self._pending_output) + text)
 
     def erase(self) -> None:
-        """Erase the footer. The output above it stays."""
+        """Erase the footer. The output above the footer remains."""
         erase_text = ""
         if self._row_widths:
             erase_text = self._format_erase() + _SHOW_CURSOR
@@ -85,9 +90,10 @@ class TerminalFooter:
         self._write(erase_text + "".join(self._pending_output))
 
     def _format_erase(self) -> str:
-        """Return the codes that move to the first column of the first row and erase from there.
+        """Return the escape codes that move to the start of the footer and erase from there.
 
-        A terminal that has become narrower has wrapped a long row into several rows.
+        If the terminal has become narrower, a long row of the footer takes up several terminal
+        rows.
         """
         if not self._row_widths:
             return ""
@@ -117,7 +123,7 @@ def _join_rows(rows: Sequence[list[Segment]]) -> list[Segment]:
 
 
 def _format_cursor_move(cursor: InputCursor) -> str:
-    """Return the codes that move from the end of the last row to the cursor."""
+    """Return the escape codes that move the cursor from the footer's last row to its position."""
     move_up = ""
     if cursor.rows_from_last:
         move_up = f"\x1b[{cursor.rows_from_last}A"

@@ -1,7 +1,6 @@
-"""Renders a model's Markdown in a terminal, without control sequences.
+"""Renders a model's Markdown on a terminal, without control sequences.
 
-The parser does not interpret HTML, images and entities. The rendered text is made printable once
-more.
+HTML, images and entities are not interpreted. The rendered text is escaped once more.
 """
 
 import os
@@ -27,7 +26,7 @@ class _LeftHeading(Heading):
 
 
 class _FoldedTable(TableElement):
-    """A table that wraps a word that is too long for its column, instead of shortening it."""
+    """A table that wraps long words instead of truncating them."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         for table in super().__rich_console__(console, options):
@@ -37,7 +36,7 @@ class _FoldedTable(TableElement):
 
 
 class SafeMarkdown(Markdown):
-    """Markdown with the addresses of links as text, and with HTML and images as they were written."""
+    """Markdown that shows link addresses as text, and leaves HTML and images as written."""
 
     elements = {**Markdown.elements, "heading_open": _LeftHeading, "table_open": _FoldedTable}  # noqa: RUF012 - as rich has it
 
@@ -51,7 +50,7 @@ class SafeMarkdown(Markdown):
 
 
 class ControlCodeFilter:
-    """Rendered text without control sequences and links."""
+    """A Rich renderable that removes control sequences and links from rendered text."""
 
     def __init__(self, renderable: RenderableType) -> None:
         self._renderable = renderable

@@ -1,4 +1,4 @@
-"""A pager for output that is longer than a screen: the one that `PAGER` names, or `less`."""
+"""Opens a pager for long output: the program in `PAGER`, or `less`."""
 
 import io
 import os
@@ -13,22 +13,20 @@ from rich.console import Console
 from shim.story.terminal.console import THEME
 
 DEFAULT_PAGER = "less"
-NO_PAGER_VALUES = ("", "cat")  # values of PAGER that disable the pager
-LESS_OPTIONS = "FRX"  # less: exit if the text fits a screen, show colors, keep the screen
+NO_PAGER_VALUES = ("", "cat")  # `PAGER` values that disable the pager
+LESS_OPTIONS = "FRX"  # exit if the text fits, show colors, do not clear the screen
 
 
 class PagedConsole(Console):
-    """A console whose reader may close the pipe."""
+    """A console that writes to a pager. The person may quit the pager before all output is written."""
 
     def on_broken_pipe(self) -> None:
-        """Raise the error to the caller; rich would end the program."""
+        """Raise the error again. Rich would exit the program instead."""
         raise BrokenPipeError
 
 
 def find_pager_command(environment: Mapping[str, str]) -> list[str]:
-    """Return the command line of the user's pager, or [] if the user wants none or it is not
-    installed.
-    """
+    """Return the command line of the user's pager, or [] if the pager is disabled or not installed."""
     try:
         command = shlex.split(environment.get("PAGER", DEFAULT_PAGER))
     except ValueError:
@@ -40,8 +38,8 @@ def find_pager_command(environment: Mapping[str, str]) -> list[str]:
 
 @contextmanager
 def open_pager(console: Console, *, enabled: bool = True) -> Iterator[Console]:
-    """Open a console that writes into the user's pager. Without a terminal or a pager, return the
-    given one.
+    """Open a console that writes to the user's pager. Return `console` itself if there is no
+    terminal or no pager.
     """
     command = []
     if enabled and console.is_terminal:
@@ -55,7 +53,7 @@ def open_pager(console: Console, *, enabled: bool = True) -> Iterator[Console]:
     assert process.stdin is not None
     pager_input = io.TextIOWrapper(process.stdin, encoding="utf-8", errors="replace")
     try:
-        with suppress(BrokenPipeError):  # the reader has left the pager
+        with suppress(BrokenPipeError):  # the user has quit the pager
             yield PagedConsole(
                 file=pager_input,
                 force_terminal=True,

@@ -1,4 +1,4 @@
-"""Shows the activity on a terminal's stderr while a long command has nothing to print yet."""
+"""Shows a progress message on stderr while a long command has no output yet."""
 
 import sys
 import threading
@@ -15,17 +15,19 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
-QUIET_SECONDS = 0.5  # a shorter activity is not shown
+QUIET_SECONDS = 0.5  # nothing is shown for shorter commands
 
 
 @contextmanager
 def show_progress(
     message: str, total: int | None = None, *, prints_output: bool = False
 ) -> Iterator[Callable[[], None]]:
-    """Show the activity until it is done. Yield a function that counts one more of `total`.
+    """Show a progress message on a terminal. Yield a function that advances the counter toward
+    `total`.
 
-    It is shown only on a terminal, and leaves no trace there. `prints_output`: the command prints
-    while it runs, so nothing is shown if stdout is a terminal, too.
+    The message is removed at the end. Nothing is shown if stderr is not a terminal. If
+    `prints_output` is set, nothing is shown when stdout is a terminal either, because the command
+    prints there.
     """
     console = Console(stderr=True)
     if not console.is_terminal or (prints_output and sys.stdout.isatty()):

@@ -1,4 +1,4 @@
-"""Draws the raw lines between the frontend, the drop-in and the child, with their times."""
+"""Draws the raw lines between the frontend, the drop-in and the child process, with times."""
 
 from collections.abc import Iterable
 
@@ -9,12 +9,12 @@ from rich.text import Text
 from shim.core.cast.format import RecordingRecord
 from shim.core.reading.diagnostics import escape_control_chars
 
-MIN_TWO_COLUMN_WIDTH = 120  # a narrower terminal shows both directions in one column
-MAX_PLAIN_CHARS = 200  # per line in a file or a pipe
+MIN_TWO_COLUMN_WIDTH = 120  # narrower terminals use one column
+MAX_PLAIN_CHARS = 200  # characters per line in a file or a pipe
 MAX_FULL_CHARS = 2_000_000
 
-# The direction, the same for two columns with the drop-in between them, whether it is the child's,
-# and the colour.
+# Each entry has a label for one column, a label for two columns with the drop-in between them,
+# whether the record belongs to the child process, and a color.
 _DIRECTIONS = {
     "i": ("frontend →", "→", False, "cyan"),
     "O": ("→ frontend", "←", False, "green"),
@@ -28,7 +28,7 @@ _DIRECTIONS = {
 
 
 class RawRecordRenderer:
-    """Draws records one below the other. With `full`, lines are not shortened."""
+    """Draws the records of a recording in order. Long lines are shortened unless `full` is set."""
 
     def __init__(self, console: Console, *, full: bool = False) -> None:
         self._console = console
@@ -56,15 +56,15 @@ class RawRecordRenderer:
         self._print_line(line.rstrip(), style, soft_wrap=self._full)
 
     def flush(self) -> None:
-        """Flush the output for the reader of a pipe."""
+        """Flush the output in a pipe."""
         self._console.file.flush()
 
     def print_notice(self, text: str) -> None:
-        """Print a remark of the shim."""
+        """Print a message from the shim that is not part of the recording."""
         self._print_line(escape_control_chars(text), "yellow")
 
     def close(self, notices: Iterable[str] = ()) -> None:
-        """Print the remarks about the recording."""
+        """Print the notices about the recording."""
         for text in notices:
             self.print_notice(text)
         self.flush()
@@ -96,7 +96,7 @@ def _format_record(record: RecordingRecord) -> str:
 
 
 def _truncate_line(text: str, max_chars: int) -> str:
-    """Return the beginning of a line, and the number of omitted characters."""
+    """Return the beginning of a line and the number of omitted characters."""
     if len(text) <= max_chars:
         return text
     omitted_note = f"… (+{len(text) - max_chars})"

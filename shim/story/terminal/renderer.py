@@ -1,6 +1,6 @@
-"""Draws the steps of a session for a person: of a recording, or of a live run.
+"""Draws the steps of a session for a person, from a recording or from a live run.
 
-All text of vendors and models goes through `escape_control_chars` and is never parsed as markup.
+All text from vendors and models is escaped with `escape_control_chars` and never parsed as markup.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -38,19 +38,19 @@ from shim.story.terminal.arguments import (
 from shim.story.terminal.screen import RenderedKeyboardInput, TerminalScreen
 from shim.story.terminal.totals import list_failure_reasons, render_session_totals, render_turn_end
 
-MAX_ARGUMENT_LINES = 12  # for a command, and for further arguments
+MAX_ARGUMENT_LINES = 12  # for the main argument, and for the other arguments
 MAX_OUTPUT_LINES = 8
 MAX_OUTPUT_CHARS = 1200
 MAX_DIFF_LINES = 40
 MAX_NOTE_CHARS = 600
 MAX_FULL_CHARS = 1_000_000  # per text with `full`
-MAX_OPEN_CALLS = 10_000  # stored calls, for the depth of their subagents
-MAX_REMEMBERED_ERRORS = 10  # error texts of a turn that its reason need not repeat
-MIN_QUOTED_CHARS = 20  # a reason that quotes a shorter text is still drawn
-MAX_DEPTH = 6  # levels of subagents
-NO_VENDOR = "none"  # the vendor of a turn that could not start
+MAX_OPEN_CALLS = 10_000  # stored tool calls, to look up the depth of subagents
+MAX_REMEMBERED_ERRORS = 10  # drawn error texts that the result need not repeat
+MIN_QUOTED_CHARS = 20  # shorter error texts do not hide a reason that quotes them
+MAX_DEPTH = 6  # nested subagents that are indented
+NO_VENDOR = "none"  # the vendor name of a turn that could not start
 
-# Notes whose counts are also in the result.
+# Kinds of notes whose counts are repeated in the turn's result.
 _COUNTED_NOTES = ("repair", "unknown_event", "redaction")
 _PROMPT_OUTCOMES = {
     "allow": "allowed", "deny": "denied", "timeout": "denied: no answer in time", "cancelled": "withdrawn",
@@ -66,9 +66,12 @@ _TODO_STYLES = {"completed": "green", "in_progress": "yellow"}
 
 
 class TerminalSessionRenderer:
-    """Draws the changes of steps. `live`: show the current activity. `thinking`: show it
-    completely, not as one line. `full`: do not shorten output and diffs. `is_interactive`: a
-    person answers prompts, so prompts are not shortened either.
+    """Draws session step changes on a terminal or as plain lines.
+
+    live            show the current activity below the session
+    thinking        show the complete thinking instead of one line
+    full            do not shorten output and diffs
+    is_interactive  a person answers permission prompts, so they are shown in full
     """
 
     def __init__(
@@ -81,8 +84,8 @@ class TerminalSessionRenderer:
         full: bool = False,
         is_interactive: bool = False,
     ) -> None:
-        # The session continues after the drawn part, so open calls and prompts may still be
-        # answered.
+        # If set, the session continues after the drawn part. Open tool calls and permission
+        # prompts may still be answered.
         self.is_running = False
         self._screen = TerminalScreen(console, live=live)
         self._story = story
@@ -92,12 +95,12 @@ class TerminalSessionRenderer:
         self._depths: dict[str, int] = {}
         self._running_calls = BoundedDict[int, str](MAX_OPEN_CALLS)
         self._prompt_times: dict[str, float] = {}
-        self._last_call_line = ""  # the last drawn call, in one line
+        self._last_call_line = ""  # the last drawn tool call, in one line
         self._last_drawn: tuple[str, int] = "", 0  # (kind, number) of the last drawn step
-        self._has_output = False  # a model has printed text or called a tool
-        self._last_controller = ""  # the last controller
-        self._drawn_notes: set[str] = set()  # kinds of notes that the result need not repeat
-        self._error_texts: list[str] = []  # texts that may be the reason of a failure
+        self._has_output = False  # a model has replied or called a tool
+        self._last_controller = ""  # the last client in control
+        self._drawn_notes: set[str] = set()  # kinds that the result need not repeat
+        self._error_texts: list[str] = []  # drawn texts that the result need not repeat
 
     def draw_step_change(self, change: SessionStepChange) -> None:
         phase, step, fragment = change
@@ -109,27 +112,27 @@ class TerminalSessionRenderer:
             self._end_step(step)
 
     def show_wait_message(self, message: str) -> None:
-        """Show that the first event is awaited."""
+        """Show a wait message until the first event arrives."""
         self._screen.show_wait_message(escape_control_chars(message))
 
     def print_notice(self, text: str, style: str = "dim") -> None:
-        """Print a remark that is not part of the session."""
+        """Print a message from the shim that is not part of the session."""
         self._last_drawn = "said", 0
         self._screen.print_text(Text(escape_control_chars(text), style=style))
 
     def show_input_prompt(self, prompt: str) -> None:
-        """Show the text before a person's answer."""
+        """Show the prompt for a person's answer."""
         self._screen.show_input_prompt(escape_control_chars(prompt))
 
     def end_input_prompt(self, *, has_answered: bool = True) -> None:
-        """Remove the input prompt. `has_answered` is False if the answer is no longer needed."""
+        """End the input prompt. `has_answered` is False if the prompt was closed without an answer."""
         if not has_answered:
             self._screen.end_open_input_prompt_line()
         self._screen.end_input_prompt()
 
     def hide_wait_message(self, printed_text: str = "") -> None:
-        """Stop showing the activity. `printed_text` is printed elsewhere, so the result does not
-        have to repeat it.
+        """Hide the current activity. The caller prints `printed_text` elsewhere, so the turn's
+        result will not repeat it.
         """
         self._screen.end_open_input_prompt_line()
         self._screen.hide_wait_message()
@@ -137,17 +140,19 @@ class TerminalSessionRenderer:
             self._remember_error(printed_text)
 
     def show_typed_input(self, render_input: Callable[[int], RenderedKeyboardInput] | None) -> None:
-        """Show the input of a person below everything else, rendered for a width."""
+        """Show the typed input below the session. `render_input` receives the width and returns the
+        rendered input.
+        """
         self._screen.render_input = render_input
 
     def flush(self, *, at_once: bool = False) -> None:
-        """Flush the output for the reader of a pipe; on a terminal, draw the current activity.
-        `at_once`: a person has typed.
+        """Flush the output in a pipe, or redraw the current activity on a terminal. If `at_once` is
+        set, redraw without delay, because a person has typed.
         """
         self._screen.flush(at_once=at_once)
 
     def close(self, notices: Iterable[str] = ()) -> None:
-        """Draw the end: totals, the bar of the time, and remarks about the recording."""
+        """Draw the end of the session: the notices, the totals, and the timeline."""
         self._screen.hide_wait_message()
         for text in notices:
             self._draw_blank_line()
@@ -244,7 +249,9 @@ class TerminalSessionRenderer:
         self._show_current_wait()
 
     def _format_argument_lines(self, step: SessionStep) -> tuple[list[str], list[str]]:
-        """Return the lines of the main argument, and those of the others."""
+        """Return two lists of lines: for the tool call's main argument, and for its other
+        arguments.
+        """
         if has_only_question_texts_and_options(step.input):
             return [format_arguments(step.input)], []
         main_name = next(
@@ -335,7 +342,7 @@ class TerminalSessionRenderer:
             call_line = format_permission_request_call(step)
         else:
             call_line = format_tool_call(step)
-        # The complete call is drawn above, and the prompt where the person types.
+        # If the call was just drawn, it is not drawn again: the prompt appears in the input area.
         if (
             self._screen.render_input is None
             or self._last_drawn[0] != "call"
@@ -388,8 +395,8 @@ class TerminalSessionRenderer:
         self._screen.print_text(Text(f"· {text}", style="yellow"), self._compute_indent(step))
 
     def _is_new_controller(self, client: str) -> bool:
-        """Return whether the controller of the session has changed to another client. If the same
-        client takes or releases control, nothing is shown.
+        """Return whether a different client now controls the session. If the same client releases
+        and takes control again, the controller is not new.
         """
         previous = self._last_controller
         self._last_controller = client or self._last_controller
@@ -405,7 +412,7 @@ class TerminalSessionRenderer:
         )
 
     def _remember_error(self, text: str) -> None:
-        """Store a text that the result of the turn may repeat as its reason."""
+        """Store an error text that was already drawn, so that the turn's result does not repeat it."""
         self._error_texts.append(text)
         del self._error_texts[:-MAX_REMEMBERED_ERRORS]
 
@@ -423,7 +430,7 @@ class TerminalSessionRenderer:
             self._screen.print_text(line)
         self._drawn_notes.clear()
 
-    # -- the layout --------------------------------------------------------------------------------
+    # -- layout ------------------------------------------------------------------------------------
 
     def _compute_indent(self, step: SessionStep) -> int:
         if step.parent:
@@ -431,7 +438,7 @@ class TerminalSessionRenderer:
         return 0
 
     def _separate_from_last(self, kind: str, step: SessionStep) -> None:
-        """Draw a blank line between two steps that do not belong together."""
+        """Draw a blank line before a step that is unrelated to the previous step."""
         last = self._last_drawn[0]
         if last and not (kind == last == "note") and not (last == "error" and kind == "result"):
             self._draw_blank_line()
@@ -449,7 +456,7 @@ class TerminalSessionRenderer:
             self._screen.show_wait_message("waiting for the agent")
 
     def _truncate_lines(self, text: str, max_lines: int) -> list[str]:
-        """Return the first lines of a text, and how many were left out."""
+        """Return the first lines of a text, followed by a line with the number of omitted lines."""
         text = escape_control_chars(text[:MAX_FULL_CHARS])
         all_lines = text.split("\n")
         if self._full:

@@ -1,7 +1,7 @@
-"""The output for a session: a terminal, or plain lines whose width is not limited.
+"""Draws a session on a terminal, or as plain lines of unlimited width.
 
-Everything is drawn as text without control characters (`escape_control_chars`), never as markup.
-The Markdown parser is imported when it is needed.
+All text is escaped with `escape_control_chars` and is never parsed as markup. The Markdown parser
+is imported on first use.
 """
 
 import time
@@ -18,26 +18,26 @@ from rich.text import Text
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.story.terminal.footer import InputCursor, TerminalFooter
 
-MAX_MARKDOWN_CHARS = 50_000  # a longer text is drawn as plain text
-MAX_PREVIEW_CHARS = 4000  # the last characters of a streamed text
+MAX_MARKDOWN_CHARS = 50_000  # longer texts are drawn as plain text
+MAX_PREVIEW_CHARS = 4000  # the preview shows the end of a streamed text
 MAX_PREVIEW_LINES = 12
-# The interval between two drawings while a result is awaited. `flush` must be called as often.
+# The redraw interval while the agent is working. The caller must call `flush` this often.
 REFRESH_SECONDS = 0.1
-MIN_REDRAW_SECONDS = 0.04  # the interval between two drawings of a streamed text
+MIN_REDRAW_SECONDS = 0.04  # the shortest redraw interval for streamed text
 
 
 class RenderedKeyboardInput(NamedTuple):
-    """The input of a person below everything else, and the position of the cursor in it."""
+    """The text that a person is typing below the session, and the cursor position in that text."""
 
     lines: RenderableType
     cursor: InputCursor
 
 
 class TrailingSpaceFilter(NamedTuple):
-    """Rendered text without the spaces at the ends of its lines.
+    """A Rich renderable that removes trailing spaces from each line.
 
-    A terminal that becomes narrower would wrap them into empty lines, and they would be copied,
-    too.
+    If a terminal becomes narrower, it would wrap trailing spaces into empty lines. They would also
+    be copied with the text.
     """
 
     renderable: RenderableType
@@ -54,17 +54,18 @@ class TrailingSpaceFilter(NamedTuple):
 
 
 def _is_visible_space(style: Style | None) -> bool:
-    """Return whether a space of this style is visible."""
+    """Return whether spaces in this style are visible."""
     if style is None:
         return False
     return bool(style.bgcolor or style.reverse or style.underline)
 
 
 class TerminalScreen:
-    """Draws lines and Markdown on a console. `live`: a terminal shows the current activity below
-    them.
+    """Draws lines and Markdown on a console. If `live` is set, a terminal also shows the current
+    activity below them.
 
-    `render_input` returns the input of a person for a width. It is always shown then.
+    If `render_input` is set, the typed input is always shown. The function receives the width and
+    returns the rendered input.
     """
 
     def __init__(self, console: Console, *, live: bool = False) -> None:
@@ -75,8 +76,8 @@ class TerminalScreen:
         self._wait_message = ""
         self._wait_start = 0.0
         self._preview = ""
-        self._has_open_prompt = False  # a line that waits for a person's input
-        self._is_waiting = False  # a result is awaited
+        self._has_open_prompt = False  # an input prompt is waiting for an answer
+        self._is_waiting = False  # the agent or a tool is working
         self._drawn_at = 0.0
         self._footer = (
             TerminalFooter(console)
@@ -86,13 +87,17 @@ class TerminalScreen:
 
     @property
     def width(self) -> int:
-        """Return the width of a bar, which is fixed without a terminal."""
+        """Return the width of the timeline bar: the terminal's width, or a fixed width without a
+        terminal.
+        """
         if self.is_terminal:
             return self._console.width
         return 100
 
     def print_text(self, text: Text, indent: int = 0) -> None:
-        """Print lines. A terminal wraps a long line at its indentation; elsewhere it stays long."""
+        """Print lines of text. On a terminal, long lines wrap at the indentation; in other outputs
+        they are not wrapped.
+        """
         if self.is_terminal:
             self._print(Padding(text, (0, 0, 0, indent)))
             return
@@ -102,7 +107,7 @@ class TerminalScreen:
         )
 
     def print_markdown(self, source: str, indent: int = 0) -> None:
-        """Print a text as Markdown on a terminal, otherwise unchanged."""
+        """Print text as Markdown on a terminal, and as plain text in other outputs."""
         if not self.is_terminal or len(source) > MAX_MARKDOWN_CHARS:
             self.print_text(Text(escape_control_chars(source)), indent)
             return
@@ -119,8 +124,8 @@ class TerminalScreen:
             self._console.print(trimmed)
 
     def show_input_prompt(self, text: str) -> None:
-        """Leave the cursor after a text for the answer of a person. Until then nothing else is
-        drawn.
+        """Print a prompt and leave the cursor after it, where the person types the answer. Live
+        drawing pauses until the prompt ends.
         """
         self.hide_wait_message()
         self.end_open_input_prompt_line()
@@ -129,18 +134,18 @@ class TerminalScreen:
         self._console.file.flush()
 
     def end_input_prompt(self) -> None:
-        """Continue drawing after the person has ended the line."""
+        """Resume live drawing after the person has entered an answer."""
         self._has_open_prompt = False
 
     def end_open_input_prompt_line(self) -> None:
-        """End a line that waits for a person, because something else must be drawn."""
+        """Close an unanswered input prompt with a line break, so that other output can be printed."""
         if self._has_open_prompt:
             self._has_open_prompt = False
             self._console.file.write("\n")
 
     def flush(self, *, at_once: bool = False) -> None:
-        """Flush the output for the reader of a pipe; on a terminal, draw the current activity.
-        `at_once`: a person has typed.
+        """Flush the output in a pipe, or redraw the current activity on a terminal. If `at_once` is
+        set, redraw without delay, because a person has typed.
         """
         if not self.is_terminal:
             self._console.file.flush()
@@ -178,13 +183,15 @@ class TerminalScreen:
             self._is_waiting = True
 
     def add_preview_fragment(self, fragment: str) -> None:
-        """Show the end of a streamed text, which is printed when it is complete."""
+        """Add streamed text to the preview, which shows the end of the text until the text is
+        complete.
+        """
         if self._footer is not None and not self._has_open_prompt:
             self._preview = (self._preview + fragment)[-MAX_PREVIEW_CHARS:]
             self._is_waiting = True
 
     def hide_wait_message(self) -> None:
-        """Stop showing that a result is awaited."""
+        """Remove the wait message and the preview."""
         self._preview = ""
         self._is_waiting = False
         if self._footer is not None and not self._has_footer:

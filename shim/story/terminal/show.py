@@ -1,4 +1,4 @@
-"""Draws a recording, even while it is being written (`shim show`)."""
+"""Draws a recording for `shim show`, even while the recording is still being written."""
 
 import os
 import time
@@ -12,16 +12,16 @@ from shim.story.reader import TOO_LONG_PHRASE, RecordedSessionStepReader, Record
 from shim.story.terminal.raw_renderer import RawRecordRenderer
 from shim.story.terminal.renderer import TerminalSessionRenderer
 
-POLL_SECONDS = 0.1  # between two checks of a recording that is being written
-TAIL_BYTES = 200  # the end of a file, which contains the last checkpoint
+POLL_SECONDS = 0.1  # how often a growing recording is checked
+TAIL_BYTES = 200  # the final checkpoint is within these last bytes
 FLUSH_RECORDS = 200  # records between two flushes
 
 
 class RecordingFileFollower:
-    """Waits for more of a file that is being written, until its last checkpoint is written or the
-    file is removed.
+    """Waits for more data in a recording that is still being written. It stops at the final
+    checkpoint, or if the file is removed.
 
-    At its end a recording may be replaced by a redacted copy. Then the name belongs to another,
+    A finished recording may be replaced by a redacted copy. The path then belongs to a different,
     complete file.
     """
 
@@ -34,13 +34,13 @@ class RecordingFileFollower:
         self.is_replaced = False
 
     def wait_for_more_data(self) -> bool:
-        """Wait a moment at the end of the file. Return whether to read once more."""
+        """Wait a moment at the end of the file. Return whether to read again."""
         self.on_wait()
         if self._is_over:
             return False
         file_id = _read_file_id(self._path)
         if file_id != self._file_id:
-            # The last lines may not have been read yet: read once more, without waiting.
+            # The last lines may not have been read yet, so the file is read once more without waiting.
             self._is_over = True
             self.is_deleted = file_id is None
             self.is_replaced = file_id is not None and _has_end_checkpoint(self._path)
@@ -59,9 +59,11 @@ def draw_recording(
     thinking: bool = False,
     is_running: bool = False,
 ) -> None:
-    """Draw a recording, as a session or as its records. Raise RecordingError if it cannot be read.
+    """Draw a recording, as a session or as raw records. Raise RecordingError if the recording
+    cannot be read.
 
-    `is_running`: the session continues, so a missing end and missing answers are not reported.
+    If `is_running` is set, the session is still running. A missing end and missing answers are not
+    reported.
     """
     follower = None
     if follow:
@@ -96,7 +98,7 @@ def draw_recording(
 def _list_remarks(
     recording: Recording, follower: RecordingFileFollower | None, interrupted: bool
 ) -> list[str]:
-    """Return the remarks about the recording."""
+    """Return the notices about a recording, for example that it is incomplete."""
     remarks = []
     skipped = recording.reader.skipped_lines
     is_complete = recording.reader.has_end or (follower is not None and follower.is_replaced)
@@ -115,7 +117,7 @@ def _list_remarks(
 
 
 class _RecordingRenderer(TerminalSessionRenderer):
-    """Draws the session of a recording, record by record."""
+    """Draws the session in a recording, record by record."""
 
     def __init__(
         self, console: Console, header: RecordingHeader, *, live: bool, thinking: bool, full: bool
@@ -144,7 +146,7 @@ class _RecordingRenderer(TerminalSessionRenderer):
 
 
 def format_recording_title(header: RecordingHeader) -> str:
-    """Return the vendor, the folder and the time."""
+    """Return a recording's title: its vendor, folder and start time."""
     vendor = " ".join(filter(None, (header.vendor, header.vendor_version)))
     start_time = header.started[:19].replace("T", " ") + (
         " UTC" if header.started.endswith("Z") else ""
@@ -165,7 +167,7 @@ def _read_file_id(path: str) -> tuple[int, int] | None:
 
 
 def _has_end_checkpoint(path: str) -> bool:
-    """Return whether the file with this name has its last checkpoint."""
+    """Return whether the file at this path contains the final checkpoint."""
     try:
         with open(path, "rb") as file:
             file.seek(max(os.fstat(file.fileno()).st_size - TAIL_BYTES, 0))

@@ -1,4 +1,4 @@
-"""The totals of a turn and of a session in a few lines, and a bar of the time."""
+"""Renders the totals of a turn or a session in a few lines, with a timeline bar."""
 
 from collections.abc import Container, Iterator, Mapping
 from typing import Any
@@ -18,25 +18,27 @@ from shim.story.formatting import (
 from shim.story.model import SessionStepTracker
 from shim.story.timeline import ACTIVITIES, Activity, ActivityTimeline
 
-_ACTIVITY_STYLES: dict[Activity, tuple[str, str, str]] = {  # distinguishable without colors
+_ACTIVITY_STYLES: dict[
+    Activity, tuple[str, str, str]
+] = {  # the signs differ, for terminals without colors
     "idle": ("·", "dim", "idle"),
     "model": ("░", "cyan", "model"),
     "tool": ("▓", "green", "tools"),
     "person": ("█", "yellow", "a person"),
 }
-MIN_BAR_SECONDS = 0.05  # a shorter session has no bar
+MIN_BAR_SECONDS = 0.05  # shorter sessions have no timeline
 MIN_BAR_COLUMNS = 20
 MAX_BAR_COLUMNS = 100
 MAX_ERROR_CHARS = 2000
 UNKNOWN_SESSION_PREFIXES = ("No conversation found", "No message found", "Error: --resume")
-# The causes of the shim and of a real claude.
+# Failure causes that the shim or the real claude reports.
 INTERRUPT_CAUSES = ("interrupted", "aborted_tools", "aborted_streaming")
 
 
 def render_turn_end(step: SessionStep, drawn_notes: Container[str] = ()) -> Iterator[Text]:
-    """Render how a turn ended, and its usage.
+    """Render the outcome and the usage of a finished turn.
 
-    `drawn_notes` are the kinds of notes that were drawn already; they are not repeated.
+    Notes whose kinds are in `drawn_notes` were already drawn and are not repeated.
     """
     fields = step.facts
     shim_fields = as_dict(fields.get("shim"))
@@ -74,7 +76,9 @@ def _format_reply_count(replies: int) -> str:
 
 
 def _describe_turn_end(fields: Mapping[str, Any]) -> tuple[str, str]:
-    """Describe how a turn ended, with a color. A turn with denied calls has not done everything."""
+    """Return the outcome of a turn as text, and its color. A turn with denied tool calls is not
+    shown as a full success.
+    """
     if is_interrupted_turn(fields):
         return "■ interrupted", "yellow"
     if fields.get("is_error"):
@@ -85,7 +89,7 @@ def _describe_turn_end(fields: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _describe_failure(fields: Mapping[str, Any]) -> str:
-    """Return the words for the cause of a failed turn."""
+    """Return a description of why a turn failed."""
     cause = find_failure_cause(fields)
     if cause == "refused" and fields.get("num_turns"):
         return "refused"
@@ -97,12 +101,14 @@ def _describe_failure(fields: Mapping[str, Any]) -> str:
 
 
 def is_interrupted_turn(result_fields: Mapping[str, Any]) -> bool:
-    """Return whether a person ended the turn."""
+    """Return whether a person interrupted the turn."""
     return find_failure_cause(result_fields) in INTERRUPT_CAUSES
 
 
 def list_failure_reasons(result_fields: Mapping[str, Any]) -> Iterator[str]:
-    """Return the reasons of a failed turn from its result, or none if a person interrupted it."""
+    """Return the failure reasons from a turn's result. The list is empty if a person interrupted
+    the turn.
+    """
     if result_fields.get("is_error") and not is_interrupted_turn(result_fields):
         causes = as_list(result_fields.get("errors"))
         if not causes:
@@ -113,8 +119,8 @@ def list_failure_reasons(result_fields: Mapping[str, Any]) -> Iterator[str]:
 def render_session_totals(
     story: SessionStepTracker, width: int, *, has_output: bool = True
 ) -> list[Text]:
-    """Render the totals of a session with more than one turn, and its timeline unless no model has
-    `has_output`.
+    """Render the totals of a session with several turns, and the session's timeline. The timeline
+    is omitted if `has_output` is False because no model replied.
     """
     totals = story.totals
     if totals.duration_s < MIN_BAR_SECONDS:
@@ -160,10 +166,11 @@ def _render_legend(totals: SessionTotals) -> Text:
 
 
 def render_timeline(timeline: ActivityTimeline, width: int) -> Text:
-    """Render the activity in each of `width` parts of the time.
+    """Render the timeline as `width` cells, each for an equal part of the session.
 
-    A cell shows one activity. The rest of its time counts for the next cells, so that each activity
-    gets as many cells as its time, even if its parts were short.
+    A cell shows one activity. The time of its other activities is carried over to later cells. Over
+    the bar, each activity gets as many cells as its share of the time, even if it ran in short
+    intervals.
     """
     bar = Text()
     deficits = [0.0] * len(ACTIVITIES)
