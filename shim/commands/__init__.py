@@ -1,1 +1,1 @@
-"""The commands `claude`, `shim` and `yume-cli`."""
+"""Implements the commands `claude`, `shim` and `yume-cli`."""

@@ -1,4 +1,4 @@
-"""The entry point of `shim`, and its commands."""
+"""The entry point of the `shim` command, which registers all of its subcommands."""
 
 import errno
 import json
@@ -59,15 +59,15 @@ app = typer.Typer(
 
 
 def run_shim(argv: list[str]) -> None:
-    """Run `shim ARGUMENTS` and exit with status 0 for success, 1 for a failure, or 2 for a usage
-    error.
+    """Run `shim ARGUMENTS` and exit. The status is 0 for success, 1 for a failure, and 2 for a
+    usage error.
     """
     _open_standard_files()
     try:
         try:
             status = app(argv, prog_name="shim", standalone_mode=False)
         finally:
-            sys.stdout.flush()  # a failure can still be reported here
+            sys.stdout.flush()  # a write error can still be reported here
         sys.exit(status)
     except ShimError as error:
         status = 1
@@ -75,15 +75,15 @@ def run_shim(argv: list[str]) -> None:
             status = USAGE_ERROR_STATUS
         _exit_with_error(str(error), error.hint, status)
     except (BrokenPipeError, SystemExit) as error_or_exit:
-        # click exits with 1 if a pipe breaks inside it
+        # Click exits with status 1 on a broken pipe
         if isinstance(error_or_exit, SystemExit) and not isinstance(
             error_or_exit.__context__, BrokenPipeError
         ):
             raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        sys.exit(0)  # a reader that stops reading is not a failure
+        sys.exit(0)  # a closed pipe is not a failure of `shim`
     except OSError as error:
-        # Without this, the interpreter would write to stdout again and print an error.
+        # Otherwise the interpreter would flush stdout again at exit and print an error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         if error.errno == errno.ENOENT and error.filename is None and not get_working_directory():
             _exit_with_error(
@@ -97,7 +97,9 @@ def run_shim(argv: list[str]) -> None:
 
 
 def _exit_with_usage_error(error: Any) -> None:
-    """Exit after an error of the argument parser. A group without a command prints its help."""
+    """Print an error from the argument parser and exit. If only a command group was named, print
+    the group's help instead.
+    """
     if type(error).__name__ == "NoArgsIsHelpError":
         error.show()
         sys.exit(error.exit_code)
@@ -117,7 +119,7 @@ def _exit_with_error(text: str, hint: str = "", status: int = 1) -> None:
 
 
 def _open_standard_files() -> None:
-    """Open the null device in place of each closed standard file."""
+    """Open the null device for each closed standard stream."""
     reopen_closed_stdio(os.O_RDWR)
     sys.stdin, sys.stdout, sys.stderr = (
         stream if stream is not None else open(descriptor, mode, closefd=False)  # noqa: SIM115 - kept open
@@ -231,7 +233,7 @@ def _read_stderr_file(path: str) -> str:
         return file.read(MAX_STDERR_BYTES).decode("utf-8", "replace")
 
 
-# `shim --help` lists them in this order, and then the groups.
+# `shim --help` lists the commands in this order, followed by the groups.
 for name, command in (
     ("demo", run_demo),
     ("run", run_turn),

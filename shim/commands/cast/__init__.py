@@ -1,3 +1,3 @@
-"""`shim cast` and `shim replay`: list, summarize, verify and replay recordings, and create fixtures
-from them.
+"""Implements `shim cast` and `shim replay`, which list, summarize, verify and replay recordings and
+extract fixtures from them.
 """

@@ -1,8 +1,8 @@
-"""Replays a recording through the current drop-in, with the same arguments, the same lines and the
-recorded child.
+"""Checks a recording: runs the current drop-in with the recorded arguments, input lines and child
+output, and compares its output.
 
-The user's home, state and settings are not used, except for profiles of the user: they are linked
-into the temporary folder of the check.
+The user's home, state and settings are not used. Only the user's profiles are linked into the
+temporary folder of the check.
 """
 
 import contextlib
@@ -36,14 +36,15 @@ from shim.state import own_profiles
 from shim.state.config import CHOICES
 from shim.story.reader import Recording
 
-LINE_TIMEOUT_S = 20.0  # for an expected line; without a vendor nothing takes so long
-QUIET_TIMEOUT_S = 2.0  # after this silence stdin is closed
+LINE_TIMEOUT_S = 20.0  # for an expected line; without a real vendor, lines arrive fast
+QUIET_TIMEOUT_S = 2.0  # stdin is closed if no output arrives for this long
 EXIT_TIMEOUT_S = 10.0  # for the drop-in to exit
-MAX_QUEUED_LINES = 10_000  # stdout lines that wait for the comparison
-MAX_RECORDING_BYTES = 1024 * 1024 * 1024  # no recording is larger
+MAX_QUEUED_LINES = 10_000  # stdout lines that are not compared yet
+MAX_RECORDING_BYTES = 1024 * 1024 * 1024  # recordings are never larger
 SHIM_FLAGS = ("--shim-vendor", "--shim-record", "--shim-config", "--shim-log")
 FILE_FLAGS = ("--settings", "--system-prompt-file", "--append-system-prompt-file")
-# A frontend that received the session's state had requested it in one of two ways (contract 5.13).
+# Two ways in which a frontend requests session state events (contract 5.13). If the recording
+# contains such events, the drop-in's environment requests them too.
 STATE_MARKER = b'"subtype":"session_state_changed"'
 HOST_ONLY_MARKER = b'"sdk_host_only":true'
 STATE_VARIABLES = {
@@ -51,14 +52,17 @@ STATE_VARIABLES = {
     True: "CLAUDE_CODE_SDK_READS_SESSION_STATE",
 }
 ReplayEvent = tuple[str, bytes]
-# Notes that explain why the current output continues after the recording, or differs from it.
+# Reasons why a comparison ends before the end of the run. STOP_REASONS has the kind of a recorder
+# note for each reason.
 CUT_OFF_REASON = "the recording was cut off at this point"
 SILENCE_REASON = "the vendor was silent for longer than a check waits"
 STOP_REASONS = {"limit": "the recording has no more lines", "timeout": SILENCE_REASON}
 
 
 class RecordingCheckResult(NamedTuple):
-    """The outcome of one recording, `ok`, `differs`, `skipped` or `failed`, and the reason."""
+    """The outcome of checking one recording (`ok`, `differs`, `skipped` or `failed`), with the
+    reason.
+    """
 
     path: str
     outcome: str
@@ -68,7 +72,7 @@ class RecordingCheckResult(NamedTuple):
 
 
 def check_recording(path: str) -> RecordingCheckResult:
-    """Run one recording again, and compare up to the first difference."""
+    """Run a recording again and compare the output, up to the first difference."""
     try:
         header, events, child_count, stop_reason = _load_events(path)
     except RecordingError as error:
@@ -98,17 +102,17 @@ def check_recording(path: str) -> RecordingCheckResult:
 
 
 def _link_user_profiles(directory: str) -> None:
-    """Link the user's own profiles into the temporary folder."""
+    """Link the user's profiles into the temporary folder of the check."""
     user_profiles = own_profiles.get_user_profile_folder(os.environ)
     if os.path.isdir(user_profiles):
         os.makedirs(directory)
-        with contextlib.suppress(OSError):  # without links only bundled vendors are checked
+        with contextlib.suppress(OSError):  # without links, only bundled vendors can run
             os.symlink(user_profiles, os.path.join(directory, own_profiles.FOLDER_NAME))
 
 
 def _load_events(path: str) -> tuple[RecordingHeader, list[ReplayEvent], int, str]:
     """Return the lines of both sides in order, the number of children, and the reason if the run
-    ended too soon.
+    ended early.
     """
     descriptor = open_recording_file(path)
     try:
@@ -155,8 +159,8 @@ def _load_events(path: str) -> tuple[RecordingHeader, list[ReplayEvent], int, st
 
 
 def _build_command(header: RecordingHeader) -> list[str]:
-    """Build the arguments of the drop-in, without those that name a vendor, a recording or a file
-    of another machine.
+    """Build the drop-in's command line from the recorded arguments. Arguments that name a vendor, a
+    recording or a file on another machine are left out.
     """
     program = get_recorded_program_name(header)
     args = list(header.argv)
@@ -184,8 +188,8 @@ def _build_command(header: RecordingHeader) -> list[str]:
 def _build_environment(
     header: RecordingHeader, events: Sequence[ReplayEvent], path: str, folder: str
 ) -> dict[str, str]:
-    """Build the environment of the drop-in. A recording has no values; a variable is set if the
-    recording shows its effect.
+    """Build the drop-in's environment. A recording does not contain the values of variables, so a
+    variable is only set if the recording shows its effect.
     """
     home = os.path.join(folder, "home")
     variables = {
@@ -212,7 +216,7 @@ def _build_environment(
 
 
 class _DropInProcess:
-    """The drop-in, and its stdout in lines."""
+    """A drop-in process whose stdout is read line by line."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str], cwd: str) -> None:
         pipe = subprocess.PIPE
@@ -237,8 +241,8 @@ class _DropInProcess:
         self._lines.put(None)
 
     def write_line(self, line: bytes) -> None:
-        """Write a line to the drop-in's stdin. If it does not read any more, its output will show
-        that.
+        """Write a line to the drop-in's stdin. Errors are ignored: if the drop-in no longer reads,
+        its output shows the problem.
         """
         if self._process.stdin is not None:
             with contextlib.suppress(OSError):
@@ -256,7 +260,9 @@ class _DropInProcess:
             self._process.stdin = None
 
     def read_line(self, timeout_s: float) -> bytes | None:
-        """Return the next line, or None at the end. Raise TimeoutError if no line comes."""
+        """Return the next line, or None at the end of the output. Raise TimeoutError if no line
+        arrives in time.
+        """
         if self._has_ended:
             return None
         try:
@@ -267,7 +273,7 @@ class _DropInProcess:
         return line
 
     def stop(self) -> None:
-        """Stop the drop-in, and wait for its exit."""
+        """Stop the drop-in and wait until it has exited."""
         self.close_stdin()
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)
@@ -275,7 +281,7 @@ class _DropInProcess:
                 self._process.wait(EXIT_TIMEOUT_S)
             self._process.kill()
         with contextlib.suppress(TimeoutError):
-            # The thread that reads stdout must not wait for a full queue.
+            # Otherwise the thread that reads stdout could block on a full queue.
             while self.read_line(EXIT_TIMEOUT_S) is not None:
                 pass
         self._process.wait()
@@ -291,8 +297,8 @@ def _replay_and_compare(
     cwd: str,
     stop_reason: str,
 ) -> RecordingCheckResult:
-    """Send the recorded lines at their times, and compare the output. `stop_reason` is the reason
-    why the comparison ends early.
+    """Send the recorded lines at their times and compare the output. `stop_reason` explains why the
+    comparison ends before the end of the run.
     """
     invocation = parse_recorded_invocation(header)
     normalizers = OutputNormalizer(header.cwd, cwd), OutputNormalizer(header.cwd, cwd)
@@ -355,7 +361,9 @@ def _replay_and_compare(
 def _replace_request_id(
     line: bytes, recorded_normalizer: OutputNormalizer, current_normalizer: OutputNormalizer
 ) -> bytes:
-    """Return a line of the frontend with the current id of the request that it answers."""
+    """Return a frontend's answer with the recorded request id replaced by the id of the current
+    request.
+    """
     recorded_id = parse_protocol_line(line).id
     current_id = current_normalizer.find_raw_id(recorded_normalizer.find_normalized_id(recorded_id))
     if current_id:
@@ -364,8 +372,8 @@ def _replace_request_id(
 
 
 def _read_next_line(process: _DropInProcess, *, is_last: bool) -> bytes | None:
-    """Return the next line, or None at the end. If no line is left to send, close stdin, because
-    the drop-in may wait for that.
+    """Return the next output line, or None at the end. If there are no more lines to send, close
+    stdin, because the drop-in may be waiting for that.
     """
     if is_last:
         with contextlib.suppress(TimeoutError):

@@ -1,4 +1,4 @@
-"""The output of `shim replay --check`: one line for each recording, and its first difference."""
+"""Prints the results of `shim replay --check`: one line per recording, with its first difference."""
 
 import os
 from collections.abc import Sequence
@@ -14,12 +14,12 @@ from shim.story.terminal.console import print_json
 from shim.story.terminal.progress import show_progress
 
 OUTCOME_COLOURS = {"ok": "green", "differs": "red", "skipped": "yellow", "failed": "red"}
-MAX_CONCURRENT_CHECKS = 8  # each check starts two programs
+MAX_CONCURRENT_CHECKS = 8  # each check starts two processes
 
 
 def check_recordings_and_print_report(recording_paths: Sequence[str], *, as_json: bool) -> int:
-    """Check every recording. Return the exit status: 1 if one differs or cannot be checked. Raise
-    RecordingError if there is no recording.
+    """Check all recordings and print the results. Return the exit status, which is 1 if a recording
+    differs or cannot be checked. Raise RecordingError if no recording is found.
     """
     files = list(list_cast_paths(recording_paths))
     console = Console(highlight=False)

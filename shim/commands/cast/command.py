@@ -1,4 +1,4 @@
-"""`shim cast …`: commands for recordings. Modules are imported when a command runs."""
+"""Registers the `shim cast` commands. The modules of a command are imported when the command runs."""
 
 from typing import Annotated, Any
 

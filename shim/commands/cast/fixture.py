@@ -1,8 +1,8 @@
-"""Extracts a test case from a recording: the output of one child, how it was started and ended, and
-the current translation.
+"""Extracts a test fixture from a recording: the output of one child, how the child was started and
+how it exited, and the current translation.
 
-The folder has the layout of `fixtures/README.md`, so adding it adds its tests. A recording does not
-contain the purpose of the test case, so a person must describe what happens and what is tested.
+The folder has the layout of `fixtures/README.md`, so tests for the fixture run as soon as the
+folder is added. The purpose of the test case is not in the recording, so a person must describe it.
 """
 
 import json
@@ -26,8 +26,8 @@ from shim.recording.rewrite import rewrite_cast_without_secrets
 from shim.state.files import open_new_file, open_regular_file, remove_file
 from shim.story.reader import Recording, load_cast_header, parse_child_exit
 
-MAX_STDIN_BYTES = 256 * 1024  # a person does not read a longer example
-MAX_LISTED_CHILDREN = 20  # in an error message
+MAX_STDIN_BYTES = 256 * 1024  # nobody reads a longer example
+MAX_LISTED_CHILDREN = 20  # children listed in an error message
 PLACEHOLDER_PREFIX = "TO FILL IN: "
 STDOUT_FILE = "vendor.ndjson"
 CASE_FILE = "case.toml"
@@ -38,7 +38,7 @@ _CONTROL_CHARACTERS = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u206
 
 
 class RecordedChildRun(NamedTuple):
-    """One child of a recording: its number (from 1), its start, and the bytes that it printed."""
+    """A child process in a recording: its number (from 1), its start record, and its stdout bytes."""
 
     number: int
     start_fields: Mapping[str, Any]
@@ -52,8 +52,8 @@ class RecordedChildRun(NamedTuple):
 
 
 class ExtractedFixture(NamedTuple):
-    """The result: the folder, whether it has a golden (only for known vendors), and the redacted
-    secrets by kind.
+    """An extracted fixture: its folder, whether it has a golden file (only for known vendors), and
+    the number of redacted secrets by kind.
     """
 
     folder: str
@@ -62,7 +62,7 @@ class ExtractedFixture(NamedTuple):
 
 
 class RecordedChildDetails:
-    """The facts about a child, collected while its bytes are written."""
+    """Details about a child process, collected while its stdout is written."""
 
     def __init__(self) -> None:
         self.stderr = HeadTailBuffer()
@@ -72,7 +72,7 @@ class RecordedChildDetails:
         self._stdin_bytes = 0
 
     def add_record(self, record: RecordingRecord) -> None:
-        """Add a record that is not its stdout."""
+        """Add a record of the child other than stdout."""
         if record.code == "e":
             self.stderr.add(record.data)
         elif record.code == "I":
@@ -121,12 +121,13 @@ def extract_fixture(
     turn_number: int | None = None,
     name: str = "",
 ) -> ExtractedFixture:
-    """Write `to/VENDOR/NAME` for a child of the recording at `path`. Secrets are redacted unless
-    `redact` is "none".
+    """Write the folder `to/VENDOR/NAME` for a child in the recording at `path`. Secrets are
+    redacted unless `redact` is "none".
 
-    `child_number` and `turn_number` select one of several children. `name` is the recording's own
-    name by default. Raise RecordingError if the recording is damaged, if it contains its secrets
-    and `redact` is None, if several children match, or if the folder exists or cannot be created.
+    `child_number` and `turn_number` select one of several children. `name` defaults to the name of
+    the recording. Raise RecordingError if the recording is damaged, if several children match, or
+    if the folder exists or cannot be created. Also raise it if the recording contains secrets and
+    `redact` is None.
     """
     report = verify_cast_file(path)
     if not report.chained:
@@ -210,8 +211,8 @@ def _write_fixture(
 
 
 def _write_golden(folder: str, vendor: str, partial: bool, details: RecordedChildDetails) -> bool:
-    """Write the golden as `make accept` would: the translated output, with numbered ids and no
-    clock. Return False for an unknown vendor, which has no golden.
+    """Write the golden file as `make accept` would: the translated output with numbered ids and
+    without times. Return False for an unknown vendor, which has no golden file.
     """
     try:
         child_stream = create_standalone_child_stream(
@@ -280,7 +281,7 @@ def _choose_child(
 
 
 def _format_stdin(data: bytes) -> str | list[str]:
-    """Return a list with one entry for each line, or the text itself if its last line has no LF."""
+    """Return stdin as a list of lines, or as a single text if the last line has no line break."""
     text = data.decode("utf-8", "replace")
     if text.endswith("\n"):
         return text.removesuffix("\n").split("\n")
@@ -288,12 +289,10 @@ def _format_stdin(data: bytes) -> str | list[str]:
 
 
 def format_toml_value(value: object) -> str:
-    """Return a text, number, boolean or list of texts as TOML, without characters that control a
-    terminal.
-    """
+    """Format a text, number, boolean or list of texts as TOML, without terminal control characters."""
     if isinstance(value, list):
         return "[" + ", ".join(map(format_toml_value, value)) + "]"
-    if isinstance(value, str):  # except for DEL and surrogates, a JSON string is valid TOML
+    if isinstance(value, str):  # JSON strings are valid TOML, except for DEL and surrogates
         text = json.dumps(value.encode("utf-8", "replace").decode(), ensure_ascii=False)
         return _CONTROL_CHARACTERS.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
     return json.dumps(value)

@@ -1,4 +1,4 @@
-"""`shim cast list`: a table of recordings, ordered by their start."""
+"""Implements `shim cast list`, which prints a table of recordings in the order of their start."""
 
 import os
 
@@ -26,13 +26,13 @@ COLUMN_NAMES = ("when", "vendor", "prompt", "turns", "tools", "lasted", "cost", 
 VENDOR_INDEX, PROMPT_INDEX, OUTCOME_INDEX = (
     COLUMN_NAMES.index(name) for name in ("vendor", "prompt", "outcome")
 )
-MAX_VENDOR_WIDTH = 12  # in a narrow terminal
-# Columns that are left out in a narrow terminal, in this order.
+MAX_VENDOR_WIDTH = 12  # for vendor names in a narrow terminal
+# Columns that are omitted in a narrow terminal, in this order.
 OPTIONAL_COLUMNS = ("file", "cost", "turns", "tools")
 YEAR_PREFIX = "2026-"
-WIDE_PROMPT_WIDTH = 24  # if the name of the file is shown too
-MIN_PROMPT_WIDTH = 10  # in the narrowest terminal
-MAX_OUTCOME_WIDTH = 14  # the shim's causes are shorter; those of other programs may be longer
+WIDE_PROMPT_WIDTH = 24  # if the file name is shown too
+MIN_PROMPT_WIDTH = 10  # for prompts in the narrowest terminal
+MAX_OUTCOME_WIDTH = 14  # other programs may report longer causes than the shim
 STATE_COLORS = {"ok": "green", "cut off": "yellow", "damaged": "red", "unreadable": "red"}
 
 
@@ -71,7 +71,7 @@ def list_recordings(casts: RecordingsArgument = None, as_json: JsonOption = Fals
 
 
 def _print_first_steps() -> None:
-    """Print how to make the first recording."""
+    """Print how to make a first recording."""
     settings_path = escape_control_chars(get_shim_settings_path(Invocation(), os.environ))
     print_line("No recordings yet.")
     print_line("")
@@ -81,7 +81,7 @@ def _print_first_steps() -> None:
 
 
 def _print_table(console: Console, rows: list[list[Text]]) -> None:
-    """Print the table. In a terminal it has the columns that fit, in a pipe all columns."""
+    """Print the table of recordings. A terminal gets the columns that fit; a pipe gets all columns."""
     widths = [
         max(map(len, [name, *(row[column].plain for row in rows)]))
         for column, name in enumerate(COLUMN_NAMES)
@@ -111,12 +111,12 @@ def _print_table(console: Console, rows: list[list[Text]]) -> None:
 
 
 def _fit_columns(width: int, widths: list[int]) -> tuple[list[int], int, int]:
-    """Return the columns that fit a terminal, the gap between them, and the width of a prompt."""
+    """Return the columns that fit a terminal, the gap between columns, and the width of a prompt."""
     columns = list(range(len(COLUMN_NAMES)))
     prompt_width = width - sum(widths) + widths[PROMPT_INDEX] - 2 * (len(COLUMN_NAMES) - 1)
     if prompt_width >= WIDE_PROMPT_WIDTH:
         return columns, 2, prompt_width
-    # Narrow: without the year, with the beginning of a vendor's long name, and closer together.
+    # A narrow table omits the year, shortens long vendor names, and has smaller gaps between columns.
     widths = [
         max(widths[0] - len(YEAR_PREFIX), 0),
         min(widths[VENDOR_INDEX], MAX_VENDOR_WIDTH),

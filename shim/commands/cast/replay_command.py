@@ -1,4 +1,6 @@
-"""`shim replay`: plays one side of a recording, or compares it with the current translation."""
+"""Implements `shim replay`, which plays one side of a recording or checks it against the current
+translation.
+"""
 
 from typing import Annotated
 

@@ -1,6 +1,6 @@
-"""Recordings in numbers: one run, and the sum of many runs.
+"""Summarizes recordings in numbers: a single run, or many runs together.
 
-Names of tools, causes and samples of times are bounded for any recording.
+The numbers of tool names, causes and time samples are limited, so that memory use is bounded.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,22 +13,23 @@ from shim.core.secrets.redactor import Redactor
 from shim.story.events import find_failure_cause, find_vendor_name
 from shim.story.model import SessionStep, SessionStepChange, SessionTotals
 
-# The maximum number of names of each kind (tools, vendors, causes, repairs). Further names are
-# counted together.
+# The maximum number of different names per table (tools, vendors, causes, repairs). All further
+# names are counted as one.
 MAX_NAMES = 500
 MAX_NAME_CHARS = 80
 MAX_PROMPT_CHARS = 200
-# Beyond this number only every second time is kept, then every fourth, and so on.
+# If there are more samples, only every second sample is kept, then every fourth, and so on.
 MAX_SAMPLES = 10_000
-TOKEN_COLUMNS = {  # the kinds of tokens, and what their columns are called
+TOKEN_COLUMNS = {  # token count → column heading
     "input_tokens": "input",
     "cache_read_input_tokens": "cache read",
     "cache_creation_input_tokens": "cache written",
     "output_tokens": "output",
 }
-MAX_FAILED_CALLS = 10_000  # the result may report them as denied
+MAX_FAILED_CALLS = 10_000  # stored because the result may report them as denied
 
-# `whole`
+# The state of a recording file:
+# `whole`: complete and readable
 # `cut off`: the last checkpoint is missing, because the run failed or is still running
 # `damaged`: some lines cannot be read (`shim cast verify` also finds changed lines)
 # `unreadable`: not a recording, or not a file
@@ -36,7 +37,9 @@ RecordingState = Literal["whole", "cut off", "damaged", "unreadable"]
 
 
 class DurationSamples:
-    """Times in seconds, for medians and percentiles. They are exact for up to MAX_SAMPLES times."""
+    """Durations in seconds, for medians and percentiles. The results are exact for up to
+    MAX_SAMPLES durations.
+    """
 
     def __init__(self) -> None:
         self.count = 0
@@ -54,7 +57,7 @@ class DurationSamples:
         self.total += duration_s
 
     def compute_percentile(self, fraction: float) -> float:
-        """Return the percentile for a share from 0 to 1, or 0 without any time."""
+        """Return a percentile of the durations, or 0 if there are none. `share` is between 0 and 1."""
         if not self._samples:
             return 0.0
         ordered = sorted(self._samples)
@@ -79,8 +82,8 @@ class DurationSamples:
 
 @dataclass(slots=True)
 class ToolCallCounts:
-    """The calls of a tool. `calls` includes the successful ones; `times` are those of answered
-    calls.
+    """Counts the calls of one tool. `calls` is the total number. `times` contains the durations of
+    calls that have a result.
     """
 
     calls: int = 0
@@ -105,7 +108,9 @@ class ToolCallCounts:
 
 
 class RecordedRunSummary:
-    """One recording in numbers. Add the changes of its steps, then call `close`."""
+    """The summary of one recording in numbers. Add its step changes first, and call `close` at the
+    end.
+    """
 
     def __init__(self, file: str, header: RecordingHeader | None = None) -> None:
         if header is None:
@@ -141,7 +146,7 @@ class RecordedRunSummary:
             self.prompt = self.prompt or format_prompt_excerpt(step.text)
         elif step.kind == "start":
             self.model = redact_secrets_in_name(step.text)
-        elif step.name == "refused" and step.kind == "note":  # there may be no result
+        elif step.name == "refused" and step.kind == "note":  # a refused run may have no result
             self.outcome = self.outcome or "refused"
         elif step.kind == "result":
             fields = step.facts
@@ -154,8 +159,8 @@ class RecordedRunSummary:
             self._move_denied_calls()
 
     def _set_answering_vendor(self, vendor: str) -> None:
-        """Set the vendor that answered. In a fallback list it may be a later one, whose version is
-        unknown.
+        """Set the vendor that answered. In a fallback list, a later vendor may have answered, and
+        its version is unknown.
         """
         if vendor and redact_secrets_in_name(vendor) != self.vendor:
             self.vendor = redact_secrets_in_name(vendor)
@@ -176,8 +181,8 @@ class RecordedRunSummary:
             self._failed_calls.append((step, calls))
 
     def _move_denied_calls(self) -> None:
-        """Count the calls in the result's denials as denied: Claude's result of a denied call is an
-        error.
+        """Count the tool calls in the result's denials as denied instead of failed. Claude reports
+        a denied call as an error.
         """
         for step, calls in self._failed_calls:
             if step.outcome == "denied":
@@ -275,18 +280,18 @@ class RecordedRunStatistics:
 def sort_tools_by_total_time(
     tools: Mapping[str, ToolCallCounts],
 ) -> list[tuple[str, ToolCallCounts]]:
-    """Return the tools by their total time, the longest first."""
+    """Return the tools in descending order of their total time."""
     return sorted(tools.items(), key=lambda item: (-item[1].times.total, -item[1].calls, item[0]))
 
 
 def increment_counter(counts: dict[str, int], name: object, number: int = 1) -> None:
-    """Count under a name, or under OVERFLOW if there are too many names."""
+    """Increase the count for a name. If there are too many names, count the name under OVERFLOW."""
     key = choose_counter_key_or_overflow_key(counts, name)
     counts[key] = counts.get(key, 0) + number
 
 
 def choose_counter_key_or_overflow_key(counters: Mapping[str, Any], name: object) -> str:
-    """Return the name of an entry in a table."""
+    """Return the table key for a name: the name itself, or OVERFLOW if the table is full."""
     if (key := _format_line(name)) not in counters:
         key = redact_secrets_in_name(name)
     if key in counters or len(counters) < MAX_NAMES:
@@ -295,7 +300,7 @@ def choose_counter_key_or_overflow_key(counters: Mapping[str, Any], name: object
 
 
 def redact_secrets_in_name(value: object) -> str:
-    """Return a name as one printable line without secrets."""
+    """Return a name as one escaped line without secrets."""
     return _format_line(Redactor().redact_text(str(value)[: 10 * MAX_NAME_CHARS]))
 
 

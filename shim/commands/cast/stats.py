@@ -1,4 +1,4 @@
-"""`shim cast stats`: totals of recordings for each vendor and each of its tools."""
+"""Implements `shim cast stats`, which prints totals of recordings for each vendor and tool."""
 
 import os
 import sys
@@ -29,10 +29,10 @@ from shim.story.terminal.console import (
     print_json,
 )
 
-# columns of the longest bar
+# The width of the longest bar in columns.
 MAX_BAR_COLUMNS = 24
 MIN_BAR_COLUMNS = 4
-MIN_NAME_COLUMNS = 8  # columns of a name in the narrowest terminal
+MIN_NAME_COLUMNS = 8  # the width of a name in the narrowest terminal
 TIME_HEADINGS = ("time", "median", "p95")
 MAX_LISTED_TOOLS = 20  # per vendor in a terminal; --json and --to html list all
 
@@ -82,8 +82,8 @@ def print_stats(
 def collect_run_statistics(
     paths: list[str],
 ) -> tuple[RecordedRunStatistics, dict[str, RecordedRunStatistics]]:
-    """Return the statistics of all recordings, and of each vendor by name. Recordings are read one
-    at a time.
+    """Return the statistics of all recordings together, and of each vendor by name. Only one
+    recording is in memory at a time.
     """
     total = RecordedRunStatistics()
     by_vendor = dict[str, RecordedRunStatistics]()
@@ -182,7 +182,9 @@ def _print_tools(console: Console, vendor: str, statistic: RecordedRunStatistics
 def _print_table(
     console: Console, headings: tuple[str, ...], rows: list[tuple[list[Text], float]]
 ) -> None:
-    """Print a table. Numbers are never shortened, names may be, and bars get the remaining width."""
+    """Print a table. Numbers are never shortened. Names may be shortened, and bars use the
+    remaining width.
+    """
     max_share = max(share for _, share in rows)
     widths = [
         max(len(heading), *(len(cells[index].plain) for cells, _ in rows))
@@ -193,7 +195,7 @@ def _print_table(
         and MIN_NAME_COLUMNS + sum(widths[1:]) + 2 * len(widths) > console.width
         and len(widths) > 2
     ):
-        widths.pop()  # a number is complete or left out; --json has all of them
+        widths.pop()  # columns that do not fit are omitted; --json has all
     has_all_columns = len(widths) == len(headings)
     headings = headings[: len(widths)]
     rows = [(cells[: len(widths)], share) for cells, share in rows]

@@ -1,6 +1,7 @@
-"""The page of `shim cast stats --to html`: one file without scripts that loads nothing.
+"""Renders the page of `shim cast stats --to html`, a single file without scripts that loads
+nothing.
 
-Names of vendors and tools are text, never markup.
+Names of vendors and tools are escaped.
 """
 
 import os
@@ -30,7 +31,7 @@ STYLE_FILES = ("look.css", "stats.css")
 def render_stats_page(
     total: RecordedRunStatistics, by_vendor: Mapping[str, RecordedRunStatistics]
 ) -> str:
-    """Render the page from the statistics of all recordings and those of the vendors by name."""
+    """Render the page from the statistics of all recordings and of each vendor by name."""
     style = b"\n".join(map(read_page_asset, STYLE_FILES))
     state_texts = [
         f"{number} {state}" for state, number in total.states.items() if state != "whole"
@@ -57,7 +58,7 @@ def render_stats_page(
 
 
 def _build_totals(total: RecordedRunStatistics) -> list[tuple[str, str, str]]:
-    """Build the totals above the tables: a name, a number, and a remark."""
+    """Build the totals above the tables, each with a name, a number and a remark."""
     call_counts = total.calls
     cached_tokens = count_cached_tokens(total.tokens)
     failed_turns = sum(total.causes.values())
@@ -81,5 +82,5 @@ def _build_totals(total: RecordedRunStatistics) -> list[tuple[str, str, str]]:
 
 
 def sort_counts_descending(counts: Mapping[str, int]) -> list[tuple[str, int]]:
-    """Return the counts, the largest first."""
+    """Return the counts in descending order."""
     return sorted(counts.items(), key=lambda item: (-item[1], item[0]))

@@ -1,6 +1,4 @@
-"""Loads recordings from files, each as one run in numbers. An error in a file is reported in its
-row.
-"""
+"""Loads and summarizes recording files. If a file cannot be read, its summary contains the error."""
 
 from collections.abc import Iterable, Iterator
 
@@ -14,7 +12,7 @@ from shim.story.terminal.progress import show_progress
 
 
 def load_run_summaries(paths: Iterable[str]) -> Iterator[RecordedRunSummary]:
-    """Return one run for each file, in the order of names. A terminal shows how many were read."""
+    """Return a summary for each file, sorted by file name. Progress is shown on a terminal."""
     files = list(list_cast_paths(paths))
     with show_progress("reading recordings", len(files)) as advance:
         for path in files:
@@ -23,7 +21,9 @@ def load_run_summaries(paths: Iterable[str]) -> Iterator[RecordedRunSummary]:
 
 
 def load_run_summary(path: str) -> RecordedRunSummary:
-    """Return a recording in numbers, with the state `unreadable` if it cannot be read."""
+    """Return the summary of a recording. If the file cannot be read, the summary's state is
+    `unreadable`.
+    """
     summary = RecordedRunSummary(path)
     try:
         recording = Recording(path)

@@ -1,1 +1,3 @@
-"""`shim doctor` and `shim vendors`: what works on this machine, and what each vendor can do."""
+"""Implements `shim doctor` and `shim vendors`, which show what works on this machine and what each
+vendor supports.
+"""

@@ -1,8 +1,8 @@
-"""Determines how a vendor supports each feature that a frontend may request: by itself, with the
-help of the shim, or not at all.
+"""Determines whether a vendor supports each feature that a frontend may request: natively, emulated
+by the shim, or not at all.
 
-If the command line of the vendor decides this, it is built with and without the feature and
-compared. So the table agrees with an actual launch.
+If the vendor's command line decides this, the command line is built with and without the feature,
+and both are compared. The table therefore agrees with a real start.
 """
 
 from collections.abc import Mapping
@@ -17,16 +17,17 @@ EMULATED = "emulated"
 NO = "no"
 SAMPLE_PROMPT = "say hello"
 SAMPLE_SYSTEM_PROMPT = "speak briefly, please"
-# The session ids of vendors are UUIDs or have a prefix.
+# Example session ids. Vendors use UUIDs, or ids with a prefix.
 SAMPLE_SESSION_IDS = ("00000000-0000-4000-8000-000000000000", "ses_0")
 SAMPLE_MCP_CONFIG = '{"mcpServers":{"one":{"command":"one"}}}'
 
 
 def collect_adapter_abilities(adapter: Adapter) -> dict[str, str]:
-    """Return each ability by name, with `yes`, `emulated` or `no`.
+    """Return the abilities by name, with the values `yes`, `emulated` or `no`.
 
-    Emulated means: fragments are complete blocks, a limit stops the turn, a system prompt is added
-    to the prompt, or the prompt asks for JSON and the answer is checked.
+    The shim can emulate four abilities: complete blocks replace streamed fragments, a limit stops
+    the turn, the system prompt is added to the prompt, and JSON output is requested in the prompt
+    and checked.
     """
     resume = NO
     if adapter.abilities.can_resume:
@@ -55,7 +56,7 @@ def collect_adapter_abilities(adapter: Adapter) -> dict[str, str]:
 
 
 def list_workspace_trust_args(adapter: Adapter) -> tuple[str, ...]:
-    """Return the arguments that `trust = true` adds to its command line."""
+    """Return the arguments that `trust = true` adds to a vendor's command line."""
     default_launch = _build_launch(adapter)
     trusting_launch = _build_launch(adapter, opens_trust_prompt=True)
     if default_launch is None or trusting_launch is None:
@@ -66,7 +67,7 @@ def list_workspace_trust_args(adapter: Adapter) -> tuple[str, ...]:
 def _build_launch(
     adapter: Adapter, flags: Mapping[str, Any] = {}, **request_fields: Any
 ) -> LaunchSpec | None:
-    """Build the vendor's command line for a prompt, or return None if the vendor refuses the
+    """Build a vendor's command line for a prompt. Return None if the vendor does not support the
     request.
     """
     invocation = Invocation(prompt=SAMPLE_PROMPT, print_mode=True, **flags)
@@ -80,7 +81,7 @@ def _build_launch(
 
 
 def _find_passed_ability(adapter: Adapter, **flags: Any) -> str:
-    """Return `yes` if the request changes the vendor's command line, else `no`."""
+    """Return `yes` if a request changes the vendor's command line, and `no` otherwise."""
     launch = _build_launch(adapter, flags)
     if launch is not None and launch != _build_launch(adapter):
         return YES

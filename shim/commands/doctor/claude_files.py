@@ -1,6 +1,4 @@
-"""Finds the claude that other programs bundle: the files of npm and PyPI packages, and their
-backups.
-"""
+"""Finds the `claude` files that npm and PyPI packages bundle, and backups of such files."""
 
 import os
 import re
@@ -9,31 +7,33 @@ from typing import NamedTuple
 from shim.core.errors import FrontendError
 from shim.process.find_program import BACKUP_SUFFIX
 
-# Suffixes of files that the SDKs start with node or bun.
+# File suffixes that the SDKs start with Node or Bun.
 SCRIPT_SUFFIXES = (".js", ".mjs", ".cjs", ".jsx", ".ts", ".tsx")
-# The Python SDK, the generations of the TypeScript SDK, and Claude Code from npm.
+# Paths in the Python SDK, in all generations of the TypeScript SDK, and in Claude Code from npm.
 CLAUDE_PATH_REGEX = re.compile(
     r"/(claude_agent_sdk/_bundled/claude"
     r"|@anthropic-ai/claude-agent-sdk/cli\.js"
     r"|@anthropic-ai/claude-code/(cli\.js|bin/claude\.exe)"
     r"|@anthropic-ai/claude-(agent-sdk|code)-[a-z0-9-]+/claude)$"
 )
-# Searching so many folders takes some seconds. A large monorepo has half as many.
+# The limit of searched folders, which take a few seconds. A large monorepo has half as many.
 MAX_FOLDERS = 200_000
-# The maximum number of older versions of one file.
+# The maximum number of backups of older versions of a file.
 MAX_BACKUPS = 100
 
 
 class EmbeddedClaudeBinaries(NamedTuple):
-    """The claude files of programs below a folder, sorted. `is_complete`: the search was complete."""
+    """The bundled `claude` files below a folder, sorted by path. `is_complete` is False if the
+    search stopped at its limit.
+    """
 
     files: list[str]
     is_complete: bool
 
 
 def find_embedded_claude_binaries(folder: str) -> EmbeddedClaudeBinaries:
-    """Find every file that a package bundles as its claude, and every one that was replaced. Links
-    are not followed.
+    """Find every `claude` file that a package bundles, including files that were replaced. Symbolic
+    links are not followed.
     """
     paths: set[str] = set()
     for folder_count, (parent, folders, names) in enumerate(os.walk(folder)):
@@ -47,15 +47,17 @@ def find_embedded_claude_binaries(folder: str) -> EmbeddedClaudeBinaries:
 
 
 def _match_claude_path(path: str) -> str | None:
-    """Return the path if a package bundles its claude there. Return the original path of a backup."""
+    """Return the path if it is a package's bundled `claude`. For the backup of such a file, return
+    the original path.
+    """
     if CLAUDE_PATH_REGEX.search(path):
         return path
     return find_original_path(path)
 
 
 def build_backup_path(path: str) -> str:
-    """Return the path of the backup of `path`. A file for node keeps its suffix, which node
-    requires.
+    """Return the path for a backup of the file at `path`. A JavaScript file keeps its suffix,
+    because Node requires it.
     """
     stem, suffix = os.path.splitext(path)
     if suffix in SCRIPT_SUFFIXES:
@@ -64,7 +66,9 @@ def build_backup_path(path: str) -> str:
 
 
 def find_original_path(path: str) -> str | None:
-    """Return the original path of a backup, or None if `build_backup_path` did not name it."""
+    """Return the original path of a backup, or None if the path was not created by
+    `build_backup_path`.
+    """
     stem, suffix = os.path.splitext(path)
     if path.endswith(BACKUP_SUFFIX):
         return path.removesuffix(BACKUP_SUFFIX)
@@ -74,7 +78,9 @@ def find_original_path(path: str) -> str | None:
 
 
 def find_free_backup_path(path: str) -> str:
-    """Return a free name for the backup of an older version. Raise FrontendError if there is none."""
+    """Return an unused path for the backup of an older version. Raise FrontendError if no path is
+    free.
+    """
     for number in range(1, MAX_BACKUPS):
         backup_path = f"{build_backup_path(path)}.{number}"
         if not os.path.lexists(backup_path):
@@ -86,7 +92,7 @@ def find_free_backup_path(path: str) -> str:
 
 
 def list_backup_paths(path: str) -> list[str]:
-    """Return the backups beside `path`."""
+    """Return the backups of the file at `path`."""
     backup_paths = [
         build_backup_path(path),
         *(f"{build_backup_path(path)}.{number}" for number in range(1, MAX_BACKUPS)),

@@ -1,4 +1,6 @@
-"""`shim doctor`: prints a diagnosis; exit 1 if something must be fixed."""
+"""Implements `shim doctor`, which prints a diagnosis. The exit status is 1 if something must be
+fixed.
+"""
 
 import os
 from typing import Annotated

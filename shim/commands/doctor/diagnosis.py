@@ -1,6 +1,6 @@
-"""The diagnosis of `shim doctor`: what works on this machine, and how to fix the rest.
+"""Builds the diagnosis of `shim doctor`: what works on this machine, and how to fix the rest.
 
-Each installed program is asked again for its version and its login. No turn is started, and no
+The version and the login of each installed program are checked again. No turn is started, and no
 model is called.
 """
 
@@ -46,8 +46,8 @@ from shim.state import own_profiles
 from shim.state.config import ShimSettings, VendorSettings
 from shim.state.stored_versions import remove_executed_denied_call_records
 
-EXAMPLE_VENDOR = "qwen"  # suggested to a person who has no vendor
-MAX_SHEBANG_BYTES = 256  # Linux reads no more of the first line
+EXAMPLE_VENDOR = "qwen"  # suggested if no vendor is installed
+MAX_SHEBANG_BYTES = 256  # Linux does not read a longer shebang line
 
 
 def build_diagnosis(
@@ -57,11 +57,13 @@ def build_diagnosis(
     timeout_s: float | None = None,
     login_error_messages: Mapping[str, str] = {},
 ) -> Diagnosis:
-    """Check everything, or the vendors called `names`. Raise FrontendError for an unknown vendor.
+    """Check the machine and all vendors, or only the vendors in `vendor_names`. Raise FrontendError
+    for an unknown vendor.
 
-    A failure is a problem only for these vendors, or without `names` for the default vendor; for
-    others it is a warning. `timeout_s` limits the wait for a program's version. `login_refusals`
-    are the vendors that were not logged in when they ran last, with their messages.
+    The vendors in `vendor_names` are required, or the default vendors if no names are given. A
+    failure of a required vendor is a problem; a failure of any other vendor is a warning.
+    `timeout_s` limits how long each program may take to report its version. `login_error_messages`
+    contains the vendors that were not logged in during their last run, with their messages.
     """
     for name in vendor_names:
         if name not in VENDORS:
@@ -74,7 +76,7 @@ def build_diagnosis(
     required_names = tuple(vendor_names)
     if not required_names:
         required_names = list_default_vendors(settings, environment)
-    # SHIM_BIN only names the program of the first vendor.
+    # SHIM_BIN only applies to the first required vendor.
     other_environment = {**environment, "SHIM_BIN": ""}
 
     def check_adapter(adapter: Adapter) -> VendorDiagnosis:
@@ -123,10 +125,10 @@ def _add_refusals(
     reports: Sequence[VendorDiagnosis],
     environment: Mapping[str, str],
 ) -> list[DiagnosisFinding]:
-    """Add to the reports why turns of their vendors would be refused. Return the refusals that
-    belong to no vendor.
+    """Add to each required vendor's report the error that a turn with this vendor would fail with.
+    Return the errors that do not belong to a single vendor.
 
-    A refusal that was reported already is not repeated.
+    An error is only reported once.
     """
     reported_texts = {finding.text for report in reports for finding in report.findings}
     for report in reports:
@@ -151,7 +153,7 @@ def _add_refusals(
 def _check_choice(
     required_names: Sequence[str], reports: Sequence[VendorDiagnosis]
 ) -> list[DiagnosisFinding]:
-    """Return what is wrong with the choice of a vendor."""
+    """Return findings if no default vendor is set or a required vendor is unknown."""
     if not required_names:
         return [
             explain_missing_default_vendor(
@@ -171,8 +173,8 @@ def _check_choice(
 
 
 def explain_missing_default_vendor(installed_vendors: Sequence[str]) -> DiagnosisFinding:
-    """Return the message for a person who has chosen no vendor. `installed_vendors` are those whose
-    program was found.
+    """Return the finding for a user who has not set a default vendor. `installed_vendors` are the
+    vendors whose programs were found.
     """
     if installed_vendors:
         fix = (
@@ -195,8 +197,8 @@ def explain_missing_default_vendor(installed_vendors: Sequence[str]) -> Diagnosi
 def _downgrade_problems(
     required_names: Sequence[str], reports: list[VendorDiagnosis]
 ) -> list[VendorDiagnosis]:
-    """Turn problems into warnings if one vendor of the list works, because the next one answers if
-    one cannot start.
+    """Turn problems into warnings if at least one required vendor works. In a fallback list, the
+    next vendor answers when a vendor cannot start.
     """
     if not any(
         report.name in required_names and has_no_problem(report.findings) for report in reports
@@ -224,8 +226,8 @@ def check_vendor(
     timeout_s: float | None = None,
     login_error_message: str | None = None,
 ) -> VendorDiagnosis:
-    """Return the report of one vendor. `is_required`: a failure is a problem. `timeout_s` and
-    `login_refusal` are those of `build_diagnosis`.
+    """Return the report about one vendor. If `is_required` is set, failures are problems.
+    `timeout_s` and `login_error_message` are described in `build_diagnosis`.
     """
     adapter = choose_adapter_of_installed_cli(adapter, vendor_settings, environment, cwd).copy_with(
         name=adapter.name
@@ -266,12 +268,12 @@ def check_vendor(
             if not findings:
                 version = probe.ask_version(adapter.version_probe, refresh=True)
                 if adapter.cli.two_way_help_texts and version:
-                    probe.get_help_text()  # stored for turns
+                    probe.get_help_text()  # caches the help text for turns
                 if is_required and version:
                     probe.cache_models(adapter.cli.model_probe)
                 version_check = check_probed_version(adapter, vendor_settings, probe, version)
                 is_silent = version is None and not probe.has_answer
-                # otherwise `_check_promises` reports the version
+                # In all other cases, `_check_promises` reports the version.
                 if is_silent or not version_check.distrust:
                     findings += _check_version(adapter, version, probe, level)
                 reason = "its version is not recognized"
@@ -311,7 +313,7 @@ def check_vendor(
 def _list_ignored_programs(
     adapter: Adapter, environment: Mapping[str, str], cwd: str, level: str
 ) -> list[DiagnosisFinding]:
-    """Return programs of the vendor's name on PATH that are ignored."""
+    """Return findings about programs on PATH that have the vendor's name but are ignored."""
     findings = []
     for directory, reason in list_ignored_path_entries(environment, cwd):
         for name in adapter.programs:
@@ -329,8 +331,8 @@ def _list_ignored_programs(
 def _check_interpreter(
     program: str, environment: Mapping[str, str], level: str
 ) -> list[DiagnosisFinding]:
-    """Check that the interpreter of a script is installed. For nearly all vendors the interpreter
-    is Node.
+    """Check that a script's interpreter is installed. For nearly all vendors, the interpreter is
+    Node.
     """
     try:
         with open(program, "rb") as file:
@@ -419,10 +421,10 @@ def _check_promises(
     reason: str,
     environment: Mapping[str, str],
 ) -> list[DiagnosisFinding]:
-    """Report whether the promises of the profile hold for the version, or the `reason` if they do
-    not.
+    """Report whether the guarantees in the vendor's profile hold for this version. If they do not,
+    report the `reason`.
 
-    Records of broken promises are removed, so that their versions are trusted again.
+    Records of broken guarantees are removed, so that those versions are trusted again.
     """
     findings = []
     for promise in remove_executed_denied_call_records(adapter.name, environment):
@@ -483,7 +485,9 @@ def _build_unattended_finding(
 def _check_trust_prompt(
     adapter: Adapter, vendor_settings: VendorSettings
 ) -> list[DiagnosisFinding]:
-    """Check how the vendor is started without a permission mode, and whether it trusts the folder."""
+    """Check how the vendor starts without a permission mode, and whether it trusts the current
+    folder.
+    """
     findings = []
     if mode_args := adapter.modes.get("default"):
         findings.append(DiagnosisFinding(NOTE, f"default permission mode: {' '.join(mode_args)}"))
@@ -512,10 +516,10 @@ def _check_trust_prompt(
 def _check_login(
     adapter: Adapter, probe: ProgramProbe | None, login_refusal: str | None, level: str
 ) -> list[DiagnosisFinding]:
-    """Check whether the vendor is logged in, if the check is free of charge. `login_refusal` is the
-    message in its newest recording.
+    """Check whether the vendor is logged in, if the check costs nothing. `login_error_message` is
+    the message from the vendor's newest recording.
 
-    `probe` is None for a program that does not report its version.
+    `probe` is None if the program does not report its version.
     """
     login_probe = adapter.cli.login_probe
     fix = adapter.login_hint

@@ -1,4 +1,4 @@
-"""The findings of a diagnosis: the level of each, and what to do."""
+"""Defines the findings of a diagnosis, each with a level and a suggested fix."""
 
 from collections.abc import Iterable
 from typing import Any, NamedTuple
@@ -12,10 +12,11 @@ PROBLEM = "problem"
 
 
 class DiagnosisFinding(NamedTuple):
-    """One check. `level` is ok, note, warning, or problem (something that was asked for fails).
+    """The result of one check. `level` is ok, note, warning, or problem. A problem means that
+    something the user needs does not work.
 
-    `text` is the result, `fix` is what to do ("": nothing). Both may contain text of other
-    programs, and are made printable where they are shown.
+    `text` is the result. `fix` is the suggested fix, or "". Both may contain text from other
+    programs and are escaped before printing.
     """
 
     level: str
@@ -31,12 +32,14 @@ class DiagnosisFinding(NamedTuple):
 
 
 def has_no_problem(findings: Iterable[DiagnosisFinding]) -> bool:
-    """Return whether nothing must be fixed."""
+    """Return whether no finding is a problem."""
     return all(finding.level != PROBLEM for finding in findings)
 
 
 class VendorDiagnosis(NamedTuple):
-    """The findings about one vendor. The fields before `findings` are those of its row."""
+    """The findings about one vendor. The fields before `findings` are the same as in the vendor's
+    table row.
+    """
 
     name: str
     program: str | None
@@ -51,7 +54,9 @@ class VendorDiagnosis(NamedTuple):
 
 
 class Diagnosis(NamedTuple):
-    """A complete diagnosis: the machine with its settings, and each vendor."""
+    """A complete diagnosis: findings about the machine and its settings, and a report for each
+    vendor.
+    """
 
     machine: list[DiagnosisFinding]
     vendors: list[VendorDiagnosis]

@@ -1,4 +1,6 @@
-"""The diagnosis of the machine: settings, state, PATH, the `claude` on PATH, and the chosen vendor."""
+"""Checks the machine for `shim doctor`: settings, state folder, PATH, the `claude` on PATH, and the
+default vendor.
+"""
 
 import os
 import subprocess
@@ -31,11 +33,11 @@ from shim.state.config import ShimSettings, get_state_dir, load_shim_settings
 from shim.state.files import ensure_private_dir, find_unusable_dir, remove_file, write_state_file
 from shim.state.own_profiles import check_vendor_names_in_settings
 
-WELCOME_TIMEOUT_S = 2.0  # for the `welcome` of a host, which takes a millisecond
-MAX_PROBED_HOSTS = 20  # hosts that are asked
-MAX_LISTED_SESSIONS = 5  # sessions that are named
+WELCOME_TIMEOUT_S = 2.0  # for a host's `welcome` frame, which takes a millisecond
+MAX_PROBED_HOSTS = 20  # host processes that are contacted
+MAX_LISTED_SESSIONS = 5  # sessions that a finding names
 START_TIMEOUT_S = 10.0  # for `claude --version`, which takes 20 ms
-TRIAL_FILE = ".doctor"  # a file that is written and removed again
+TRIAL_FILE = ".doctor"  # written and removed, to test the folder
 
 
 def check_machine_setup(
@@ -60,7 +62,9 @@ def check_machine_setup(
 def load_and_check_settings(
     environment: Mapping[str, str],
 ) -> tuple[ShimSettings | None, DiagnosisFinding]:
-    """Return the settings of a turn, or None if an error in them makes every turn fail."""
+    """Return the settings for turns, with a finding about them. The settings are None if they
+    contain an error that makes every turn fail.
+    """
     try:
         settings = load_shim_settings(Invocation(), environment)
         check_vendor_names_in_settings(settings)
@@ -78,9 +82,11 @@ def load_and_check_settings(
 def find_test_turn_startup_error(
     environment: Mapping[str, str], vendor: str | None = None
 ) -> ShimError | None:
-    """Return why a turn of `vendor`, by default of the default vendor, would be refused, or None.
+    """Return the error that a turn with `vendor` would fail with at its start, or None. Without
+    `vendor`, check the default vendor.
 
-    The turn is prepared by the code of every turn, up to the command that would be started.
+    The turn is prepared by the same code as a real turn. Only the last step, starting the command,
+    is left out.
     """
     path = find_first_program_on_path("claude", environment.get("PATH", ""))
     installed_options = {}
@@ -97,7 +103,7 @@ def find_test_turn_startup_error(
 
 
 def list_default_vendors(settings: ShimSettings, environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the default vendors: from SHIM_VENDOR, from the installed `claude`, or from the
+    """Return the default vendors from SHIM_VENDOR, from the installed `claude`, or from the
     settings.
     """
     if vendor_variable := environment.get("SHIM_VENDOR"):
@@ -114,8 +120,8 @@ def list_default_vendors(settings: ShimSettings, environment: Mapping[str, str])
 
 
 def _check_state_folder(environment: Mapping[str, str]) -> DiagnosisFinding:
-    """Check whether state can be stored. Without it no session can be resumed, and every program is
-    asked again.
+    """Check whether state can be stored. Without state, no session can be resumed, and every vendor
+    program is probed again.
     """
     state = get_state_dir(environment)
     folder = os.path.join(state, "probes")
@@ -145,7 +151,7 @@ def _check_state_folder(environment: Mapping[str, str]) -> DiagnosisFinding:
 
 
 def _check_log(settings: ShimSettings) -> list[DiagnosisFinding]:
-    """Check whether the log can be opened, which a turn does first."""
+    """Check whether the log file can be opened. Every turn opens it first."""
     if not settings.log:
         return []
     path = settings.log.partition(":")[2]
@@ -168,7 +174,7 @@ def _check_log(settings: ShimSettings) -> list[DiagnosisFinding]:
 def _check_recording(
     settings: ShimSettings, environment: Mapping[str, str]
 ) -> list[DiagnosisFinding]:
-    """Check whether a run can be recorded in its folder."""
+    """Check whether recordings can be written to their folder."""
     path = environment.get("SHIM_RECORD")
     if not path:
         path = settings.record
@@ -190,8 +196,8 @@ def _check_recording(
 
 
 def check_background_sessions(environment: Mapping[str, str]) -> list[DiagnosisFinding]:
-    """Check the background sessions: how many there are, whose host has died, and which hosts do
-    not respond.
+    """Check the background sessions: how many there are, which have a dead host process, and which
+    hosts do not respond.
     """
     sessions = registry.list_sessions(environment)
     if not sessions:
@@ -257,7 +263,7 @@ def _is_answering(session: SessionRecord, environment: Mapping[str, str]) -> boo
 
 
 def check_gateway_tokens(environment: Mapping[str, str]) -> list[DiagnosisFinding]:
-    """Check whether the gateway can be used, and whether another user can read its token."""
+    """Check whether the gateway can be used, and whether other users can read its token."""
     missing = [package for package in REQUIRED_PACKAGES if find_spec(package) is None]
     token_file = GatewayTokenFile(environment)
     if token_file.is_readable_by_others:
@@ -275,7 +281,7 @@ def check_gateway_tokens(environment: Mapping[str, str]) -> list[DiagnosisFindin
 
 
 def _check_claude(environment: Mapping[str, str]) -> list[DiagnosisFinding]:
-    """Check which program a frontend starts as `claude`."""
+    """Check which program frontends start as `claude`."""
     path = find_first_program_on_path("claude", environment.get("PATH", ""))
     if path is None:
         return [DiagnosisFinding(NOTE, "no claude on PATH", "`shim install` installs one")]
@@ -305,7 +311,7 @@ def _check_claude(environment: Mapping[str, str]) -> list[DiagnosisFinding]:
 
 
 def _find_start_error(path: str) -> str:
-    """Return why an installed file does not report its version, or ""."""
+    """Return the error that an installed file fails with when its version is requested, or ""."""
     try:
         result = subprocess.run(
             [path, "--version"],
@@ -323,7 +329,7 @@ def _find_start_error(path: str) -> str:
 
 
 def _check_bytecode() -> DiagnosisFinding:
-    """Check whether Python must compile modules of the shim at each start."""
+    """Check whether Python has to compile modules of the shim at every start."""
     missing = list_uncompiled_modules()
     if not missing:
         return DiagnosisFinding(OK, "all modules are compiled")

@@ -1,4 +1,4 @@
-"""Prints findings for a person: a mark, the text, and below it what to do."""
+"""Prints diagnosis findings for a person, each with a mark, its text and a suggested fix."""
 
 from rich.console import Console
 from rich.table import Table
@@ -23,7 +23,7 @@ LEVEL_SYMBOLS = {
 
 
 def print_finding(console: Console, finding: DiagnosisFinding, indent: str = "") -> None:
-    """Print one finding: wrapped in a terminal, one line each in a pipe."""
+    """Print a finding. Text wraps on a terminal; in a pipe, each text is one line."""
     symbol, style = LEVEL_SYMBOLS[finding.level]
     text = Text(escape_control_chars(finding.text), style="red" if finding.level == PROBLEM else "")
     _print_line(console, indent, Text(symbol, style=style), text)
@@ -37,7 +37,7 @@ def print_finding(console: Console, finding: DiagnosisFinding, indent: str = "")
 
 
 def print_vendor_report(console: Console, report: VendorDiagnosis) -> None:
-    """Print a vendor's name, the path of its program, and its findings."""
+    """Print a vendor's name, its program path, and its findings."""
     heading = Text(escape_control_chars(report.name), style="bold")
     heading.append(f"  {escape_control_chars(report.program or 'not found')}", style="not bold")
     console.print(heading, soft_wrap=True)

@@ -1,4 +1,4 @@
-"""The diagnosis of a project: which claude its programs start."""
+"""Checks a project folder for programs that bundle their own `claude`."""
 
 import os
 from collections.abc import Mapping
@@ -17,8 +17,8 @@ from shim.process.install import find_first_program_on_path, read_drop_in_settin
 def check_project_claude_binaries(
     folder: str, environment: Mapping[str, str]
 ) -> list[DiagnosisFinding]:
-    """Return a finding for each bundled claude below `folder`. Raise FrontendError if it is not a
-    folder.
+    """Return a finding for each bundled `claude` below `folder`. Raise FrontendError if `folder` is
+    not a folder.
     """
     folder = os.path.abspath(os.path.expanduser(folder))
     if not os.path.isdir(folder):

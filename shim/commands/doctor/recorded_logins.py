@@ -1,4 +1,4 @@
-"""Missing logins in the user's own recordings."""
+"""Finds vendors with a missing login in the user's recordings."""
 
 from collections.abc import Mapping
 
@@ -11,25 +11,25 @@ from shim.recording.folders import get_recording_folder, list_newest_recordings
 from shim.story.events import find_vendor_name
 from shim.story.reader import Recording, RecordingReadBudget
 
-# A login is only in question for vendors that were used lately, and a person waits for the
-# diagnosis.
-MAX_RECORDINGS = 200  # the newest ones
+# Limits for the search. The user waits for the diagnosis, and only recently used vendors are likely
+# to have a missing login.
+MAX_RECORDINGS = 200  # the newest recordings
 MAX_READ_BYTES = 64 * 1024 * 1024  # for all recordings together
-CAUSE = b'"cause":'  # in each result that the shim wrote
+CAUSE = b'"cause":'  # part of every result that the shim writes
 
 
 def collect_missing_login_messages(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the vendors whose newest recording failed because of a missing login, with their own
-    message.
+    """Return the vendors whose newest recording failed because of a missing login, with the
+    vendors' messages.
 
-    Recordings that cannot be read are skipped. Without recordings the result is empty.
+    Recordings that cannot be read are skipped. Without recordings, the result is empty.
     """
     try:
         paths = list_newest_recordings(get_recording_folder(environment))
     except ShimError:
-        # Nothing is recorded, or the settings have an error, which the diagnosis reports.
+        # No recordings exist, or the settings have an error that the diagnosis reports.
         return {}
-    # vendor → its message, "" if the newest recording has no missing login
+    # Vendor → message, "" if no login is missing in the newest recording.
     latest: dict[str, str] = {}
     budget = RecordingReadBudget(MAX_READ_BYTES)
     for path in paths[:MAX_RECORDINGS]:
@@ -43,7 +43,7 @@ def collect_missing_login_messages(environment: Mapping[str, str]) -> dict[str, 
 
 
 def _read_recording(path: str, budget: RecordingReadBudget) -> dict[str, str]:
-    """Return the vendors of a recording, each with the message of its last result. The message is
+    """Return the vendors in a recording, each with the message of its last result. The message is
     "" unless the result is about a missing login.
     """
     cast = Recording(path, budget=budget)
@@ -60,8 +60,8 @@ def _read_recording(path: str, budget: RecordingReadBudget) -> dict[str, str]:
 
 
 def _parse_result(line: bytes) -> dict[str, str]:
-    """Return the vendor of a result and its message, "" if its cause is not `auth`. Any other line
-    has no vendor.
+    """Return a result's vendor with its message, or {} for any other line. The message is "" unless
+    the cause is `auth`.
     """
     result = parse_json_object(line)
     vendor = find_vendor_name(result)
@@ -69,5 +69,5 @@ def _parse_result(line: bytes) -> dict[str, str]:
         return {}
     if as_dict(result["shim"]).get("cause") != "auth":
         return {vendor: ""}
-    last_line = get_result_text(result).strip().rpartition("\n")[2]  # the rest is the shim's
+    last_line = get_result_text(result).strip().rpartition("\n")[2]  # others are the shim's
     return {vendor: escape_control_chars(last_line)[:MAX_SAMPLE_CHARS]}

@@ -1,4 +1,4 @@
-"""The rows of `shim vendors`: what each vendor can do here."""
+"""Builds the rows of `shim vendors`, which describe what each vendor supports on this machine."""
 
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -24,7 +24,7 @@ from shim.state import own_profiles
 from shim.state.config import ONE_WAY, ShimSettings, VendorSettings, load_shim_settings
 from shim.state.stored_versions import find_executed_denied_call
 
-# The number of programs that are asked at the same time. Most of them are slow to start, because
+# The number of vendor programs that are probed at the same time. Most of them start slowly, because
 # they run in Node.
 MAX_CONCURRENT_PROBES = 4
 NEVER_ASKS_TEXT = "{name} never asks for permission: all of its tools run automatically"
@@ -38,10 +38,10 @@ ONE_SHOT_UNATTENDED_TEXT = "{name} asks for permission in conversations, not in 
 def describe_missing_permission_prompts(
     name: str, *, asks_in_conversation: bool, is_unsure: bool = False
 ) -> str:
-    """Return what a person should know about a vendor that runs its tools without asking.
+    """Return a warning about a vendor that may run tools without asking for permission.
 
-    `asks_in_conversation`: it asks in a conversation. `is_unsure`: it may ask, but its profile does
-    not say about which calls.
+    If `asks_in_conversation` is set, the vendor asks in conversations but not in one-shot mode. If
+    `is_unsure` is set, the vendor's profile does not state which tool calls need permission.
     """
     if is_unsure:
         template = UNKNOWN_ASKING_TEXT
@@ -55,9 +55,11 @@ def describe_missing_permission_prompts(
 def can_ask_permission_in_conversation(
     adapter: Adapter, vendor_settings: VendorSettings, missing_cli_feature: str = ""
 ) -> bool:
-    """Return whether a vendor that does not ask in one-shot mode asks in a conversation.
+    """Return whether a vendor that does not ask for permission in one-shot mode asks in
+    conversations.
 
-    `missing_feature` is a feature that the installed version lacks for that.
+    `missing_cli_feature` names a feature that conversations need and the installed version lacks,
+    or is "".
     """
     if not adapter.cli.has_two_way:
         return False
@@ -67,9 +69,9 @@ def can_ask_permission_in_conversation(
 
 
 def build_vendor_table_rows(environment: Mapping[str, str], cwd: str) -> list[dict[str, Any]]:
-    """Return one row for each vendor. A vendor that cannot be read is named on stderr.
+    """Return one row per vendor. An error in the settings is reported on stderr.
 
-    SHIM_BIN is ignored, because it names the program of one turn's vendor.
+    SHIM_BIN is ignored, because it names the program for a single turn's vendor.
     """
     try:
         settings = load_shim_settings(Invocation(), environment)
@@ -94,17 +96,18 @@ def build_vendor_row(
 ) -> dict[str, Any]:
     """Build the row of one vendor.
 
-    program                     the path of its program, None if it was not found
-    version, tested, place      the reported version, the tested range, and the position of the
-                                version in that range
-    can, emulated, cannot       names of abilities
-    modes, refused              permission modes
-    unattended, talks           it does not ask in one-shot mode; it asks in a conversation
-    distrust                    why the promises of its profile do not hold for this version, or ""
-    unsure                      it may ask, but its profile does not say about which calls
-    driven, lacks               what one process serves; the feature that the version lacks to serve
-                                a conversation
-    install                     the command that installs it, "" if none is known
+    program                 the path of the vendor's program, None if it was not found
+    version, tested, place  the reported version, the tested range, and the version's position:
+                            `tested`, `newer`, `older` or `unknown`
+    can, emulated, cannot   names of abilities
+    modes, refused          supported and unsupported permission modes
+    unattended              the vendor does not ask for permission in one-shot mode
+    talks                   the vendor asks for permission in conversations
+    distrust                why the guarantees in the profile do not hold for this version, or ""
+    unsure                  the vendor may ask, but its profile does not state for which tool calls
+    driven                  what one process serves: a conversation or a message
+    lacks                   the feature that this version needs to serve a conversation, or ""
+    install                 the command that installs the vendor, "" if unknown
     """
     adapter = choose_adapter_of_installed_cli(adapter, vendor_settings, environment, cwd).copy_with(
         name=adapter.name
@@ -129,8 +132,8 @@ def build_vendor_row(
                     distrust=describe_executed_denied_call(adapter, version, broken_promise.tool)
                 )
             if adapter.cli.two_way_help_texts:
-                # The help is stored, so that a turn knows whether this version supports two-way
-                # mode.
+                # The program's help text is cached. Turns read from it whether this version
+                # supports two-way mode.
                 probe.get_help_text()
             missing_feature = find_unsupported_argument(adapter, vendor_settings, environment, cwd)
         except ShimError:
@@ -163,7 +166,7 @@ def build_vendor_row(
 def check_probed_version(
     adapter: Adapter, vendor_settings: VendorSettings, probe: ProgramProbe, version: str | None
 ) -> VersionCheck:
-    """Return what the version that a probe has read means for the promises of a vendor."""
+    """Check whether the guarantees in a vendor's profile hold for the version that a probe found."""
     if vendor_settings.trust_version or not has_tested_versions(adapter):
         return VersionCheck(version)
     problem = describe_version_failure(
@@ -178,7 +181,7 @@ _ABILITY_COLUMNS = {"can": YES, "emulated": EMULATED, "cannot": NO}
 def describe_process_lifetime(
     adapter: Adapter, vendor_settings: VendorSettings, missing_cli_feature: str = ""
 ) -> str:
-    """Return what one process of the vendor serves: a conversation or a message."""
+    """Return whether each process of the vendor serves a conversation or a single message."""
     keeps_process = (
         can_ask_permission_in_conversation(adapter, vendor_settings, missing_cli_feature)
         or adapter.cli.always_keeps_child

@@ -1,5 +1,5 @@
-"""`shim vendors`: the vendors of this machine in a table of 80 columns. With `--all`, also the
-abilities of every vendor.
+"""Implements `shim vendors`, which prints the vendors on this machine as a table of 80 columns.
+With `--all`, it also prints the abilities of every vendor.
 """
 
 import os
@@ -18,12 +18,12 @@ from shim.core.policy.policy import PERMISSION_MODES
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.story.terminal.console import JsonOption, open_table_console, print_json, show_status
 
-# A terminal with fewer columns gets one space between the columns of the table instead of two.
+# On a narrower terminal, table columns are separated by one space instead of two.
 MIN_WIDE_COLUMNS = 100
-# The width of a vendor's name in a terminal. The longest bundled name has 8 characters; a user's
-# may have 32.
+# The width of the name column in a terminal. The longest bundled vendor name has 8 characters;
+# names of custom vendors may have 32.
 MAX_NAME_COLUMNS = 14
-# Ability → the heading of its column.
+# Ability → column heading.
 ABILITY_HEADINGS = {
     "partial messages": "parts",
     "resume": "resume",
@@ -77,8 +77,8 @@ def list_vendors(
 
 
 def print_vendor_table(rows: Sequence[dict[str, Any]], *, shows_all: bool) -> None:
-    """Print the installed vendors, and those that never ask. With `shows_all`, print all vendors,
-    abilities and modes.
+    """Print the installed vendors, and warnings about vendors that never ask for permission. If
+    `shows_all` is set, print all vendors with their abilities and permission modes.
     """
     console = open_table_console()
 
@@ -137,8 +137,8 @@ def _create_table(gap: int, *headings: str) -> Table:
 
 
 def _build_vendor_table(rows: Sequence[dict[str, Any]], gap: int) -> Table:
-    """Build the table: each vendor's version, whether it was tested, whether it asks, and its
-    program or how to install it.
+    """Build the vendor table. Each row has the version, whether the version was tested, whether the
+    vendor asks for permission, and the program or the install command.
     """
     table = _create_table(gap, "vendor", "version", "tested", "asks")
     table.add_column("program", overflow="fold")

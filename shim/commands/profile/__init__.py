@@ -1,1 +1,1 @@
-"""`shim vendor`: drafts and checks profiles of a user."""
+"""Implements `shim vendor`, which drafts and checks a user's vendor profiles."""

@@ -1,5 +1,5 @@
-"""Reads captured output from files: lines as a program printed them, or recordings, of which every
-child's stdout is read.
+"""Reads captured output from files: either the printed lines of a program, or recordings, from
+which every child's stdout is read.
 """
 
 import os
@@ -13,27 +13,27 @@ from shim.core.turn.outcome import ChildExit
 from shim.story.reader import Recording, parse_child_exit
 
 CHUNK_BYTES = 256 * 1024
-MAX_FILE_BYTES = 1024 * 1024 * 1024  # the maximum size of a recording
-MAX_FILES = 1000  # twice the number of fixtures in this repository
+MAX_FILE_BYTES = 1024 * 1024 * 1024  # recordings are never larger
+MAX_FILES = 1000  # this repository has half as many fixtures
 
 
 class CapturedOutputSink(Protocol):
-    """Receives the output of one child after another."""
+    """Receives the output of one child process after another."""
 
     def start_child_output(self, label: str) -> None: ...
 
     def feed(self, chunk: bytes) -> None: ...
 
     def end_child_output(self, child_exit: ChildExit | None, stderr: str | None) -> None:
-        """End the child's output. `stderr` is None if it was not recorded."""
+        """End the current child's output. `stderr` is None if stderr was not recorded."""
 
 
 def read_captured_files(paths: list[str], sink: CapturedOutputSink) -> None:
-    """Send the children of these files to a sink. Raise FrontendError for a file that cannot be
-    read, and RecordingError for one that is not a recording.
+    """Send the child output in these files to a sink. Raise FrontendError if a file cannot be read,
+    and RecordingError if a recording is not valid.
 
-    A file of lines does not contain the end of the program, so it counts as a success without
-    stderr.
+    A file with printed lines does not show how the program exited. The exit is assumed to be
+    successful, without stderr.
     """
     if len(paths) > MAX_FILES:
         raise CommandUsageError(f"{len(paths)} files; at most {MAX_FILES} are allowed")

@@ -1,4 +1,6 @@
-"""`shim vendor …`: checks a vendor against captured output, and drafts a profile from it."""
+"""Implements `shim vendor`, which checks a vendor against captured output and drafts a profile from
+captured output.
+"""
 
 import os
 import sys
@@ -28,7 +30,7 @@ from shim.state.profile_files import list_unused_key_warnings
 from shim.state.profile_files import load_adapter_from_profile as load_profile
 from shim.story.terminal.console import JsonOption, print_json, print_line
 
-MAX_LISTED_ENTRIES = 40  # per kind of findings or notes; --json lists all
+MAX_LISTED_ENTRIES = 40  # per kind of finding or note; --json lists all
 
 app = typer.Typer(
     name="vendor",
@@ -158,8 +160,8 @@ def draft(
 
 
 def _load_traced_adapter(name: str) -> tuple[Adapter, RuleTracer | None, list[str]]:
-    """Return a vendor by its name or the path of its profile, with traced rules if it has rules,
-    and with remarks about keys.
+    """Return the adapter for a vendor name or a profile path, and remarks about keys in the
+    profile. If the vendor has rules, they are traced.
     """
     path = adapters.VENDORS.get(name, "")
     if name.endswith(adapters.PROFILE_SUFFIX):

@@ -1,8 +1,8 @@
 """Drafts a profile from captured output, for `shim vendor draft`.
 
-The draft lists the fields of each kind of event with samples. It also has a rule for each kind: an
-inferred rule (`draft_rules`), or a rule that ignores the kind, for a person to complete. The draft
-is valid, so `shim vendor check` runs on it at once.
+The draft lists the fields of each event kind with samples. It also has a rule for each kind: a rule
+that `draft_rules` inferred, or an `ignore` rule for a person to complete. The draft is a valid
+profile, so `shim vendor check` can run on it.
 """
 
 import json
@@ -31,12 +31,12 @@ from shim.core.reading.diagnostics import escape_control_chars, pluralize
 from shim.core.secrets.redactor import Redactor
 
 TEMPLATE_PATH = os.path.join(os.path.dirname(__file__), "draft.toml.jinja")
-MAX_RULES = 150  # a profile may have 200
-MAX_LISTED_FIELDS = 12  # listed fields of a kind
+MAX_RULES = 150  # profiles are limited to 200
+MAX_LISTED_FIELDS = 12  # fields per event kind
 MAX_SAMPLE_CHARS = 50
 MAX_COMMENT_CHARS = 160
-MAX_TOOLS = 100  # entries that are drafted
-# The rule of an empty draft, because a profile has at least one rule.
+MAX_TOOLS = 100  # drafted entries in [tools]
+# The rule in an empty draft, because a profile needs at least one rule.
 EXAMPLE_RULE = InferredEventRule(
     InferredRuleEventSelector(frozenset({(("type",), "text")})),
     "text",
@@ -45,7 +45,7 @@ EXAMPLE_RULE = InferredEventRule(
 
 
 def generate_profile_toml(collector: CapturedEventCollector, name: str) -> str:
-    """Return the text of a profile called `name`, from all captured events."""
+    """Return the TOML text of a profile called `name`, drafted from all captured events."""
     events = collector.list_captured_events()
     rules = infer_profile_rules(events)
     events_by_kind: dict[EventKind, list[CapturedEvent]] = {}
@@ -90,7 +90,7 @@ def generate_profile_toml(collector: CapturedEventCollector, name: str) -> str:
 
 
 def _format_fields(events: Sequence[CapturedEvent]) -> list[str]:
-    """Format a kind and its fields as comments."""
+    """Format an event kind and its fields as TOML comments."""
     if not events:
         return []
     redactor = Redactor()
@@ -161,7 +161,9 @@ def _format_field(field: InferredRuleField, item_path: FieldPath) -> str:
 
 
 def _format_field_path(path: FieldPath, item_path: FieldPath) -> str:
-    """Format a path like a field: an item of a list with `$`, in other lists the first item."""
+    """Format a path as in a profile. `$` stands for the list item that a rule reads; in other
+    lists, the path uses the first item.
+    """
     if item_path and path[: len(item_path)] == item_path:
         return _format_string(
             ".".join(("$", format_field_path(path[len(item_path) :]))).rstrip(".")
@@ -184,7 +186,7 @@ def _format_tools(tools: Mapping[str, set[str]]) -> list[str]:
 
 
 def _format_string(text: str) -> str:
-    """Return a TOML string without characters that control a terminal."""
+    """Return a TOML string without terminal control characters."""
     return json.dumps(escape_control_chars(text), ensure_ascii=False).replace("\x7f", "\\u007f")
 
 

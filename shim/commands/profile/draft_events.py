@@ -1,4 +1,4 @@
-"""Captured output for a draft: events by kind, and the tables and values in them."""
+"""Collects captured output for a profile draft: events by kind, and the objects and values in them."""
 
 from collections.abc import Iterator, Mapping
 from itertools import islice
@@ -16,19 +16,19 @@ from shim.commands.profile.draft_vocabulary import (
 from shim.commands.profile.rule_tracer import ANY_ITEM, FieldPath
 from shim.core.reading.lines import LineSplitter
 
-MAX_EVENTS = 10_000  # in all runs; further events have no new fields
-MAX_LINE_BYTES = 1024 * 1024  # a longer line contains data without new fields
-MAX_TABLE_DEPTH = 4  # nested tables
-MAX_LIST_ITEMS = 20  # per list; later items have the same fields
-MAX_LABELS_PER_KEY = 60  # a key with more values has names and not kinds
+MAX_EVENTS = 10_000  # in all runs together; further events rarely add new fields
+MAX_LINE_BYTES = 1024 * 1024  # longer lines mostly contain data
+MAX_TABLE_DEPTH = 4  # levels of nested objects
+MAX_LIST_ITEMS = 20  # per list; later items repeat the same fields
+MAX_LABELS_PER_KEY = 60  # a key with more values does not name kinds
 
 EventData = Mapping[str, Any]
-# The words that distinguish the kind from others, with their paths.
+# The labels that distinguish an event kind from others, with their paths.
 EventKind = frozenset[tuple[FieldPath, str]]
 
 
 class CapturedEvent(NamedTuple):
-    """A line: its run (from 1), its kind, its object."""
+    """A captured output line: the number of its run (from 1), its event kind, and its JSON object."""
 
     run: int
     kind: EventKind
@@ -36,10 +36,11 @@ class CapturedEvent(NamedTuple):
 
 
 class NestedEventObject(NamedTuple):
-    """A table inside an event.
+    """An event, or an object nested in it.
 
-    `path` leads to it. `item_path` is the part of the path that ends in a list (() if there is
-    none). `item_label` is the key and the value that distinguish this item of the list from others.
+    path        the path from the event to the object
+    item_path   the part of the path that ends in a list item, () if there is no list
+    item_label  the key and the value that distinguish this list item from others
     """
 
     path: FieldPath
@@ -49,7 +50,7 @@ class NestedEventObject(NamedTuple):
 
 
 class CapturedEventCollector:
-    """Collects the events of runs. `read_captured_files` calls its methods for each run."""
+    """Collects the events of several runs. `read_captured_files` calls its methods for each run."""
 
     def __init__(self) -> None:
         self.run_count = 0
@@ -102,8 +103,8 @@ class CapturedEventCollector:
 
 
 def _list_labels(table: EventData, path: FieldPath = ()) -> Iterator[tuple[FieldPath, str]]:
-    """Yield the paths and labels that name the kind of an event, in the event and in the tables in
-    it.
+    """Yield the labels that name an event's kind, with their paths. Nested objects are searched
+    too.
     """
     for key, value in table.items():
         name = normalize_name_for_comparison(key)
@@ -124,7 +125,7 @@ def _list_labels(table: EventData, path: FieldPath = ()) -> Iterator[tuple[Field
 
 
 def list_event_kind_labels(kind: EventKind) -> list[str]:
-    """Return the words of a kind: `item.completed`, `agent_message`."""
+    """Return the labels of an event kind, for example `item.completed` and `agent_message`."""
     return [label for _, label in sorted(kind)]
 
 
@@ -134,7 +135,7 @@ def list_event_and_nested_objects(
     list_item_path: FieldPath = (),
     item_label: tuple[str, str] | None = None,
 ) -> Iterator[NestedEventObject]:
-    """Return the event and the tables in it. Of nested lists only the outer one is searched."""
+    """Yield the event and the objects nested in it. Lists inside of other lists are not searched."""
     yield NestedEventObject(object_path, event_object, list_item_path, item_label)
     if len(object_path) >= MAX_TABLE_DEPTH:
         return
@@ -161,8 +162,8 @@ def _find_top_label(table: EventData) -> tuple[str, str] | None:
 def build_event_match_conditions(
     kinds: frozenset[EventKind], other_event_kinds: list[EventKind]
 ) -> dict[FieldPath, list[str]]:
-    """Build the conditions of these kinds. Conditions that distinguish them from no other kind are
-    left out, except the line's own.
+    """Build the `match` conditions for these event kinds. A condition is omitted if it does not
+    exclude any other kind. Conditions on the event's top-level keys are always kept.
     """
     label_tables = [dict(kind) for kind in kinds]
     conditions = {

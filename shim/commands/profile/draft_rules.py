@@ -1,4 +1,6 @@
-"""Infers rules from captured output: the session, calls and results, texts, the end."""
+"""Infers profile rules from captured output: for the session id, tool calls and results, texts, and
+the end of a run.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -22,8 +24,8 @@ from shim.commands.profile.rule_tracer import FieldPath
 
 
 class InferredRuleEventSelector(NamedTuple):
-    """The events that a rule reads: their kind, the path of a list of items (() for none), and the
-    kind of its items.
+    """Selects the events that a rule reads: by their kind, by the path of a list (() for none), and
+    by the label of the list's items.
     """
 
     kind: EventKind
@@ -32,10 +34,11 @@ class InferredRuleEventSelector(NamedTuple):
 
 
 class InferredRuleField(NamedTuple):
-    """A field: the value at a path.
+    """A rule field that reads the value at a path.
 
-    `is_json`: the text is JSON. `values`: the field is true if the value is one of these. With
-    `is_negated`, it is true if the value is not one of these.
+    is_json     the value is a text that contains JSON
+    values      if set, the field is true if the value is one of these
+    is_negated  the field is true if the value is not one of `values`
     """
 
     path: FieldPath
@@ -45,7 +48,7 @@ class InferredRuleField(NamedTuple):
 
 
 class InferredEventRule(NamedTuple):
-    """A rule: what it emits for an event, and its fields."""
+    """An inferred rule: the events that it reads, what it emits for them, and its fields."""
 
     scope: InferredRuleEventSelector
     emit: str
@@ -53,8 +56,8 @@ class InferredEventRule(NamedTuple):
 
 
 class InferredProfileRules(NamedTuple):
-    """All inferred rules. `args_by_tool` has the argument names of each tool. `has_pieces` is set
-    if texts come in fragments.
+    """All inferred rules of a profile. `args_by_tool` contains the argument names of each tool.
+    `has_pieces` is set if texts arrive in fragments.
     """
 
     rules: list[InferredEventRule]
@@ -64,7 +67,7 @@ class InferredProfileRules(NamedTuple):
 
 
 def infer_profile_rules(events: Sequence[CapturedEvent]) -> InferredProfileRules:
-    """Return the rules for these events, in the order of a profile."""
+    """Infer rules from captured events and return them in the order of a profile."""
     session = _find_session_rule(events)
     args_by_tool: dict[str, set[str]] = {}
     scopes_by_id: dict[str, InferredRuleEventSelector] = {}
@@ -120,8 +123,8 @@ def _find_call_rules(
     args_by_tool: dict[str, set[str]],
     scopes_by_id: dict[str, InferredRuleEventSelector],
 ) -> dict[InferredRuleEventSelector, InferredEventRule]:
-    """Find tables with an id, a name and arguments. The name and the arguments may be in a nested
-    table.
+    """Find objects with a call id, a tool name and arguments. The name and the arguments may be in
+    a nested object.
     """
     rules: dict[InferredRuleEventSelector, InferredEventRule] = {}
     for event in events:
@@ -141,7 +144,7 @@ def _find_call_rules(
                 event.kind, event_table.item_path, event_table.item_label
             )
             if scopes_by_id.setdefault(event_table.table[id_key], scope) != scope:
-                continue  # the same call in another event
+                continue  # a later event repeats the same call
             fields = {
                 "id": InferredRuleField((*event_table.path, id_key)),
                 "name": InferredRuleField(name.path),
@@ -155,7 +158,7 @@ def _find_call_rules(
 
 
 def _list_id_keys(event_table: NestedEventObject) -> list[str]:
-    """Return the keys that may have the id of a call, the most specific first."""
+    """Return the keys that may contain a call id, the most specific key first."""
     keys_by_name = {
         normalize_name_for_comparison(key): key
         for key, value in event_table.table.items()
@@ -165,7 +168,7 @@ def _list_id_keys(event_table: NestedEventObject) -> list[str]:
 
 
 class EventFieldValue(NamedTuple):
-    """A value and its path."""
+    """A value in an event, with its path."""
 
     path: FieldPath
     value: Any
@@ -174,7 +177,9 @@ class EventFieldValue(NamedTuple):
 def _find_value(
     event_table: NestedEventObject, names: tuple[str, ...], value_type: type | tuple[type, ...]
 ) -> EventFieldValue | None:
-    """Return the value of the first of some names, in a table or in a nested table, or None."""
+    """Return the first value with one of these key names, in an object or in an object nested in
+    it, or None.
+    """
     for path, table in (
         ((), event_table.table),
         *(
@@ -189,7 +194,9 @@ def _find_value(
 
 
 def _parse_object(value: Any) -> Mapping[str, Any] | None:
-    """Return arguments that are an object or its JSON text, or None for any other value."""
+    """Return tool arguments that are an object or an object as JSON text. Return None for any other
+    value.
+    """
     try:
         parsed = value
         if isinstance(value, str):
@@ -206,8 +213,8 @@ def _find_result_rules(
     scopes_by_id: Mapping[str, InferredRuleEventSelector],
     calls: Mapping[InferredRuleEventSelector, InferredEventRule],
 ) -> dict[InferredRuleEventSelector, InferredEventRule]:
-    """Find tables with the id of a call and its result. A call that is reported at its end has
-    both.
+    """Find objects with a call id and a result. If a vendor reports a call only at its end, the
+    same object has the call and the result.
     """
     rules: dict[InferredRuleEventSelector, InferredEventRule] = {}
     for event in events:
@@ -262,7 +269,7 @@ def _find_failure_field(event_table: NestedEventObject) -> dict[str, InferredRul
 
 
 def _find_end_rule(events: Sequence[CapturedEvent]) -> InferredEventRule | None:
-    """Find the kind of the last event of each run, if it never comes earlier."""
+    """Find the event kind that ends every run and never occurs earlier in a run."""
     last_kinds = {event.run: event.kind for event in events}
     kinds = set(last_kinds.values())
     matching_events = [event for event in events if event.kind in kinds]
@@ -282,14 +289,14 @@ def _find_text_rules(
     used_scopes: Iterable[InferredRuleEventSelector],
     end_kind: EventKind | None,
 ) -> tuple[dict[InferredRuleEventSelector, InferredEventRule], bool]:
-    """Find texts and thoughts of the model, and whether they come in fragments. Complete texts are
-    preferred.
+    """Find the model's texts and thinking, and whether they arrive in fragments. If texts also
+    arrive complete, the complete texts are used.
     """
     full_texts: dict[InferredRuleEventSelector, InferredEventRule] = {}
     pieces: dict[InferredRuleEventSelector, InferredEventRule] = {}
     by_text: dict[
         tuple[int, str], InferredRuleEventSelector
-    ] = {}  # the first source of each text of a run
+    ] = {}  # (run, text) → where the text occurs first
     for event in events:
         if (
             event.kind == end_kind
@@ -334,7 +341,7 @@ def _find_text_rules(
 
 
 def _is_not_from_model(kind: EventKind) -> bool:
-    """Return whether the kind does not come from the model, for example from the user."""
+    """Return whether events of this kind do not come from the model, for example user messages."""
     roles = [label for path, label in kind if normalize_name_for_comparison(path[-1]) == "role"]
     return has_name_containing_marker_word(
         vocabulary.NON_MODEL_MARKERS, *(roles or list_event_kind_labels(kind))

@@ -1,13 +1,14 @@
-"""The names of keys and kinds by which a draft recognizes a field. Several CLIs share them.
+"""Lists the key names and event kinds by which a draft recognizes a field. Several agent CLIs share
+each of them.
 
-Names are compared without case and separators: toolCallId, tool_call_id and tool-call-id are equal.
-In an ordered list the most specific name comes first. No name belongs to only one vendor.
+Names are compared without case and separators, so that toolCallId, tool_call_id and tool-call-id
+are equal. In ordered lists, the most specific name comes first.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
-# The keys that name the kind of a line or a block, and the longest word that may be a kind.
+# The keys that name the kind of an event or a block, and the maximum length of such a kind.
 KIND_KEYS = frozenset(("type", "subtype", "role", "kind", "object", "event"))
 MAX_KIND_CHARS = 60
 
@@ -69,7 +70,7 @@ _REMOVED_CHARACTERS = str.maketrans("", "", "_-./")
 
 
 def has_name_containing_marker_word(marker_words: tuple[str, ...], *names: str) -> bool:
-    """Return whether one of the names contains one of these words."""
+    """Return whether any of the names contains any of the words."""
     return any(
         marker in normalize_name_for_comparison(name) for name in names for marker in marker_words
     )
@@ -78,7 +79,9 @@ def has_name_containing_marker_word(marker_words: tuple[str, ...], *names: str) 
 def find_key_by_names(
     table: Mapping[str, Any], names: tuple[str, ...], value_type: type | tuple[type, ...] = object
 ) -> str | None:
-    """Return the key of a table with the first of these names and a value of this type, or None."""
+    """Return the key in a table that matches the first of these names and has a value of this type,
+    or None.
+    """
     keys_by_name: dict[str, str] = {}
     for key, value in table.items():
         if isinstance(value, value_type):

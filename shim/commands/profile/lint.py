@@ -1,7 +1,9 @@
-"""Runs a vendor over captured output and reports what to fix, for `shim vendor check`.
+"""Translates captured output with a vendor's adapter and reports what to fix, for `shim vendor
+check`.
 
-A person should look at a *finding*. A *note* may be right (a rule that no file needs, a field that
-no rule reads). Samples are the vendor's text; they are redacted and shortened.
+A *finding* is something that a person should look at. A *note* may be correct as it is, for example
+a rule that no file needs or a field that no rule reads. Samples are text from the vendor; they are
+redacted and shortened.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -28,19 +30,19 @@ from shim.core.turn.outcome import ChildExit
 from shim.profiles.compile.tools import ProfileTool
 
 MAX_SAMPLE_CHARS = 200  # per line or value in the report
-MAX_SAMPLE_BYTES = 4096  # a line is searched so far for secrets before it is cut
-# The maximum number of findings of one kind (types without a rule, tools without an entry).
+MAX_SAMPLE_BYTES = 4096  # searched for secrets before a line is shortened
+# The maximum number of findings per kind, for example of tools without an entry.
 MAX_KINDS = 200
-MAX_FIELDS = 500  # unread fields of all files
+MAX_FIELDS = 500  # unread fields in all files together
 MAX_TYPE_CHARS = 60
 
-# Repairs that are not a defect of a profile: they are necessary, or the vendor works that way.
+# Repairs that do not indicate a defect in a profile. The vendor's output makes them necessary.
 HARMLESS_REPAIRS = frozenset(
     ("repeated_reply", "surrogate", "joined_line", "bom", "long_integer", "second_result")
 )
 ID_PREFIX = "00000000-0000-4000-8000-"
 SAMPLE_SESSION_ID = "00000000-0000-4000-8000-000000000000"
-# Claude's own tools. A call with one of these names needs no entry.
+# Claude's tools. A profile needs no entry for these names.
 CLAUDE_TOOLS = frozenset(
     (
         *(
@@ -69,7 +71,7 @@ CLAUDE_TOOLS = frozenset(
 )
 TEXT_VERBS = ("text", "thinking", "say", "think", "text_snapshot", "thinking_snapshot")
 
-# The meaning of each kind of finding, and what to do about it.
+# Kind of finding → title in the report.
 FINDING_TITLES: Mapping[str, str] = {
     "no_rule": "lines without a rule",
     "not_json": "lines that are not JSON",
@@ -89,8 +91,8 @@ NOTE_TITLES: Mapping[str, str] = {
 
 
 class LineExplanation(NamedTuple):
-    """One line of a file: the rules that matched it (file:line and what they emit), and the methods
-    that were called.
+    """Explains one line of a file: the rules that matched it (file:line and what they emit), and
+    the Turn methods that were called.
     """
 
     place: str
@@ -100,7 +102,9 @@ class LineExplanation(NamedTuple):
 
 
 class LintReportEntry(NamedTuple):
-    """One finding or note: its kind, its subject, how often it occurred (`times`), and where first."""
+    """A finding or note: its kind, its subject, how often it occurred (`times`), and the place
+    where it first occurred.
+    """
 
     sort: str
     name: str
@@ -110,7 +114,7 @@ class LintReportEntry(NamedTuple):
 
 
 class LintReport(NamedTuple):
-    """The findings and notes about all files."""
+    """The findings and notes about all captured files."""
 
     vendor: str
     run_count: int
@@ -135,7 +139,7 @@ class LintReport(NamedTuple):
 
 
 class _EntryCounter:
-    """Entries by kind and name, with a limit."""
+    """Counts findings or notes by kind and name, up to a limit."""
 
     def __init__(self) -> None:
         self.entries: dict[tuple[str, str], list[Any]] = {}
@@ -161,10 +165,11 @@ class _EntryCounter:
 
 
 class ProfileLinter:
-    """Runs a vendor over the output of one child after another; `build_report` returns the result.
+    """Translates the output of one child after another. `build_report` returns the findings and
+    notes.
 
-    `tracer` has the rules of a profile. It is None for a module, whose rules are not reported.
-    `on_explanation` is called for every line. `remarks` are notes about the profile itself.
+    `tracer` holds a profile's rules. It is None for an adapter in Python, which has no rules to
+    report. `on_explanation` is called for every line. `remarks` are notes about the profile itself.
     """
 
     def __init__(
@@ -191,7 +196,7 @@ class ProfileLinter:
         self._verbs_of_line: list[TurnMethodCall] = []
 
     def start_child_output(self, label: str) -> None:
-        """Start the output of another child; `label` names it."""
+        """Start the output of the next child. `label` names the child in the report."""
         self._label = label
         self._line_number = 0
         self._has_session_id = False
@@ -220,7 +225,7 @@ class ProfileLinter:
             self._read_line(line)
 
     def end_child_output(self, child_exit: ChildExit | None, stderr: str | None) -> None:
-        """End the child's output. `stderr` is None if it was not recorded."""
+        """End the current child's output. `stderr` is None if stderr was not recorded."""
         self._line_number += 1
         self._start_line()
         self._child_stream.close(child_exit, stderr or "")
@@ -256,7 +261,7 @@ class ProfileLinter:
         else:
             self._findings.add_entry("no_session", self._label)
 
-    # -- one line ----------------------------------------------------------------------------------
+    # -- lines -------------------------------------------------------------------------------------
 
     def _start_line(self) -> None:
         self._verbs_of_line.clear()
@@ -294,7 +299,9 @@ class ProfileLinter:
         )
 
     def _count_unread_fields(self, line: bytes, tracer: RuleTracer) -> None:
-        """Count the fields of a line that no rule reads. Lines that a rule ignores are not counted."""
+        """Count the fields of a line that no rule reads. Lines that match an `ignore` rule are
+        skipped.
+        """
         matched_rules = [tracer.rules[number] for number in dict.fromkeys(tracer.matched_numbers)]
         if (
             all(rule.emit == "ignore" for rule in matched_rules)
@@ -314,7 +321,7 @@ class ProfileLinter:
         ):
             self._unread_counts[kind, path] = self._unread_counts.get((kind, path), 0) + 1
 
-    # -- one verb ----------------------------------------------------------------------------------
+    # -- method calls ------------------------------------------------------------------------------
 
     def _record_verb(self, verb: TurnMethodCall, turn: Any) -> None:
         name = verb.name
@@ -354,13 +361,13 @@ class ProfileLinter:
             )
 
     def _check_open_calls(self, turn: Any) -> None:
-        """Check the open calls before the Turn closes them."""
+        """Report tool calls without a result, before the Turn closes them."""
         for _, name, _ in list(turn.open_calls.values())[:MAX_KINDS]:
             self._findings.add_entry("open_call", str(name)[:MAX_TYPE_CHARS], self._label)
         if turn.outcome_tracker.outcome is None:
             self._findings.add_entry("no_end", self._label)
 
-    # -- all of it ---------------------------------------------------------------------------------
+    # -- report ------------------------------------------------------------------------------------
 
     def build_report(self) -> LintReport:
         tracer = self._tracer
@@ -430,7 +437,9 @@ def _format_json(value: Any) -> str:
 
 
 def _list_tool_names(adapter: Adapter) -> frozenset[str]:
-    """Return the tool names of this vendor's calls: Claude's, and those of its table."""
+    """Return the tool names that this vendor's calls may have: Claude's tools and those in the
+    vendor's tool table.
+    """
     names = {*CLAUDE_TOOLS, *adapter.listed_tools}
     for tool in adapter.tools.values():
         names.add(tool.name)

@@ -1,7 +1,8 @@
-"""Traces which rules match an event, for `shim vendor check`. Only there are rules compiled with a
-trace.
+"""Traces which profile rules match an event, for `shim vendor check`. Rules are only compiled with
+tracing for this command.
 
-The fields that a rule reads are found in its table. The Python code of an adapter is not searched.
+The fields that a rule reads are found in the rule's table. Python code in an adapter is not
+searched.
 """
 
 import re
@@ -10,11 +11,11 @@ from typing import Any, NamedTuple
 
 from shim.profiles.check.config_node import ConfigNode, find_key_line
 
-# The leaves of an event that are checked. Only lists of numbers have more.
+# The maximum number of leaf values checked per event. Only events with lists of numbers have more.
 MAX_LEAVES = 2000
-MAX_DEPTH = 12  # a deeper field counts as part of the object at this depth
+MAX_DEPTH = 12  # deeper fields count as part of their ancestor at this depth
 
-# Keys of a field whose values are not fields: words, patterns and numbers.
+# Keys in a rule field whose values are not event paths, but words, patterns or numbers.
 _OPERATOR_KEYS = frozenset(
     (
         "const",
@@ -36,15 +37,16 @@ _RULE_SETTING_KEYS = frozenset(
 )
 _STEP_PATTERN = re.compile(r"'([^']+)'|\"([^\"]+)\"|\[(\*|-?\d+)\]|([^.\[\]'\"]+)")
 
-FieldPath = tuple[str, ...]  # keys, with ITEM for any place in a list
+FieldPath = tuple[str, ...]  # keys; ITEM stands for any list index
 ANY_ITEM = "[*]"
 
 
 class TracedRule(NamedTuple):
-    """One rule of a profile: its position (file:line), what it emits, and the paths that it reads.
+    """A profile rule with its position (file:line), the event that it emits, and the paths that it
+    reads.
 
-    `condition_paths` are the paths of its conditions. They are read even if the rule does not
-    match.
+    `condition_paths` are the paths in the rule's conditions. They are read even if the rule does
+    not match.
     """
 
     number: int
@@ -56,8 +58,8 @@ class TracedRule(NamedTuple):
 
 
 class RuleTracer:
-    """Receives the trace of a profile's rules. `matched_numbers` are the rules that matched the
-    event.
+    """Receives the trace of a profile's rules. `matched_numbers` contains the numbers of the rules
+    that matched the current event.
     """
 
     def __init__(self) -> None:
@@ -66,7 +68,7 @@ class RuleTracer:
         self.current_number: int | None = None
 
     def add_rule(self, node: ConfigNode, types: frozenset[str] | None) -> int:
-        """Add the rule at `node`. Return its number."""
+        """Add the rule at a config node and return its number."""
         condition_paths, read_paths = collect_rule_field_paths(node.read_table())
         number = len(self.rules)
         emit = str(node.get_child("emit").value)
@@ -95,8 +97,8 @@ class RuleTracer:
 
 
 def _format_location(node: ConfigNode) -> str:
-    """Return file:line of a rule, or only the number of an inherited rule, which is in another
-    file.
+    """Return the position of a rule as file:line. For an inherited rule, which is in another file,
+    return its number instead.
     """
     text = node.source.read_text()
     line = find_key_line(text, node.keys)
@@ -109,7 +111,9 @@ def _format_location(node: ConfigNode) -> str:
 def collect_rule_field_paths(
     rule_table: Mapping[str, Any],
 ) -> tuple[set[FieldPath], set[FieldPath]]:
-    """Return the paths of a rule's conditions (`match`, `item_match`), and all paths that it reads."""
+    """Return the paths in a rule's conditions (`match`, `item_match`), and all paths that the rule
+    reads.
+    """
     list_paths = []
     if isinstance(rule_table.get("foreach"), str):
         list_paths = parse_event_path_alternatives(rule_table["foreach"])[:1]
@@ -135,7 +139,7 @@ def collect_rule_field_paths(
 
 
 def _list_field_paths(value: Any, item_path: FieldPath) -> Iterator[FieldPath]:
-    """Return the paths in a field of a profile."""
+    """Return the event paths in a rule field."""
     if isinstance(value, str):
         yield from parse_event_path_alternatives(value, item_path)
     elif isinstance(value, list):
@@ -159,8 +163,8 @@ def _list_field_paths(value: Any, item_path: FieldPath) -> Iterator[FieldPath]:
 def parse_event_path_alternatives(
     path_expression: str, item_path: FieldPath = ()
 ) -> list[FieldPath]:
-    """Return the steps of each alternative of a path. `item_path` replaces `$`. `$index` has no
-    steps.
+    """Return the path segments of each alternative in a path. `$` stands for `item_path`. `$index`
+    has no segments.
     """
     paths = []
     for part in path_expression.split("||"):
@@ -177,7 +181,9 @@ def parse_event_path_alternatives(
 
 
 def list_leaf_paths(event: Any) -> Iterator[FieldPath]:
-    """Return the paths to the values of an event that contain no other value, at most MAX_LEAVES."""
+    """Return the paths to an event's leaf values, which contain no other values. At most MAX_LEAVES
+    paths are returned.
+    """
     stack: list[tuple[FieldPath, Any]] = [((), event)]
     leaf_count = 0
     while stack and leaf_count < MAX_LEAVES:
@@ -194,7 +200,7 @@ def list_leaf_paths(event: Any) -> Iterator[FieldPath]:
 
 
 def find_unread_paths(event: Any, read_paths: Iterable[FieldPath]) -> set[FieldPath]:
-    """Return the leaves of an event that are not below any of these paths."""
+    """Return the paths of an event's leaf values that are not covered by the read paths."""
     covered_paths = set(read_paths)
     return {
         path

@@ -1,4 +1,4 @@
-"""A Turn that reports each method that a translator calls, for `shim vendor check`."""
+"""Reports each Turn method that a translator calls, for `shim vendor check`."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, cast
@@ -6,8 +6,7 @@ from typing import Any, NamedTuple, cast
 from shim.core.adapter.translator import Translator
 from shim.core.turn.turn import Turn
 
-# Method of a Turn that a translator calls → the name that is shown for it. Translators only read
-# the other members of a Turn, or do not use them.
+# Turn method → name in the report. Translators do not call other methods of a Turn.
 VERB_BY_METHOD: Mapping[str, str] = {
     "record_vendor_session_info": "started",
     "start_message": "message",
@@ -40,16 +39,16 @@ VERB_BY_METHOD: Mapping[str, str] = {
     "update_message": "message_facts",
     "close": "closed",
 }
-# Parameter → the name that is shown. Other parameters are shown unchanged.
+# Parameter → name in the report. Other parameter names are not changed.
 ARGUMENT_NAMES = {"tool_input": "arguments", "announced_call": "announced"}
-# Arguments that only name the kind of event. They are not shown.
+# Arguments that only name the event kind. They are left out of the report.
 HIDDEN_ARGUMENTS = ("source",)
-SUBAGENT_METHOD = "get_subagent"  # returns a subagent, whose methods are reported too
+SUBAGENT_METHOD = "get_subagent"  # returns a subagent whose method calls are reported too
 
 
 class TurnMethodCall(NamedTuple):
-    """One method call with its arguments. `parent_id` is the call that runs the subagent, or "" for
-    the turn.
+    """A method call on a Turn, with its arguments. `parent_id` is the tool call that runs the
+    subagent, or "" for the main agent.
     """
 
     name: str
@@ -62,7 +61,7 @@ TurnMethodCallback = Callable[[TurnMethodCall, Any], None]
 
 
 class TurnObserver:
-    """Wraps a Turn or a subagent. Each method call is reported to `on_verb` before it is made."""
+    """Wraps a Turn or a subagent. Each method call is first reported to `on_verb`, then made."""
 
     __slots__ = ("_on_verb", "_parent_id", "_turn")
 
@@ -103,7 +102,9 @@ class TurnObserver:
 def create_observed_translator_class(
     translator: type[Translator], on_turn_method_call: TurnMethodCallback
 ) -> type[Translator]:
-    """Return the class of a vendor's translator with a Turn that reports to `on_verb`."""
+    """Return a subclass of a vendor's translator that reports method calls on its Turn to
+    `on_verb`.
+    """
 
     def wrap_turn(turn: Turn) -> Turn:
         if isinstance(turn, TurnObserver):
