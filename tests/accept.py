@@ -6,11 +6,12 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent / "support"))
 
 from drift import RECORDED_FILE
+from fixture_cases import FIXTURES, ROOT, list_fixture_cases, translate_case
 from profile_reference import PAGE, update_reference
 from recorded_fields import encode_recorded_fields
 from recording_renderer import GOLDENS, render_goldens
 from session_builder import export_full_session
-from support import FIXTURES, ROOT, check_turns, list_fixture_cases, translate_case
+from stream_invariants import check_turns
 from wire_names import GOLDEN as WIRE
 from wire_names import describe_wire
 from yume_stream import check_flat, translate_flat

@@ -16,9 +16,9 @@ from drift import (
     list_rules,
     load_recorded_fields,
 )
+from fixture_cases import list_fixture_cases
 from profile_builder import build_profile_adapter
 from recorded_fields import collect_fields, encode_recorded_fields, list_real_cases
-from support import list_fixture_cases
 from sweeps import loop_over_rows
 
 from shim.adapters import VENDORS, get_adapter

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from support import ROOT
+from fixture_cases import ROOT
 
 SHIM = ROOT / "shim"
 

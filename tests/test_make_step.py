@@ -7,7 +7,7 @@ import select
 import subprocess
 import sys
 
-from support import ROOT
+from fixture_cases import ROOT
 
 STEP = ROOT / ".ci" / "step.py"
 TIMEOUT_S = 30.0

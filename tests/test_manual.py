@@ -14,9 +14,11 @@ from types import ModuleType
 
 import pytest
 import typer
+from fixture_cases import ROOT
 from picture import PICTURE, render_svg
 from profile_reference import PAGE, update_reference
-from support import ROOT, check_turns, parse_lines, summarize_lines
+from stream_invariants import check_turns
+from stream_lines import parse_lines, summarize_lines
 
 from shim import adapters
 from shim.commands.claude.claude_help import SUBCOMMAND_TEXTS

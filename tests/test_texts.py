@@ -2,7 +2,7 @@
 
 import pytest
 import typer
-from support import ROOT
+from fixture_cases import ROOT
 from texts import find_profile_texts, find_sentences, has_prose, list_commands
 
 from shim.commands.cli import app

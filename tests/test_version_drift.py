@@ -5,7 +5,7 @@ import json
 import pytest
 from box import ANSWER
 from cast_builder import build_case_recording, build_recording
-from support import find_case
+from fixture_cases import find_case
 from terminal_injection import BAD, SEEN, find_control_characters
 from version_drift import find_drift, main
 

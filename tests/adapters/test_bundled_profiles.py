@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import find_case, find_result, list_fixture_cases, parse_lines, translate_case
+from fixture_cases import find_case, list_fixture_cases, translate_case
+from stream_lines import find_result, parse_lines
 from sweeps import loop_over_cases, loop_over_rows
 
 from shim import adapters

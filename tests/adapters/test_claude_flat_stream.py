@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from support import Stage
+from turn_stage import Stage
 
 from shim.adapters.claude_flat_stream import FlatClaudeTranslator
 from shim.adapters.claude_protocol_stream import MAX_PENDING_REQUESTS

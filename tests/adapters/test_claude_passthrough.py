@@ -5,7 +5,9 @@ claude dies.
 import json
 
 import pytest
-from support import check_frames, list_fixture_cases, parse_lines, summarize_lines
+from fixture_cases import list_fixture_cases
+from stream_invariants import check_frames
+from stream_lines import parse_lines, summarize_lines
 
 from shim.conversation.drivers.open_translation import create_standalone_child_stream
 from shim.core.adapter.commands import SendToChildCommand, TurnStage

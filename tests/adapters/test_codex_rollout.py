@@ -10,8 +10,9 @@ from types import SimpleNamespace
 import pytest
 from policy_builder import build_evaluator
 from profile_builder import find_result_line
-from support import build_turn_config, parse_lines, summarize_lines
+from stream_lines import parse_lines, summarize_lines
 from sweeps import loop_over_rows
+from turn_stage import build_turn_config
 
 from shim.adapters import build_replay_adapter, get_adapter
 from shim.adapters.codex_rollout import DAY_OFFSETS, MAX_SEARCHES, CodexRollout, split_diff_hunks

@@ -22,7 +22,7 @@ from codex_agent import (
     build_text_delta,
     build_turn_completed,
 )
-from support import check_turns
+from stream_invariants import check_turns
 from sweeps import loop_over_rows
 
 from shim.adapters.codex_thread_stream import CodexThreadTranslator

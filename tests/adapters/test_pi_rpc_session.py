@@ -16,11 +16,13 @@ from pi_agent import (
     build_text_block,
     build_tool_call,
 )
-from support import STABLE_ID_PREFIX, build_turn_config, check_turns
+from stream_invariants import check_turns
 from sweeps import loop_over_rows
+from turn_stage import build_turn_config
 
 from shim.adapters import get_adapter
 from shim.adapters.pi import PERMISSION_EXTENSION
+from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX
 from shim.core.adapter.adapter import LaunchRequest
 from shim.core.adapter.child_stream import ChildStream
 from shim.core.adapter.commands import TurnStage

@@ -9,14 +9,8 @@ import json
 
 import pytest
 from box import format_ndjson
-from support import (
-    find_case,
-    list_fixture_cases,
-    parse_lines,
-    split_bytes,
-    summarize_lines,
-    translate_case,
-)
+from fixture_cases import find_case, list_fixture_cases, split_bytes, translate_case
+from stream_lines import parse_lines, summarize_lines
 from sweeps import loop_over_cases, loop_over_rows
 
 from shim.adapters.qwen_rfc import build_control_response

@@ -2,7 +2,7 @@
 
 import json
 
-from support import parse_lines, summarize_lines
+from stream_lines import parse_lines, summarize_lines
 
 from shim.conversation.drivers.open_translation import create_standalone_child_stream
 from shim.core.turn.outcome import ChildExit

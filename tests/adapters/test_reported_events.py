@@ -3,8 +3,9 @@
 import pytest
 from policy_builder import build_evaluator
 from profile_builder import build_profile_adapter, find_result_line, translate_events
-from support import build_turn_config, parse_lines
+from stream_lines import parse_lines
 from sweeps import loop_over_rows
+from turn_stage import build_turn_config
 
 from shim.adapters import get_adapter
 from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX, create_output_writer

@@ -20,10 +20,12 @@ from shared_ids import (
     build_qwen_calls,
     build_rfc_calls,
 )
-from support import STABLE_ID_PREFIX, build_turn_config, parse_lines
+from stream_lines import parse_lines
 from sweeps import loop_over_rows
+from turn_stage import build_turn_config
 
 from shim.adapters import get_adapter
+from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX
 from shim.core.adapter.child_stream import ChildStream
 from shim.core.adapter.commands import AskPermissionCommand
 from shim.core.claude.writer import TERMINATORS, StreamJsonWriter

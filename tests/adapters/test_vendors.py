@@ -7,16 +7,9 @@ shim.
 from typing import Any
 
 import pytest
-from support import (
-    SEEDS,
-    Case,
-    check_turns,
-    find_case,
-    find_result,
-    list_fixture_cases,
-    parse_lines,
-    translate_case,
-)
+from fixture_cases import SEEDS, Case, find_case, list_fixture_cases, translate_case
+from stream_invariants import check_turns
+from stream_lines import find_result, parse_lines
 from sweeps import loop_over_cases, loop_over_rows
 
 from shim.adapters import VENDORS, get_adapter

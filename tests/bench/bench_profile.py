@@ -17,9 +17,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
 
+from fixture_cases import list_fixture_cases
 from handwritten_acai import ACAI
 from handwritten_codex import CODEX
-from support import build_turn_config, list_fixture_cases
+from turn_stage import build_turn_config
 
 from shim.adapters import get_adapter
 from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX

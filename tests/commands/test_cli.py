@@ -9,12 +9,15 @@ import subprocess
 
 import pytest
 from box import ANSWER, ASK, END, PATIENCE, SHIM, START, build_text_event, format_ndjson, run_shim
-from support import FIXTURES, STABLE_SESSION_ID, check_turns, parse_lines
+from fixture_cases import FIXTURES
+from stream_invariants import check_turns
+from stream_lines import parse_lines
 
 from shim import __version__
 from shim.adapters import VENDORS
 from shim.commands.cli import app
 from shim.commands.help import removed
+from shim.conversation.drivers.open_translation import STABLE_SESSION_ID
 
 COMMANDS = sorted(command.name or command.callback.__name__ for command in app.registered_commands)
 U = "11111111-2222-4333-8444-555555555555"

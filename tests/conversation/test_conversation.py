@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from box import ANSWER, CONVERSE, END, PATIENCE, START, build_text_event, format_ndjson
-from support import check_turns
+from stream_invariants import check_turns
 
 SESSION = "7f1c2f4e-0000-4000-8000-0000000000aa"
 OTHER = "7f1c2f4e-0000-4000-8000-0000000000bb"

@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 from box import ANSWER, CONVERSE
-from support import FIXTURES
+from fixture_cases import FIXTURES
 
 from shim.core.claude.messages import ALL_KINDS, parse_user_message
 from tests.conversation.test_conversation import IDLE, U, kinds, responses, results, stdin, user

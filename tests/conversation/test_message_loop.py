@@ -13,7 +13,8 @@ from types import SimpleNamespace
 import anyio
 import pytest
 from box import ANSWER, ASK, END, PATIENCE, START, STREAM, build_text_event, format_ndjson
-from support import check_turns, find_result, parse_lines
+from stream_invariants import check_turns
+from stream_lines import find_result, parse_lines
 
 from shim.conversation.drivers.open_translation import create_standalone_child_stream
 from shim.conversation.drivers.per_turn_driver import PerTurnDriver

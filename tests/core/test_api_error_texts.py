@@ -5,8 +5,10 @@ or on stderr, and beside it the text that a client of Claude reads.
 """
 
 import pytest
-from support import Stage, list_fixture_cases, parse_lines, translate_case
+from fixture_cases import list_fixture_cases, translate_case
+from stream_lines import parse_lines
 from sweeps import loop_over_rows
+from turn_stage import Stage
 
 from shim.conversation.drivers.open_translation import create_standalone_child_stream
 from shim.core.api_errors import (

@@ -29,7 +29,7 @@ def casts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Return a recording of every fixture, by the fixture's name."""
     sys.path.append(str(TESTS / "support"))  # after the e2e modules
     from cast_builder import build_case_recording
-    from support import list_fixture_cases
+    from fixture_cases import list_fixture_cases
 
     folder = tmp_path_factory.mktemp("casts")
     paths = {}

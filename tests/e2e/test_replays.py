@@ -24,7 +24,7 @@ TESTS = Path(__file__).resolve().parent.parent
 # Shared with the tests that need only Python.
 sys.path.append(str(TESTS / "support"))
 from box import Box  # noqa: E402
-from support import Case, list_fixture_cases  # noqa: E402
+from fixture_cases import Case, list_fixture_cases  # noqa: E402
 from torture import Torture  # noqa: E402
 from torture_cases import list_torture_cases as torture_cases  # noqa: E402
 from version_drift import find_drift  # noqa: E402

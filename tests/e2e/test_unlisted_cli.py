@@ -21,7 +21,8 @@ from vendor_setups import QWEN
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
 
-from support import check_turns, parse_lines, summarize_lines
+from stream_invariants import check_turns
+from stream_lines import parse_lines, summarize_lines
 
 pytestmark = pytest.mark.e2e
 

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import zipfile
 
-from support import ROOT
+from fixture_cases import ROOT
 
 BUILD_SECONDS = 300.0  # pip downloads the build tool first
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from support import check_turns
+from stream_invariants import check_turns
 
 from fuzzing.inputs import FuzzRun
 from shim.adapters import get_adapter

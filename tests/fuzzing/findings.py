@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from support import FIXTURES
+from fixture_cases import FIXTURES
 
 from fuzzing.dialects import PRESENT
 from fuzzing.inputs import KNOBS, FuzzRun, encode_input

@@ -9,7 +9,8 @@ from typing import Any
 
 import orjson
 from policy_builder import build_policy
-from support import SEPARATORS, build_session_state
+from stream_invariants import SEPARATORS
+from turn_stage import build_session_state
 
 from fuzzing.dialects import DIALECTS, select_dialect
 from fuzzing.inputs import FuzzRun

@@ -10,7 +10,8 @@ from typing import Any
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
-from support import Stage, check_turns
+from stream_invariants import check_turns
+from turn_stage import Stage
 
 from fuzzing.edits import apply_edit
 from fuzzing.findings import Findings

@@ -33,10 +33,12 @@ if __name__ == "__main__":
         sys.path.insert(1, str(folder))
 
 import orjson
-from support import STABLE_ID_PREFIX, build_turn_config, check_turns
+from stream_invariants import check_turns
+from turn_stage import build_turn_config
 
 from fuzzing.agents import Agent, Line
 from fuzzing.vendor_agents import AGENTS
+from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX
 from shim.core.adapter.adapter import LaunchRequest
 from shim.core.adapter.child_stream import ChildStream
 from shim.core.adapter.commands import (

@@ -5,7 +5,7 @@ lines.
 import json
 from functools import cache
 
-from support import Case, list_fixture_cases
+from fixture_cases import Case, list_fixture_cases
 
 from fuzzing.edits import Pool
 from fuzzing.inputs import FuzzRun, build_knobs

@@ -13,7 +13,9 @@ from random import Random
 from typing import Any
 
 from policy_builder import build_evaluator
-from support import build_turn_config, check_diagnostics, check_frames, check_memory
+from state_bounds import check_diagnostics, check_memory
+from stream_invariants import check_frames
+from turn_stage import build_turn_config
 
 from fuzzing.dialects import DIALECTS, select_adapter, select_dialect
 from fuzzing.frontend_targets import run_command_line, run_control, run_settings

@@ -9,7 +9,7 @@ import threading
 import anyio
 import pytest
 from box import PATIENCE
-from support import Stage
+from turn_stage import Stage
 
 from shim.core.turn.outcome import ChildExit
 from shim.io.stdout import FrontendDisconnectedError, FrontendOutput, Stdout

@@ -13,7 +13,8 @@ import pytest
 from box import ASK, format_ndjson
 from cast_builder import read_cast
 from profile_builder import HEAD, build_profile_adapter, create_translation, find_result_line
-from support import check_turns, parse_lines
+from stream_invariants import check_turns
+from stream_lines import parse_lines
 
 from shim.core.adapter.adapter import (
     LaunchRequest,

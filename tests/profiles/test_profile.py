@@ -16,8 +16,9 @@ from profile_builder import (
     summarize_events,
     translate_events,
 )
-from support import Stage, parse_lines, summarize_lines
+from stream_lines import parse_lines, summarize_lines
 from sweeps import loop_over_rows
+from turn_stage import Stage
 
 from shim.adapters import BUNDLED_PROFILES, VENDORS, get_adapter
 from shim.core.adapter.translator import Translator

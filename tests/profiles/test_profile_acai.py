@@ -4,10 +4,12 @@ fixture and for damaged streams.
 
 import pytest
 import sweeps
+from fixture_cases import list_fixture_cases
 from handwritten_acai import ACAI, CAKE
 from profile_builder import find_result_line, translate_events
-from support import build_turn_config, check_turns, list_fixture_cases
+from stream_invariants import check_turns
 from sweeps import loop_over_cases, loop_over_rows
+from turn_stage import build_turn_config
 
 from shim.adapters import get_adapter
 from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX

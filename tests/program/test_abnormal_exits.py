@@ -15,7 +15,8 @@ import sys
 
 import pytest
 from box import ANSWER, ASK, CONVERSE, END, PATIENCE, SHIM, START, build_text_event, format_ndjson
-from support import ROOT, check_turns
+from fixture_cases import ROOT
+from stream_invariants import check_turns
 
 from tests.conversation.test_conversation import user
 from tests.conversation.test_passthrough_loop import INIT, ODD, TURN

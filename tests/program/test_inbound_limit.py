@@ -6,7 +6,7 @@ import subprocess
 import pytest
 from bench_inbound_limit import LINES
 from box import ASK, CONVERSE, END, START, build_text_event, format_ndjson
-from support import check_turns
+from stream_invariants import check_turns
 
 from shim.conversation.drivers import open_translation
 from tests.conversation.test_conversation import user

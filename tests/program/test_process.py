@@ -9,7 +9,7 @@ import uuid
 
 import pytest
 from box import ANSWER, ASK, CONVERSE, END, START, STREAM, build_text_event, format_ndjson
-from support import SEPARATORS, check_turns
+from stream_invariants import SEPARATORS, check_turns
 
 from shim.process import child as children
 from tests.conversation.test_conversation import (

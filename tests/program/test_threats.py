@@ -23,8 +23,10 @@ from box import (
     run_shim,
 )
 from fake_secrets import generate_secret
+from fixture_cases import find_case, translate_case
 from hostile_input import summarize_stream
-from support import check_turns, find_case, find_result, parse_lines, translate_case
+from stream_invariants import check_turns
+from stream_lines import find_result, parse_lines
 from sweeps import loop_over_rows
 
 from shim.conversation.drivers import launcher
@@ -1077,6 +1079,6 @@ def test_malformed_events_do_not_fail_the_turn(box):
 
 
 def _fixture(case):
-    from support import ROOT
+    from fixture_cases import ROOT
 
     return str(ROOT / "fixtures" / case / "vendor.ndjson")

@@ -13,7 +13,9 @@ import tomllib
 
 import pytest
 from box import CONVERSE, PATIENCE, STREAM, Box, Done, build_stand_in_command
-from support import ROOT, check_turns, summarize_lines
+from fixture_cases import ROOT
+from stream_invariants import check_turns
+from stream_lines import summarize_lines
 from yume_stream import check_flat, summarize_flat_lines
 
 from tests.conversation.test_conversation import request, responses, results, stdin, user

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 from cast_builder import read_cast, stream_of
-from support import FIXTURES, parse_lines, summarize_lines
+from fixture_cases import FIXTURES
+from stream_lines import parse_lines, summarize_lines
 
 from shim.core.cast.format import FORMAT_VERSION
 from shim.core.cast.verify import RecordingVerifier

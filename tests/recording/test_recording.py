@@ -30,7 +30,7 @@ from box import (
 )
 from cast_builder import read_cast, stream_of
 from fake_secrets import SECRETS, generate_secret
-from support import FIXTURES
+from fixture_cases import FIXTURES
 
 from shim.adapters import get_adapter
 from shim.core.cast.format import STREAMS, RecordingHeader, RecordingRecord

@@ -11,6 +11,7 @@ import sys
 import pytest
 from box import PATIENCE, STREAM, Box, Done, run_shim
 from cast_builder import build_case_recording, build_recording, read_cast, stream_of
+from fixture_cases import find_case
 from replay_harness import (
     START,
     build_exit_record,
@@ -20,7 +21,7 @@ from replay_harness import (
     encode_line,
     encode_user_message,
 )
-from support import find_case, summarize_lines
+from stream_lines import summarize_lines
 from sweeps import loop_over_cases
 
 from shim.recording import player

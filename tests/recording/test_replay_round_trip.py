@@ -10,8 +10,8 @@ import pytest
 from box import STREAM, Box, Running
 from cast_builder import build_case_recording, build_recording, read_cast, stream_of
 from fake_secrets import BARE
+from fixture_cases import Case, find_case, list_fixture_cases
 from replay_harness import START, build_exit_record, encode_control_response, encode_user_message
-from support import Case, find_case, list_fixture_cases
 from torture import Torture
 from torture_cases import list_torture_cases as torture_cases
 

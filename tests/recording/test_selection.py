@@ -5,6 +5,7 @@ import subprocess
 
 from box import STREAM
 from cast_builder import build_case_recording, build_recording, read_cast, stream_of
+from fixture_cases import find_case
 from replay_harness import (
     START,
     build_exit_record,
@@ -13,7 +14,6 @@ from replay_harness import (
     encode_line,
     encode_user_message,
 )
-from support import find_case
 
 from shim.core.cast.format import RecordingHeader
 from shim.recording.recorded_run import load_recorded_run, parse_recorded_invocation

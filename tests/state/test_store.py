@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from support import ROOT
+from fixture_cases import ROOT
 
 from shim.core.claude.usage import NO_USAGE, create_usage
 from shim.state import store

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 from box import ASK, format_ndjson
-from support import check_turns, summarize_lines
+from stream_invariants import check_turns
+from stream_lines import summarize_lines
 from sweeps import loop_over_rows
 
 from shim import adapters

@@ -9,8 +9,8 @@ from export_helpers import (
     build_thinking_block,
     build_tool_result_line,
 )
+from fixture_cases import Case, list_fixture_cases
 from story_builder import build_text_block, build_tool_use
-from support import Case, list_fixture_cases
 from sweeps import choose_few_cases, loop_over_cases
 
 from shim.story.model import SessionStepTracker

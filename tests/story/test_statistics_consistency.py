@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from cast_builder import Moment, build_case_recording, build_recording
 from export_helpers import export_recording
+from fixture_cases import find_case
 from recording_renderer import build_conversation_recording, encode_line, render_recording
 from session_builder import build_full_session
 from story_builder import (
@@ -22,7 +23,6 @@ from story_builder import (
     build_tool_use,
     build_user_line,
 )
-from support import find_case
 
 from shim.commands.cast.run_summary import RecordedRunStatistics
 from shim.commands.cast.summary_loader import load_run_summary

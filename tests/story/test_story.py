@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from cast_builder import build_case_recording, build_recording, split_lines
+from fixture_cases import Case, find_case, list_fixture_cases, translate_case
 from story_builder import (
     INIT,
     STOP,
@@ -23,7 +24,6 @@ from story_builder import (
     build_user_line,
     read_story,
 )
-from support import Case, find_case, list_fixture_cases, translate_case
 from sweeps import choose_few_cases, loop_over_cases, loop_over_rows
 
 from shim.core.turn.outcome import ChildExit

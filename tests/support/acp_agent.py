@@ -2,9 +2,10 @@
 
 import json
 
-from support import STABLE_ID_PREFIX, build_turn_config
+from turn_stage import build_turn_config
 
 from shim.adapters import get_adapter
+from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX
 from shim.core.adapter.adapter import LaunchRequest, McpServers
 from shim.core.adapter.child_stream import ChildStream
 from shim.core.adapter.commands import AskPermissionCommand, SendToChildCommand

@@ -4,8 +4,9 @@ permission prompts are collected.
 
 import json
 
-from support import STABLE_ID_PREFIX, build_turn_config
+from turn_stage import build_turn_config
 
+from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX
 from shim.core.adapter.child_stream import ChildStream
 from shim.core.claude.writer import TERMINATORS, StreamJsonWriter
 from shim.core.turn.outcome import ChildExit

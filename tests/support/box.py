@@ -20,8 +20,9 @@ from pathlib import Path
 from typing import Any
 
 import sweeps
+from fixture_cases import ROOT
 from fork_worker import Forked, WorkerRun, can_run_in_worker, is_forkable
-from support import ROOT, Line, parse_lines
+from stream_lines import Line, parse_lines
 
 # Like -I, -P keeps the working directory out of sys.path. It keeps PYTHONPATH, which tests of seeded
 # faults need.

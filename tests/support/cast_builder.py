@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from support import Case, translate_case
+from fixture_cases import Case, translate_case
 
 from shim.core.cast.encoder import RecordingEncoder
 from shim.core.cast.format import STREAMS, RecordingReader, RecordingRecord

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Set
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from support import ROOT
+from fixture_cases import ROOT
 
 from shim.core.adapter.translator import Translator
 from shim.profiles.profile import ProfileTranslator

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from box import Box, format_ndjson
-from support import Line
+from stream_lines import Line
 
 PROFILE = """
 schema = 1

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any
 
-from support import Line, parse_lines
+from stream_lines import Line, parse_lines
 
 Lines = list[bytes]
 Damage = Callable[[Lines, int], Lines]

@@ -35,9 +35,10 @@ from typing import Any
 import anyio
 import pytest
 from box import PATIENCE, VERSION_LINES, Box, Done
+from fixture_cases import ROOT
 from memory_child import MemoryChild
 from planned_program import Plan, PlannedProgram
-from support import ROOT, Line
+from stream_lines import Line
 
 from shim import adapters
 from shim.commands.claude import dropin

@@ -4,7 +4,8 @@ import json
 import tomllib
 from typing import Any
 
-from support import Line, build_turn_config, parse_lines, summarize_lines
+from stream_lines import Line, parse_lines, summarize_lines
+from turn_stage import build_turn_config
 
 from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX, create_output_writer
 from shim.core.adapter.adapter import Adapter

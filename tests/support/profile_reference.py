@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping
 
-from support import ROOT
+from fixture_cases import ROOT
 
 from shim.profiles.check.config_node import ConfigKey
 from shim.profiles.load.launch import RESUME_PATTERN

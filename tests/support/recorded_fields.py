@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from drift import format_kind, list_fields, list_rules
-from support import Case, list_fixture_cases
+from fixture_cases import Case, list_fixture_cases
 
 from shim.adapters import get_adapter
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from cast_builder import Moment, build_case_recording, build_recording
+from fixture_cases import ROOT, find_case
 from rich.console import Console
 from story_builder import (
     INIT,
@@ -23,7 +24,6 @@ from story_builder import (
     build_tool_use,
     build_user_line,
 )
-from support import ROOT, find_case
 
 from shim.story.terminal.show import draw_recording
 

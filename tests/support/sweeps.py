@@ -16,8 +16,9 @@ from random import Random
 from typing import Any
 
 import pytest
+from fixture_cases import Case, list_fixture_cases
 from hypothesis import HealthCheck, Phase, settings
-from support import Case, list_fixture_cases, parse_lines
+from stream_lines import parse_lines
 
 MORE = int(os.environ.get("HYPOTHESIS_EXAMPLES", "1"))
 NAMED = 20  # rows in the message of one failure

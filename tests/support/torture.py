@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from support import Line
+from stream_lines import Line
 
 SESSION = "11111111-1111-4111-8111-111111111111"
 VENDORS = {"pi": ("pi",), "claude": ("claude", "qwen")}

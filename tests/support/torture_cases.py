@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-from support import FIXTURES
+from fixture_cases import FIXTURES
 from torture import (
     BYTES,
     DONE,

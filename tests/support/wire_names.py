@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from functools import cache
 
-from support import ROOT
+from fixture_cases import ROOT
 
 from shim.bridge.gateway.tokens import GatewayTokenPair
 from shim.bridge.launch import SessionSpec

@@ -6,7 +6,9 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from support import FROM_CASE, Case, Line, _FromCase, build_turn_config
+from fixture_cases import FROM_CASE, Case, _FromCase
+from stream_lines import Line
+from turn_stage import build_turn_config
 
 from shim.conversation.drivers.open_translation import (
     STABLE_ID_PREFIX,

@@ -14,17 +14,12 @@ from functools import cache
 from typing import Any
 
 import pytest
+from fixture_cases import SEEDS, list_fixture_cases
 from policy_builder import build_evaluator
-from support import (
-    SEEDS,
-    Stage,
-    build_session_state,
-    build_turn_config,
-    check_turns,
-    find_result,
-    list_fixture_cases,
-)
+from stream_invariants import check_turns
+from stream_lines import find_result
 from sweeps import loop_over_rows
+from turn_stage import Stage, build_session_state, build_turn_config
 from yume_stream import FlatStage, summarize_flat_lines
 
 from shim.adapters import (

@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from support import Case, check_frames, check_turns, list_fixture_cases, translate_case
+from fixture_cases import Case, list_fixture_cases, translate_case
+from stream_invariants import check_frames, check_turns
 from sweeps import loop_over_cases
 
 from shim.adapters import VENDORS

@@ -1,15 +1,10 @@
 """The shim's output for every fixture, byte for byte."""
 
 import pytest
-from support import (
-    FIXTURES,
-    SEEDS,
-    check_passed,
-    check_turns,
-    list_fixture_cases,
-    parse_lines,
-    translate_case,
-)
+from fixture_cases import FIXTURES, SEEDS, list_fixture_cases, translate_case
+from passthrough_invariants import check_passed
+from stream_invariants import check_turns
+from stream_lines import parse_lines
 from sweeps import loop_over_cases, loop_over_rows
 
 CASES = list_fixture_cases()

@@ -5,6 +5,7 @@ repair is counted.
 from functools import cache
 
 import sweeps
+from fixture_cases import find_case, list_fixture_cases, translate_case
 from hostile_input import (
     LOSSY,
     REPAIRABLE,
@@ -13,7 +14,7 @@ from hostile_input import (
     join_lines,
     summarize_stream,
 )
-from support import check_frames, check_turns, find_case, list_fixture_cases, translate_case
+from stream_invariants import check_frames, check_turns
 from sweeps import (
     choose_small_cases,
     iterate_rounds,

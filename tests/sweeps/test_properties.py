@@ -12,20 +12,13 @@ from typing import Any
 
 import pytest
 import sweeps
+from fixture_cases import SEEDS, list_fixture_cases, split_bytes
+from fixture_cases import translate_case as translate
 from hypothesis import given
 from hypothesis import strategies as st
 from policy_builder import build_evaluator
-from support import (
-    SEEDS,
-    Stage,
-    check_frames,
-    check_turns,
-    find_result,
-    list_fixture_cases,
-    split_bytes,
-    summarize_lines,
-)
-from support import translate_case as translate
+from stream_invariants import check_frames, check_turns
+from stream_lines import find_result, summarize_lines
 from sweeps import (
     choose_small_cases,
     iterate_rounds,
@@ -33,6 +26,7 @@ from sweeps import (
     loop_over_cases,
     split_into_chunks,
 )
+from turn_stage import Stage
 
 from shim.core.claude.writer import NO_USAGE
 from shim.core.turn.outcome import ChildExit

@@ -11,8 +11,10 @@ import re
 from typing import Any
 
 import pytest
+from fixture_cases import list_fixture_cases, translate_case
 from result_consistency import check_calls
-from support import check_turns, list_fixture_cases, parse_lines, translate_case
+from stream_invariants import check_turns
+from stream_lines import parse_lines
 from sweeps import choose_small_cases, loop_over_cases
 
 # The agent's own program creates these ids, and their form has a meaning: the parts of an item, or

@@ -10,11 +10,14 @@ from typing import Any
 
 import pytest
 from box import ASK, END, START, Box, Done, build_text_event, format_ndjson, run_shim
+from fixture_cases import SEEDS, list_fixture_cases
 from hypothesis import given
 from hypothesis import strategies as st
 from result_consistency import AGREEMENTS, check_truth
-from support import SEEDS, Stage, check_turns, find_result, list_fixture_cases, parse_lines
+from stream_invariants import check_turns
+from stream_lines import find_result, parse_lines
 from sweeps import limit_examples, loop_over_rows
+from turn_stage import Stage
 
 from shim.conversation.drivers.open_translation import create_standalone_child_stream
 from shim.core.api_errors import CAUSES, FAILURE_KINDS

@@ -4,7 +4,8 @@
 
 import re
 
-from support import check_frames, find_result
+from stream_invariants import check_frames
+from stream_lines import find_result
 from sweeps import loop_over_rows
 from torture import BYTES
 from torture_cases import list_torture_cases

@@ -5,10 +5,11 @@ output.
 import json
 
 import sweeps
+from fixture_cases import FIXTURES, SEEDS, list_fixture_cases, split_bytes, translate_case
 from hypothesis import given
 from hypothesis import strategies as st
 from policy_builder import build_evaluator
-from support import FIXTURES, SEEDS, list_fixture_cases, parse_lines, split_bytes, translate_case
+from stream_lines import parse_lines
 from sweeps import (
     choose_small_cases,
     iterate_rounds,

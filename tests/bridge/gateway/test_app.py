@@ -3,8 +3,8 @@
 import json
 
 import pytest
+from fixture_cases import ROOT
 from gateway_harness import OTHER, QUESTION, SESSION
-from support import ROOT
 
 from shim.bridge.gateway import app as module
 

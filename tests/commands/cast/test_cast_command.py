@@ -11,7 +11,7 @@ import fake_secrets
 import pytest
 from box import STREAM, Box, Done, run_shim, start_shim
 from cast_builder import build_recording, read_cast, stream_of
-from support import ROOT, find_case
+from fixture_cases import ROOT, find_case
 
 from shim.commands.cast.command import app
 

@@ -11,7 +11,8 @@ from typing import Any
 import fake_secrets
 import pytest
 from cast_builder import build_case_recording, build_recording
-from support import Case, check_turns, list_fixture_cases, read_cases, translate_case
+from fixture_cases import Case, list_fixture_cases, read_cases, translate_case
+from stream_invariants import check_turns
 from sweeps import choose_few_cases, loop_over_cases, loop_over_rows
 
 from shim.commands.cast.fixture import (

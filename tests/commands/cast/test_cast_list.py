@@ -16,8 +16,8 @@ from export_helpers import (
     build_session,
     build_tool_result_line,
 )
+from fixture_cases import find_case
 from story_builder import build_text_block, build_tool_use
-from support import find_case
 
 from tests.program.test_threats import ESCAPES, visible
 

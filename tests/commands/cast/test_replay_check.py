@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 from box import Box, start_shim
 from cast_builder import build_case_recording, build_recording, read_cast
+from fixture_cases import find_case
 from replay_harness import encode_line
-from support import find_case
 
 from shim.commands.cast import check
 from shim.core.cast.format import STREAMS

@@ -10,7 +10,8 @@ from types import SimpleNamespace
 
 import pytest
 from box import ANSWER, ASK, PATIENCE, SHIM, STREAM, TELL_VERSION, Running
-from support import TERMINATOR, check_turns, find_result
+from stream_invariants import check_turns
+from stream_lines import TERMINATOR, find_result
 
 from shim.commands.turn import demo_child
 from shim.conversation.drivers.open_translation import create_standalone_child_stream
@@ -920,7 +921,7 @@ def test_concurrent_turns_do_not_block_each_other(box):
 
 
 def _fixture(case):
-    from support import ROOT
+    from fixture_cases import ROOT
 
     return ROOT / "fixtures" / case / "vendor.ndjson"
 

@@ -174,7 +174,7 @@ def test_claude_session_is_resumed_by_the_claude_session_id(box):
 
 
 def _fixture(name):
-    from support import FIXTURES
+    from fixture_cases import FIXTURES
 
     return str(FIXTURES / name / "vendor.ndjson")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from box import STREAM
 from cast_builder import build_case_recording, build_recording
-from support import find_case
+from fixture_cases import find_case
 from terminal_injection import BAD, SEEN, find_control_characters
 
 from shim.adapters import VENDORS, get_adapter

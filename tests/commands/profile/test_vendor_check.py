@@ -3,8 +3,8 @@
 import json
 
 import pytest
+from fixture_cases import FIXTURES, ROOT
 from profile_builder import HEAD, LAUNCH
-from support import FIXTURES, ROOT
 
 from tests.program.test_threats import ESCAPES, visible
 

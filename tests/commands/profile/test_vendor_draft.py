@@ -11,8 +11,9 @@ import tomllib
 from functools import cache
 
 import pytest
+from fixture_cases import FIXTURES, ROOT, find_case, translate_case
 from profile_builder import create_translation, translate_events
-from support import FIXTURES, ROOT, find_case, parse_lines, translate_case
+from stream_lines import parse_lines
 from sweeps import loop_over_rows
 
 from shim.commands.profile.draft import generate_profile_toml

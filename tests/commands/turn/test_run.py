@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 from box import ANSWER, END, PATIENCE, SHIM, START, build_text_event, format_ndjson, start_shim
-from support import ROOT
+from fixture_cases import ROOT
 from terminal import CTRL_C, CTRL_D, on_terminal
 
 from tests.conversation.test_persistent_driver import (

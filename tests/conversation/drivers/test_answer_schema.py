@@ -6,7 +6,8 @@ import sys
 import pytest
 from box import ANSWER, ASK, END, START, build_text_event, format_ndjson
 from policy_builder import build_evaluator
-from support import Stage, check_turns
+from stream_invariants import check_turns
+from turn_stage import Stage
 
 from shim.conversation.drivers.answer_schema import (
     add_schema_instruction,

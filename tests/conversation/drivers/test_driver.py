@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import anyio
 import pytest
 from box import PATIENCE, parse_lines
-from support import build_session_state
+from turn_stage import build_session_state
 
 from shim.conversation.drivers.open_translation import create_standalone_child_stream
 from shim.conversation.drivers.per_turn_driver import PerTurnDriver

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 from box import ASK, END, START, build_text_event, format_ndjson
-from support import parse_lines, summarize_lines
+from stream_lines import parse_lines, summarize_lines
 from torture import (
     DONE,
     INIT,

@@ -9,7 +9,7 @@ import anyio
 import box
 import pytest
 from box import PATIENCE, format_ndjson
-from support import build_session_state
+from turn_stage import build_session_state
 
 from shim.conversation.drivers.open_translation import create_standalone_child_stream
 from shim.conversation.drivers.persistent_driver import PersistentDriver, TurnPhase

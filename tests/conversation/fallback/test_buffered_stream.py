@@ -7,8 +7,9 @@ from functools import cache
 
 import pytest
 from box import END, START, build_text_event, format_ndjson
-from support import Stage, build_turn_config, list_fixture_cases, translate_case
+from fixture_cases import list_fixture_cases, translate_case
 from sweeps import loop_over_cases
+from turn_stage import Stage, build_turn_config
 
 from shim.adapters import get_adapter
 from shim.conversation.drivers.open_translation import create_standalone_child_stream

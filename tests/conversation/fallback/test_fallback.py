@@ -19,7 +19,8 @@ from fallback_vendors import (
     build_text_event,
     format_stream,
 )
-from support import check_turns, summarize_lines
+from stream_invariants import check_turns
+from stream_lines import summarize_lines
 
 from shim.conversation.fallback import driver
 from shim.core.api_errors import describe_cause

@@ -8,7 +8,8 @@ from types import SimpleNamespace
 import anyio
 import pytest
 from box import PATIENCE
-from support import check_turns, find_result
+from stream_invariants import check_turns
+from stream_lines import find_result
 
 from shim.adapters import get_adapter
 from shim.conversation.drivers.driver import ChildDriver

@@ -3,7 +3,8 @@ case.
 """
 
 from box import format_ndjson
-from support import build_turn_config, parse_lines, summarize_lines
+from stream_lines import parse_lines, summarize_lines
+from turn_stage import build_turn_config
 
 from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX
 from shim.core.adapter.child_stream import ChildStream

@@ -6,10 +6,15 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from support import STABLE_ID_PREFIX, build_turn_config, check_turns, parse_lines, summarize_lines
+from stream_invariants import check_turns
+from stream_lines import parse_lines, summarize_lines
 from sweeps import loop_over_rows
+from turn_stage import build_turn_config
 
-from shim.conversation.drivers.open_translation import create_standalone_child_stream
+from shim.conversation.drivers.open_translation import (
+    STABLE_ID_PREFIX,
+    create_standalone_child_stream,
+)
 from shim.core.adapter.child_stream import ChildStream
 from shim.core.adapter.translator import Event, Translator
 from shim.core.claude.writer import TERMINATORS, StreamJsonWriter

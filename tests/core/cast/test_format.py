@@ -4,9 +4,9 @@ import json
 
 import pytest
 from cast_builder import build_case_recording, build_recording, read_cast, stream_of
+from fixture_cases import Case, list_fixture_cases
 from hypothesis import given
 from hypothesis import strategies as st
-from support import Case, list_fixture_cases
 from sweeps import choose_few_cases, loop_over_cases, loop_over_rows
 
 from shim.core.cast.encoder import CHECKPOINT_LINES, MAX_RECORD_BYTES, RecordingEncoder

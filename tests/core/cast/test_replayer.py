@@ -2,6 +2,7 @@
 
 import pytest
 from cast_builder import build_case_recording, read_cast, stream_of
+from fixture_cases import FIXTURES, list_fixture_cases
 from replay_harness import (
     RESULT,
     START,
@@ -14,7 +15,6 @@ from replay_harness import (
     encode_line,
     encode_user_message,
 )
-from support import FIXTURES, list_fixture_cases
 from sweeps import choose_few_cases, loop_over_cases, loop_over_rows
 from torture_cases import list_torture_cases as torture_cases
 

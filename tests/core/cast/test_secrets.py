@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from cast_builder import HEADER, read_cast, stream_of
 from fake_secrets import INNOCENT, SECRETS, generate_secret
+from fixture_cases import Case, list_fixture_cases
 from hypothesis import example, given
 from hypothesis import strategies as st
-from support import Case, list_fixture_cases
 from sweeps import choose_small_cases, loop_over_cases, loop_over_rows
 
 from shim.core.cast.encoder import MAX_RECORD_BYTES, RecordingEncoder

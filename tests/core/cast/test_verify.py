@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 import sweeps
 from cast_builder import HEADER, build_case_recording, build_recording, split_lines
+from fixture_cases import Case, list_fixture_cases
 from hypothesis import given
 from hypothesis import strategies as st
-from support import Case, list_fixture_cases
 from sweeps import choose_few_cases, loop_over_cases, loop_over_rows
 
 from shim.core.cast.encoder import CHECKPOINT_LINES

@@ -7,8 +7,8 @@ import json
 
 import pytest
 from policy_builder import build_policy
-from support import build_session_state
 from sweeps import loop_over_rows
+from turn_stage import build_session_state
 
 from shim.core.claude.control.actions import InterruptRequested, PermissionAnswered, SettingChanged
 from shim.core.claude.control.handlers import REQUEST_HANDLERS

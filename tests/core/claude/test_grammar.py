@@ -4,7 +4,7 @@ written by hand.
 
 import json
 
-from support import FIXTURES
+from fixture_cases import FIXTURES
 from sweeps import loop_over_rows
 
 from shim.core.claude import grammar

@@ -5,8 +5,8 @@ import json
 
 import pytest
 from policy_builder import build_policy
-from support import build_session_state
 from sweeps import loop_over_rows
+from turn_stage import build_session_state
 
 from shim.core.claude.control import ControlSession
 from shim.core.claude.control.actions import PermissionAnswered, ToolCallBlocked

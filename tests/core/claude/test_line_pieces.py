@@ -1,8 +1,8 @@
 """`tool_use_result`, the machine-readable form beside a tool's result (contract 5.4, S8)."""
 
 import pytest
-from support import Stage
 from sweeps import loop_over_rows
+from turn_stage import Stage
 
 
 def sibling(name: str, tool_input: dict, content: object, failed: bool = False) -> object:

@@ -5,8 +5,8 @@ responses.
 import json
 
 import pytest
-from support import build_session_state
 from sweeps import loop_over_rows
+from turn_stage import build_session_state
 
 from shim.core.claude.sdk_servers import (
     CLOSED_TEXT,

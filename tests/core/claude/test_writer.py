@@ -5,9 +5,11 @@ import re
 
 import orjson
 import pytest
-from support import STABLE_ID_PREFIX, STABLE_SESSION_ID, Stage, parse_lines, summarize_lines
+from stream_lines import parse_lines, summarize_lines
 from sweeps import loop_over_rows
+from turn_stage import Stage
 
+from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX, STABLE_SESSION_ID
 from shim.core.claude.writer import TERMINATORS, StreamJsonWriter, dump_json
 
 USAGE = {

@@ -4,10 +4,13 @@ import json
 
 import orjson
 import pytest
+from fixture_cases import find_case, translate_case
 from hypothesis import given
 from hypothesis import strategies as some
-from support import Stage, check_turns, find_case, parse_lines, translate_case
+from stream_invariants import check_turns
+from stream_lines import parse_lines
 from sweeps import loop_over_rows
+from turn_stage import Stage
 
 from shim.core.reading.json_scan import MAX_VALUE_DEPTH, MAX_WRITTEN_DEPTH
 from shim.core.reading.json_text import (

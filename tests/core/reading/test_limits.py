@@ -5,8 +5,9 @@ import json
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as some
-from support import Stage, check_turns
+from stream_invariants import check_turns
 from sweeps import loop_over_rows
+from turn_stage import Stage
 
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.limits import (

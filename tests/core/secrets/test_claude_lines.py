@@ -5,9 +5,11 @@ import json
 
 import pytest
 from fake_secrets import generate_secret
+from fixture_cases import list_fixture_cases, translate_case
 from hypothesis import given
 from hypothesis import strategies as st
-from support import check_frames, check_passed, list_fixture_cases, translate_case
+from passthrough_invariants import check_passed
+from stream_invariants import check_frames
 from sweeps import limit_examples, loop_over_cases
 
 from shim.conversation.drivers.open_translation import create_standalone_child_stream

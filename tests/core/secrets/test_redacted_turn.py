@@ -8,10 +8,13 @@ from typing import Any
 
 import pytest
 from fake_secrets import SECRETS, generate_secret
+from fixture_cases import list_fixture_cases, translate_case
 from hypothesis import given
 from hypothesis import strategies as st
-from support import Line, Stage, check_turns, list_fixture_cases, parse_lines, translate_case
+from stream_invariants import check_turns
+from stream_lines import Line, parse_lines
 from sweeps import choose_few_cases, limit_examples, loop_over_cases, loop_over_rows
+from turn_stage import Stage
 
 from shim.core.secrets.redacted_turn import RedactedTurn
 from shim.core.turn.outcome import ChildExit

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from policy_builder import build_evaluator
-from support import Stage
 from sweeps import loop_over_rows
+from turn_stage import Stage
 
 from shim.core.turn.open_calls import normalize_call_id
 

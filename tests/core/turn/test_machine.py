@@ -8,8 +8,9 @@ import itertools
 from collections.abc import Callable
 
 import pytest
-from support import ROOT, Stage
+from fixture_cases import ROOT
 from sweeps import loop_over_rows
+from turn_stage import Stage
 
 from shim.core.turn.machine import (
     CLOSED,

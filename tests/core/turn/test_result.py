@@ -3,8 +3,9 @@ S9, S10).
 """
 
 import pytest
-from support import Stage, check_turns
+from stream_invariants import check_turns
 from sweeps import loop_over_rows
+from turn_stage import Stage
 
 from shim.core.claude.writer import NO_USAGE as NOTHING
 from shim.core.turn.context import ConversationLimits

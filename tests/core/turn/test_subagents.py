@@ -2,8 +2,9 @@
 
 import pytest
 from policy_builder import build_evaluator, build_policy
-from support import Stage, check_turns
+from stream_invariants import check_turns
 from sweeps import loop_over_rows
+from turn_stage import Stage
 
 from shim.core.policy.evaluate import PolicyEvaluator
 

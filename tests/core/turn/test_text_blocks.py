@@ -6,7 +6,8 @@ import json
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support import Stage, check_turns
+from stream_invariants import check_turns
+from turn_stage import Stage
 
 from shim.core.reading.surrogates import replace_lone_surrogates
 

@@ -3,8 +3,9 @@
 import pytest
 from fake_secrets import generate_secret
 from policy_builder import build_evaluator
-from support import Stage, check_turns
+from stream_invariants import check_turns
 from sweeps import loop_over_rows
+from turn_stage import Stage
 
 from shim.core.policy.evaluate import PolicyEvaluator
 from shim.core.turn.permission_requests import MAX_PERMISSION_REQUESTS

@@ -2,9 +2,12 @@
 
 import pytest
 from policy_builder import build_evaluator
-from support import STABLE_SESSION_ID, Stage, check_turns, summarize_lines
+from stream_invariants import check_turns
+from stream_lines import summarize_lines
 from sweeps import loop_over_rows
+from turn_stage import Stage
 
+from shim.conversation.drivers.open_translation import STABLE_SESSION_ID
 from shim.core.claude.usage import MAX_MODELS, NO_USAGE, OTHER_MODEL, create_usage
 from shim.core.reading.diagnostics import Diagnostics
 from shim.core.turn.outcome import ChildExit

@@ -4,8 +4,8 @@ import json
 
 import pytest
 from policy_builder import build_policy
-from support import build_session_state
 from sweeps import loop_over_rows
+from turn_stage import build_session_state
 
 from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX
 from shim.core.claude.control.actions import InterruptRequested, PermissionAnswered, SettingChanged

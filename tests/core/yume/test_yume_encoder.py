@@ -3,12 +3,13 @@
 import json
 
 import pytest
-from support import STABLE_SESSION_ID, find_case
+from fixture_cases import find_case
 from sweeps import loop_over_rows
 from yume_stream import MOST_BYTES, FlatStage, check_flat, summarize_flat_lines, translate_flat
 
 from shim.conversation.drivers.open_translation import (
     STABLE_ID_PREFIX,
+    STABLE_SESSION_ID,
     create_output_writer,
     create_standalone_child_stream,
 )

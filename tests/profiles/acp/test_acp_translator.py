@@ -17,7 +17,7 @@ from acp_agent import (
 )
 from hypothesis import given
 from hypothesis import strategies as st
-from support import check_turns
+from stream_invariants import check_turns
 from sweeps import loop_over_rows
 
 from shim.core.adapter.commands import AskPermissionCommand, SendToChildCommand

@@ -7,7 +7,7 @@ import json
 
 import pytest
 from acp_agent import AcpConversation, build_update, start_acp_session
-from support import check_turns
+from stream_invariants import check_turns
 
 from shim.core.claude.messages import UserMessage
 from shim.profiles.acp.blocks import list_accepted_block_kinds

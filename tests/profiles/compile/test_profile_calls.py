@@ -5,6 +5,7 @@ extracted from malformed lines.
 import json
 
 import pytest
+from fixture_cases import find_case
 from policy_builder import build_evaluator
 from profile_builder import (
     build_profile_adapter,
@@ -13,8 +14,9 @@ from profile_builder import (
     summarize_events,
     translate_events,
 )
-from support import Stage, build_turn_config, find_case, parse_lines
+from stream_lines import parse_lines
 from sweeps import loop_over_rows
+from turn_stage import Stage, build_turn_config
 
 from shim.adapters import get_adapter
 from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX, create_output_writer

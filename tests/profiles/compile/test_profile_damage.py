@@ -9,10 +9,12 @@ from typing import Any
 
 import orjson
 import pytest
+from fixture_cases import FIXTURES, ROOT
 from hypothesis import given
 from hypothesis import strategies as st
-from support import FIXTURES, ROOT, build_turn_config, check_turns
+from stream_invariants import check_turns
 from sweeps import limit_examples
+from turn_stage import build_turn_config
 
 from shim.adapters import BUNDLED_PROFILES
 from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX

@@ -8,7 +8,7 @@ from profile_builder import (
     summarize_events,
     translate_events,
 )
-from support import parse_lines, summarize_lines
+from stream_lines import parse_lines, summarize_lines
 from sweeps import loop_over_rows
 
 from shim.core.errors import FrontendError

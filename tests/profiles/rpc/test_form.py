@@ -4,7 +4,7 @@ import json
 
 import pytest
 from acp_agent import ANSWERS, DONE, AcpConversation
-from support import check_turns
+from stream_invariants import check_turns
 from sweeps import loop_over_rows
 
 from shim.core.claude.permissions import PermissionDecision

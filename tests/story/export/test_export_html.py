@@ -13,8 +13,8 @@ import pytest
 import sweeps
 from cast_builder import build_case_recording
 from fake_secrets import ONE_OF_EACH_KIND, SECRETS
+from fixture_cases import list_fixture_cases
 from session_builder import SessionBuilder, build_full_session, build_long_session
-from support import list_fixture_cases
 from sweeps import choose_few_cases, loop_over_cases, loop_over_rows
 
 from shim.story.events import SessionStep, SessionStepChange

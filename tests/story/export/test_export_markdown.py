@@ -9,6 +9,7 @@ import pytest
 import sweeps
 from cast_builder import build_case_recording
 from fake_secrets import ONE_OF_EACH_KIND, SECRETS
+from fixture_cases import FIXTURES, list_fixture_cases
 from markdown_it import MarkdownIt
 from session_builder import (
     SessionBuilder,
@@ -16,7 +17,6 @@ from session_builder import (
     build_long_session,
     export_full_session,
 )
-from support import FIXTURES, list_fixture_cases
 from sweeps import choose_few_cases, loop_over_cases, loop_over_rows
 
 from shim.story.export.markdown import (

@@ -18,7 +18,8 @@ from export_helpers import (
     encode_events,
     export_recording,
 )
-from support import Case, find_case, list_fixture_cases, parse_lines
+from fixture_cases import Case, find_case, list_fixture_cases
+from stream_lines import parse_lines
 from sweeps import choose_few_cases, loop_over_cases, loop_over_rows
 
 from shim.core.cast.format import RecordingError

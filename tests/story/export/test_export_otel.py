@@ -24,7 +24,7 @@ from export_helpers import (
     encode_events,
     export_recording,
 )
-from support import Case, find_case, list_fixture_cases
+from fixture_cases import Case, find_case, list_fixture_cases
 from sweeps import choose_few_cases, loop_over_cases, loop_over_rows
 
 from shim.core.cast.format import RecordingError

@@ -9,9 +9,9 @@ import pytest
 from atif_schema import check_trajectory
 from cast_builder import build_case_recording
 from export_helpers import export_recording
+from fixture_cases import FIXTURES, find_case
 from hypothesis import given
 from hypothesis import strategies as st
-from support import FIXTURES, find_case
 from sweeps import limit_examples
 
 from shim.adapters import VENDORS

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from box import start_shim
 from cast_builder import build_case_recording
+from fixture_cases import find_case
 from recording_renderer import build_conversation_recording
-from support import find_case
 from sweeps import loop_over_rows
 
 from shim.story.terminal import progress as shown_progress

@@ -4,6 +4,7 @@ import io
 from typing import Any
 
 import pytest
+from fixture_cases import find_case, translate_case
 from rich.console import Console
 from story_builder import (
     INIT,
@@ -18,7 +19,7 @@ from story_builder import (
     build_tool_use,
     build_user_line,
 )
-from support import find_case, parse_lines, translate_case
+from stream_lines import parse_lines
 from sweeps import loop_over_rows
 
 from shim.story.model import SessionStepTracker

@@ -13,6 +13,7 @@ import pytest
 import sweeps
 from box import Done, run_shim, start_shim
 from cast_builder import HEADER, build_case_recording, build_recording
+from fixture_cases import Case, find_case, list_fixture_cases
 from recording_renderer import (
     CASES,
     GOLDENS,
@@ -34,7 +35,6 @@ from story_builder import (
     build_tool_result_line,
     build_tool_use,
 )
-from support import Case, find_case, list_fixture_cases
 from sweeps import choose_few_cases, loop_over_cases, loop_over_rows
 from terminal_injection import (
     BAD,

@@ -12,9 +12,9 @@ from threading import Thread
 
 import pytest
 from box import PATIENCE, format_ndjson
+from fixture_cases import ROOT
 from recording_renderer import SGR
 from session_hosts import wait_for_frame
-from support import ROOT
 from terminal import CTRL_C, CTRL_D, on_terminal
 
 from shim.commands.sessions.terminal import terminal_loop
