@@ -1,14 +1,14 @@
-"""Classifies error texts of vendors as Claude's classes of errors (contract 5.3 and 5.8), and
-formats them like Claude.
+"""Classifies vendors' error texts by Claude's error classes (contract 5.3 and 5.8), and formats
+errors like Claude.
 
-The first matching pattern wins. The texts are those of the recordings and of the vendor pages. A
-text that matches a pattern is about the model's API, so the result is an API failure (contract
-S10). Any other text is an error of the vendor itself.
+The first matching pattern wins. The patterns were written for texts from recordings and from
+vendors' documentation. A text that matches a pattern is about the model's API, so the result is an
+API failure (contract S10). Any other text is an error of the vendor's program.
 
-The second part formats each class in Claude's words (contract 5.8), followed by the vendor's own
-words. Clients check the beginning of these texts: ACP asks for a login after `Please run /login`,
-and others show the text after `API Error:`. Numbers are never made up: if a vendor reports no
-status, the text has none.
+The second part of the module formats each class in Claude's words (contract 5.8), followed by the
+vendor's own text. Clients check the beginning of the formatted text. ACP asks for a login after
+`Please run /login`, and other clients show the text after `API Error:`. If a vendor reports no HTTP
+status, the formatted text has none.
 """
 
 import re
@@ -18,17 +18,17 @@ import orjson
 
 from shim.core.reading.typed import NamedTuple
 
-# All values of `result.shim.cause`. The test helper `result_consistency.py` has the other fields
-# that agree with each value.
+# All values of `result.shim.cause`. The test helper `result_consistency.py` lists the result fields
+# that each cause requires.
 TurnEndCause = Literal[
     "clean",
-    "vendor_error",  # the vendor reported a failure
+    "vendor_error",  # the vendor reported an error
     "auth",
     "rate_limit",
     "limit",  # a limit of turns, time or money that the user set
-    "denied",  # a call that must not run had started
-    "refused",  # by the shim before the start, by the vendor's trust prompt, or by the model's filter
-    "truncated",  # the output ended without an end event, or in the middle of the work
+    "denied",  # a tool call that must not run had started
+    "refused",  # the shim, the vendor's trust prompt or the model's filter refused the turn
+    "truncated",  # the output ended without an end event, or before the work was done
     "exit_code",
     "signal",
     "stall",
@@ -38,8 +38,9 @@ TurnEndCause = Literal[
     "internal",
 ]
 CAUSES = frozenset(get_args(TurnEndCause))
-# For people, after "failed: " or in brackets. A result's cause `refused` may also be the model's
-# filter, and `not_found` an unknown session; `shim.story.terminal.totals` tells these apart.
+# The causes in words, printed after "failed: " or in brackets. The cause `refused` may also mean
+# the model's filter, and `not_found` may also mean an unknown session. `shim.story.terminal.totals`
+# distinguishes these cases.
 CAUSE_DESCRIPTIONS: dict[str, str] = {
     "vendor_error": "the vendor reported an error",
     "auth": "not logged in or invalid API key",
@@ -60,37 +61,37 @@ CAUSE_DESCRIPTIONS: dict[str, str] = {
 
 
 def describe_cause(cause: str) -> str:
-    """Return the words for the cause of a failed turn. An unknown cause is returned without
+    """Return the cause of a failed turn in words. An unknown cause is returned without its
     underscores.
     """
     return CAUSE_DESCRIPTIONS.get(cause) or cause.replace("_", " ")
 
 
 class ApiFailure(NamedTuple):
-    """A failure: a key of FAILURE_KINDS, and the HTTP status that the text or the vendor names."""
+    """A failure: a key of FAILURE_KINDS, and the HTTP status from the error text or the vendor."""
 
     kind: str = ""
     status: int | None = None
 
     @property
     def is_recognized_api_failure(self) -> bool:
-        """Whether the model's API failed."""
+        """Whether the failure is known to be a failure of the model's API."""
         return bool(self.kind)
 
     @property
     def cause(self) -> TurnEndCause:
-        """The cause in `result.shim`. An unknown error is `vendor_error`."""
+        """The failure's cause in `result.shim`. An unknown error has the cause `vendor_error`."""
         return FAILURE_KINDS[self.kind].cause
 
     @property
     def assistant_error(self) -> str:
-        """The `error` of Claude's assistant line."""
+        """The `error` field for Claude's assistant message."""
         return FAILURE_KINDS[self.kind].error
 
     @property
     def api_retry_error_code(self) -> str:
-        """The `error` of an `api_retry` line. It distinguishes an overload from other server
-        errors.
+        """The `error` field for an `api_retry` message. It distinguishes an overload from other
+        server errors.
         """
         if self.kind == "overload":
             return "overloaded"
@@ -98,7 +99,7 @@ class ApiFailure(NamedTuple):
 
     @property
     def error_type(self) -> str | None:
-        """The `api_error_type` that belongs to the status, or None without a status."""
+        """The `api_error_type` for the failure's HTTP status, or None if there is no status."""
         if self.status is None:
             return None
         return ERROR_TYPE_BY_STATUS.get(
@@ -107,13 +108,13 @@ class ApiFailure(NamedTuple):
 
     @property
     def terminal_reason(self) -> str:
-        """The `terminal_reason` of the result."""
+        """The `terminal_reason` field for the result."""
         return FAILURE_KINDS[self.kind].terminal_reason
 
 
 class ApiFailureKind(NamedTuple):
-    """One class of failures: its cause, the `error` of the assistant line, and the
-    `terminal_reason`.
+    """A class of failures: its cause, the `error` field for the assistant message, and the
+    `terminal_reason` for the result.
     """
 
     cause: TurnEndCause
@@ -124,11 +125,11 @@ class ApiFailureKind(NamedTuple):
 # fmt: off
 FAILURE_KINDS = {
     "":           ApiFailureKind("vendor_error", "unknown",               "model_error"),
-    # status 400, and errors without a name
+    # the HTTP status is 400, or the error has no name
     "request":    ApiFailureKind("vendor_error", "unknown"),
-    # no login
+    # the user is not logged in
     "login":      ApiFailureKind("auth",         "authentication_failed"),
-    # the login was refused
+    # the API rejected the user's login
     "key":        ApiFailureKind("auth",         "authentication_failed"),
     "forbidden":  ApiFailureKind("auth",         "authentication_failed"),
     "billing":    ApiFailureKind("rate_limit",   "billing_error"),
@@ -141,7 +142,7 @@ FAILURE_KINDS = {
     "output":     ApiFailureKind("truncated",    "max_output_tokens"),
     "overload":   ApiFailureKind("vendor_error", "server_error"),
     "server":     ApiFailureKind("vendor_error", "server_error"),
-    # the connection failed, not the request
+    # the connection failed, so there was no HTTP response
     "refused":    ApiFailureKind("vendor_error", "server_error"),
     "connection": ApiFailureKind("vendor_error", "server_error"),
 }
@@ -169,7 +170,8 @@ _KIND_PATTERNS: tuple[tuple[str, str], ...] = (
      r"|socket hang up|other side closed|terminated: |^terminated$|network error"
      r"|error sending request|request timed out",                                                         "connection"),
 )
-# A status code is only recognized at the beginning of an error or after a label, not in prose.
+# Matches an HTTP status at the beginning of an error text or after a label, but not within a
+# sentence.
 _STATUS_PATTERN = (
     r"(?:^|error:? ?|status:? ?(?:code:? ?)?|http ?|\[|\"(?:code|status|status_?code)\": ?)"
     r"\s*([45]\d\d)\b"
@@ -185,12 +187,12 @@ ERROR_TYPE_BY_STATUS = {
 }
 # fmt: on
 
-MAX_READ_CHARS = 4000  # the subject of an error is at its beginning
+MAX_READ_CHARS = 4000  # enough to classify an error text
 
 
 def classify_api_error(text: str, status: int | None = None) -> ApiFailure:
-    """Return the class of an error text. A `status` from the vendor takes precedence over one in
-    the text.
+    """Return the failure class for an error text. A `status` from the vendor takes precedence over
+    a status in the text.
     """
     text = text[:MAX_READ_CHARS]
     if status is None and (match := re.search(_STATUS_PATTERN, text, re.I)):
@@ -208,10 +210,12 @@ def _classify_status(status: int) -> str:
 
 
 def _refine_kind(kind: str, status: int | None) -> str:
-    """Return the kind of a text, refined by the status if two kinds have similar texts."""
+    """Return the failure kind for an error text. If two kinds have similar texts, the HTTP status
+    decides.
+    """
     if kind == "key" and status == 403:
         return "forbidden"
-    # With a status, the request was too large. Without a status, the reply was cut.
+    # With an HTTP status, the request was too large. Without one, the answer was cut off.
     if kind == "output" and status is not None:
         return _classify_status(status)
     if kind == "server" and status == 529:
@@ -219,8 +223,9 @@ def _refine_kind(kind: str, status: int | None) -> str:
     return kind
 
 
-# Kind → the beginning of Claude's text. {status} is a text such as "500 ", or "". {model} is the
-# requested model. If the beginning ends with a word, " · " and the vendor's words follow.
+# The beginning of Claude's error text for each failure kind. {status} is a text such as "500 ", or
+# "". {model} is the requested model. The vendor's text follows. It is separated by " · " unless the
+# beginning ends with a space.
 TEXT_STARTS = {
     "key": "Invalid API key · Fix external API key",
     "forbidden": "Failed to authenticate. API Error: {status}",
@@ -236,14 +241,14 @@ TEXT_STARTS = {
 NOT_LOGGED_IN_TEXT = "Not logged in · Please run /login"
 _API_ERROR_PREFIX = "API Error: "
 _ERROR_PREFIXES = ("API Error:", "Error:")
-_BRACKETED_PREFIX = "[API Error:"  # qwen and gemini
+_BRACKETED_PREFIX = "[API Error:"  # printed by qwen and gemini
 
 
 def format_api_error(
     failure: ApiFailure, message: str, *, vendor: str, login_hint: str, model: str
 ) -> str:
-    """Return the text that Claude would write. `login_hint` is how a person logs in with this
-    vendor, or "" if that is unknown.
+    """Return the error text that Claude would write. `login_hint` says how to log in with this
+    vendor, or is "" if that is unknown.
     """
     if failure.kind == "login":
         hint_line = ""
@@ -264,7 +269,7 @@ def format_api_error(
     if start.endswith(" — ") and detail.lower().startswith(
         start.removeprefix(_API_ERROR_PREFIX).removesuffix(" — ").lower()
     ):
-        start = _API_ERROR_PREFIX  # the vendor's text begins like Claude's
+        start = _API_ERROR_PREFIX  # the vendor's text has the rest of Claude's beginning
     if status_text not in start:
         detail = f"{status_text} {detail}".rstrip()
     return _join_texts(start, detail)
@@ -283,8 +288,8 @@ def _join_texts(start: str, detail: str) -> str:
 
 
 def strip_error_prefixes(message: str, status: int | None) -> str:
-    """Return the text of an error without what Claude's beginning already contains: prefixes, the
-    status, and the JSON body around it.
+    """Return an error text without the parts that are repeated in Claude's own text: prefixes, the
+    HTTP status, and the surrounding JSON body.
     """
     detail = message.strip()
     if detail.startswith(_BRACKETED_PREFIX):
@@ -310,7 +315,7 @@ def _find_body_message(text: str) -> str:
         body = orjson.loads(text[start : text.rindex("}") + 1])
     except orjson.JSONDecodeError:
         return ""
-    for key in ("error", "data"):  # in the body of an API, and in opencode's own errors
+    for key in ("error", "data"):  # used by APIs and by opencode's own errors
         if isinstance(body.get(key), dict):
             body = body[key]
     message = body.get("message")

@@ -1,4 +1,4 @@
-"""The dialects of our stdout, as data."""
+"""The dialects of the shim's stdout, defined as data."""
 
 from collections.abc import Sequence
 
@@ -8,16 +8,16 @@ from shim.core.reading.typed import NamedTuple
 class StreamDialect(NamedTuple):
     """The differences between dialects, apart from their encoders.
 
-    is_flat                  its lines are not Claude's
+    is_flat                  the dialect has its own line format instead of Claude's
     streams_fragments        every fragment is written, even if no partial messages were requested
     retries_broken_answers   a message is sent again if its answer was interrupted (Yume's R11)
-    asks_by_line             the line of a call is the permission prompt
+    asks_by_line             the line with a tool call is also the permission prompt
     reports_secret_counts    the number of removed secrets is reported on stderr
-    accepts_mode_names       permission modes may have other names than Claude's; an unknown name is
+    accepts_mode_names       permission modes may have names other than Claude's; an unknown name is
                              not an error
     accepts_frames           stdin may contain messages, for every value of `--input-format`
     answers_argument_errors  the shim also writes a result if the arguments are invalid
-    default_redaction        the value of the setting `redact` if it is not set
+    default_redaction        the default value of the setting `redact`
     max_line_bytes           the maximum length of a line, which settings cannot increase; 0 for no
                              limit
     program                  the name of the program whose command line starts with `first_arg`
@@ -38,7 +38,7 @@ class StreamDialect(NamedTuple):
     first_arg: str = ""
 
     def resolve_program_name(self, argv: Sequence[str]) -> str:
-        """Return the name of the program that a command line of this dialect was written for."""
+        """Return the name of the program for which a command line in this dialect was written."""
         if self.first_arg and tuple(argv[:1]) == (self.first_arg,):
             return self.program
         return "claude"
@@ -56,7 +56,7 @@ YUME = StreamDialect(
     accepts_frames=True,
     answers_argument_errors=True,
     default_redaction="all",
-    max_line_bytes=99_999,  # its parser accepts a line of 100 KB including the LF
+    max_line_bytes=99_999,  # Yume accepts lines of 100 KB, including the LF
     program="yume-cli",
     first_arg="start",
 )
@@ -64,7 +64,7 @@ DIALECTS = {dialect.name: dialect for dialect in (CLAUDE, YUME)}
 
 
 def resolve_dialect(name: object) -> StreamDialect:
-    """Return the dialect with this name, or Claude's dialect if there is none."""
+    """Return the dialect with this name. If the name is unknown, return Claude's dialect."""
     if isinstance(name, str):
         return DIALECTS.get(name, CLAUDE)
     return CLAUDE

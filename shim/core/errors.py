@@ -1,7 +1,7 @@
-"""Errors, classified by their origin: the frontend, the vendor or the machine.
+"""The shim's errors, classified by their origin: the frontend, the vendor or the machine.
 
-A vendor of a list that did not answer is not an error yet. `init.shim`, `result.shim` and error
-texts contain it as a `FailedVendorAttempt`.
+If the first vendor in a list of fallbacks does not answer, this is not an error yet. It is a
+`FailedVendorAttempt`, which `init.shim`, `result.shim` and error texts include.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,18 +13,19 @@ from shim.core.reading.values import canonicalize_uuid
 if TYPE_CHECKING:
     from shim.core.api_errors import TurnEndCause
 
-# The maximum length of a vendor's reason. Every `init` and every `result` repeats it for a person.
+# The maximum length of a vendor's reason. Every `init` and every `result` message repeats the
+# reason.
 MAX_REASON_CHARS = 300
 MAX_VENDOR_NAME_CHARS = 32
-MAX_SUGGESTION_INPUT_CHARS = 60  # of a misspelled word; no valid name is longer
-# The kind of a recording's note about a failed attempt. If its field `started` is true, the last
-# child that was recorded before the note is the child of this attempt.
+MAX_SUGGESTION_INPUT_CHARS = 60  # no valid name is longer
+# The kind of the recorder note about a failed attempt. If the note's field `started` is true, the
+# last child process recorded before the note belongs to this attempt.
 NOTE_PASSED_OVER = "passed_over"
 
 
 class FailedVendorAttempt(NamedTuple):
-    """A vendor that was asked before and did not answer: its name, the cause that its result would
-    have, and the reason in its own words.
+    """A vendor that did not answer, so that the next vendor in the list was started. It has the
+    vendor's name, the failure's cause, and the vendor's own reason.
     """
 
     vendor: str
@@ -32,14 +33,14 @@ class FailedVendorAttempt(NamedTuple):
     reason: str
 
     def to_json(self) -> dict[str, Any]:
-        """Return the entry of the attempt in `shim.tried`."""
+        """Return the attempt's entry in `shim.tried`."""
         return {"vendor": self.vendor, "cause": self.cause, "reason": self.reason}
 
 
 def create_failed_vendor_attempt(
     vendor: str, cause: "TurnEndCause", reason_text: str
 ) -> FailedVendorAttempt:
-    """Create a `FailedVendorAttempt`. Its reason is one short printable line."""
+    """Create a `FailedVendorAttempt`. The reason is shortened to one line of printable text."""
     reason = " ".join(escape_control_chars(reason_text).split())
     if len(reason) > MAX_REASON_CHARS:
         reason = reason[: MAX_REASON_CHARS - 1] + "…"
@@ -47,7 +48,9 @@ def create_failed_vendor_attempt(
 
 
 def format_failed_attempts(attempts: Sequence[FailedVendorAttempt]) -> str:
-    """Return the end of the last vendor's error if no vendor of a list answered."""
+    """Return text about the failed attempts. It is added to the last vendor's error if no vendor in
+    a list has answered.
+    """
     from shim.core.api_errors import describe_cause
 
     return "".join(
@@ -57,7 +60,7 @@ def format_failed_attempts(attempts: Sequence[FailedVendorAttempt]) -> str:
 
 
 def parse_failed_attempt(fields: Mapping[str, Any]) -> FailedVendorAttempt:
-    """Parse the fields of `to_json`. Any JSON is accepted, and an unknown cause is a
+    """Parse an object written by `to_json`. Any JSON is accepted, and an unknown cause becomes
     `vendor_error`.
     """
     from shim.core.api_errors import CAUSES
@@ -71,8 +74,8 @@ def parse_failed_attempt(fields: Mapping[str, Any]) -> FailedVendorAttempt:
 
 
 def format_spelling_suggestion(name: str, candidates: Iterable[str], prefix: str = ", ") -> str:
-    """Return the end of a sentence about an unknown word: a suggestion of the most similar
-    candidate, or "" if none is similar.
+    """Return a spelling suggestion for the end of an error about an unknown word. It names the most
+    similar candidate, or is "" if none is similar.
     """
     from difflib import get_close_matches
 
@@ -83,15 +86,15 @@ def format_spelling_suggestion(name: str, candidates: Iterable[str], prefix: str
 
 
 class ShimError(Exception):
-    """A failure, with a sentence for the person who can fix it.
+    """An error with a sentence for the person who can fix it.
 
     `str(error)` is the complete line for stderr: what was found, and what is allowed. `hint` is a
-    next step, or "". `vendor` is the vendor of the turn, if known. `cause` is the cause in the
-    turn's result. `failed_attempts` are the vendors of a list that were asked before that vendor.
+    next step, or "". `vendor` is the turn's vendor, if known. `cause` is the cause in the turn's
+    result. `failed_attempts` are the vendors that failed before `vendor` was started.
     """
 
     cause: "TurnEndCause" = "refused"
-    is_claude_text = False  # stderr gets the text as it is, because the real claude prints it
+    is_claude_text = False  # the text is the real claude's and is printed unchanged
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)
@@ -101,26 +104,28 @@ class ShimError(Exception):
 
 
 class FrontendError(ShimError):
-    """The frontend used the shim incorrectly, in a way that the real `claude` also refuses
-    (contract 11).
-    """
+    """The frontend used the shim incorrectly. The real `claude` refuses the same use (contract 11)."""
 
 
 class CommandUsageError(FrontendError):
-    """The arguments of a command are wrong. `shim` exits with status 2."""
+    """A command has wrong arguments. `shim` exits with status 2."""
 
 
 class UnsupportedPermissionModeError(FrontendError):
-    """The vendor does not support the permission mode. Another vendor of a list may support it."""
+    """The vendor does not support the permission mode. If several vendors are configured, the next
+    vendor may support it.
+    """
 
 
 class UntrustedVendorVersionError(UnsupportedPermissionModeError):
-    """A turn needs a guarantee of the vendor's profile that does not hold for the installed version
-    of its program.
+    """A turn needs a guarantee from the vendor's profile that does not hold for the installed
+    version of the vendor's program.
     """
 
     def __init__(self, message: str, hint: str, distrust_reason: str) -> None:
-        """`distrust_reason` is why the guarantees do not hold for this version."""
+        """Create the error. `distrust_reason` is the reason why the guarantees do not hold for the
+        installed version.
+        """
         super().__init__(message, hint)
         self.distrust_reason = distrust_reason
 
@@ -132,27 +137,27 @@ class VendorError(ShimError):
 
 
 class SystemResourceError(ShimError):
-    """The machine lacks memory, disk space or processes. Neither the frontend nor the vendor is the
-    cause.
+    """The machine has too little memory or disk space, or too many processes. Neither the frontend
+    nor the vendor is the cause.
     """
 
     cause = "internal"
 
 
 class CliArgumentError(FrontendError):
-    """An error in the arguments that the real `claude` refuses without output on stdout (contract
-    F4, F6).
+    """An argument error that the real `claude` reports only on stderr, with no output on stdout
+    (contract F4, F6).
     """
 
     is_claude_text = True
 
 
 class RecordingRequiredError(FrontendError):
-    """The settings forbid a turn without a recording, and this turn cannot be recorded."""
+    """The settings require a recording of every turn, but this turn cannot be recorded."""
 
 
 class UnknownSessionError(FrontendError):
-    """The session to resume does not exist. The text is Claude's (contract F7, 5.10)."""
+    """The session to resume does not exist. The error text is Claude's (contract F7, 5.10)."""
 
     is_claude_text = True
 
@@ -169,8 +174,8 @@ class UnknownSessionError(FrontendError):
 
 
 class UnknownMessageError(UnknownSessionError):
-    """The session does not have the message of `--resume-session-at`. The text is the real
-    claude's.
+    """The session does not contain the message named by `--resume-session-at`. The error text is
+    the real claude's.
     """
 
     def __init__(self, uuid: str) -> None:
@@ -180,9 +185,10 @@ class UnknownMessageError(UnknownSessionError):
 
 
 def format_error(error: ShimError) -> str:
-    """Return the lines of an error for stderr: `error: TEXT`, and `hint: HINT` if it has a hint.
+    """Return the lines that report an error on stderr: `error: TEXT`, and `hint: HINT` if there is
+    a hint.
 
-    A text of the real claude gets no second prefix.
+    An error text of the real claude is printed without the prefix `error: `.
     """
     text = str(error)
     if not error.is_claude_text and not text.lower().startswith("error: "):
