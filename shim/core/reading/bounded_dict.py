@@ -1,4 +1,4 @@
-"""A dictionary of bounded size."""
+"""A dictionary with a maximum number of entries."""
 
 from typing import TypeVar
 
@@ -7,7 +7,7 @@ Value = TypeVar("Value")
 
 
 class BoundedDict(dict[Key, Value]):
-    """Keeps the last `max_entries` keys that were set. A new key replaces the oldest one."""
+    """A dictionary that keeps the last `max_entries` keys. A new key replaces the oldest key."""
 
     def __init__(self, max_entries: int) -> None:
         super().__init__()

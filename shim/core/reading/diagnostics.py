@@ -1,9 +1,7 @@
-"""The diagnostics of a run: counts of every repair and every unknown event, each with its first
-example.
-"""
+"""The diagnostics of a run: counts of all repairs and unknown events, each with an example."""
 
-# A vendor may print anything, so the diagnostics are bounded. The number of kinds is enough to find
-# a problem, and a sample fits into one line of a log.
+# Limits for the diagnostics, because a vendor may print anything. The number of kinds is enough to
+# find a problem, and a sample fits into one line of a log.
 MAX_KINDS = 64
 MAX_SAMPLE_CHARS = 200
 OVERFLOW_KIND = "other"
@@ -13,12 +11,12 @@ NON_EVENT_REPAIRS = frozenset(
 
 
 class Diagnostics:
-    """Counts by kind, each with its first sample. There are at most 64 kinds, and samples have at
-    most 200 characters.
+    """Counts repairs and unknown events by kind, and stores the first sample of each kind. There
+    are at most 64 kinds, and a sample has at most 200 characters.
 
     `repairs` counts what was repaired, shortened or skipped. `unknown_events` counts the vendor's
-    events without a translation. `redactions` counts the removed secrets, which have no sample.
-    `line` is the line that is being parsed, and the default sample.
+    events that have no translation. `redactions` counts the removed secrets, which have no sample.
+    `line` is the line that is currently being parsed, and the default sample.
     """
 
     __slots__ = ("line", "redactions", "repairs", "samples", "unknown_events")
@@ -32,17 +30,17 @@ class Diagnostics:
 
     @property
     def has_unreadable_output(self) -> bool:
-        """Whether the vendor printed text that is not an event, or an unknown event."""
+        """Whether the vendor printed text that is not an event, or an event of an unknown kind."""
         if bool(self.unknown_events):
             return True
         return not NON_EVENT_REPAIRS.isdisjoint(self.repairs)
 
     def record(self, kind: str, sample: object = "", count: int = 1) -> None:
-        """Count repairs of a kind. Only the first `sample` (text or bytes) is stored."""
+        """Add to the count for a kind of repair. Only the first `sample` (text or bytes) is stored."""
         self._add_count(self.repairs, kind, sample, count)
 
     def record_unknown_event(self, kind: object, sample: object = "") -> None:
-        """Count one event of the vendor that has no translation."""
+        """Count a vendor event that has no translation."""
         self._add_count(self.unknown_events, str(kind), sample)
 
     def _add_count(self, counts: dict[str, int], kind: str, sample: object, count: int = 1) -> None:
@@ -55,8 +53,8 @@ class Diagnostics:
         counts[kind] = counts.get(kind, 0) + count
 
     def _format_sample(self, sample: object) -> str:
-        """Return the beginning of a sample. If the sample is an event, its line is used, because
-        the event may be too large or too deeply nested to print.
+        """Return the beginning of a sample. If the sample is an event, use the text of its line,
+        because the event may be too large or too deeply nested to print.
         """
         if not sample or not isinstance(sample, str | bytes):
             sample = self.line or sample
@@ -71,12 +69,12 @@ class Diagnostics:
         return escape_control_chars(sample[: 4 * MAX_SAMPLE_CHARS])[:MAX_SAMPLE_CHARS]
 
     def clear(self) -> None:
-        """Clear all counts for the next turn of the same child."""
+        """Clear all counts before the child's next turn."""
         for counts in (self.repairs, self.unknown_events, self.redactions, self.samples):
             counts.clear()
 
     def build_report(self) -> dict[str, object]:
-        """Return a JSON-ready object: kind → count and first sample."""
+        """Return a JSON-ready object that maps each kind to its count and first sample."""
         redactions = {}
         if self.redactions:
             redactions = {"redacted": dict(self.redactions)}
@@ -96,8 +94,8 @@ class Diagnostics:
         return {"count": count, "first": sample}
 
 
-# The escapes for characters that control a terminal, a log or a web page: C0 except newline and
-# tab, DEL, C1, the bidirectional controls and the zero-width marks.
+# The escapes for characters that can change how a terminal, a log or a web page shows text: C0
+# except newline and tab, DEL, C1, the bidirectional controls and the zero-width marks.
 _ESCAPES = {
     code: f"\\x{code:02x}"
     for code in (*range(0x20), *range(0x7F, 0xA0))
@@ -122,8 +120,8 @@ def pluralize(count: int, noun: str) -> str:
 
 
 def escape_control_chars(value: object) -> str:
-    """Return `value` (text, bytes or any object) as text in which characters that control a
-    terminal are escaped.
+    """Return `value` (text, bytes or any object) as text, with all characters escaped that would
+    control a terminal.
     """
     if isinstance(value, bytes):
         value = value[: 4 * MAX_SAMPLE_CHARS].decode("utf-8", "replace")
@@ -138,7 +136,7 @@ _COLOR_CODES = r"\x1b\[[0-9;]{0,40}m"
 
 
 def strip_ansi_colors(text: str) -> str:
-    """Return the output of a program without colors and with escaped control characters."""
+    """Return a program's output without colors and with control characters escaped."""
     import re
 
     return escape_control_chars(re.sub(_COLOR_CODES, "", text))

@@ -1,5 +1,5 @@
-"""Keeps the head and the tail of a text that is too long. The reason is at the head of a usage
-text, and at the tail of a stack trace.
+"""Keeps the beginning and the end of a text that is too long. A usage text has the reason for an
+error at its beginning, and a stack trace has it at its end.
 """
 
 HEAD_BYTES = 8 * 1024
@@ -7,8 +7,8 @@ TAIL_BYTES = 8 * 1024
 
 
 def shorten_middle(text: str, max_chars: int, separator: str) -> str:
-    """Return `text` if it has at most `max_chars` characters. Otherwise return its head and tail
-    with `separator` between them.
+    """Return `text` if it has at most `max_chars` characters. Otherwise return its beginning and
+    its end with `separator` between them.
     """
     half = max_chars // 2
     if len(text) <= max_chars:
@@ -17,7 +17,7 @@ def shorten_middle(text: str, max_chars: int, separator: str) -> str:
 
 
 class HeadTailBuffer:
-    """Keeps the first and the last 8 KiB of the added bytes."""
+    """Keeps the first and the last 8 KiB of the bytes that are added."""
 
     __slots__ = ("_head", "_tail", "omitted_bytes")
 
@@ -36,8 +36,8 @@ class HeadTailBuffer:
         self._tail = tail[-TAIL_BYTES:]
 
     def to_text(self) -> str:
-        """Return the kept bytes as text. A line between head and tail contains the number of
-        omitted bytes.
+        """Return the kept bytes as text. If bytes were omitted, a line in the middle has their
+        number.
         """
         omission_note = b""
         if self.omitted_bytes:

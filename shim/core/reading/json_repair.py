@@ -1,8 +1,8 @@
-"""Parses a line of a child's stdout that orjson has refused. Counts every repair.
+"""Parses lines of a child's stdout that orjson refuses, and counts every repair.
 
-orjson refuses text that vendors print: lone surrogate escapes (pi splits a pair over two deltas),
+Vendors print text that orjson refuses: lone surrogate escapes (pi splits a pair over two deltas),
 invalid UTF-8, NaN, raw control characters, a BOM, a banner before the first event, and two objects
-on a line. The repairs are tried in order. Text that is not JSON is kept for error texts.
+on a line. The repairs are tried in order. Text that is not JSON is kept for error messages.
 """
 
 import re
@@ -15,38 +15,42 @@ from shim.core.reading.diagnostics import Diagnostics
 from shim.core.reading.json_scan import JsonObjectScanner, flatten_deeply_nested_json
 from shim.core.reading.surrogates import decode_json_bytes
 
-# A raw newline inside a JSON string splits one event over several lines. Cursor's call ids have
-# such newlines, and a tool's output may have hundreds. The wait ends before this limit if a line is
-# a complete event.
+# The limits for an event that is split over several lines by raw newlines in a JSON string.
+# Cursor's tool call ids have such newlines, and a tool's output may have hundreds. If a line is a
+# complete event, the split event is discarded before these limits are reached.
 MAX_JOINED_LINES = 1000
 MAX_JOINED_BYTES = 4 * 1024 * 1024
-# Brackets in a line whose structure is scanned, which takes one or two seconds. A line with more
-# brackets is not an event.
+# The most brackets in a line that is scanned for objects. A scan at this limit takes one or two
+# seconds. A line with more brackets is not an event.
 MAX_BRACKETS = 500_000
-MAX_NOISE_LINES = 20  # the last lines that were not JSON, for error texts
+MAX_NOISE_LINES = 20  # the number of last lines that were not JSON, for error texts
 MAX_NOISE_CHARS = 2000
 
 BOM = b"\xef\xbb\xbf"
 PADDING = b" \t\r\x00"
-# integers of 64 bits: the range of orjson and most readers
+# the range of 64-bit integers, which orjson and most JSON parsers accept
 MAX_INTEGER = 2**64 - 1
 MIN_INTEGER = -(2**63)
 MAX_INTEGER_DIGITS = 20  # no 64-bit integer has more
 
-# the possible first bytes of a JSON value, including one that needs a repair
+# the possible first bytes of a JSON value, including values that need a repair
 _JSON_FIRST_BYTES = b'{["-0123456789tfnNI'
 _OBJECT_START = re.compile(rb'\{\s*"')
 
 
 class _NoValue:
-    """A marker for text that is not JSON. None cannot be used, because it is a JSON value."""
+    """A marker for text that is not JSON. None cannot be the marker, because the JSON value null is
+    parsed as None.
+    """
 
 
 _NO_VALUE = _NoValue()
 
 
 class JsonRepairer:
-    """Repairs lines. An unfinished object, and text that is not JSON, are kept between lines."""
+    """Repairs malformed JSON lines. Between lines, it keeps an unfinished object and the text that
+    is not JSON.
+    """
 
     __slots__ = (
         "_diagnostics",
@@ -65,15 +69,16 @@ class JsonRepairer:
 
     @property
     def has_unfinished_object(self) -> bool:
-        """Whether an unfinished object waits for the rest of its line."""
+        """Whether an object is still unfinished and continues on the next line."""
         return bool(self._unfinished_parts)
 
     def parse_malformed_line_with_torn_flags(self, line: bytes) -> list[tuple[Any, bool]]:
-        """Return the values in a line that orjson refused, each with whether it is torn.
+        """Return the values in a line that orjson refused. Each value has a flag that is true if
+        the value is torn.
 
-        A torn value did not have its own line: it was joined from pieces, or its line also had
-        other text. Torn values are trusted less, because they may be forged. Blank lines and other
-        text return [].
+        A torn value was joined from several lines, or shared its line with other text. Torn values
+        are trusted less, because they may be forged. Blank lines and text that is not JSON return
+        [].
         """
         if self._unfinished_parts and len(line) > MAX_JOINED_BYTES:
             self._discard_object()
@@ -86,7 +91,7 @@ class JsonRepairer:
         if not content:
             return []
         if content[0] not in _JSON_FIRST_BYTES and b"{" not in content:
-            # Not JSON. Checked first, because there may be many such lines.
+            # The line is not JSON. This is checked first, because there may be many such lines.
             self._record_noise(line)
             return []
         value = self._parse_value(content.rstrip(PADDING))
@@ -99,18 +104,18 @@ class JsonRepairer:
         return []
 
     def close(self) -> None:
-        """Count an unfinished object at the end of the stream as a cut line."""
+        """Handle the end of the stream. If an object is still unfinished, count it as a cut line."""
         if self._unfinished_parts:
             self._discard_object()
 
     # -- several objects on one line ---------------------------------------------------------------
 
     def _parse_torn_line(self, line: bytes) -> list[tuple[Any, bool]]:
-        """Return objects between other text: after a banner, two on a line, or before an unfinished
-        one.
+        """Return the objects in a line that also has other text: a banner, a second object, or the
+        start of an unfinished object.
 
-        The search ends at the first object that cannot be parsed, because objects inside it are
-        parts of it.
+        The search ends at the first object that cannot be parsed, because any later object may be a
+        part of it.
         """
         values: list[tuple[Any, bool]] = []
         position = 0
@@ -147,15 +152,16 @@ class JsonRepairer:
             self._diagnostics.record("cut_line", piece)
 
     def _continue_object(self, line: bytes) -> list[tuple[Any, bool]]:
-        """Add the next line to an unfinished object. If the line itself is an event, the unfinished
-        object is discarded.
+        """Add the next line to an unfinished object. If the line is a complete event, discard the
+        unfinished object.
         """
         stripped_line = line.strip(PADDING).removeprefix(BOM)
         if stripped_line.startswith(b"{"):
             end = JsonObjectScanner().feed(stripped_line)
             value = self._parse_value(stripped_line[:end], records_repairs=False)
             if value and isinstance(value, dict):
-                # Its quotes are not escaped, so it is not part of a string with raw newlines.
+                # The quotes in this line are not escaped, so the line is not part of a string with
+                # raw newlines.
                 self._discard_object()
                 if end in (None, len(stripped_line)):
                     return [(self._parse_value(stripped_line), True)]
@@ -199,7 +205,7 @@ class JsonRepairer:
     # -- single values -----------------------------------------------------------------------------
 
     def _parse_value(self, data: bytes, *, records_repairs: bool = True) -> Any:
-        """Return the value of a text after repairs, or _NO_VALUE if the text is not JSON. If
+        """Return the value of a repaired text, or _NO_VALUE if the text is not JSON. If
         `records_repairs`, the repairs are counted.
         """
         try:
@@ -224,8 +230,8 @@ class JsonRepairer:
 
 
 def _parse_leniently(data: bytes, kinds: list[str]) -> Any:
-    """Return the value of a text that is not strict JSON. The kinds of repairs are appended to
-    `kinds`.
+    """Return the value of a text that is not strictly valid JSON. The kinds of repairs are appended
+    to `kinds`.
     """
     import json
 
@@ -257,15 +263,15 @@ def _count_brackets(data: bytes) -> int:
 
 
 def _parse_integer(digits: str) -> int | str:
-    """Return an integer, or its digits as text if it has more than 64 bits."""
+    """Return an integer, or its digits as text if it does not fit into 64 bits."""
     if len(digits) <= MAX_INTEGER_DIGITS and MIN_INTEGER <= (number := int(digits)) <= MAX_INTEGER:
         return number
     return digits
 
 
 def parse_json_text(text: str, diagnostics: Diagnostics) -> Any:
-    """Return the value of a text that should be JSON, such as a call's arguments. Return the text
-    itself if it is not JSON.
+    """Return the value of a text that should be JSON, such as a tool call's arguments. If the text
+    is not JSON, return it unchanged.
     """
     try:
         return orjson.loads(text)

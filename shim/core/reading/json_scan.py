@@ -1,16 +1,16 @@
-"""Scans JSON text without recursion. Finds the end of an object, and values that are nested too
+"""Scans JSON text without recursion, to find the end of an object and values that are nested too
 deeply.
 """
 
 import re
 
-MAX_READ_DEPTH = 1000  # orjson reads 1,024 levels, the standard library fewer
-MAX_WRITTEN_DEPTH = 200  # of a line; orjson writes 254 levels
-# of a value; the line around the value needs the other levels
+MAX_READ_DEPTH = 1000  # orjson parses 1,024 levels; the standard library parses fewer
+MAX_WRITTEN_DEPTH = 200  # the limit for a line; orjson writes at most 254 levels
+# the limit for a value; the rest of its line needs the remaining levels
 MAX_VALUE_DEPTH = MAX_WRITTEN_DEPTH - 10
 
-# A string (group 1: its closing quote, if there is one) or a bracket. With possessive quantifiers,
-# even a very long string needs no memory for backtracking.
+# Matches a string (group 1: its closing quote, if there is one) or a bracket. With possessive
+# quantifiers, even a very long string needs no memory for backtracking.
 _TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(")?|[{}\[\]]', re.DOTALL)
 _STRING_TAIL = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
 _OPENING = b"{["
@@ -18,17 +18,17 @@ _CLOSING = b"}]"
 
 
 class JsonObjectScanner:
-    """Finds the end of an object that arrives in pieces."""
+    """Finds the end of a JSON object that arrives in pieces."""
 
     __slots__ = ("_depth", "_is_inside_string")
 
     def __init__(self) -> None:
         self._depth = 0
-        self._is_inside_string = False  # at the end of the last piece
+        self._is_inside_string = False  # whether the last piece ended inside a string
 
     def feed(self, piece: bytes, start: int = 0) -> int | None:
-        """Return the position after the object's end, or None if the object continues after this
-        piece.
+        """Return the position after the object's end. Return None if the object continues after
+        this piece.
         """
         if self._is_inside_string:
             match = _STRING_TAIL.match(piece, start)
@@ -54,10 +54,10 @@ class JsonObjectScanner:
 
 
 def flatten_deeply_nested_json(data: bytes, *, force: bool = False) -> bytes:
-    """Return JSON text in which values deeper than MAX_VALUE_DEPTH are replaced with strings of
-    their JSON.
+    """Return JSON text in which each value deeper than MAX_VALUE_DEPTH is replaced with a string
+    that contains its JSON.
 
-    Text that is not deeper than MAX_READ_DEPTH is not changed, unless `force` is set.
+    Text that is not deeper than MAX_READ_DEPTH stays unchanged, unless `force` is set.
     """
     if not force and (
         data.count(b"{") + data.count(b"[") <= MAX_READ_DEPTH or not _is_too_deep(data)
@@ -80,7 +80,7 @@ def flatten_deeply_nested_json(data: bytes, *, force: bool = False) -> bytes:
 
 
 def encode_json_string(text: bytes) -> bytes:
-    """Encode text, which may contain invalid UTF-8, as a JSON string."""
+    """Encode text as a JSON string. The text may contain invalid UTF-8."""
     import json
 
     return json.dumps(text.decode("utf-8", "surrogateescape")).encode()

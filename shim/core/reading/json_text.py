@@ -1,4 +1,4 @@
-"""Encodes values as JSON that any reader accepts: valid UTF-8, limited depth, and no raw line
+"""Encodes values as JSON that any parser accepts: valid UTF-8, limited depth, and no raw line
 separators.
 """
 
@@ -13,9 +13,9 @@ from shim.core.reading.json_scan import MAX_VALUE_DEPTH, MAX_WRITTEN_DEPTH
 from shim.core.reading.surrogates import replace_lone_surrogates
 from shim.core.reading.values import as_dict, as_list
 
-# These characters are valid in JSON, but Node's readline and Python's splitlines break lines at
-# them (hostile-input, section 2). The search costs one nanosecond per byte. So ASCII text is not
-# searched, and only content is searched, not complete lines.
+# These characters are valid in JSON, but Node's readline and Python's splitlines treat them as line
+# breaks (hostile-input, section 2). A search costs one nanosecond per byte. To save time, only
+# content that is not ASCII is searched, and never a complete line.
 _LINE_SEPARATORS = (
     (b"\xe2\x80\xa8", b"\\u2028"),
     (b"\xe2\x80\xa9", b"\\u2029"),
@@ -24,7 +24,7 @@ _LINE_SEPARATORS = (
 
 Leaf = TypeVar("Leaf")
 
-MAX_EXACT_INTEGER = 2.0**63  # larger integers are parsed as floats, which have 17 digits
+MAX_EXACT_INTEGER = 2.0**63  # larger integers are parsed as floats, which keep 17 digits
 
 # Only values of these types may need a repair before they are written.
 REPAIRABLE_TYPES = frozenset((float, dict, list))
@@ -33,9 +33,7 @@ _LONG_INTEGER = rb"(?<![0-9.])-?[0-9]{19,}(?![0-9.eE])"
 
 
 def dump_json(value: object) -> bytes:
-    """Encode `value` as JSON bytes that are valid UTF-8. Any strings, keys and numbers are
-    accepted.
-    """
+    """Encode `value` as JSON bytes in valid UTF-8. All strings, keys and numbers are accepted."""
     try:
         json_bytes = orjson.dumps(value)
     except TypeError:
@@ -46,7 +44,7 @@ def dump_json(value: object) -> bytes:
 
 
 def measure_depth_and_precision_loss(value: object) -> tuple[int, bool]:
-    """Return the depth of a value, and whether an integer in it may have lost digits."""
+    """Return a value's depth, and whether any integer in it may have lost digits during parsing."""
     max_depth = 0
     may_have_lost_digits = False
     stack = [(value, 1)]
@@ -67,22 +65,22 @@ def measure_depth_and_precision_loss(value: object) -> tuple[int, bool]:
 
 
 def find_long_integer_digits_by_float(line: bytes) -> dict[float, str]:
-    """Return the integers of a line that may have more than 64 bits: the parsed float → their
-    digits.
+    """Return the integers in a line that may have more than 64 bits. The key is the float to which
+    the integer was parsed, and the value is its digits.
     """
     return {float(digits): digits.decode() for digits in re.findall(_LONG_INTEGER, line)}
 
 
 def restore_long_integers(value: Any, digits_by_float: Mapping[float, str]) -> Any:
-    """Return `value` with the long integers of its line as strings of their digits."""
+    """Return `value` with each long integer from its line replaced with a string of its digits."""
     if digits_by_float:
         return map_json_leaves(value, float, lambda number: digits_by_float.get(number, number))
     return value
 
 
 def map_json_leaves(value: Any, leaf_type: type[Leaf], convert: Callable[[Leaf], Any]) -> Any:
-    """Return a JSON value in which `convert` was applied to every leaf of a type. Keys are not
-    changed.
+    """Return a copy of a JSON value in which `convert` was applied to all leaves of one type. Keys
+    are not changed.
     """
     if isinstance(value, dict):
         return {key: map_json_leaves(item, leaf_type, convert) for key, item in value.items()}
@@ -102,18 +100,20 @@ def parse_json_object(data: bytes | str) -> dict[str, Any]:
 
 
 class JsonSanitizer:
-    """Makes values of parsed lines safe to write, with limited depth and without lost digits."""
+    """Makes values from parsed lines safe to write: their depth is limited, and long integers keep
+    all digits.
+    """
 
     __slots__ = ("_diagnostics", "_digits_by_float", "_line")
 
     def __init__(self, diagnostics: Diagnostics) -> None:
         self._diagnostics = diagnostics
         self._line = b""
-        self._digits_by_float: dict[float, str] = {}  # long integers of the line
+        self._digits_by_float: dict[float, str] = {}  # the long integers in the current line
 
     def clean(self, value: Any) -> Any:
-        """Return a value of the current line in a form that can be written. Return the same object
-        if no change is needed.
+        """Return a value from the current line in a form that can be written. If no change is
+        needed, return the same object.
         """
         depth, may_have_lost_digits = measure_depth_and_precision_loss(value)
         if depth > MAX_VALUE_DEPTH:
@@ -128,7 +128,7 @@ class JsonSanitizer:
         return value
 
     def _find_long_integers(self) -> dict[float, str]:
-        """Return the long integers of the line. Each line is searched only once."""
+        """Return the long integers in the current line. Each line is searched only once."""
         line = self._diagnostics.line
         if self._line is not line:
             self._line, self._digits_by_float = line, find_long_integer_digits_by_float(line)
@@ -136,12 +136,12 @@ class JsonSanitizer:
 
 
 def flatten_deeply_nested_values(value: Any) -> Any:
-    """Return `value` with values deeper than MAX_VALUE_DEPTH replaced with their JSON text."""
+    """Return `value` with each value deeper than MAX_VALUE_DEPTH replaced with its JSON text."""
     return _sanitize(value, MAX_VALUE_DEPTH)
 
 
 def escape_line_separators(json_bytes: bytes) -> bytes:
-    """Return JSON bytes with escaped line separators."""
+    """Return JSON bytes in which all line separators are escaped."""
     for raw, escaped in _LINE_SEPARATORS:
         if raw in json_bytes:
             json_bytes = json_bytes.replace(raw, escaped)
@@ -149,7 +149,9 @@ def escape_line_separators(json_bytes: bytes) -> bytes:
 
 
 def convert_json_to_text(value: object) -> str:
-    """Return a value that should be a text as text: "" for None, and JSON for other values."""
+    """Convert a JSON value to text. Text stays unchanged, None becomes "", and other values become
+    JSON.
+    """
     if isinstance(value, str):
         return value
     if value is None:
@@ -158,7 +160,7 @@ def convert_json_to_text(value: object) -> str:
 
 
 def convert_to_tool_result_content(value: object) -> object:
-    """Return the content of a tool result in Claude's form: a text or a list of blocks (contract
+    """Return a tool result's content in Claude's form: a text or a list of content blocks (contract
     S7).
     """
     blocks = as_list(value)
@@ -170,8 +172,8 @@ def convert_to_tool_result_content(value: object) -> object:
 
 
 def _sanitize(value: object, max_depth: int) -> object:
-    """Return `value` without parts that orjson refuses. Values deeper than `max_depth` are replaced
-    with their JSON text.
+    """Return `value` without parts that orjson refuses. Each value deeper than `max_depth` is
+    replaced with its JSON text.
     """
     if isinstance(value, str):
         return replace_lone_surrogates(value)
@@ -192,7 +194,7 @@ def _sanitize(value: object, max_depth: int) -> object:
 
 
 def _encode_deep_value(value: object) -> str:
-    """Encode a value of any depth as JSON without recursion."""
+    """Encode a value of any depth as JSON. Recursion is not used."""
     parts: list[str] = []
     stack: list[object] = [value]
     while stack:

@@ -1,8 +1,8 @@
-"""Keeps lines within their limit: long texts are split, and long strings keep only their head and
-tail (contract P12).
+"""Keeps output lines within their size limit. Long texts are split, and long strings keep only
+their beginning and end (contract P12).
 
-Sizes are bytes of JSON. A note in a shortened text contains the number of omitted characters, and
-where the complete text was stored.
+Sizes are in bytes of JSON. A note in a shortened text has the number of omitted characters, and the
+path of the complete text if it was stored.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -14,12 +14,12 @@ CUT_NOTE = "\n[… {count:,} characters left out{where} …]\n"
 OMITTED_IMAGE_TEXT = (
     "[an image of {size:,} bytes is left out: it is longer than a line may be (max_line_bytes)]"
 )
-MAX_NOTE_BYTES = 600  # of the note in a shortened text, with a path
-MAX_ENVELOPE_BYTES = 3000  # of a line without its content: ids, model, usage
-MAX_CHAR_BYTES = 6  # bytes of one character as JSON
+MAX_NOTE_BYTES = 600  # the limit for the note in a shortened text, including a path
+MAX_ENVELOPE_BYTES = 3000  # space for a line's ids, model and usage
+MAX_CHAR_BYTES = 6  # the most bytes that one character needs in JSON
 MIN_CUT_BYTES = 200  # a shorter string, such as a name or an id, is never cut
 
-StoreText = Callable[[str], str | None]  # stores a complete text, and returns its path
+StoreText = Callable[[str], str | None]  # stores a text in a file, and returns its path
 
 
 def split_text(text: str, max_bytes: int) -> Iterator[str]:
@@ -33,8 +33,8 @@ def split_text(text: str, max_bytes: int) -> Iterator[str]:
 
 
 def _find_fitting_part(text: str, max_bytes: int, *, from_end: bool = False) -> str:
-    """Return the longest beginning or end of a text that has at most `max_bytes` bytes, but at
-    least one character.
+    """Return the longest beginning or end of a text that fits into `max_bytes` bytes. The result
+    has at least one character.
     """
     part = text
     count = len(text)
@@ -48,8 +48,8 @@ def _find_fitting_part(text: str, max_bytes: int, *, from_end: bool = False) -> 
 
 
 def omit_middle(text: str, max_bytes: int, store_text: StoreText | None = None) -> str:
-    """Return `text` if it has at most `max_bytes` bytes. Otherwise return its head and tail with a
-    note between them.
+    """Return `text` if it has at most `max_bytes` bytes. Otherwise return its beginning and end
+    with a note about the omitted middle.
     """
     if len(text) * MAX_CHAR_BYTES + 2 <= max_bytes or (
         len(text) <= max_bytes and len(dump_json(text)) <= max_bytes
@@ -69,8 +69,8 @@ def omit_middle(text: str, max_bytes: int, store_text: StoreText | None = None) 
 
 
 def shorten_strings(value: Any, max_bytes: int, store_text: StoreText | None = None) -> Any:
-    """Return `value` with its longest strings shortened to fit into `max_bytes` bytes. If that is
-    not enough, return the shortened JSON text of `value`.
+    """Return `value` with its longest strings shortened, so that it fits into `max_bytes` bytes. If
+    that is not enough, return its shortened JSON text.
     """
     if isinstance(value, str) and len(value) > max_bytes >= MIN_CUT_BYTES + MAX_NOTE_BYTES:
         return omit_middle(value, max_bytes, store_text)  # avoids a copy of a large string
@@ -90,8 +90,8 @@ def shorten_strings(value: Any, max_bytes: int, store_text: StoreText | None = N
 
 
 def omit_large_images(content: Any, max_bytes: int) -> Any:
-    """Return the content of a result. Each image that does not fit is replaced with a line about
-    it.
+    """Return a tool result's content. Each image that does not fit into `max_bytes` bytes is
+    replaced with a line of text.
     """
     if not isinstance(content, list):
         return content
@@ -116,8 +116,8 @@ def omit_large_images(content: Any, max_bytes: int) -> Any:
 
 
 def shorten_line_to_fit(line: Mapping[str, Any], max_bytes: int) -> Any:
-    """Return a line as an object that fits into `max_bytes` bytes. Strings are shortened first. If
-    that is not enough, items of long lists and members of objects are dropped.
+    """Return a line's JSON object, shortened to fit into `max_bytes` bytes. Strings are shortened
+    first. If that is not enough, list items and object members are dropped.
     """
     fitted = shorten_strings(line, max_bytes)
     if isinstance(fitted, dict):
@@ -126,9 +126,9 @@ def shorten_line_to_fit(line: Mapping[str, Any], max_bytes: int) -> Any:
 
 
 def drop_excess_members(value: Any, max_bytes: int) -> Any:
-    """Return `value` with fewer members. Used if shorter strings are not enough.
+    """Drop members of `value` if shorter strings are not enough.
 
-    A list stays a list, and an object stays an object, because readers expect that.
+    A list stays a list, and an object stays an object, because parsers expect that type.
     """
     try:
         return _shorten_recursively(value, max_bytes)
@@ -162,8 +162,8 @@ def _shorten_recursively(value: Any, max_bytes: int) -> Any:
 
 
 def _shorten_members(members: dict[str, Any], budget_bytes: int) -> dict[str, Any]:
-    """Shorten the members of an object. Large members share the space that small members leave. If
-    there are too many members, the first ones are kept.
+    """Shorten the members of an object. Small members stay unchanged, and large members share the
+    remaining space. If there are too many members, only the first ones are kept.
     """
     sizes = {
         name: len(dump_json(name)) + len(dump_json(item)) + 2 for name, item in members.items()
@@ -183,7 +183,7 @@ def _shorten_members(members: dict[str, Any], budget_bytes: int) -> dict[str, An
 
 
 def _compute_share(sizes: list[int], budget_bytes: int) -> int:
-    """Return the maximum size of each string, so that all strings together fit into the budget."""
+    """Return the maximum size for each string, so that all strings together fit into the budget."""
     for position, size_bytes in enumerate(sizes):
         share_bytes = budget_bytes // (len(sizes) - position)
         if size_bytes > share_bytes:

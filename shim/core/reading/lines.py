@@ -1,27 +1,27 @@
-"""Splits bytes into lines at LF only. Limits the memory of an unfinished line."""
+"""Splits bytes into lines, at LF only. Limits the memory for an unfinished line."""
 
 from collections.abc import Callable
 
 from shim.core.reading import MAX_LINE_BYTES
 from shim.core.reading.typed import Protocol
 
-# The part of an unfinished line that is kept in memory. A longer line is stored in a file, because
-# most lines of that size never end.
+# The most bytes of an unfinished line that are kept in memory. A longer line is stored in a file,
+# because most lines of that size never end.
 MAX_MEMORY_BYTES = 8 * 1024 * 1024
-MAX_HEAD_BYTES = 800  # of a skipped line, for the diagnostics
+MAX_HEAD_BYTES = 800  # how much of a skipped line the diagnostics keep
 
 
 class SpillFile(Protocol):
-    """A temporary file that is written and read again."""
+    """A temporary file for the bytes of a long line, which are written once and read once."""
 
     def write(self, data: bytes, /) -> int | None:
-        """Append bytes."""
+        """Append bytes to the file."""
 
     def seek(self, position: int, /) -> int:
-        """Set the position of the next byte."""
+        """Set the position of the next read or write."""
 
     def read(self, count: int = -1, /) -> bytes | None:
-        """Read the next bytes."""
+        """Read the next bytes of the file."""
 
     def close(self) -> None:
         """Close and remove the file."""
@@ -31,11 +31,11 @@ OpenSpillFile = Callable[[], SpillFile]
 
 
 class LineSplitter:
-    """Splits chunks of bytes into complete lines without their LF.
+    """Splits chunks of bytes into complete lines. The lines are returned without their LF.
 
-    `skipped_lines` counts the lines that were dropped because they were longer than
-    `max_line_bytes`. `skipped_line_head` is the beginning of the last one. `open_spill_file` opens
-    a file for a long line. If it is None, long lines are kept in memory.
+    `skipped_lines` counts the lines that were dropped because they exceeded `max_line_bytes`.
+    `skipped_line_head` is the beginning of the last dropped line. `open_spill_file` opens a file
+    for a long line. If it is None, long lines are kept in memory.
     """
 
     __slots__ = (
@@ -66,7 +66,9 @@ class LineSplitter:
         self.skipped_line_head = b""
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """Return the lines that `chunk` completes. Lines inside the chunk are not copied."""
+        """Return the lines that `chunk` completes. Lines that are entirely inside the chunk are not
+        copied.
+        """
         lines = chunk.split(b"\n")
         remainder = lines.pop()
         first_lines: list[bytes] = []
@@ -82,7 +84,7 @@ class LineSplitter:
         return lines
 
     def close(self) -> list[bytes]:
-        """Return the last line if it has no LF."""
+        """Return the last line if it does not end with LF."""
         line = b""
         if not self._is_skipping:
             line = self._join_parts()
@@ -122,12 +124,15 @@ class LineSplitter:
         return self._spilled_head + b"".join(self._parts)
 
     def _spill_parts(self, open_spill_file: OpenSpillFile) -> None:
-        """Move a long line to a file. If the file cannot be written, the line is kept in memory."""
+        """Move a long unfinished line to a file. If the file cannot be written, the line stays in
+        memory.
+        """
         try:
             if self._spill_file is None:
                 self._spilled_head = self._read_head()
                 self._spill_file = open_spill_file()
-            self._parts = [b"".join(self._parts)]  # a child may write single bytes
+            # join small parts, as a child may write single bytes
+            self._parts = [b"".join(self._parts)]
             while self._parts:
                 written_bytes = self._spill_file.write(self._parts[0])
                 if not written_bytes:

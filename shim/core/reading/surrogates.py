@@ -1,13 +1,15 @@
-"""Incomplete characters: lone surrogates, and bytes of a character that was split.
+"""Joins characters that were split between two texts: surrogate pairs, and the bytes of a UTF-8
+character.
 
-A vendor that splits its text at 16-bit units or at bytes prints each half of a character in another
-text. A half is stored as a lone surrogate (a byte as in Python's `surrogateescape`) until the other
-half arrives. Without the other half it becomes U+FFFD.
+Some vendors split their text at 16-bit units or at bytes, so that each half of a character is in a
+different text. The first half is stored as a lone surrogate until the second half arrives. A half
+that is a byte is stored as in Python's `surrogateescape`. If the second half never arrives, the
+first half becomes U+FFFD.
 """
 
 import re
 
-_CESU_SURROGATE = rb"\xed[\xa0-\xbf][\x80-\xbf]"  # a surrogate as bytes, which is not valid UTF-8
+_CESU_SURROGATE = rb"\xed[\xa0-\xbf][\x80-\xbf]"  # matches a surrogate that is encoded as bytes
 _BYTE_HALVES = "[\udc80-\udcff]+"
 _SURROGATE = "[\ud800-\udc7f\udd00-\udfff]"
 _UNFINISHED_END = (
@@ -21,8 +23,8 @@ def decode_json_bytes(data: bytes, repair_kinds: list[str]) -> str:
     """Decode JSON text that may be invalid UTF-8. The kinds of repairs are appended to
     `repair_kinds`.
 
-    A surrogate in bytes (CESU-8) becomes its JSON escape, so that a pair is parsed as one
-    character.
+    A surrogate that is encoded as bytes (CESU-8) becomes a JSON escape, so that a surrogate pair is
+    parsed as one character.
     """
     try:
         return data.decode()
@@ -44,13 +46,13 @@ def _escape_surrogate(match: re.Match[bytes]) -> bytes:
 
 
 def has_lone_surrogates(text: str) -> bool:
-    """Return whether a text has lone surrogates that do not represent bytes."""
+    """Return whether a text has lone surrogates, except those that represent bytes."""
     return re.search(_SURROGATE, text) is not None
 
 
 def count_incomplete_trailing_chars(text: str) -> int:
-    """Return how many characters at the end of `text` are an incomplete character that the next
-    text may complete.
+    """Return the number of characters at the end of `text` that are part of an incomplete
+    character. The next text may complete that character.
     """
     match = re.search(_UNFINISHED_END, text[-MAX_HALF_CHARS:])
     if match:
@@ -59,7 +61,9 @@ def count_incomplete_trailing_chars(text: str) -> int:
 
 
 def join_split_chars(text: str) -> str:
-    """Return `text` with adjacent halves joined. Other halves are not changed."""
+    """Return `text` with adjacent halves of a character joined. Halves without a counterpart stay
+    unchanged.
+    """
     if text.isascii():
         return text
     text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
@@ -71,8 +75,8 @@ def _decode_byte_halves(match: re.Match[str]) -> str:
 
 
 def replace_lone_surrogates(text: str) -> str:
-    """Return `text` in a form that can be encoded. Adjacent halves are joined, and other halves
-    become U+FFFD.
+    """Return `text` in a form that can be encoded as UTF-8. Adjacent halves of a character are
+    joined, and a half without a counterpart becomes U+FFFD.
     """
     if text.isascii():
         return text

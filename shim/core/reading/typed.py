@@ -1,9 +1,10 @@
-"""Names of `typing` for modules that are loaded before a child starts, without importing `typing`.
+"""Provides names from `typing` without importing `typing`, for modules that are loaded before a
+child process starts.
 
-That import would delay the child by 3 ms. A type checker sees `typing` itself. `NamedTuple` is also
-not built on `collections.namedtuple`, which compiles a function for each class. A turn loads about
-a hundred such classes, and each would cost 50 us instead of 10. The other names are only used in
-annotations.
+Importing `typing` would delay the child by 3 ms. A type checker sees the real `typing`. The
+`NamedTuple` in this module does not use `collections.namedtuple`, which compiles a function for
+each class. A turn loads about a hundred such classes, and `collections.namedtuple` would need 50 us
+for each instead of 10. The other names are only used in annotations.
 """
 
 TYPE_CHECKING = False
@@ -59,7 +60,7 @@ else:
         def __new__(cls, name, bases, namespace):
             if not bases:
                 return super().__new__(cls, name, bases, namespace)
-            # Python 3.14 has a function that returns the annotations.
+            # In Python 3.14, a class has a function that returns its annotations.
             annotate = namespace.get("__annotate_func__", lambda annotation_format: {})
             annotations = namespace.get("__annotations__")
             if not annotations:

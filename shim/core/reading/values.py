@@ -1,4 +1,4 @@
-"""Checks of external values: the types of parsed JSON, and ids before their first use."""
+"""Checks external values: the types in parsed JSON, and ids before their first use."""
 
 from shim.core.reading.typed import Any
 
@@ -30,7 +30,7 @@ def as_str(value: object) -> str:
 
 
 _UUID_GROUP_LENGTHS = (8, 4, 4, 4, 12)
-_SHORT_ID_CHARS = 8  # the first digits of the session's UUID (B1)
+_SHORT_ID_CHARS = 8  # the number of characters from the session's UUID (B1)
 _HEX_DIGITS = frozenset("0123456789abcdef")
 
 
@@ -55,12 +55,12 @@ def validate_uuid(text: str) -> str | None:
 
 
 def shorten_session_id(session_id: str) -> str:
-    """Return the short id of a session: the beginning of its UUID."""
+    """Return a session's short id, which is the beginning of its UUID."""
     return session_id[:_SHORT_ID_CHARS]
 
 
 def is_short_session_id(text: str) -> bool:
-    """Return whether a text may be the short id of a session."""
+    """Return whether a text has the format of a short session id."""
     if len(text) != _SHORT_ID_CHARS:
         return False
     return _HEX_DIGITS.issuperset(text)
@@ -72,8 +72,8 @@ MAX_VENDOR_ID_CHARS = 128
 
 
 def validate_vendor_session_id(value: object) -> str | None:
-    """Return a vendor's session id if it can be passed as an argument
-    (`^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$`), or None.
+    """Return a vendor's session id if it is safe as a command-line argument
+    (`^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$`), otherwise None.
     """
     if not isinstance(value, str) or not 0 < len(value) <= MAX_VENDOR_ID_CHARS:
         return None
@@ -83,8 +83,8 @@ def validate_vendor_session_id(value: object) -> str | None:
 
 
 def is_valid_vendor_name(text: str) -> bool:
-    """Return whether `text` is a valid vendor name (`^[a-z][a-z0-9-]{0,31}$`). It becomes part of a
-    file name.
+    """Return whether `text` is a valid vendor name (`^[a-z][a-z0-9-]{0,31}$`). The name becomes
+    part of file names.
     """
     if not 0 < len(text) <= 32:
         return False
