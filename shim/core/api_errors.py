@@ -224,8 +224,8 @@ def _refine_kind(kind: str, status: int | None) -> str:
 
 
 # The beginning of Claude's error text for each failure kind. {status} is a text such as "500 ", or
-# "". {model} is the requested model. The vendor's text follows. It is separated by " · " unless the
-# beginning ends with a space.
+# "". {model} is the requested model. The vendor's text follows, separated by " · " or a newline
+# unless the beginning ends with a space.
 TEXT_STARTS = {
     "key": "Invalid API key · Fix external API key",
     "forbidden": "Failed to authenticate. API Error: {status}",

@@ -1,1 +1,1 @@
-"""Secrets: the table of their patterns, and the code that removes them."""
+"""Removes secrets: the table of secret patterns, and the code that applies it."""

@@ -1,4 +1,4 @@
-"""Redacts the lines of a real claude. A line without a secret stays unchanged."""
+"""Redacts the output lines of a real claude. Lines without secrets stay unchanged."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -10,20 +10,21 @@ from shim.core.secrets.redactor import Redactor, StreamRedactor
 Event = dict[str, Any]
 RedactedLine = tuple[bytes, Event]
 
-# These lines stay unchanged, because the answer to such a line repeats its values.
+# The types of lines that stay unchanged, because the frontend's answer repeats their values.
 _UNCHANGED_TYPES = ("control_request", "control_response", "control_cancel_request")
-# A call's input is collected up to this length. A longer input is redacted as text, in fragments.
+# The length up to which a tool call's input is buffered. A longer input is redacted as text, in
+# fragments.
 MAX_INPUT_CHARS = 4 * 1024 * 1024
 
 
 class ClaudeLineRedactor:
-    """Redacts one stream of lines. `create_uuid` returns the UUID of an additional line.
+    """Redacts a stream of output lines. `create_uuid` creates the UUID for an additional line.
 
-    A redacted line may be longer than the original one. If it is longer than `max_bytes`,
+    A redacted line may be longer than the original line. If it exceeds `max_bytes`,
     `split_long_line` splits or shortens it.
 
-    The fragments of a call's input are collected, because they are pieces of JSON. They are written
-    as one fragment when the block ends.
+    The fragments of a tool call's input are buffered, because each fragment is an incomplete piece
+    of JSON. At the end of the content block they are written as one fragment.
     """
 
     def __init__(
@@ -34,7 +35,8 @@ class ClaudeLineRedactor:
         split_long_line: Callable[[Event], Iterator[Event]],
     ) -> None:
         self._redactor = redactor
-        self._uncounted_redactor = Redactor()  # for repeated texts, so that secrets count once
+        # for repeated texts, whose secrets must not be counted twice
+        self._uncounted_redactor = Redactor()
         self._create_uuid = create_uuid
         self._max_bytes = max_bytes
         self._split_long_line = split_long_line
@@ -44,7 +46,7 @@ class ClaudeLineRedactor:
         self._last_event: Event | None = None
 
     def redact_line(self, line: bytes, event: Event) -> Iterator[RedactedLine]:
-        """Yield the lines that replace one line."""
+        """Yield the lines that replace an output line."""
         kind = event.get("type")
         if kind in _UNCHANGED_TYPES:
             yield line, event
@@ -69,7 +71,7 @@ class ClaudeLineRedactor:
             yield from self._encode_redacted(redacted_event)
 
     def _encode_redacted(self, event: Event) -> Iterator[RedactedLine]:
-        """Yield the redacted line, or several lines if it is too long."""
+        """Yield the redacted line, or several lines if the redacted line is too long."""
         line = dump_json(event)
         if len(line) <= self._max_bytes:
             yield line, event
@@ -78,7 +80,9 @@ class ClaudeLineRedactor:
             yield dump_json(split_event), split_event
 
     def flush(self) -> Iterator[RedactedLine]:
-        """Yield the line with the buffered text of a block that ends, if there is any."""
+        """Yield a line with the buffered text at the end of a content block. Yield nothing if no
+        text is buffered.
+        """
         event = self._last_event
         if event is None:
             return
@@ -96,7 +100,7 @@ class ClaudeLineRedactor:
         )
 
     def _redact_fragment(self, event: Event, delta: Event) -> Event:
-        """Return the delta to write now, or {} if it is completely buffered."""
+        """Return the delta to write now, or {} if all of its text is buffered."""
         key, fragment = get_fragment(delta)
         if not key:
             redacted_delta: Event = self._uncounted_redactor.redact_value(delta)
@@ -115,7 +119,7 @@ class ClaudeLineRedactor:
         return {}
 
     def _redact_input(self) -> str:
-        """Return a call's input as redacted JSON. Input that is not JSON is redacted as text."""
+        """Return a tool call's input as redacted JSON. Input that is not JSON is redacted as text."""
         import orjson
 
         full_text = "".join(self._input_fragments)

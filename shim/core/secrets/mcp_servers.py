@@ -1,8 +1,8 @@
 """Redacts the configuration of MCP servers.
 
-The key of a server, or an argument after `--token`, has no known pattern. So all values of a
-server's environment and headers, and all its arguments, are replaced. A table may also be a list of
-objects with a name and a value.
+A server's API key, or an argument after `--token`, matches no known pattern. So all arguments and
+all values of environment variables and headers are replaced. A table may also be written as a list
+of objects with a name and a value.
 """
 
 from typing import Any
@@ -15,13 +15,15 @@ _QUOTED_SERVER_KEYS = tuple(f'"{key}"'.encode() for key in _SERVER_KEYS)
 
 
 def has_mcp_server_config_key(json_line: bytes) -> bool:
-    """Return whether a line of JSON may contain the configuration of MCP servers. Few lines do."""
+    """Return whether a line of JSON may contain the configuration of MCP servers. Only few lines
+    may contain one.
+    """
     return any(quoted_key in json_line for quoted_key in _QUOTED_SERVER_KEYS)
 
 
 def redact_mcp_server_configs(value: Any, is_inside_servers: bool = False) -> Any:
-    """Return a JSON value without the values of MCP servers that may be secret. The number of
-    strings stays the same.
+    """Return a JSON value in which all values of MCP servers that may be secret are replaced. The
+    number of strings stays the same.
     """
     if isinstance(value, list):
         return [redact_mcp_server_configs(item, is_inside_servers) for item in value]
@@ -36,7 +38,9 @@ def redact_mcp_server_configs(value: Any, is_inside_servers: bool = False) -> An
 
 
 def _blank_strings(value: Any) -> Any:
-    """Replace each string with a placeholder, except the name in a pair of name and value."""
+    """Replace each string with a placeholder, except for the name in an object with a name and a
+    value.
+    """
     if isinstance(value, str):
         return ARGUMENT_PLACEHOLDER
     if isinstance(value, list):

@@ -1,9 +1,9 @@
-"""The table of the patterns of secrets that `redactor` searches for.
+"""The table of secret patterns that `redactor` searches for.
 
 A pattern is a sequence of parts: fixed texts, and runs of characters with a minimum and a maximum
-length. Two regular expressions are built from the same parts: one for the secret, and one for a
-text that ends in the middle of a secret. Every repetition has a maximum, so no text makes a search
-slow. A handwritten regular expression would not guarantee that.
+length. Two regular expressions are built from these parts. One matches a secret, and the other
+matches a text that ends in the middle of a secret. All repetitions have a maximum, so no text can
+make a search slow. A handwritten regular expression would not guarantee this.
 """
 
 import re
@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 
 class SecretPatternPart(NamedTuple):
-    """A part of a pattern. `full_expression` matches the complete part. `prefix_expression` matches
-    the beginning of the part at the end of a text.
+    """A part of a secret pattern. `full_expression` matches the complete part. `prefix_expression`
+    matches the beginning of the part at the end of a text.
     """
 
     full_expression: str
@@ -22,7 +22,7 @@ class SecretPatternPart(NamedTuple):
 
 
 def build_literal_pattern_part(*texts: str, ignore_case: bool = False) -> SecretPatternPart:
-    """Return a part that matches one of several fixed texts."""
+    """Return a pattern part that matches any of several fixed texts."""
     full_expression = "|".join(map(re.escape, texts))
     prefix_expression = build_truncated_text_regex_source(texts)
     if ignore_case:
@@ -33,8 +33,8 @@ def build_literal_pattern_part(*texts: str, ignore_case: bool = False) -> Secret
 def build_char_class_pattern_part(
     characters: str, min_chars: int, max_chars: int = 0
 ) -> SecretPatternPart:
-    """Return a part that matches `min_chars` to `max_chars` characters of one set. Without
-    `max_chars`, it matches exactly `min_chars`.
+    """Return a pattern part that matches from `min_chars` to `max_chars` characters of a set.
+    Without `max_chars`, the part matches exactly `min_chars` characters.
     """
     max_prefix_chars = max_chars
     if max_chars in (0, min_chars):
@@ -46,8 +46,8 @@ def build_char_class_pattern_part(
 
 
 def build_lookahead_part(expression: str, prefix_expression: str = "") -> SecretPatternPart:
-    """Return a condition on the text that follows. `prefix_expression` matches the end of a text
-    that is too short for the condition.
+    """Return a pattern part that is a condition on the following text. `prefix_expression` matches
+    if the text ends before the condition can be decided.
     """
     return SecretPatternPart(expression, prefix_expression)
 
@@ -55,8 +55,8 @@ def build_lookahead_part(expression: str, prefix_expression: str = "") -> Secret
 def build_truncated_text_regex_source(
     texts: Iterable[str], *, matches_full_texts: bool = False
 ) -> str:
-    """Return an expression that matches the beginning of one of `texts` at the end of a text. If
-    `matches_full_texts`, it also matches the complete texts anywhere.
+    """Return a regular expression that matches the beginning of any of `texts` at the end of a
+    text. If `matches_full_texts`, it also matches the complete texts anywhere.
     """
     rests_by_character: dict[str, list[str]] = {}
     for text in texts:
@@ -88,12 +88,13 @@ def build_truncated_text_regex_source(
 
 
 class SecretPattern:
-    """One kind of secret.
+    """The pattern for one kind of secret.
 
-    A secret begins with one of `stems`, which are in lower case. Without stems, it begins with one
-    of SIGN_CHARS, directly after one of `preceding_names`. Uppercase names only match in upper
-    case. The first `visible_part_count` parts stay visible. All following `tail_chars` belong to
-    the secret. A private key has `body_chars` instead: the characters of its block.
+    A secret begins with one of `stems`, which are in lower case. Without stems, a secret begins
+    with an assignment sign (SIGN_CHARS) directly after one of `preceding_names`. If these names are
+    in upper case, the text must be, too. The first `visible_part_count` parts of the pattern are
+    not redacted. All following `tail_chars` belong to the secret. For a private key, the characters
+    of its block are in `body_chars` instead.
     """
 
     def __init__(
@@ -119,7 +120,9 @@ class SecretPattern:
 
     @cached_property
     def secret_without_tail_regex(self) -> re.Pattern[str]:
-        """The expression for a secret without its tail. Its group is the visible part."""
+        """The regular expression for a secret without its tail. Its group matches the part that is
+        not redacted.
+        """
         expressions = [part.full_expression for part in self.parts]
         return re.compile(
             f"({''.join(expressions[: self._visible_part_count])}){''.join(expressions[self._visible_part_count :])}"
@@ -127,8 +130,8 @@ class SecretPattern:
 
     @cached_property
     def incomplete_secret_regex(self) -> re.Pattern[str]:
-        """The expression for the end of a text that may become a secret, or a different secret,
-        when more text follows.
+        """The regular expression for the end of a text if more text could turn it into a secret, or
+        into a different secret.
         """
         expression = "\\Z"
         if self.tail_chars or self.body_chars:
@@ -145,7 +148,7 @@ class SecretPattern:
 
     @cached_property
     def secret_tail_regex(self) -> re.Pattern[str]:
-        """The possessive expression for the complete tail or body."""
+        """The regular expression for a secret's complete tail or body. It is possessive."""
         return re.compile(f"{self.tail_chars or self.body_chars}*+")
 
 
@@ -156,8 +159,8 @@ HEX_CHARS = "[0-9a-f]"
 
 
 def _require_mixed(characters: str, min_chars: int) -> SecretPatternPart:
-    """Return a condition that excludes words. The text must have a digit, or a lowercase letter
-    before an uppercase letter.
+    """Return a condition that excludes ordinary words. The text must have a digit, or a lowercase
+    letter directly before an uppercase letter.
     """
     return build_lookahead_part(f"(?={characters}{{0,{min_chars - 2}}}(?:[0-9]|[a-z][A-Z]))")
 
@@ -165,7 +168,7 @@ def _require_mixed(characters: str, min_chars: int) -> SecretPatternPart:
 def _build_token_pattern(
     kind: str, prefixes: str, characters: str, min_chars: int, *, is_mixed: bool = False
 ) -> SecretPattern:
-    """Return the pattern of a token: a fixed prefix followed by at least `min_chars` characters."""
+    """Return the pattern for a token: a fixed prefix followed by at least `min_chars` characters."""
     stems = prefixes.split()
     parts = [
         build_literal_pattern_part(*stems),
@@ -180,8 +183,8 @@ _DISCORD_STEMS = ["discord.com/api/webhooks/", "discordapp.com/api/webhooks/"]
 _SIGNATURE_STEMS = ["x-amz-signature="]
 
 # fmt: off
-# These tokens only match after a character that is neither a letter nor a digit. The minimum
-# lengths are those of the issuers or slightly less.
+# The patterns of tokens. A token must follow a character that is neither a letter nor a digit. The
+# minimum length is the length that the token's issuer uses, or slightly less.
 TOKEN_PATTERNS = (
     _build_token_pattern("anthropic-key",     "sk-ant-",                               ID_CHARS,    16, is_mixed=True),
     _build_token_pattern("openai-key",        "sk-proj- sk-svcacct- sk-admin- sk-or-v1- sk-None-",
@@ -250,16 +253,16 @@ TOKEN_PATTERNS = (
 )
 # fmt: on
 
-# Signs separate the name of a secret from its value: `"password": `, `TOKEN=`, `api_key => `,
-# `<secret>`
+# The assignment signs that separate the name of a secret from its value, as in `"password": `,
+# `TOKEN=`, `api_key => ` and `<secret>`.
 SIGN_CHARS = ":=>"
-NAME_CONTEXT_CHARS = 40  # the maximum length of a name with its closing characters
+NAME_CONTEXT_CHARS = 40  # the maximum length of a secret's name with CLOSING_CHARS
 
-CLOSING_CHARS = " \t]\"'`\\"  # allowed between the name and the sign
+CLOSING_CHARS = " \t]\"'`\\"  # may stand between a secret's name and the assignment sign
 
 
 def _add_key_forms(*names: str) -> tuple[str, ...]:
-    """Return each name of a secret, also with a suffix such as `_key`."""
+    """Return the names of secrets, each with and without a suffix such as `_key`."""
     return tuple(name + suffix for name in names for suffix in ("", "key", "_key", "-key"))
 
 
@@ -292,7 +295,7 @@ _SECRET_OPTIONS = (
 )
 
 
-# The endings of all names of secrets, for a quick check.
+# The endings of all secret names. They are used for a quick check.
 SECRET_NAME_ENDINGS = (
     *("password", "passwd", "passphrase", "pwd", "secret", "token", "key"),
     *("credential", "credentials", "authorization", "sig"),
@@ -310,22 +313,22 @@ _CLOSING_QUOTE = build_lookahead_part("(?=\\\\?[\"'`])", prefix_expression="\\\\
 _PLAIN_CHARS = "[A-Za-z0-9_+/=~!@#$%^*?-]"
 _QUOTED_CHARS = "[^\\s\"'`<>\\\\]"
 _ENV_CHARS = "[^\\s\"'`<>(){}\\[\\],;&|\\\\]"
-# a value of this length without a separator is always a secret
+# a value of at least this length without a separator is always a secret
 _LONG_VALUE_CHARS = 128
-# A variable, a path, a type or the name of a method is not a value.
+# Rejects values that are not secrets: a variable, a path, a type or the name of a method.
 _REJECT_NON_VALUES = build_lookahead_part(
     "(?![$<{%\\[(]|https?:|\\.{0,2}/[a-z_.-]{2,40}/|(?i:u?int|float|utf-?|sha-?|md|base|oauth|argon|ipv)[0-9])"
 )
 
 
 def _require_letters_and_digits(characters: str) -> SecretPatternPart:
-    """Return the condition that a value of these characters has letters and digits."""
+    """Return the condition that a value in these characters has both letters and digits."""
     return build_lookahead_part(
         f"(?={characters}{{0,{_LONG_VALUE_CHARS - 1}}}[0-9])(?={characters}{{0,{_LONG_VALUE_CHARS - 1}}}[A-Za-z])"
     )
 
 
-# A value without quotes ends at a bracket, a separator or a full stop.
+# Matches the end of a value without quotes: a bracket, a separator or a full stop.
 _VALUE_END = build_lookahead_part(
     "(?=[^!-~]|[\"'`,;&|)}\\]<>\\\\]|\\.(?:\\s|\\Z)|\\Z)", prefix_expression="\\.?\\Z"
 )
@@ -334,8 +337,8 @@ _VALUE_END = build_lookahead_part(
 def _build_assigned_patterns(
     characters: str, *opening_parts: SecretPatternPart, end_part: SecretPatternPart
 ) -> tuple[SecretPattern, SecretPattern]:
-    """Return the patterns of a value after the name of a secret. A value has letters and digits up
-    to its end, or is too long to be a word.
+    """Return the patterns for a value after the name of a secret. The complete value must have both
+    letters and digits, or be longer than any word.
     """
     parts = (*_SIGN_PARTS, *opening_parts, _REJECT_NON_VALUES)
     letters_and_digits = _require_letters_and_digits(characters)
@@ -373,8 +376,8 @@ def _build_assigned_patterns(
 def _build_key_pattern(
     name_part: SecretPatternPart, *following_parts: SecretPatternPart, comment_chars: str = ""
 ) -> SecretPattern:
-    """Return the pattern of a key's block. `following_parts` distinguish its first line from a
-    sentence that mentions such a line.
+    """Return the pattern for a block with a private key. `following_parts` distinguish the block's
+    first line from a sentence that mentions such a line.
     """
     parts = (
         build_literal_pattern_part("-----BEGIN "),
@@ -391,7 +394,7 @@ def _build_key_pattern(
     )
 
 
-# These secrets may begin anywhere.
+# The patterns of secrets that may begin anywhere in a text.
 DASHED_PATTERNS = (
     _build_key_pattern(
         build_literal_pattern_part("PRIVATE KEY"), build_char_class_pattern_part("[\\r\\n\\\\]", 1)
@@ -422,8 +425,8 @@ DASHED_PATTERNS = (
     ),
 )
 
-# These secrets follow a name, which may be part of a longer name: DB_PASSWORD, clientSecret,
-# x-api-key.
+# The patterns of secrets that follow a name. The name may be the end of a longer name, as in
+# DB_PASSWORD, clientSecret and x-api-key.
 ASSIGNED_PATTERNS = (
     SecretPattern(
         "authorization",
@@ -445,7 +448,7 @@ ASSIGNED_PATTERNS = (
     ),
     *_build_assigned_patterns(_QUOTED_CHARS, *_OPENING_QUOTE, end_part=_CLOSING_QUOTE),
     *_build_assigned_patterns(_PLAIN_CHARS, end_part=_VALUE_END),
-    SecretPattern(  # a quoted password of lowercase letters, but not the name of a type or a field
+    SecretPattern(  # a quoted password in lowercase letters, but no word such as "required"
         "assigned-secret",
         [],
         [
@@ -458,7 +461,7 @@ ASSIGNED_PATTERNS = (
         preceding_names=_PASSWORD_NAMES,
         visible_part_count=4,
     ),
-    SecretPattern(  # the same without quotes, as in a URL query or on a command line
+    SecretPattern(  # a password in lowercase letters without quotes, as in a URL query
         "assigned-secret",
         [],
         [
@@ -470,7 +473,7 @@ ASSIGNED_PATTERNS = (
         preceding_names=_PASSWORD_NAMES,
         visible_part_count=1,
     ),
-    SecretPattern(  # as in a file of environment variables
+    SecretPattern(  # a value in a file of environment variables
         "assigned-secret",
         [],
         [
@@ -496,7 +499,7 @@ ASSIGNED_PATTERNS = (
     ),
 )
 
-# `scheme://user:password@host`. The colon of `://` is the sign.
+# Matches the password in `scheme://user:password@host`. The match begins at the colon in `://`.
 URL_PASSWORD_PATTERN = SecretPattern(
     "url-password",
     [],

@@ -1,11 +1,14 @@
-"""A turn without secrets (`redact = "all"`). Each event is redacted before the Turn records it.
+"""A turn from which secrets are removed (`redact = "all"`). Each event is redacted before the Turn
+records it.
 
-So secrets are removed everywhere: from deltas, complete blocks, the result, transcripts, spilled
-files and all dialects, and also from the ids and names of tools, the model and the folder.
+So secrets are removed from all output: deltas, complete blocks, the result, transcripts and spill
+files, in every dialect. They are also removed from tool names and ids, the model's name and the
+folder.
 
-There are two exceptions. The input of a permission request is not redacted, because the answer may
-return it. If the call's line is the permission prompt, the complete call is not redacted. The
-frontend's own messages are not redacted, because the frontend knows them.
+There are two exceptions. A permission request's input is not redacted, because the frontend's
+answer may return it. In dialects where the line with a tool call is the permission prompt, the
+complete call is not redacted. The frontend's own messages are not redacted, because the frontend
+already knows them.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -31,8 +34,9 @@ from shim.core.turn.turn import Turn, WriteLine
 class RedactedTextBlocks:
     """Redacts the model's text and thinking.
 
-    While text is buffered, its block is open. `write_buffered_text` writes the rest before the turn
-    leaves the block. Only a repeated message (state ECHO) has no block to open.
+    While text is buffered, its content block stays open. `write_buffered_text` writes the rest of
+    the text before the turn leaves the block. The only exception is a repeated message (state
+    ECHO), which opens no block.
     """
 
     def __init__(self, turn: Turn, redactor: Redactor) -> None:
@@ -43,7 +47,7 @@ class RedactedTextBlocks:
         self._redactor = redactor
         self._counts = redactor.counts
         self._stream_redactor = StreamRedactor(self._counts)
-        # text before the buffered text is being written
+        # true while text that precedes the buffered text is written
         self._writes_earlier_text = False
         self._block_of_stream: tuple[TurnState, object] = (TEXT, None)
 
@@ -59,8 +63,8 @@ class RedactedTextBlocks:
         ):
             self.add_block_fragment(TEXT, fragment, block_key)
             return
-        # Nearly every fragment of a stream takes this path: its block is open, and the redactor's
-        # text belongs to that block.
+        # Nearly every text fragment takes this path: its content block is open, and the redactor's
+        # buffered text belongs to that block.
         if fragment in stream_redactor.harmless_fragments and not stream_redactor.is_busy:
             stream_redactor.record_passed(fragment)
         elif not (fragment := stream_redactor.feed(fragment)):
@@ -77,7 +81,7 @@ class RedactedTextBlocks:
         self._text_blocks.add_block(full_text, kind)
 
     def discard_buffered_text(self) -> None:
-        """Discard the buffered text of an incomplete message if it was never written."""
+        """Discard the buffered text of an incomplete message, if this text was never written."""
         if self._machine.state is ECHO or not self._writes_partial_messages:
             self._stream_redactor.flush()
 
@@ -89,7 +93,9 @@ class RedactedTextBlocks:
         self._write_before_buffered(block_kind, self._stream_redactor.feed(fragment), block_key)
 
     def _switch_block(self, kind: TurnState, block_key: object) -> object:
-        """Start to redact the text of this block. Return its key, or None if the key is invalid."""
+        """Start to redact the text of a content block. Return the block's key, or None if the key
+        is invalid.
+        """
         if block_key.__class__ is not int and not isinstance(block_key, str | None):
             block_key = None
         if self._block_of_stream != (kind, block_key):
@@ -98,7 +104,7 @@ class RedactedTextBlocks:
         return block_key
 
     def _write_before_buffered(self, kind: TurnState, text: str, block_key: object) -> None:
-        """Write a text that comes before the buffered text, and open the block of the buffered
+        """Write text that precedes the buffered text, and open the content block of the buffered
         text.
         """
         if text:
@@ -108,7 +114,7 @@ class RedactedTextBlocks:
         self._open_block(kind, block_key)
 
     def _open_block(self, kind: TurnState, block_key: object) -> None:
-        """Open the block of the buffered text, if there is any."""
+        """Open the content block of the buffered text. Do nothing if no text is buffered."""
         state = self._machine.state
         if (
             self._stream_redactor.has_buffered_text
@@ -120,7 +126,7 @@ class RedactedTextBlocks:
             self._writes_earlier_text = False
 
     def write_buffered_text(self) -> None:
-        """Write the buffered text at the end of its block."""
+        """Write the buffered text at the end of its content block."""
         if (
             self._machine.state in (TEXT, THINKING, ECHO)
             and not self._writes_earlier_text
@@ -150,7 +156,7 @@ class RedactedTextBlocks:
 
 
 class RedactedTurn(Turn):
-    """A turn that redacts its events and the passthrough lines of a real claude."""
+    """A turn that redacts its events, and also the lines that a real claude passes through."""
 
     def __init__(
         self,
@@ -170,7 +176,7 @@ class RedactedTurn(Turn):
             lambda: self._redacted_blocks.write_buffered_text(),
         )
         self._redacted_blocks = redacted_blocks = RedactedTextBlocks(self, redactor)
-        # writes the buffered text of the passthrough lines
+        # writes text that was buffered from passthrough lines
         self._flush_passthrough_lines: Callable[[], None] | None = None
         self.add_text = redacted_blocks.add_text
         self.add_block = redacted_blocks.add_block
@@ -197,7 +203,7 @@ class RedactedTurn(Turn):
         self._redacted_blocks.update_block_text(THINKING, full_text, key)
 
     def _retract_redacted_message(self) -> None:
-        """Retract an incomplete message. Its buffered text was never written."""
+        """Retract an incomplete message. Its buffered text was never written, so it is discarded."""
         self._redacted_blocks.discard_buffered_text()
         self.text_blocks.retract_message()
 
@@ -262,14 +268,14 @@ class RedactedTurn(Turn):
         super().write_system_event(subtype, **self._redactor.redact_value(fields))
 
     def _record_redacted_event(self, kind: object, sample: object = "") -> None:
-        """Record an event without a translation. The result contains its kind."""
+        """Record an event that has no translation. The result will report the event's kind."""
         if isinstance(kind, str):
             kind = self._redactor.redact_text(kind)
         self.diagnostics.record_unknown_event(kind, sample)
 
     def record_turn_end(self, **result_fields: Any) -> None:
-        """Record the vendor's end of the turn. Its fields repeat texts whose secrets were already
-        counted.
+        """Record that the vendor has ended the turn. The fields repeat earlier texts, so their
+        secrets are not counted again.
         """
         super().record_turn_end(**Redactor().redact_value(result_fields))
 
@@ -279,7 +285,7 @@ class RedactedTurn(Turn):
         )
 
     def _stop_with_redacted_message(self, message: str, cause: TurnEndCause) -> None:
-        """End the turn. The reason may contain the vendor's names of its tools."""
+        """End the turn with a redacted reason. The reason may contain the vendor's tool names."""
         self.outcome_tracker.stop(self._redactor.redact_text(message), cause)
 
     def close(self, child_exit: ChildExit | None, stderr: str) -> None:
@@ -306,8 +312,8 @@ class RedactedTurn(Turn):
     # -- passthrough -------------------------------------------------------------------------------
 
     def wrap_passthrough_line_writer(self, write_line: WriteLine) -> WriteLine:
-        """Return the function that receives the lines of a real claude. It calls `write_line` with
-        the redacted lines.
+        """Return a function that redacts each line of a real claude and passes the redacted lines
+        to `write_line`.
         """
         writer = self.writer
         normalizer = ClaudeEventNormalizer(

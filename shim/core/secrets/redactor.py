@@ -1,9 +1,9 @@
-"""Replaces the secrets in strings with `[REDACTED:kind]` and counts them by kind.
+"""Replaces secrets in strings with `[REDACTED:kind]`, and counts them by kind.
 
-The table in `patterns` describes the secrets. First, the lower-case text is searched for possible
-beginnings of secrets. A pattern is only tried at such a place, and most texts have none. A stream
-of fragments is redacted like its full text. A fragment that may become part of a secret is buffered
-until the next one, and the rest of a secret is dropped as it arrives.
+The table in `patterns` describes the secrets. The lower-case text is first searched for possible
+beginnings of secrets, and most texts have none. Patterns are tried only at these positions. A
+stream of fragments is redacted like its full text. A fragment that may become part of a secret is
+buffered until the next fragment, and the rest of a secret is dropped as it arrives.
 """
 
 import codecs
@@ -27,29 +27,30 @@ from shim.core.secrets.patterns import (
     build_truncated_text_regex_source,
 )
 
-# The most text that a stream buffers: the longest pattern without its tail. A test measures it.
+# The most text that a stream buffers: the length of the longest pattern without its tail. A test
+# measures this length.
 MAX_BUFFERED_CHARS = 512
-# of a key block without an end; the largest keys in use are a third as long
+# the limit for a key block without an end; the largest real keys are a third as long
 MAX_KEY_CHARS = 64 * 1024
-MIN_SECRET_CHARS = 8  # a shorter text is not a secret, for example `pwd=a1b2`
-# A model repeats many fragments, such as words with a space before them. Fragments in which no
-# secret can begin are cached.
+MIN_SECRET_CHARS = 8  # a shorter text, such as `pwd=a1b2`, is not a secret
+# The limits for the cache of fragments in which no secret can begin. The cache helps because a
+# model repeats many fragments, such as a word with a space before it.
 MAX_HARMLESS_FRAGMENTS = 2000
 MAX_HARMLESS_CHARS = 16
-# cached keys of objects that are neither secrets nor names of secrets
+# the cache size for object keys that are neither secrets nor names of secrets
 MAX_PLAIN_KEYS = 1000
-# For a longer text, it is faster to search for the name of a secret first.
+# For texts longer than this, it is faster to search for the names of secrets first.
 MIN_PREFILTER_CHARS = 200
 
-StemEntry = tuple[str, SecretPattern]  # a stem, and the pattern that begins with it
+StemEntry = tuple[str, SecretPattern]  # a stem, and a pattern that begins with this stem
 SecretMatch = tuple[SecretPattern | None, re.Match[str] | None]
 NO_SECRET: SecretMatch = (None, None)
-ROOT_CHARS = 3  # the text is searched for this many letters of a stem; no stem is shorter
+ROOT_CHARS = 3  # the search looks for the first 3 letters of a stem; no stem is shorter
 
 
 def _group_by_root(patterns: Iterable[SecretPattern]) -> dict[str, list[StemEntry]]:
-    """Return the stems and their patterns, grouped by the first letters of the stem, in the order
-    of the table.
+    """Return the stems and their patterns, grouped by the first letters of the stem. Within a
+    group, the order of the table is kept.
     """
     entries_by_root: dict[str, list[StemEntry]] = {}
     for pattern in patterns:
@@ -58,9 +59,9 @@ def _group_by_root(patterns: Iterable[SecretPattern]) -> dict[str, list[StemEntr
     return entries_by_root
 
 
-# These expressions match where a secret may begin, and where a text ends with a possible beginning
-# of a secret. Both are applied to lower-case text. A root of TOKEN_PATTERNS only counts after a
-# character that is neither a letter nor a digit. That character is part of the match.
+# These regular expressions match where a secret may begin, and an incomplete beginning at the end
+# of a text. They are applied to lower-case text. A token must follow a character that is neither a
+# letter nor a digit. That character is part of the match.
 _TOKEN_ENTRIES = _group_by_root(TOKEN_PATTERNS)
 _DASHED_ENTRIES = _group_by_root(DASHED_PATTERNS)
 _TOKEN_ROOT = re.compile(
@@ -70,7 +71,7 @@ _TOKEN_ROOT = re.compile(
 _SIGN = re.compile(
     f"{'|'.join(SIGN_CHARS)}|{build_truncated_text_regex_source(_DASHED_ENTRIES, matches_full_texts=True)}"
 )
-# The same, for a full text that does not contain the name of a secret.
+# Matches where a secret may begin in a complete text that does not contain the name of a secret.
 _SIGN_WITHOUT_NAME = re.compile(
     f"://|{build_truncated_text_regex_source(_DASHED_ENTRIES, matches_full_texts=True)}"
 )
@@ -79,10 +80,10 @@ _SECRET_NAME = re.compile("passw|passphrase|pwd|secret|token|key|credential|auth
 _KEY_END = re.compile("-----END [A-Z0-9 ]{0,30}PRIVATE KEY[ BLOCK]{0,6}-----")
 _MAX_KEY_END_CHARS = 80
 
-# replaces the possible beginning of a secret at the end of a truncated text
+# the placeholder for a possible beginning of a secret at the end of a truncated text
 CUT_PLACEHOLDER = "[REDACTED:cut]"
 
-TEXT_START = "\n"  # prepended to every text, so that it starts like a line
+TEXT_START = "\n"  # prepended to every text, so that the text starts like a line
 
 
 def is_secret_name(key: str) -> bool:
@@ -91,7 +92,7 @@ def is_secret_name(key: str) -> bool:
 
 
 def keep_if_unchanged(items: Sequence[Any], redacted_items: list[Any]) -> Sequence[Any]:
-    """Return `items` itself if each item is still the same object. Otherwise return
+    """Return `items` if `redacted_items` contains the same objects. Otherwise return
     `redacted_items`.
     """
     if all(map(operator.is_, redacted_items, items)):
@@ -100,10 +101,10 @@ def keep_if_unchanged(items: Sequence[Any], redacted_items: list[Any]) -> Sequen
 
 
 class Redactor:
-    """Redacts strings and counts the secrets by kind in `counts`.
+    """Redacts strings, and counts the secrets by kind in `counts`.
 
-    A string of exactly `cut_chars` characters was truncated at this length. 0 means that no string
-    was truncated.
+    A string of exactly `cut_chars` characters was truncated to this length. If `cut_chars` is 0, no
+    string was truncated.
     """
 
     def __init__(self, counts: dict[str, int] | None = None, *, cut_chars: int = 0) -> None:
@@ -115,7 +116,7 @@ class Redactor:
         self._plain_keys: set[str] = set()
 
     def redact_text(self, text: str) -> str:
-        """Return a full text without its secrets. Return the same object if there are none."""
+        """Return a complete text without its secrets. If it has none, return the same object."""
         if len(text) < MIN_SECRET_CHARS:
             return text
         lower_text = f"{TEXT_START}{text}".lower()
@@ -136,8 +137,8 @@ class Redactor:
         return redacted
 
     def redact_value(self, value: Any) -> Any:
-        """Return a JSON value with all its strings redacted. Return the same object if there are no
-        secrets.
+        """Return a JSON value with all its strings redacted. If there are no secrets, return the
+        same object.
         """
         if isinstance(value, str):
             return self.redact_text(value)
@@ -171,8 +172,8 @@ class Redactor:
         return redacted
 
     def redact_named_value(self, key: str, item: Any) -> Any:
-        """Return the value of a key without secrets. The name of the key may show that the complete
-        value is a secret.
+        """Return a key's value without secrets. The key's name may show that the complete value is
+        a secret.
         """
         redacted = self.redact_value(item)
         if redacted is not item or not isinstance(item, str) or not is_secret_name(key):
@@ -186,7 +187,7 @@ class Redactor:
 
 
 def has_no_secret_prefix(text: str) -> bool:
-    """Return whether no secret can begin in a text, independent of the text before it."""
+    """Return whether no secret can begin in a text, whatever text precedes it."""
     lower_text = f"{TEXT_START}{text}".lower()
     if _SIGN.search(lower_text, 1) is not None:
         return False
@@ -194,7 +195,7 @@ def has_no_secret_prefix(text: str) -> bool:
 
 
 def _convert_to_lower(text: str) -> str:
-    """Return the text in lower case. Each letter keeps its index."""
+    """Convert a text to lower case, so that each character keeps its index."""
     lower_text = text.lower()
     if len(lower_text) == len(text):
         return lower_text
@@ -202,8 +203,8 @@ def _convert_to_lower(text: str) -> str:
 
 
 class StreamRedactor:
-    """Redacts a text that arrives in fragments. All returned texts joined together are always the
-    beginning of the redacted full text.
+    """Redacts a text that arrives in fragments. At any time, all returned texts joined together are
+    the beginning of the redacted full text.
     """
 
     __slots__ = (
@@ -221,7 +222,7 @@ class StreamRedactor:
 
     def __init__(self, counts: dict[str, int]) -> None:
         self.counts = counts
-        # fragments that need no search while the stream is not busy
+        # fragments that need no search while `is_busy` is false
         self.harmless_fragments: set[str] = set()
         # the last fragments that were returned unchanged
         self._passed_fragments = deque[str](maxlen=NAME_CONTEXT_CHARS)
@@ -231,11 +232,12 @@ class StreamRedactor:
         self._reset()
 
     def _reset(self) -> None:
-        self.is_busy = False  # text is buffered, or the rest of a secret is being dropped
+        self.is_busy = False  # true while text is buffered or the rest of a secret is dropped
         # the last decided characters before `_passed_fragments`, and then the buffered text
         self._pending_text = TEXT_START
         self._decided_chars = 1  # the number of decided characters of `_pending_text`
-        self._secret_pattern: SecretPattern | None = None  # of the secret that is being dropped
+        # the pattern of the secret whose rest is dropped
+        self._secret_pattern: SecretPattern | None = None
         self._passed_fragments.clear()
 
     @property
@@ -243,7 +245,7 @@ class StreamRedactor:
         return len(self._pending_text) > self._decided_chars
 
     def feed(self, fragment: str) -> str:
-        """Return the text that is decided after this fragment."""
+        """Add a fragment, and return the text that no longer depends on later fragments."""
         if not fragment:
             return ""
         if not self.is_busy:
@@ -265,7 +267,7 @@ class StreamRedactor:
         return self._scan_text(self._pending_text + fragment, self._decided_chars, is_final=False)
 
     def _pass_fragment(self, fragment: str) -> None:
-        """Record a fragment in which no secret can begin. Cache it if it is short."""
+        """Record a fragment in which no secret can begin. Short fragments are cached."""
         if len(fragment) > MAX_HARMLESS_CHARS:
             fragment = fragment[-NAME_CONTEXT_CHARS:]
         elif not fragment[0].isalnum():
@@ -275,11 +277,13 @@ class StreamRedactor:
         self._passed_fragments.append(fragment)
 
     def redact_full_text(self, text: str, sign_regex: re.Pattern[str] = _SIGN) -> str:
-        """Return a full text without secrets. A pattern is tried where `sign_regex` matches."""
+        """Return a complete text without secrets. Patterns of assigned secrets are tried where
+        `sign_regex` matches.
+        """
         return self._scan_text(TEXT_START + text, 1, is_final=True, sign_regex=sign_regex)
 
     def flush(self) -> str:
-        """Return the buffered text, redacted, because the text has ended."""
+        """Return the rest of the text, redacted, after the last fragment."""
         redacted = ""
         if self.has_buffered_text:
             redacted = self._scan_text(self._pending_text, self._decided_chars, is_final=True)
@@ -287,7 +291,9 @@ class StreamRedactor:
         return redacted
 
     def _set_decided(self, text: str, position: int) -> None:
-        """Keep the end of the decided text before a position, and buffer the text after it."""
+        """Mark the text before a position as decided, and keep only its end. Buffer the text after
+        the position.
+        """
         self._pending_text = text[max(position - NAME_CONTEXT_CHARS, 0) :]
         self._decided_chars = min(position, NAME_CONTEXT_CHARS)
         self.is_busy = position < len(text) or self._secret_pattern is not None
@@ -298,7 +304,9 @@ class StreamRedactor:
     def _scan_text(
         self, text: str, position: int, *, is_final: bool, sign_regex: re.Pattern[str] = _SIGN
     ) -> str:
-        """Return the redacted text from a position up to where a secret may have begun."""
+        """Return the redacted text from a position up to the first possible secret that is not
+        complete yet.
+        """
         lower_text = _convert_to_lower(text)
         size = len(text)
         pieces: list[str] = []
@@ -318,7 +326,7 @@ class StreamRedactor:
             position = min(token_position, sign_position)
             if position == size:
                 break
-            # Most signs do not follow the name of a secret.
+            # Most assignment signs do not follow the name of a secret.
             if (
                 position != token_position
                 and lower_text[position] in "=>"
@@ -345,7 +353,7 @@ class StreamRedactor:
         return "".join(pieces)
 
     def _skip_secret(self, pattern: SecretPattern, text: str, match: re.Match[str]) -> int:
-        """Return the position after the secret whose beginning was matched."""
+        """Return the position after a secret, given the match of its beginning."""
         position = match.end()
         if not pattern.tail_chars and not pattern.body_chars:
             return position
@@ -355,7 +363,7 @@ class StreamRedactor:
         return len(text) - len(self._skip_open_secret(text[position:], pattern))
 
     def _skip_open_secret(self, text: str, pattern: SecretPattern) -> str:
-        """Return the text without the part that continues the previous secret."""
+        """Return the text without its first part, which continues the previous secret."""
         if pattern.body_chars:
             end = self._find_key_block_end(text, pattern)
         else:
@@ -369,8 +377,8 @@ class StreamRedactor:
         return text[end:]
 
     def _find_key_block_end(self, text: str, pattern: SecretPattern) -> int:
-        """Return where the block of a key ends: after its last line or, without one, where the text
-        no longer looks like such a block.
+        """Return the end of a private key's block. The block ends after its last line. If it has no
+        last line, it ends where the text no longer looks like a key.
         """
         match = pattern.secret_tail_regex.match(text, 0, self._key_chars_left)
         end = 0
@@ -390,10 +398,10 @@ class StreamRedactor:
 def _match_secret(
     text: str, lower_text: str, position: int, is_token_start: bool, *, is_final: bool
 ) -> SecretMatch | None:
-    """Return the secret that begins at a position, or NO_SECRET. Return None if that depends on the
-    text that follows.
+    """Return the secret that begins at a position, or NO_SECRET. Return None if the following text
+    will decide.
 
-    `is_token_start`: the character before the position is neither a letter nor a digit.
+    `is_token_start` is set if the character before the position is neither a letter nor a digit.
     """
     is_near_end = not is_final and len(text) - position <= MAX_BUFFERED_CHARS
     for pattern in _iterate_candidates(text, lower_text, position, is_token_start, is_near_end):
@@ -407,8 +415,8 @@ def _match_secret(
 
 
 def _find_secret_name(lower_text: str, position: int) -> str:
-    """Return the name before a sign, without quotes and brackets, or "" if it is not the name of a
-    secret.
+    """Return the name of a secret before an assignment sign, without quotes and brackets. Return ""
+    if the text before the sign is not such a name.
     """
     name = lower_text[max(position - NAME_CONTEXT_CHARS, 0) : position].rstrip(CLOSING_CHARS)
     if name.endswith(SECRET_NAME_ENDINGS):
@@ -419,8 +427,8 @@ def _find_secret_name(lower_text: str, position: int) -> str:
 def _iterate_candidates(
     text: str, lower_text: str, position: int, is_token_start: bool, is_near_end: bool
 ) -> Iterator[SecretPattern | None]:
-    """Yield the patterns that may begin at a position. Yield None if the text is too short to
-    decide.
+    """Yield the secret patterns that may match at a position. Yield None if the text is too short
+    to decide.
     """
     character = lower_text[position]
     if character in SIGN_CHARS:
@@ -451,7 +459,9 @@ def _iterate_candidates(
 
 
 class RedactedHeadTailBuffer(HeadTailBuffer):
-    """The head and tail of a vendor's stderr. The text is redacted before its middle is removed."""
+    """Keeps the beginning and the end of a vendor's stderr. The text is redacted before its middle
+    is omitted.
+    """
 
     __slots__ = ("_decoder", "_stream_redactor")
 
@@ -466,7 +476,7 @@ class RedactedHeadTailBuffer(HeadTailBuffer):
         )
 
     def to_text(self) -> str:
-        """Return the head and the tail. No bytes may be added afterwards."""
+        """Return the kept text. No bytes may be added afterwards."""
         redacted = self._stream_redactor.feed(self._decoder.decode(b"", True))
         redacted += self._stream_redactor.flush()
         super().add(redacted.encode("utf-8", "replace"))
@@ -477,12 +487,12 @@ _PLACEHOLDER = re.compile("\\[REDACTED:([a-z-]{1,40})\\]")
 
 
 def add_placeholder_counts(text: str, counts_by_kind: dict[str, int]) -> None:
-    """Count the placeholders in a text that was already redacted."""
+    """Add the placeholders in a redacted text to `counts_by_kind`."""
     for kind in _PLACEHOLDER.findall(text):
         counts_by_kind[kind] = counts_by_kind.get(kind, 0) + 1
 
 
-# Options whose values are always replaced, because they are secrets or may contain secrets.
+# Flags whose values are always replaced, because the values are secrets or may contain secrets.
 SECRET_FLAGS = (
     "--mcp-config",
     "--settings",
@@ -497,8 +507,8 @@ ARGUMENT_PLACEHOLDER = "[REDACTED:argument]"
 
 
 def redact_argv(argv: Iterable[str]) -> list[str]:
-    """Return a command line for a log or a recording, without the values of SECRET_FLAGS and
-    without other secrets.
+    """Return a command line for a log or a recording. The values of SECRET_FLAGS and all other
+    secrets are replaced.
     """
     redactor = Redactor()
     redacted: list[str] = []
@@ -507,7 +517,7 @@ def redact_argv(argv: Iterable[str]) -> list[str]:
         name, equals, _ = argument.partition("=")
         if open_flag and (not argument.startswith("-") or open_flag == redacted[-1]):
             redacted.append(ARGUMENT_PLACEHOLDER)
-            if open_flag != "--mcp-config":  # this option takes several values
+            if open_flag != "--mcp-config":  # --mcp-config takes several values
                 open_flag = ""
             continue
         open_flag = ""
@@ -523,7 +533,7 @@ def redact_argv(argv: Iterable[str]) -> list[str]:
 
 
 def describe_redactions(counts_by_kind: dict[str, int]) -> str:
-    """Return the counts as a sentence, or "" if no secret was redacted."""
+    """Return a sentence with the number of secrets of each kind, or "" if no secret was redacted."""
     if not counts_by_kind:
         return ""
     total = sum(counts_by_kind.values())
