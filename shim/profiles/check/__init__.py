@@ -1,1 +1,1 @@
-"""The checks of profiles and settings, and the location of each error."""
+"""Validates the values of profiles and settings, and locates errors in their files."""

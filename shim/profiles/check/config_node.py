@@ -1,7 +1,8 @@
-"""Reads the values of profiles and settings. An error names the file, the line, the key, the value
-and the allowed values.
+"""Reads and validates the values of profiles and settings. An error message names the file, the
+line, the key, the value and the allowed values.
 
-`tomllib` returns no line numbers. After an error, the line is searched in the text by its keys.
+`tomllib` returns no line numbers. After an error, the file's text is searched for the keys to find
+the line.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -13,21 +14,21 @@ from shim.core.reading.typed import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import re
 
-MAX_EXCERPT_CHARS = 80  # of the wrong value in an error
-MAX_PATTERN_CHARS = 500  # of a regular expression; the longest in use has 100
-# A vendor's text is untrusted, so a pattern searches only its beginning. The text that rules search
-# for is there.
+MAX_EXCERPT_CHARS = 80  # the length of the invalid value in an error message
+MAX_PATTERN_CHARS = 500  # the length of a regular expression; the longest in use has 100
+# A vendor's text is untrusted, so patterns only search its beginning. Rules look for text that is
+# at the beginning.
 MAX_SEARCHED_CHARS = 4000
-MAX_ENDING_CHARS = 200  # at the end of a text, for a rule that reads the last line
+MAX_ENDING_CHARS = 200  # the end of a text, for rules that match its last line
 
 ConfigKeys = tuple[str | int, ...]
 
 
 class ConfigSource:
-    """The file of a profile. `read_text` is only called after an error, to find the line.
+    """A profile's file. `read_text` is only called after an error, to find the line.
 
-    `is_bundled` is true for a profile of this package. The tests have compiled its rules and have
-    checked the cost of its patterns.
+    `is_bundled` is true for a profile in this package. The tests have already compiled the rules of
+    bundled profiles and checked the cost of their patterns.
     """
 
     def __init__(
@@ -41,11 +42,11 @@ class ConfigSource:
 class ConfigKey:
     """A key that a table may have.
 
-    read         a method of ConfigNode that returns the value, None if the node itself is returned
-    type_name    the type of a value that is returned as a node, for the manual
-    description  the sentence of the manual
-    arguments    arguments of `read`: bounds, choices, a default
-    successor    what to write instead of a key that no bundled profile uses, "" if there is nothing
+    read         a method of ConfigNode that returns the value; None if the node itself is returned
+    type_name    the type that the manual shows for a value that is returned as a node
+    description  the description in the manual
+    arguments    arguments for `read`: bounds, choices, a default
+    successor    the replacement for a key that no bundled profile uses; "" if there is none
     """
 
     __slots__ = ("arguments", "description", "read", "successor", "type_name")
@@ -68,7 +69,7 @@ class ConfigKey:
     def for_node(
         cls, type_name: str, description: str, *, successor: str | None = None
     ) -> "ConfigKey":
-        """Return a key whose value is passed on as a ConfigNode."""
+        """Return a key whose value is returned as a ConfigNode."""
         return cls(None, description, type_name=type_name, successor=successor)
 
 
@@ -76,8 +77,8 @@ ConfigTable = Mapping[str, ConfigKey]
 
 
 class ConfigNode:
-    """A value of a profile with its location in the file. Each `read` method returns the value as
-    one type, or raises FrontendError.
+    """A value in a profile, with its location in the file. Each `read` method checks the type and
+    returns the value. It raises FrontendError for a value of any other type.
     """
 
     __slots__ = ("keys", "source", "value")
@@ -92,8 +93,9 @@ class ConfigNode:
     ) -> FrontendError:
         """Return the error about this value.
 
-        `allowed` describes the allowed values. `value` replaces the node's value in the text if
-        only a part of it is wrong. `description` replaces the quoted value.
+        allowed      describes the allowed values
+        value        the part of the value that is wrong, if only a part is
+        description  a description to show instead of the quoted value
         """
         value_text = description
         if not value_text:
@@ -107,8 +109,8 @@ class ConfigNode:
         )
 
     def build_unknown_key_error(self, allowed_keys: Collection[str]) -> FrontendError:
-        """Return the error about a key that is not in `allowed_keys`. The node is the value of that
-        key.
+        """Return the error about a key that is not in `allowed_keys`. This node holds the value of
+        the unknown key.
         """
         suggestion = format_spelling_suggestion(str(self.keys[-1]), allowed_keys)
         allowed_text = f"the keys here are: {', '.join(allowed_keys)}"
@@ -118,7 +120,7 @@ class ConfigNode:
         return FrontendError(f"{text}; {allowed_text}")
 
     def build_choice_error(self, choices: Collection[str], value: object = None) -> FrontendError:
-        """Return the error about a value that is not in `choices`."""
+        """Return the error about a value that is not one of `choices`."""
         choice = value
         if value is None:
             choice = self.value
@@ -132,7 +134,7 @@ class ConfigNode:
         return find_key_line(self.source.read_text(), self.keys)
 
     def get_child(self, key: str | int) -> "ConfigNode":
-        """Return the node at a key or at an index of a list. The value of the node is None if the
+        """Return the child node at a table key or a list index. The child's value is None if the
         key is missing.
         """
         if isinstance(key, int):
@@ -143,8 +145,8 @@ class ConfigNode:
         return self.value is not None
 
     def read_table(self, allowed_keys: Collection[str] = ()) -> Mapping[str, Any]:
-        """Return the table, {} if it is missing. Raise FrontendError for a key that is not in
-        `allowed_keys`; an empty collection allows all keys.
+        """Return the table, or {} if it is missing. Raise FrontendError for a key that is not in
+        `allowed_keys`. An empty collection allows all keys.
         """
         if self.value is None:
             return {}
@@ -157,8 +159,8 @@ class ConfigNode:
         return self.value
 
     def read_keys(self, keys: ConfigTable) -> dict[str, Any]:
-        """Return the value of each key in `keys`. A missing key has its default. Raise
-        FrontendError if the table has another key.
+        """Return the value for each key in `keys`. A missing key gets its default value. Raise
+        FrontendError if the table has any other key.
         """
         self.read_table(keys)
         values = {}
@@ -171,14 +173,14 @@ class ConfigNode:
         return values
 
     def read_optional_keys(self, keys: ConfigTable) -> dict[str, Any] | None:
-        """Return the value of each key in `keys`, or None if the table is missing."""
+        """Return the value for each key in `keys`, or None if the table is missing."""
         if self:
             return self.read_keys(keys)
         return None
 
     def read_items(self, max_items: int) -> list["ConfigNode"]:
-        """Return the nodes of a list, [] if it is missing. Raise FrontendError for more than
-        `max_items`.
+        """Return the child nodes of a list, or [] if it is missing. Raise FrontendError if the list
+        has more than `max_items` items.
         """
         if self.value is None:
             return []
@@ -190,7 +192,7 @@ class ConfigNode:
         return [self.get_child(index) for index in range(len(self.value))]
 
     def read_text(self, default: str | None = None) -> str:
-        """Return a string. Raise FrontendError for an empty string, and for a missing one without a
+        """Return a string. Raise FrontendError if it is empty, or if it is missing and there is no
         default.
         """
         if self.value is None and default is not None:
@@ -203,17 +205,17 @@ class ConfigNode:
         return self.read_text("")
 
     def read_text_list(self, max_items: int = 200) -> tuple[str, ...]:
-        """Return a list of strings, () if it is missing. The strings may be empty."""
+        """Return a list of strings, or () if it is missing. The strings may be empty."""
         return tuple(
             node.read_text() if node.value != "" else "" for node in self.read_items(max_items)
         )
 
     def read_text_table(self) -> dict[str, str]:
-        """Return a table of strings, {} if it is missing."""
+        """Return a table of strings, or {} if it is missing."""
         return {name: self.get_child(name).read_text() for name in self.read_table()}
 
     def read_text_list_table(self, max_items: int = 200) -> dict[str, tuple[str, ...]]:
-        """Return a table of lists of strings, {} if it is missing."""
+        """Return a table whose values are lists of strings, or {} if it is missing."""
         return {name: self.get_child(name).read_text_list(max_items) for name in self.read_table()}
 
     def read_bool(self) -> bool:
@@ -245,11 +247,11 @@ class ConfigNode:
         return self.read_regex("")
 
     def read_regex(self, default: str | None = None) -> str:
-        """Return the text of a regular expression. Raise FrontendError if it is invalid or may be
-        slow.
+        """Return the source of a regular expression. Raise FrontendError if the expression is
+        invalid or may be slow.
 
-        A pattern of a bundled profile is not checked here, because the tests have checked it. It is
-        compiled at its first use.
+        A bundled profile's pattern is not checked here, because the tests have already checked it.
+        The pattern is compiled when it is first used.
         """
         if self.value is None and default is not None:
             return default
@@ -258,8 +260,8 @@ class ConfigNode:
         return self.read_text()
 
     def compile_pattern(self) -> "re.Pattern[str]":
-        """Return the compiled regular expression. Raise FrontendError if it is invalid, or if it
-        may be slow on some text.
+        """Return a compiled regular expression. Raise FrontendError if the expression is invalid or
+        may be slow.
         """
         import re
 
@@ -277,7 +279,7 @@ class ConfigNode:
 
 
 def format_as_toml(value: object) -> str:
-    """Return a value as TOML text."""
+    """Return a value formatted as TOML."""
     import json
 
     if isinstance(value, bool):
@@ -294,7 +296,7 @@ def format_as_toml(value: object) -> str:
 
 
 def format_key_path(keys: ConfigKeys) -> str:
-    """Return keys in the form that errors use, such as `event[3].match.type`."""
+    """Return a key path in the form that error messages use, such as `event[3].match.type`."""
     import re
 
     text = ""
@@ -306,12 +308,13 @@ def format_key_path(keys: ConfigKeys) -> str:
     return escape_control_chars(text) or "the profile"
 
 
-# The patterns of this module are only used in errors, so `re` is imported there.
+# Only error messages need the patterns in this module, so the functions import `re` themselves.
 _BARE_KEY = r"[A-Za-z0-9_-]+"
 
 
 def _explain_slow_pattern(pattern: str) -> str:
-    """Return the description of an allowed pattern if this one may be slow, else "".
+    """Return a description of the allowed patterns if this pattern may be slow, or "" if it is
+    allowed.
 
     Most patterns have at most one repetition and need no further analysis.
     """
@@ -329,9 +332,10 @@ _KEY_PATTERN = r"\"([^\"]*)\"|'([^']*)'|([A-Za-z0-9_-]+)"
 
 
 def find_key_line(text: str, keys: ConfigKeys) -> int:
-    """Return the most likely line of the value at `keys`, counted from 1.
+    """Return the number of the line that most likely holds the value at `keys`. The first line is
+    1.
 
-    The header of its table is searched first, then each key in turn.
+    The search starts with the header of the value's table, and continues with each key in turn.
     """
     import re
 
@@ -363,8 +367,8 @@ def find_key_line(text: str, keys: ConfigKeys) -> int:
 
 
 def _parse_header(is_array: bool, name: str, indexes: dict[ConfigKeys, int]) -> ConfigKeys:
-    """Return the keys of a `[table]` or `[[table]]`. The index of each array of tables follows its
-    key.
+    """Return the keys in a `[table]` or `[[table]]` header. For an array of tables, its index
+    follows the key.
     """
     import re
 

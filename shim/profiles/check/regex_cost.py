@@ -1,25 +1,26 @@
-"""Checks that a regular expression of a profile cannot be slow on any text.
+r"""Checks that a profile's regular expression cannot be slow on any text.
 
-A vendor's text is untrusted, and Python's `re` backtracks. Two forms are refused:
+A vendor's text is untrusted, and Python's `re` backtracks. Two kinds of patterns are refused:
 
 - A repeated group that can match the same text in different ways: `(a+)+`, `(a|ab)*`, `(aa?){9}`.
-  Its time doubles with each character or repetition.
-- Repetitions that can match the same characters: `.*x.*y`, `^\\s*(.*?)\\s*$`. Their time grows with
-  the cube of the text's length.
+  The matching time doubles with each character or repetition.
+- Repetitions that can match the same characters: `.*x.*y`, `^\s*(.*?)\s*$`. The matching time grows
+  with the cube of the text's length.
 
-One such pair is allowed after `^`, and one repetition without an anchor. Their time grows with the
-square of the searched characters, which are few.
+Two such repetitions are allowed after `^`, and one repetition in a pattern without an anchor. Their
+matching time grows with the square of the number of searched characters, and few characters are
+searched.
 
-The tree is from Python's own parser, so the pattern is checked in the form in which it runs.
+The syntax tree comes from Python's own parser, so the check sees the pattern exactly as it runs.
 """
 
 import re
 from collections.abc import Iterable
-from re import _compiler, _parser  # type: ignore[attr-defined]  # the tree has no public interface
+from re import _compiler, _parser  # type: ignore[attr-defined]  # the parser has no public API
 from typing import Any, NamedTuple
 
 MIN_UNBOUNDED_REPEATS = 50  # `{n,m}` with a larger `m` counts as unbounded
-# the characters that are compared to find out whether two parts can match the same text
+# The sample characters. Two parts that match the same sample can match the same text.
 SAMPLE_CHARACTERS = "".join(map(chr, range(128))) + "é—"
 AMBIGUOUS_GROUP = (
     "a regular expression without a repetition, a choice or a ? inside a repeated group"
@@ -34,17 +35,17 @@ _REPEAT_OPERATORS = ("MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT")
 
 
 class _AmbiguousGroupError(Exception):
-    """A repeated group can match the same text in different ways."""
+    """Raised for a repeated group that can match the same text in different ways."""
 
 
 class _MatchCost(NamedTuple):
-    """The properties of a pattern up to the end of one of its parts.
+    """The matching cost of a pattern, up to the end of one part of it.
 
-    exponent             the power of the text's length with which the time grows
+    exponent             the matching time grows with this power of the text's length
     extendable           the characters that the last repetition can still match
     characters           the characters that the part itself can match
-    has_variable_length  whether it matches texts of different lengths. Alternatives that begin
-                         with different characters do not count
+    has_variable_length  whether the pattern matches texts of different lengths; alternatives that
+                         begin with different characters do not count
     """
 
     exponent: int
@@ -54,8 +55,8 @@ class _MatchCost(NamedTuple):
 
 
 def explain_slow_regex(pattern: str) -> str:
-    """Return the description of an allowed pattern if `pattern` may be slow. Return "" for an
-    allowed pattern, and for one that does not compile.
+    """Return a description of the allowed patterns if `pattern` may be slow. Return "" if the
+    pattern is allowed or does not compile.
     """
     try:
         tree = _parser.parse(pattern)
@@ -78,7 +79,9 @@ def explain_slow_regex(pattern: str) -> str:
 
 
 def _analyze_sequence(parts: Any, previous: _MatchCost, flags: int) -> _MatchCost:
-    """Return the cost after a sequence of parts. `previous` is the cost before them."""
+    """Return the matching cost after a sequence of parts. `previous` is the cost before the
+    sequence.
+    """
     cost = previous._replace(characters=frozenset(), has_variable_length=False)
     for operator, value in parts:
         name = str(operator)
@@ -95,7 +98,7 @@ def _analyze_sequence(parts: Any, previous: _MatchCost, flags: int) -> _MatchCos
 def _analyze_repeat(
     previous: _MatchCost, parts: Any, min_count: int, max_count: int, flags: int
 ) -> _MatchCost:
-    """Return the cost after parts that are repeated from `min_count` to `max_count` times."""
+    """Return the matching cost after parts that repeat `min_count` to `max_count` times."""
     inner_cost = _analyze_part(parts, previous, flags)
     if inner_cost.has_variable_length and max_count > 1:
         raise _AmbiguousGroupError
@@ -113,7 +116,9 @@ def _analyze_repeat(
 
 
 def _analyze_part(parts: Any, previous: _MatchCost, flags: int) -> _MatchCost:
-    """Return the cost after one part, or after the parts of a group."""
+    """Return the matching cost after one part. For a group, this is the cost after all parts of the
+    group.
+    """
     if len(parts) != 1:
         return _analyze_sequence(parts, previous, flags)
     ((operator, value),) = parts
@@ -145,8 +150,8 @@ def _analyze_part(parts: Any, previous: _MatchCost, flags: int) -> _MatchCost:
 def _analyze_alternatives(
     alternatives: Iterable[Any], previous: _MatchCost, flags: int
 ) -> _MatchCost:
-    """Return the cost after a choice. Only alternatives that begin with different literals match a
-    text in exactly one way.
+    """Return the matching cost after a choice between alternatives. A text matches in exactly one
+    way only if the alternatives begin with different literals.
     """
     costs = [_analyze_sequence(alternative, previous, flags) for alternative in alternatives]
     first_letters = [
@@ -166,8 +171,8 @@ def _analyze_alternatives(
 
 
 def _list_matching_characters(operator: Any, value: Any, flags: int) -> CharacterSet:
-    """Return the sample characters that a part matches. A literal is included even if it is not a
-    sample.
+    """Return the sample characters that a part matches. The result includes a literal even if it is
+    not one of the samples.
     """
     if str(operator) == "GROUPREF":
         return frozenset(SAMPLE_CHARACTERS)

@@ -1,5 +1,5 @@
-"""Compiles the conditions of a rule or of a tool: `match` and `item_match` (their syntax is in
-`rules`).
+"""Compiles the conditions of a rule or a tool, which are in `match` and `item_match`. The module
+`rules` describes their syntax.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,7 +13,7 @@ from shim.profiles.compile.fields import (
 from shim.profiles.compile.function_builder import FunctionBuilder
 from shim.profiles.compile.paths import compile_event_path_expression
 
-MAX_CONDITIONS = 20  # of one rule
+MAX_CONDITIONS = 20  # conditions in one rule
 _OPERATORS = ("exists", "kind", "in", "not_in", "regex")
 _KIND_TESTS: Mapping[str, str] = {
     "string": ".__class__ is str",
@@ -26,8 +26,8 @@ _KIND_TESTS: Mapping[str, str] = {
 
 
 class EventMatchCondition:
-    """A condition for the value at `path`. `build_test` converts the expression of the value to the
-    expression of the test.
+    """A condition on the value at `path`. `build_test` receives the value's Python expression and
+    returns the expression that tests it.
 
     `texts` is not empty if the condition only tests whether the value is one of these strings.
     """
@@ -47,15 +47,15 @@ class EventMatchCondition:
         return bool(self.texts) and self.path.value == path_node.value
 
     def compile_expression(self, builder: FunctionBuilder) -> str:
-        """Return the condition as an expression."""
+        """Return the Python expression that tests the condition."""
         return self.build_test(compile_event_path_expression(self.path, builder), builder)
 
 
 def parse_match_conditions(
     node: ConfigNode, *, skipped_key: str = "", is_inside_foreach: bool = False
 ) -> list[EventMatchCondition]:
-    """Return the conditions of a `match` table without the key `skipped_key`. Raise FrontendError
-    for a mistake.
+    """Return the conditions in a `match` table. The key `skipped_key` is ignored. Raise
+    FrontendError for an invalid condition.
     """
     table = node.read_table()
     if len(table) > MAX_CONDITIONS:
@@ -76,14 +76,14 @@ def parse_match_conditions(
 def compile_conditions_expression(
     conditions: list[EventMatchCondition], builder: FunctionBuilder
 ) -> str:
-    """Return an expression that is true if all conditions are true."""
+    """Return a Python expression that is true if all conditions are true."""
     return (
         " and ".join([condition.compile_expression(builder) for condition in conditions]) or "True"
     )
 
 
 def _parse_condition(node: ConfigNode, path_node: ConfigNode) -> list[EventMatchCondition]:
-    """Return the conditions of one key. `path_node` has the path of that key."""
+    """Return the conditions for one key of a `match` table. `path_node` has the path in that key."""
     if isinstance(node.value, dict):
         node.read_table(_OPERATORS)
         if not node.value:

@@ -1,39 +1,43 @@
-"""Compiles the `emit` of a rule: its fields, and the method of the engine or the Turn that they call.
+"""Compiles the `emit` of a rule to a call of a method of the engine or the Turn. The rule's fields are
+the arguments.
 
                                    THE VALUES OF `emit` AND THEIR FIELDS
 
     session       session_id, model, cwd, tools (a list of the vendor's names), mode,
                   vendor_version, key_source
-    text, thinking   text, block (the vendor's key of the block), mode (delta, cumulative or final;
-                     by default the mode of the stream)
-    reply         model: another message of the model starts
-    tool_use      id, name, input
-    tool_input    id, name (in the first fragment), input (a fragment of the JSON), block (the
-                  vendor's key of the call, by default its id), done: a call in fragments. It is
-                  written once, in full, with Claude's names. It is written when `done` is true,
-                  when a result, a usage or the end of the turn shows that it is complete, or at
-                  its `tool_use`
+    text, thinking   text, block (the vendor's key for the block), mode (delta, cumulative or final;
+                     the default is the stream's mode)
+    reply         model: the model starts another message
+    tool_use      id, name, input: a complete tool call
+    tool_input    id, name (in the first fragment), input (a JSON fragment), block (the vendor's key
+                  for the call; the default is the call's id), done: a tool call in fragments. The
+                  call is written once, in full, with Claude's names: when `done` is true, at its
+                  `tool_use`, or when a result, a usage or the end of the turn shows that it is
+                  complete
     tool_result   id, content, is_error, name, input (the last two if no `tool_use` came before);
                   oldest = true: a result without an id belongs to the oldest open call
-    denied        id, name, input (the last two if the call is not open): a denied call
-    usage         usage, stop_reason, cost_usd: a message has ended; `stream.usage` defines the
-                  meaning of the figures
+    denied        id, name, input (the last two if the call is not open): a denied tool call
+    usage         usage, stop_reason, cost_usd: the end of a message; `stream.usage` defines what
+                  the usage figures mean
     result        is_error, error, code, text, usage, cost_usd, duration_ms, stop_reason, limit,
-                  interrupted: the turn has ended
+                  interrupted: the end of the turn
     error         error, code, cause, first_wins: the turn has failed; a result may add details
     notice        text: the error text if the turn fails without a reason
-    retry         attempt, max, delay_ms, text: the request to the model is repeated
-    retract       no fields: the message was cut and will be repeated
+    retry         attempt, max, delay_ms, text: the vendor repeats its request to the model
+    retract       no fields: the message was cut off and will be repeated
     compacted     trigger, tokens: the context was compacted
-    input         no fields: the input of the model; blocks that waited for late results are
-                  written, and nothing else
-    ignore        no fields
+    input         no fields: the model's input. The event only causes blocks that wait for late
+                  results to be written
+    ignore        no fields: the event has no effect
 
-`limit` of a result is turns, budget, or any other limit that was reached. `stream.parent` is the id
-of the call that runs the subagent of an event. The output of a rule for such an event belongs to
-that subagent. It is not the answer of the turn, and it neither ends nor fails the turn. `usage` is a
-table of input_tokens, cache_read_input_tokens, cache_creation_input_tokens, output_tokens (and
-cost_usd).
+The `limit` of a result names the limit that was reached: turns, budget, or any other text.
+
+For a subagent's event, `stream.parent` is the id of the tool call that runs the subagent. The rule's
+output then belongs to the subagent. Such output is not part of the turn's answer, and neither ends
+nor fails the turn.
+
+`usage` is a table with input_tokens, cache_read_input_tokens, cache_creation_input_tokens,
+output_tokens, and optionally cost_usd.
 """
 
 from collections.abc import Callable, Mapping
@@ -57,30 +61,30 @@ ID_SCOPES = ("session", "process")
 RESULT_TIMINGS = ("next", "late")
 TEXT_MODES = ("delta", "cumulative", "final")
 USAGE_FIELDS = (*USAGE_KEYS, "cost_usd")
-# The other causes are not allowed in rules. They are about the API and are derived from the error
-# text, or they are about the shim.
+# Rules must not use any other cause. The other causes describe API errors, which are derived from
+# the error text, or errors of the shim.
 PROFILE_CAUSES: tuple[TurnEndCause, ...] = ("vendor_error", "limit", "refused", "truncated")
 
 
 class ProfileTranslationOptions:
-    """The options that apply to all rules of a profile.
+    """The options that apply to all rules in a profile.
 
-    tools                the mapping of the vendor's tools to Claude's
-    text_mode            the default mode of texts (TEXT_MODES)
+    tools                the mapping from the vendor's tools to Claude's
+    text_mode            the default mode for text (TEXT_MODES)
     has_late_results     a tool result may arrive after the next message, or never
-    hides_unknown_tools  calls of tools that are missing in the profile are omitted
-    has_process_ids      the ids of calls are only unique in one process
-    has_split_calls      a rule emits calls in fragments
-    reconciled_kinds     text or thinking that is streamed and then repeated in full, without a key
-                         of the block
+    hides_unknown_tools  omit calls to tools that are missing in the profile
+    has_process_ids      tool call ids are only unique within one process
+    has_split_calls      a rule emits tool calls in fragments
+    reconciled_kinds     the block kinds (text, thinking) that are streamed and then repeated in
+                         full, without a block key
     parent_node          `stream.parent`
-    server_tool_format   the vendor's format of the names of MCP tools (`acp.server_tool`), "" if it
-                         is unknown
+    server_tool_format   the vendor's format for MCP tool names (`acp.server_tool`), "" if it is
+                         unknown
     """
 
     def __init__(self, node: ConfigNode, stream: dict[str, Any], tools: Tools) -> None:
-        """Read the options. `node` is the complete profile, and `stream` has the values of
-        STREAM_KEYS.
+        """Read the options from a profile. `node` is the complete profile, and `stream` has the
+        values of STREAM_KEYS.
         """
         events = node.get_child("event").read_items(MAX_RULES)
         self.tools = tools
@@ -100,8 +104,8 @@ class ProfileTranslationOptions:
 
 
 def _find_reconciled_kinds(rules: list[ConfigNode], text_mode: str) -> frozenset[str]:
-    """Return the kinds, text or thinking, that a profile both streams and repeats in full without a
-    key of the block.
+    """Return the block kinds (text, thinking) that a profile both streams and repeats in full
+    without a block key.
     """
     modes_by_kind: dict[str, set[str]] = {"text": set(), "thinking": set()}
     for rule in rules:
@@ -116,8 +120,8 @@ def _find_reconciled_kinds(rules: list[ConfigNode], text_mode: str) -> frozenset
 def write_event_rule_code(
     node: ConfigNode, options: ProfileTranslationOptions, builder: FunctionBuilder
 ) -> None:
-    """Write the code that a rule runs for an event, or for an item of it. Raise FrontendError for a
-    mistake in the rule.
+    """Write the code that a rule runs for an event, or for one item in the event. Raise
+    FrontendError for an invalid rule.
     """
     name = node.get_child("emit").read_choice(tuple(_EMIT_WRITERS))
     write, keys = _EMIT_WRITERS[name]
@@ -144,7 +148,7 @@ def write_event_rule_code(
 COMMON_RULE_KEYS = ("match", "foreach", "item_match", "once", "emit", "continue", "note")
 
 
-# -- sessions, texts and messages ------------------------------------------------------------------
+# -- sessions, text and messages -------------------------------------------------------------------
 
 
 def _write_session(
@@ -228,12 +232,12 @@ def _write_reply(
     )
 
 
-# -- calls -----------------------------------------------------------------------------------------
+# -- tool calls ------------------------------------------------------------------------------------
 
 
 def _compile_id(value: str, options: ProfileTranslationOptions, builder: FunctionBuilder) -> str:
-    """Return the expression of an id as text. `engine.id_prefix` makes it unique if ids are only
-    unique in one process.
+    """Return the Python expression for an id as text. If ids are only unique within one process,
+    the expression adds the prefix `engine.id_prefix`.
     """
     if value == "None":
         return value
@@ -270,8 +274,8 @@ def _write_tool_use(
 
 
 def _compile_source_argument(node: ConfigNode) -> str:
-    """Return the argument with the type of the event, because events of two types may report the
-    same call.
+    """Return the code for an argument with the event type. Events of two types may report the same
+    tool call.
     """
     match = node.get_child("match").value
     kind = as_dict(match).get("type")
@@ -358,11 +362,13 @@ def _write_denied(
     builder.add_line(f"engine.record_tool_call_denial({call_id}, {name}, {tool_input})")
 
 
-# -- numbers and ends ------------------------------------------------------------------------------
+# -- usage, results and errors ---------------------------------------------------------------------
 
 
 def _compile_usage_and_cost(node: ConfigNode, builder: FunctionBuilder) -> tuple[str, str]:
-    """Return the expressions of a rule's usage and cost. The usage is "None" if the rule has none."""
+    """Return the Python expressions for the usage and the cost in a rule. The usage expression is
+    "None" if the rule has no usage.
+    """
     usage_node = node.get_child("usage")
     counts = {}
     if usage_node.read_table(USAGE_FIELDS):
@@ -473,7 +479,7 @@ def _write_input(
 def _write_nothing(
     node: ConfigNode, options: ProfileTranslationOptions, builder: FunctionBuilder
 ) -> None:
-    """Write no code."""
+    """Write no code, because the rule has no effect."""
 
 
 # -- events of subagents ---------------------------------------------------------------------------
@@ -570,7 +576,9 @@ def _write_nested_retract(
 def _write_nested_nothing(
     node: ConfigNode, options: ProfileTranslationOptions, builder: FunctionBuilder, parent: str
 ) -> None:
-    """Write no code. Only events of the main agent have this effect."""
+    """Write no code for a subagent's event. The rule only has an effect on events of the main
+    agent.
+    """
 
 
 _NESTED_WRITERS: Mapping[

@@ -1,4 +1,4 @@
-"""Compiles the fields of a profile, which are paths and operators, to Python expressions.
+"""Compiles the fields in a profile to Python expressions. A field is a path or an operator.
 
                                    HOW A FIELD IS WRITTEN
 
@@ -6,19 +6,20 @@
                                      the first value that is not missing
     "$.id", "$index"                 in a rule with `foreach`: a path in the item, and its index
     "a.'x.y'"                        a key with a dot
-    { const = V }                    V itself
-    { path = P, map = { a = "b" } }  the entry of the value, or else `default`, or else missing
-    { path = P, in = [ … ] }         true or false, like `not_in` (false for a missing value),
-                                     `regex` and `exists`
+    { const = V }                    the constant V
+    { path = P, map = { a = "b" } }  the value's entry in the table; without an entry, `default` or
+                                     a missing value
+    { path = P, in = [ … ] }         true or false. `not_in` (false for a missing value), `regex`
+                                     and `exists` are also true or false
     { path = P, ending = 'R' }       whether the pattern matches in the last 200 characters
-    { path = P, parse = "json" }     the value of a JSON text
-    { path = P, capture = 'R' }      the match of the pattern's first group, or of the pattern
-    { path = P, strip = 'R' }        the text without the matches of the pattern in its first and
-                                     last 4000 characters
+    { path = P, parse = "json" }     the value that a JSON text encodes
+    { path = P, capture = 'R' }      the text that the pattern's first group matches, or that the
+                                     pattern matches if it has no group
+    { path = P, strip = 'R' }        the text without the pattern's matches in the first and last
+                                     4000 characters
     { path = P, unquote_shell = true }   the command inside `/bin/sh -lc '…'`
     { path = P, times = N }          the number times N
-    { join = [ … ], sep = " " }      the joined texts. `join` may be the path of a list, whose items
-                                     are joined
+    { join = [ … ], sep = " " }      the joined texts. `join` may also be the path to a list
     { plus = [ … ] } { minus = [ … ] }   the sum or the difference of numbers, or of the items of
                                          lists. A difference is never below 0
     { any = [ … ] } { all = [ … ] } { not = X }   boolean operators
@@ -42,21 +43,21 @@ from shim.profiles.compile.function_builder import (
 from shim.profiles.compile.paths import compile_event_path_expression
 from shim.profiles.run.values import MAX_LIST_ITEMS, RULE_GLOBALS, LazyPattern
 
-MAX_OPERATOR_DEPTH = 16  # of nested operators
-MAX_INLINE_DEPTH = 4  # of nested operators in one expression
-MAX_FIELDS = 100  # of one object, and operands of one operator
-# A regular expression without these characters only matches its own text.
+MAX_OPERATOR_DEPTH = 16  # nested operators in one field
+MAX_INLINE_DEPTH = 4  # nested operators in one Python expression
+MAX_FIELDS = 100  # fields in one object, or operands of one operator
+# A regular expression without any of these characters only matches its own text.
 _REGEX_SIGNS = frozenset(r".^$*+?{}[]\|()")
 _BOOLEAN_OPERATORS = frozenset(("in", "not_in", "regex", "ending", "exists", "any", "all", "not"))
 
-# The last parameter is the depth of the operator.
+# An operator's compiler. Its last parameter is the nesting depth of the operator.
 StandaloneCompiler = Callable[[ConfigNode, FunctionBuilder, int], str]
-# The last parameter is the expression of the value.
+# A compiler whose last parameter is the Python expression for the value.
 PathOperatorCompiler = Callable[[ConfigNode, FunctionBuilder, str], str]
 
 
 def compile_field_expression(node: ConfigNode, builder: FunctionBuilder, depth: int = 0) -> str:
-    """Return the expression of a field. Raise FrontendError for an invalid field."""
+    """Return the Python expression for a field of a rule. Raise FrontendError for an invalid field."""
     if isinstance(node.value, str):
         return compile_event_path_expression(node, builder)
     if not isinstance(node.value, dict) or depth > MAX_OPERATOR_DEPTH:
@@ -69,8 +70,8 @@ def compile_field_expression(node: ConfigNode, builder: FunctionBuilder, depth: 
 
 
 def _compile_separately(node: ConfigNode, builder: FunctionBuilder, depth: int) -> str:
-    """Compile a field to a separate function and return the call of it. Python limits the depth of
-    nested parentheses.
+    """Compile a field to its own function, and return the expression that calls the function.
+    Python limits how deeply parentheses can be nested.
     """
     inner_builder = FunctionBuilder("engine, event, item, index")
     inner_builder.item = builder.item and ITEM_ROOT
@@ -86,7 +87,7 @@ def _compile_separately(node: ConfigNode, builder: FunctionBuilder, depth: int) 
 
 
 def _compile_operator(node: ConfigNode, builder: FunctionBuilder, depth: int) -> str:
-    """Return the expression of a table with an operator."""
+    """Return the Python expression for a field that is a table with an operator."""
     standalone_keys = [key for key in node.value if key in _STANDALONE_OPERATORS]
     if len(standalone_keys) == 1:
         operator = standalone_keys[0]
@@ -121,14 +122,14 @@ def list_field_path_nodes(node: ConfigNode) -> Iterator[ConfigNode]:
 
 
 def compile_optional_field_expression(node: ConfigNode, builder: FunctionBuilder) -> str:
-    """Return the expression of an optional field, "None" if it is missing."""
+    """Return the Python expression for an optional field, or "None" if the field is missing."""
     if node:
         return compile_field_expression(node, builder)
     return "None"
 
 
 def compile_boolean_field_expression(node: ConfigNode, builder: FunctionBuilder) -> str:
-    """Return an expression of an optional field whose value is True or False."""
+    """Return a Python expression for an optional field. The expression's value is True or False."""
     if not node:
         return "False"
     value = compile_field_expression(node, builder)
@@ -139,7 +140,9 @@ def compile_boolean_field_expression(node: ConfigNode, builder: FunctionBuilder)
 
 
 def read_literals(node: ConfigNode) -> list[Any]:
-    """Return a list of values for a comparison. Raise FrontendError for other values."""
+    """Return the list of literals to compare a value with. Raise FrontendError for a value that is
+    not a literal.
+    """
     if not isinstance(node.value, list) or any(
         isinstance(literal, dict | list) for literal in node.value
     ):
@@ -148,7 +151,7 @@ def read_literals(node: ConfigNode) -> list[Any]:
 
 
 def compile_membership_test(value: str, literals: list[Any], builder: FunctionBuilder) -> str:
-    """Return an expression that tests whether a value is equal to one of the literals."""
+    """Return a Python expression that tests whether a value equals one of the literals."""
     if len(literals) == 1:
         (literal,) = literals
         if literal.__class__ is str:
@@ -167,8 +170,8 @@ def compile_membership_test(value: str, literals: list[Any], builder: FunctionBu
 
 
 def compile_pattern_test(node: ConfigNode, value: str, builder: FunctionBuilder) -> str:
-    """Return an expression that tests whether a pattern matches in a text. A pattern without
-    special characters needs no regular expression.
+    """Return a Python expression that tests whether a pattern matches in a text. A pattern without
+    special characters is compiled to a string search.
     """
     pattern = node.read_regex()
     binding, bound_name = builder.bind_expression_to_variable(value)
@@ -182,8 +185,8 @@ def compile_pattern_test(node: ConfigNode, value: str, builder: FunctionBuilder)
 
 
 def find_literal_prefix(regex: str) -> str:
-    """Return a text with which every match of a regular expression starts. Return "" if it cannot
-    be determined easily.
+    """Return a literal prefix of every match of a regular expression. Return "" if the prefix is
+    not easy to determine.
     """
     has_choice = "|" in regex.replace("\\\\", "").replace("\\|", "")
     prefix = ""
@@ -208,7 +211,7 @@ def _compile_constant(value: Any, builder: FunctionBuilder) -> str:
     return builder.add_constant(value)
 
 
-# Keys of rules and fields whose value contains no path of the event.
+# The keys in rules and fields whose values contain no event paths.
 _KEYS_WITHOUT_PATHS = frozenset(
     (
         *(
@@ -243,7 +246,9 @@ def _compile_parts(node: ConfigNode, builder: FunctionBuilder, depth: int) -> li
 
 
 def _create_call_compiler(key: str, template: str, separator: str = ", ") -> StandaloneCompiler:
-    """Return the compiler of the operator `key`, which is a call with all operands."""
+    """Return the compiler for the operator `key`. The operator becomes a function call with all
+    operands.
+    """
     return lambda node, builder, depth: template.format(
         separator.join(_compile_parts(node.get_child(key), builder, depth))
     )
@@ -279,7 +284,7 @@ def compile_field_expressions(
 
 
 def _compile_object(node: ConfigNode, builder: FunctionBuilder, depth: int) -> str:
-    """Return the expression of an object. Missing fields are omitted."""
+    """Return the Python expression for an object. Missing fields are omitted."""
     fields = compile_field_expressions(node, builder, depth)
     if len(fields) == 1:
         ((key, value),) = fields.items()
@@ -307,7 +312,7 @@ def _compile_foreach(node: ConfigNode, builder: FunctionBuilder, depth: int) -> 
     )
 
 
-# -- operators on the value of a path --------------------------------------------------------------
+# -- operators on the value at a path --------------------------------------------------------------
 
 
 def _compile_map(node: ConfigNode, builder: FunctionBuilder, value: str) -> str:
@@ -331,7 +336,7 @@ def _compile_ending(node: ConfigNode, builder: FunctionBuilder, value: str) -> s
     ending_binding, ending_name = builder.bind_expression_to_variable(
         f"{bound_name}[-{MAX_ENDING_CHARS}:]"
     )
-    # A test for the literal prefix is cheaper than a search, and nearly always sufficient.
+    # Testing for the literal prefix is cheaper than a regex search, and nearly always sufficient.
     prefix_test = f"{format_literal(find_literal_prefix(pattern))} in {ending_binding}"
     search = f"{builder.add_constant(LazyPattern(pattern))}.search({ending_name}) is not None"
     return f"({binding}.__class__ is str and {prefix_test} and {search})"
@@ -348,7 +353,7 @@ def _compile_parse(node: ConfigNode, builder: FunctionBuilder, value: str) -> st
 
 
 def _create_pattern_compiler(function_name: str) -> PathOperatorCompiler:
-    """Return the compiler of an operator that calls `function_name` with the value and a pattern."""
+    """Return the compiler for an operator that calls `function_name` with the value and a pattern."""
     return lambda node, builder, value: (
         f"{function_name}({value}, {builder.add_constant(LazyPattern(node.read_regex()))})"
     )
@@ -380,7 +385,7 @@ _STANDALONE_OPERATORS: dict[str, StandaloneCompiler] = {
     ),
 }
 _EXTRA_KEYS = {"join": ("sep",), "foreach": ("item",)}
-# Several operators are applied in this order: those that change the value, then those that test it.
+# The order of operators in one table: operators that change the value precede those that test it.
 _PATH_OPERATORS: dict[str, PathOperatorCompiler] = {
     "unquote_shell": _compile_unquote,
     "strip": _create_pattern_compiler("strip_ends"),

@@ -1,7 +1,7 @@
-"""Builds a Python function from a profile, line by line, and compiles it.
+"""Builds the source code of a Python function from a profile, line by line, and compiles it.
 
-A profile is untrusted data. Its values only become code by `format_literal` (as their repr) or by
-`add_constant` (as a constant with a name that the builder chose).
+A profile is untrusted data. A value from a profile only becomes code through `format_literal` (as
+its repr) or `add_constant` (as a constant whose name the builder chooses).
 """
 
 from collections.abc import Callable
@@ -17,11 +17,11 @@ def format_literal(value: str | bool | int | None) -> str:
 
 
 class EventPathRootVariable:
-    """The variable at which a path starts: `event`, `item` inside of a loop, or a variable inside
-    of an expression.
+    """The variable at which a path starts: `event`, the loop variable `item`, or a variable within
+    an expression.
 
-    Statements cannot be put before the items of an expression, so the objects of its variable
-    cannot be assigned in advance (`can_preload`).
+    `can_preload` is false for a variable within an expression. No statement can run before that
+    expression's items, so objects cannot be assigned to variables in advance.
     """
 
     def __init__(self, name: str, *, can_preload: bool = True) -> None:
@@ -34,12 +34,12 @@ ITEM_ROOT = EventPathRootVariable("item")
 
 
 class CodeBlock:
-    """The indented lines after a header line, used with `with`. `header` is "" for a complete
-    function.
+    """An indented block of code after a header line. A CodeBlock is used with `with`. `header` is
+    "" for a complete function.
 
-    At the start of the block, variables are assigned for objects that several paths share
-    (`FunctionBuilder.assign_object_at_block_start`), and for values that several lines read
-    (`FunctionBuilder.assign_path_value_at_block_start`).
+    Variables are assigned at the start of the block for two purposes: for objects that several
+    paths share (`FunctionBuilder.assign_object_at_block_start`), and for values that several lines
+    read (`FunctionBuilder.assign_path_value_at_block_start`).
     """
 
     def __init__(self, builder: "FunctionBuilder", header: str) -> None:
@@ -49,7 +49,7 @@ class CodeBlock:
         self.opening_lines: list[str] = []
         self.lines: list[str] = []
         self.object_names: dict[tuple[str, ObjectKeys], str] = {}
-        # by path: the variable of a value that is read at the start of the block
+        # Path → the variable that holds its value from the start of the block.
         self.value_names: dict[str, str] = {}
 
     def __enter__(self) -> None:
@@ -68,12 +68,12 @@ class CodeBlock:
             self._builder.current_block = self._outer
 
     def collect_lines(self) -> list[str]:
-        """Return all lines of the block."""
+        """Return all lines of the block, or `pass` if it is empty."""
         return [*self.opening_lines, *self.lines] or ["pass"]
 
 
 class LoopBlock(CodeBlock):
-    """The lines that run for each item of a list. The variables are `item` and `index`."""
+    """A block of code that runs for each item of a list. Its loop variables are `item` and `index`."""
 
     def __init__(self, builder: "FunctionBuilder", items: str) -> None:
         super().__init__(builder, f"for index, item in enumerate({items}):")
@@ -92,7 +92,7 @@ class LoopBlock(CodeBlock):
 
 
 class SourceLoader(NamedTuple):
-    """The source of a compiled function, for `linecache`."""
+    """Provides the source of a compiled function to `linecache`."""
 
     source: str
 
@@ -101,7 +101,9 @@ class SourceLoader(NamedTuple):
 
 
 class FunctionBuilder:
-    """The code of one function. `parameters` are those of its `def` line, and include `event`."""
+    """Builds the code of one function. `parameters` is the parameter list of its `def` line, and
+    includes `event`.
+    """
 
     def __init__(self, parameters: str) -> None:
         self._parameters = parameters
@@ -112,7 +114,7 @@ class FunctionBuilder:
         self.index = "0"
 
     def add_constant(self, value: Any) -> str:
-        """Add a value as a constant, and return its name."""
+        """Add a constant with this value, and return the constant's name."""
         name = f"k{len(self._constants)}"
         self._constants[name] = value
         return name
@@ -123,8 +125,8 @@ class FunctionBuilder:
         return f"v{self._variable_count}"
 
     def bind_expression_to_variable(self, value_expression: str) -> tuple[str, str]:
-        """Return an expression that assigns the value to a variable, and the name of the variable.
-        The expression must run first.
+        """Return an expression that assigns a value to a variable, and the variable's name. The
+        code must evaluate the expression before it reads the variable.
         """
         if value_expression.isidentifier():
             return value_expression, value_expression
@@ -132,8 +134,9 @@ class FunctionBuilder:
         return f"({name} := {value_expression})", name
 
     def assign_object_at_block_start(self, root: EventPathRootVariable, keys: ObjectKeys) -> str:
-        """Return the variable of the object at these keys. It is an empty object if the value is
-        missing or has another type.
+        """Assign the object at these keys to a variable at the start of the block, and return the
+        variable's name. If the object is missing or is not an object, the variable holds an
+        empty object.
         """
         if not keys and root is EVENT_ROOT:
             return root.name
@@ -152,8 +155,8 @@ class FunctionBuilder:
         return name
 
     def assign_path_value_at_block_start(self, path: str, value_expression: str) -> None:
-        """Assign the value of a path to a variable at the start of the block, because several lines
-        read it.
+        """Assign the value at a path to a variable at the start of the block, because several lines
+        read the value.
         """
         name = self.current_block.value_names[path] = self.create_variable()
         self.current_block.opening_lines.append(f"{name} = {value_expression}")
@@ -162,7 +165,9 @@ class FunctionBuilder:
         self.current_block.lines.append(text)
 
     def open_block(self, header: str) -> CodeBlock:
-        """Return a block with this header. Lines that are added inside of `with` are in the block."""
+        """Return a block with this header line, for use with `with`. Lines that are added within
+        `with` go into the block.
+        """
         return CodeBlock(self, header)
 
     def open_loop(self, items_expression: str) -> LoopBlock:
@@ -170,18 +175,18 @@ class FunctionBuilder:
         return LoopBlock(self, items_expression)
 
     def compile_function(self, name: str, global_names: dict[str, Any]) -> Callable[..., Any]:
-        """Return the compiled function. `global_names` are the shim's functions and constants that
-        its lines use.
+        """Return the compiled function. `global_names` has the shim's functions and constants that
+        the code uses.
 
-        A traceback shows its lines, because `linecache` gets the source from the loader in its
-        globals.
+        A traceback shows the function's source lines, because `linecache` reads them from the
+        loader in the function's globals.
         """
         lines = [
             f"def {name}({self._parameters}):",
             *("    " + line for line in self.current_block.collect_lines()),
         ]
         source = "\n".join(lines)
-        # The hash distinguishes functions of the same name. `linecache` skips names in `<…>`.
+        # The hash distinguishes functions with the same name. `linecache` skips file names in `<…>`.
         filename = f"{name} of a profile {hash(source):x}"
         namespace = dict(
             global_names | self._constants, __name__=name, __loader__=SourceLoader(source)

@@ -21,8 +21,8 @@ _STEP_PATTERN = r"\.?(?:([A-Za-z0-9_@:/-]+)|'([^']+)'|\"([^\"]+)\")|\[(\*|-?\d{1
 
 
 def compile_event_path_expression(node: ConfigNode, builder: FunctionBuilder) -> str:
-    """Return the expression of a path. Its value is None if the value is missing. Raise
-    FrontendError for an invalid path.
+    """Return the Python expression for a path. The expression's value is None if the path leads
+    nowhere. Raise FrontendError for an invalid path.
     """
     text = node.read_text()
     if len(text) > MAX_PATH_CHARS:
@@ -43,7 +43,7 @@ def compile_event_path_expression(node: ConfigNode, builder: FunctionBuilder) ->
 def assign_shared_paths_at_block_start(
     path_nodes: Iterable[ConfigNode], builder: FunctionBuilder
 ) -> None:
-    """Assign the paths that occur several times to variables at the start of the block."""
+    """Assign each path that occurs several times to a variable at the start of the block."""
     plain_nodes = [node for node in path_nodes if node.value.replace(".", "").isidentifier()]
     texts = [node.value for node in plain_nodes]
     for node in plain_nodes:
@@ -67,7 +67,9 @@ def _compile_alternative(node: ConfigNode, text: str, builder: FunctionBuilder) 
 
 
 def _compile_walk(builder: FunctionBuilder, root: EventPathRootVariable, steps: list[Any]) -> str:
-    """Return the expression of steps from a root. Objects that several paths share are read once."""
+    """Return the Python expression that follows path steps from a root variable. Objects that
+    several paths share are read once.
+    """
     key_count = 0
     while key_count < len(steps) and steps[key_count].__class__ is str:
         key_count += 1
@@ -81,7 +83,9 @@ def _compile_walk(builder: FunctionBuilder, root: EventPathRootVariable, steps: 
 
 
 def _compile_steps(builder: FunctionBuilder, value: str, steps: list[Any]) -> str:
-    """Return the expression of steps from a value. Each step is nested in the next one."""
+    """Return the Python expression that follows path steps from a value. The expression for each
+    step is nested in the expression for the next step.
+    """
     if len(steps) > MAX_INLINE_STEPS:
         return f"get_value_at_path({value}, {builder.add_constant(tuple(steps))})"
     for index, step in enumerate(steps):
@@ -108,7 +112,7 @@ def _compile_steps(builder: FunctionBuilder, value: str, steps: list[Any]) -> st
 
 
 def parse_path_steps(node: ConfigNode, text: str, *, may_be_empty: bool = False) -> list[Any]:
-    """Return the steps of a path: keys, indexes of lists, and EVERY. `may_be_empty` is set for the
+    """Return the steps of a path: keys, list indexes, and EVERY. `may_be_empty` is true for the
     part after a `$`.
     """
     if may_be_empty and text[:1] not in ("", ".", "["):
@@ -119,7 +123,7 @@ def parse_path_steps(node: ConfigNode, text: str, *, may_be_empty: bool = False)
     if may_be_empty:
         path_text = text.removeprefix(".")
     steps: list[Any] = []
-    # This loop is sufficient for nearly all paths, and faster than a regular expression.
+    # This loop parses nearly all paths, and is faster than a regular expression.
     for part in path_text.split("."):
         key, bracket, index = part.partition("[")
         if not key.isidentifier() or (

@@ -1,4 +1,4 @@
-"""Compiles the rules of a profile to one function for each `type` of event.
+"""Compiles the rules of a profile to one function for each event type.
 
                                    HOW A RULE IS WRITTEN
 
@@ -12,11 +12,11 @@
                                       that matches is the last
 
 A condition is a literal, a list of literals, or a table of `exists`, `kind` (string, number,
-boolean, array, object, null), `in`, `not_in`, `regex`. Rules that name the `type` of their events
-cost nothing for all other types.
+boolean, array, object, null), `in`, `not_in`, `regex`. A rule that names event types costs nothing
+for events of other types.
 
-A function is compiled at the first event of its type, because most children print only some of
-the types that the rules cover.
+The function for an event type is compiled at the first event of that type, because most children
+print only a few of the types.
 """
 
 from collections.abc import Callable
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
             """Record that the code of the rule has run."""
 
 
-MAX_TYPES = 100  # in one rule
+MAX_TYPES = 100  # event types in one rule
 MIN_RULES_TO_SORT = (
     5  # rules for one type; from this number on, a second key selects the rules to test
 )
@@ -62,8 +62,11 @@ EventHandler = Callable[[Any, Any], None]  # (engine, event)
 
 
 class ProfileEventRule:
-    """One `[[event]]`: its node, its types (None for any type), and its number if matches are
-    recorded.
+    """One `[[event]]` rule of a profile.
+
+    node    the rule's table in the profile
+    types   the event types that the rule applies to; None for any type
+    number  the number under which matches are recorded; None if they are not recorded
     """
 
     def __init__(self, node: ConfigNode, trace: "ProfileRuleMatchObserver | None") -> None:
@@ -76,16 +79,16 @@ class ProfileEventRule:
 
     @property
     def emit(self) -> Any:
-        """The name of the rule's output."""
+        """The value of the rule's `emit`, which names the output."""
         return self.node.read_table().get("emit")
 
     @property
     def allows_further_rules(self) -> bool:
-        """Return whether the following rules are tested too."""
+        """Whether the rules after this rule are tested too."""
         return self.node.get_child("continue").read_bool()
 
     def parse_conditions(self) -> list[EventMatchCondition]:
-        """Return the conditions of the rule besides the type."""
+        """Return the rule's conditions, except for the condition on the event type."""
         skipped_key = "type"
         if self.types is None:
             skipped_key = ""
@@ -94,11 +97,11 @@ class ProfileEventRule:
 
 RuleConditions = tuple[
     ProfileEventRule, list[EventMatchCondition]
-]  # a rule with its remaining conditions
+]  # a rule, and those of its conditions that are still to be tested
 
 
 class ProfileEventRules:
-    """The rules of a profile. `types` has all types that they name."""
+    """All event rules of a profile. `types` has every event type that a rule names."""
 
     def __init__(
         self,
@@ -116,15 +119,19 @@ class ProfileEventRules:
         return iter(self._rules)
 
     def check_all_rules(self) -> None:
-        """Compile every rule once. Raise FrontendError with file, line and key for a mistake."""
+        """Compile every rule once, to report mistakes. Raise FrontendError with file, line and key
+        for an invalid rule.
+        """
         for rule in self._rules:
             builder = FunctionBuilder("engine, event")
             compile_conditions_expression(rule.parse_conditions(), builder)
             self._write_rule(builder, rule)
 
     def find_event_handler(self, event_type: str | None) -> EventHandler:
-        """Return the function for the events of a type, or for all other types with None. Types
-        with the same rules share one function.
+        """Return the compiled function for events of a type. With None, return the function for all
+        types that no rule names.
+
+        Event types with the same rules share one function.
         """
         rules = tuple(
             rule for rule in self._rules if rule.types is None or event_type in rule.types
@@ -138,8 +145,8 @@ class ProfileEventRules:
         return handler
 
     def _compile_handler(self, rules: list[RuleConditions]) -> EventHandler:
-        """Compile some rules to a function. The rules are tested one after the other, or a second
-        key selects the rules to test.
+        """Compile rules to one function. For few rules, the function tests one rule after another.
+        For many rules, it uses the value at a second key to select the rules to test.
         """
         builder = FunctionBuilder("engine, event")
         sort_node = _find_sort_node(rules)
@@ -152,8 +159,8 @@ class ProfileEventRules:
     def _write_dispatch(
         self, builder: FunctionBuilder, rules: list[RuleConditions], sort_node: ConfigNode
     ) -> None:
-        """Write a call of the function for the event's value at `sort_node`. The entry None is for
-        values that no rule names.
+        """Write the code that calls a function depending on the event's value at `sort_node`. The
+        function under None handles values that no rule names.
         """
         handlers: dict[str | None, EventHandler] = {}
 
@@ -190,7 +197,7 @@ class ProfileEventRules:
                 for rule, conditions in rules
             ]
         )
-        # An event is unknown if the rules have only read its session.
+        # If only `session` rules match an event, the event still counts as unknown.
         understood_flags = [
             any(rule.emit != "session" for rule in group)
             and all(rule.allows_further_rules for rule in group)
@@ -223,7 +230,9 @@ class ProfileEventRules:
                 )
 
     def _write_rule(self, builder: FunctionBuilder, rule: ProfileEventRule) -> None:
-        """Write the code of one rule, which runs if its conditions are true."""
+        """Write the code for one rule. The surrounding code has already tested the rule's
+        conditions.
+        """
         rule.node.read_table()
         if self._trace is not None:
             builder.add_line(f"{builder.add_constant(self._trace.enter_rule)}({rule.number})")
@@ -234,7 +243,7 @@ class ProfileEventRules:
             builder.add_line("return")
 
     def _write_items(self, builder: FunctionBuilder, node: ConfigNode) -> None:
-        """Write the code for the output of an event, or of each item in it."""
+        """Write the code for a rule's output: once for the event, or for each item in it."""
         conditions = parse_match_conditions(node.get_child("item_match"), is_inside_foreach=True)
         if not node.get_child("foreach"):
             if node.get_child("item_match"):
@@ -267,7 +276,9 @@ class ProfileEventRules:
 
 
 def _find_sort_node(rules: list[RuleConditions]) -> ConfigNode | None:
-    """Return the path that most rules compare with strings, or None for few rules."""
+    """Return the path that most rules compare with strings, or None if too few rules compare the
+    same path.
+    """
     path_nodes = [
         condition.path for _, conditions in rules for condition in conditions if condition.texts
     ]
@@ -281,8 +292,8 @@ def _find_sort_node(rules: list[RuleConditions]) -> ConfigNode | None:
 def _select_rules(
     rules: list[RuleConditions], sort_node: ConfigNode, value: str | None
 ) -> list[RuleConditions]:
-    """Return the rules that can match an event with this value at `sort_node`, without that
-    condition.
+    """Return the rules that can match an event with this value at `sort_node`. Conditions on
+    `sort_node` are removed from the rules.
     """
     selected = []
     for rule, conditions in rules:
@@ -307,8 +318,8 @@ def _select_rules(
 def _group_rules(
     rules: list[tuple[ProfileEventRule, str]],
 ) -> list[tuple[str, list[ProfileEventRule]]]:
-    """Group adjacent rules with the same test, so that it runs once. A rule after the last rule of
-    a group is unreachable and left out.
+    """Group adjacent rules with the same test, so that the test runs once. In a group, rules after
+    a rule without `continue` are unreachable and left out.
     """
     groups: list[tuple[str, list[ProfileEventRule]]] = []
     for rule, test in rules:
@@ -320,7 +331,7 @@ def _group_rules(
 
 
 def _parse_types(match: ConfigNode) -> frozenset[str] | None:
-    """Return the types that a rule names, or None if it applies to any type."""
+    """Return the event types that a rule names, or None if the rule applies to any type."""
     if not match.value or "type" not in match.read_table():
         return None
     value = match.value["type"]

@@ -1,5 +1,5 @@
-"""Reads the part of a profile that describes a child's output. The start of the child does not need
-it.
+"""Reads the part of a profile that describes the child's output. The shim starts the child without
+this part.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from shim.profiles.compile.rules import ProfileRuleMatchObserver
 
 END_POLICIES = ("event", "synthesize")
-# The report is read after the run, so the other outputs are not allowed.
+# The outputs that report rules may have. The report is read after the run, when it is too late for
+# other outputs.
 REPORT_EMITS = ("session", "usage", "result", "notice", "error", "ignore")
 MAX_STDERR_RULES = 50
 EXIT_CAUSES = (*PROFILE_CAUSES, "interrupted")
@@ -82,8 +83,8 @@ STREAM_KEYS = {
 
 
 class StderrPatternRule:
-    """One `[[stderr]]`: a regular expression with the group `session_id`, or with the group `error`
-    for the reason of a failure.
+    """One `[[stderr]]` rule. Its regular expression has the group `session_id`, or the group
+    `error` for the reason of a failure.
     """
 
     def __init__(self, node: ConfigNode) -> None:
@@ -106,26 +107,27 @@ class StderrPatternRule:
 
 
 class ParsedStreamRules:
-    """A checked `[stream]`, `[[event]]`, `[[report]]`, `[[stderr]]` and `[exit_codes]`.
+    """A profile's `[stream]`, `[[event]]`, `[[report]]`, `[[stderr]]` and `[exit_codes]`, after
+    validation.
 
-    options         the options that apply to all rules
-    rules, reports  the rules for events, and those for the file that the program writes about its
-                    run
-    untyped         whether a rule, other than one for `session`, applies to any type of event
-    ok_exits        the exit codes of a success
-    synthesizes     whether a complete answer with such an exit code is a success without a result
-    causes          the cause of a failure by the exit code
-    stderr          the rules for lines on stderr
-    ignored_stderr_prefixes  prefixes of lines on stderr that are never the reason of a failure
-    usage_means     the meaning of the usage figures (usage_counter.USAGE_MEANINGS)
-    counts_replies  whether a rule reports the end of each message
+        options         the options that apply to all rules
+        rules           the rules for events
+        reports         the rules for the report file that the program writes about its run
+        untyped         whether a rule (other than a `session` rule) applies to events of any type
+        ok_exits        the exit codes that mean success
+        synthesizes     whether a complete answer and such an exit code are a success without a result
+        causes          exit code → cause of the failure
+        stderr          the rules for stderr lines
+        ignored_stderr_prefixes  prefixes of stderr lines that are never the reason of a failure
+        usage_means     the meaning of the usage figures (usage_counter.USAGE_MEANINGS)
+        counts_replies  whether a rule reports the end of each message
     """
 
     def __init__(
         self, node: ConfigNode, tools: Tools, trace: "ProfileRuleMatchObserver | None" = None
     ) -> None:
-        """Read the rules. `node` is the complete profile. Raise FrontendError with file, line and
-        key for a mistake.
+        """Read the rules from a profile. `node` is the complete profile. Raise FrontendError with
+        file, line and key for an invalid value.
 
         The rules of a bundled profile are not checked here, because the tests check them.
         """
@@ -165,8 +167,8 @@ class ParsedStreamRules:
 def _parse_reports(
     node: ConfigNode, options: ProfileTranslationOptions
 ) -> ProfileEventRules | None:
-    """Return the rules for the file that the program writes about its run, or None without such
-    rules.
+    """Return the rules for the report file that the program writes about its run, or None if the
+    profile has no such rules.
     """
     rule_nodes = node.get_child("report").read_items(MAX_RULES)
     if not rule_nodes:

@@ -1,5 +1,5 @@
-"""Compiles the conversion of a call's arguments to Claude's, with one function for each tool (its
-syntax is in `tools`).
+"""Compiles the conversion from a vendor's tool call arguments to Claude's. Each tool gets its own
+function. The module `tools` describes the syntax.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ ConvertFunction = Callable[[Arguments], tuple[str, Arguments]]
 ArgumentGetter = Callable[[Arguments], Any]
 
 
-# Repairs in the arguments are not reported. The call itself is counted.
+# Repairs to the arguments are not reported individually. The tool call itself is counted.
 _NAMESPACE = RULE_GLOBALS | {
     "engine": SimpleNamespace(turn=SimpleNamespace(diagnostics=Diagnostics()))
 }
@@ -29,8 +29,8 @@ _NAMESPACE = RULE_GLOBALS | {
 def compile_tool_argument_converter(
     node: ConfigNode, alternatives: list[ConfigNode]
 ) -> ConvertFunction:
-    """Return a function that converts a call's arguments to Claude's name and arguments. It does
-    not change its parameter.
+    """Return a function that converts tool call arguments to Claude's tool name and arguments. The
+    function does not modify its parameter.
     """
     builder = FunctionBuilder("event")
     for alternative in alternatives:
@@ -43,7 +43,9 @@ def compile_tool_argument_converter(
 
 
 def _write_conversion(node: ConfigNode, tool: ConfigNode, builder: FunctionBuilder) -> None:
-    """Write the code that returns Claude's name and arguments for a tool or an alternative."""
+    """Write the code that returns Claude's tool name and arguments, for a tool or for one of its
+    alternatives.
+    """
     name = format_literal(node.get_child("name").read_text(tool.get_child("name").read_text()))
     keeps_others = node.get_child("keep").read_bool()
     extra = dict(node.get_child("add").read_table())
@@ -65,8 +67,8 @@ def _write_conversion(node: ConfigNode, tool: ConfigNode, builder: FunctionBuild
 
 
 def _create_merging_converter(node: ConfigNode) -> Callable[[Arguments], Arguments]:
-    """Return a function that converts the fields and keeps all other arguments. A field is at the
-    position of its first argument.
+    """Return a function that converts some arguments and keeps all others. A converted argument
+    takes the position of the first argument that it uses.
     """
     compile_field_expressions(node, FunctionBuilder("event"))
     getters = {key: _compile_getter(node.get_child(key)) for key in node.read_table()}
@@ -104,7 +106,7 @@ def _compile_getter(node: ConfigNode) -> ArgumentGetter:
 
 
 def _list_arguments(value: Any) -> list[str]:
-    """Return the arguments that a field uses, which are the first keys of its paths."""
+    """Return the names of the arguments that a field uses: the first key of each path."""
     if isinstance(value, str):
         parts = [part.strip() for part in value.split("||")]
         return [_parse_first_key(part) for part in parts if not part.startswith("$")]

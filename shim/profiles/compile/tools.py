@@ -2,19 +2,25 @@
 
     [tools.read]
     name = "Read"                                  Claude's name
-    args = { file_path = "path", limit = { minus = ["end", "start"] } }   Claude's key = a field of
-                                                                          the arguments
-    keep = true                                    other arguments stay unchanged (without `keep`
-                                                   they are removed)
-    add = { prompt = "" }                          constant arguments
-    alt = [ { match = { … }, name = "…", args = { … } } ]    another tool if these conditions are
-                                                             true; the first match applies
+    args = { file_path = "path", limit = { minus = ["end", "start"] } }   Claude's argument = a field
+                                                                          of the vendor's arguments
+    keep = true                                    keep all other arguments (without `keep` they are
+                                                   removed)
+    add = { prompt = "" }                          additional constant arguments
+    alt = [ { match = { … }, name = "…", args = { … } } ]    a different Claude tool if the
+                                                             conditions are true; the first match
+                                                             applies
 
-Without `args` the arguments stay unchanged. A tool that is missing here keeps its name and
-arguments, unless `other_tools = { regex = '^mcp_([^_]+)_(.+)$', name = 'mcp__\\1__\\2' }` gives it
-another name. The remaining tools are written unchanged (`unknown_tools = "pass"`), written as tools
-of an MCP server (`mcp_prefix`: `mcp__VENDOR__NAME`), or omitted with their results (`hide`; a denied
-call is not hidden).
+Without `args`, the arguments stay unchanged. `other_tools` renames tools that `[tools]` does not
+have:
+
+    other_tools = { regex = '^mcp_([^_]+)_(.+)$', name = 'mcp__\\1__\\2' }
+
+`unknown_tools` applies to the remaining tools:
+
+    pass        the call keeps its name and arguments
+    mcp_prefix  the call is written as a call to an MCP tool, `mcp__VENDOR__NAME`
+    hide        the call and its result are omitted, unless the call was denied
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -25,8 +31,8 @@ from shim.profiles.check.config_node import ConfigNode
 
 MAX_TOOLS = 500
 UNKNOWN_TOOL_POLICIES = ("pass", "hide", "mcp_prefix")
-MCP_PREFIX = "mcp__"  # of the names of MCP tools
-MAX_NAME_CHARS = 200  # a longer name is not changed by `other_tools` or the prefix, only cut
+MCP_PREFIX = "mcp__"  # the prefix of MCP tool names
+MAX_NAME_CHARS = 200  # a longer name is only cut; `other_tools` and the prefix do not apply
 MAX_ALTERNATIVES = 20
 _TOOL_KEYS = ("name", "args", "keep", "add")
 
@@ -34,8 +40,8 @@ ConvertFunction = Callable[[Arguments], tuple[str, Arguments]]
 
 
 class ProfileTool(ToolMapping):
-    """A tool whose arguments are fields. They are compiled at its first call, because the start of
-    a child does not need them.
+    """A tool whose arguments are computed from fields in the profile. The fields are compiled at
+    the tool's first call, because starting the child does not need them.
 
     `other_names` are the names that a call may get instead of `name`.
     """
@@ -55,14 +61,16 @@ class ProfileTool(ToolMapping):
         self._converter: ConvertFunction | None = None
 
     def translate_arguments(self, arguments: Arguments) -> tuple[str, Arguments]:
-        """Return Claude's name and arguments of a call. `arguments` is not changed."""
+        """Return Claude's tool name and arguments for a call. `arguments` is not modified."""
         if self._converter is None:
             self._converter = self._compile_converter()
         return self._converter(arguments)
 
 
 class ToolTable(Mapping[str, ToolMapping]):
-    """A table of tools that also names tools that are missing in it, by a pattern or with a prefix."""
+    """A table of tools by name. It also derives names for tools that are not in the table, by a
+    pattern or with a prefix.
+    """
 
     def __init__(
         self, table: Mapping[str, ToolMapping], regex: str, name: str, prefix: str
@@ -73,8 +81,8 @@ class ToolTable(Mapping[str, ToolMapping]):
         self._prefix = prefix
 
     def get(self, key: str, default: Any = None) -> Any:
-        """Return the tool `key`. If it is missing, its name is derived by the pattern or the
-        prefix.
+        """Return the tool `key`. If the table does not have the tool, derive its name by the
+        pattern or with the prefix.
         """
         tool = self._table.get(key)
         if tool is not None:
@@ -103,8 +111,8 @@ class ToolTable(Mapping[str, ToolMapping]):
 def parse_tools(
     node: ConfigNode, other_tools: ConfigNode, unknown_tools: ConfigNode, vendor: str
 ) -> Mapping[str, ToolMapping]:
-    """Return the table `[tools]` with the rule for the names of other tools. Raise FrontendError
-    for a mistake.
+    """Return the `[tools]` table, with the rule that names all other tools. Raise FrontendError for
+    an invalid value.
     """
     entries = node.read_table()
     if len(entries) > MAX_TOOLS:
@@ -128,7 +136,7 @@ def parse_tools(
 
 
 def _check_groups(other_tools: ConfigNode, name: str) -> None:
-    """Raise FrontendError if the name refers to groups that its pattern does not have."""
+    """Raise FrontendError if the replacement name refers to a group that its pattern does not have."""
     import re
 
     pattern = other_tools.get_child("regex").compile_pattern()
@@ -158,7 +166,7 @@ def _parse_tool(node: ConfigNode) -> ToolMapping:
         return compile_tool_argument_converter(node, alternatives)
 
     if not node.source.is_bundled:
-        # Report a mistake before a child is started. The tests compile the bundled profiles.
+        # Report mistakes in a user's profile before a child starts. Tests compile the bundled profiles.
         compile_converter()
     if not (alternatives or node.get_child("args") or node.get_child("add")):
         return ToolMapping(name)
@@ -189,8 +197,8 @@ def _create_multiplier(factor: float) -> Callable[[Any], Any]:
 def _find_plain_renaming(
     table: Mapping[str, Any],
 ) -> tuple[dict[str, str], dict[str, Callable[[Any], Any]]] | None:
-    """Return the renamings and the multiplications of a table of fields. A plain ToolMapping can
-    apply them. Return None if the table has other fields.
+    """Return the renamings and multiplications in a table of fields, which a plain ToolMapping can
+    apply. Return None if the table has any other field.
     """
     renames: dict[str, str] = {}
     converters: dict[str, Callable[[Any], Any]] = {}
