@@ -1,1 +1,1 @@
-"""Builds the adapter of a vendor from its profile, as far as the start of the child needs it."""
+"""Builds a vendor's adapter from its profile. Only the parts that start the child are compiled."""

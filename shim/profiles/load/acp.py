@@ -1,9 +1,9 @@
-r"""`[acp]`: drives a program with the Agent Client Protocol, so that the frontend can answer its
-permission requests. ACP_KEYS has the keys of the table.
+"""Reads `[acp]` in a profile, and drives the program with the Agent Client Protocol (ACP). The
+frontend can then answer the program's permission requests. ACP_KEYS has the keys of the table.
 
-The child receives its messages, its answers and its session on stdin. `launch.denials.asking` makes
-it ask about each call in every mode. The policy or the frontend answers, and the mode can change
-while the child runs.
+The child receives its messages, permission answers and session requests on stdin.
+`launch.denials.asking` makes the child ask about each tool call in every mode. The policy or the
+frontend answers. The permission mode can change while the child runs.
 """
 
 from shim.core.adapter.adapter import LaunchRequest, LaunchSpec
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from shim.profiles.acp.calls import AcpToolCallFormat
     from shim.profiles.acp.translator import AcpTranslator
 
-# Keys that are not allowed in a profile of an agent that only supports the protocol.
+# The keys that a profile with `protocol = "acp"` must not have.
 FORBIDDEN_KEYS = ("stream", "event", "report", "stderr", "exit_codes", "adapter", "unattended")
 TOOL_NAME_SOURCES = ("title", "id", "kind")
 SIGN_KEYS = {
@@ -119,13 +119,13 @@ ACP_KEYS = {
     ),
 }
 REPLACED_KEYS = ("command", "argv", "permission_args")
-OMITTED_KEYS = ("permission_tools", "permission_env", "report")  # for a vendor that cannot ask
-# the tools of calls that the protocol's kinds identify
+OMITTED_KEYS = ("permission_tools", "permission_env", "report")  # used if the vendor cannot ask
+# The tools that can be identified by the call kinds of ACP.
 DEFAULT_TOOLS = ["Bash", "Edit", "Grep", "MultiEdit", "Read", "WebFetch", "Write"]
 
 
 class AcpAdapter(ProfileAdapter):
-    """The adapter of a profile that drives the program with the Agent Client Protocol."""
+    """The adapter for a profile whose program is driven with the Agent Client Protocol."""
 
     child_input_ref = "shim.profiles.acp.session:AcpSession"
 
@@ -145,12 +145,12 @@ class AcpAdapter(ProfileAdapter):
         self._mode_tools = {}
         self.modes = launch_node.get_child("permission_args").read_text_list_table(20)
         self._prompted_tools = frozenset(acp["asks"])
-        if not source.is_bundled:  # report a mistake before a child is started
+        if not source.is_bundled:  # report mistakes before a child starts
             _ = self.translator_class
             self.create_child_input()
-        if not self.policy_support.has_hook:  # a hook also checks the calls of subagents
+        if not self.policy_support.has_hook:  # a hook would also check subagent calls
             self.policy_support = self.policy_support._replace(covers_subagents=False)
-            # `asking` disables subagents. A permission request of an opencode subagent is never
+            # `asking` disables subagents. A permission request from an opencode subagent is never
             # delivered, so the subagent would wait forever.
             self.listed_tools = tuple(name for name in self.listed_tools if name != SUBAGENT_TOOL)
         self.listed_tools = acp["listed"] or self.listed_tools
@@ -162,7 +162,7 @@ class AcpAdapter(ProfileAdapter):
             accepts_mcp_servers=True,
             accepts_command_servers=not acp["addresses"],
         )
-        # The protocol has no field for a system prompt.
+        # ACP has no field for a system prompt.
         self.session_traits = self.session_traits._replace(prefixes_system_prompt=True)
         self.cli = self.cli._replace(has_two_way=False)
 
@@ -217,8 +217,8 @@ class AcpAdapter(ProfileAdapter):
         return self._prompted_tools
 
     def can_enforce_rule(self, rule: PermissionRule, request: LaunchRequest) -> bool:
-        """Return whether the agent asks about the tools of the rule: those of all MCP servers, or
-        all tools.
+        """Return whether the agent asks for permission to use the rule's tools. The agent's `asks`
+        may also cover all MCP servers, or all tools.
         """
         if self.policy_support.has_hook:
             return True
@@ -230,9 +230,9 @@ class AcpAdapter(ProfileAdapter):
 
 
 class AcpOnlyAdapter(AcpAdapter):
-    """The adapter of an agent that only supports the Agent Client Protocol.
+    """The adapter for an agent that only supports the Agent Client Protocol.
 
-    The agent may run any tool without asking, unless its `asks` lists the tools.
+    The agent may run a tool without asking, unless `asks` in its profile lists the tool.
     """
 
     def __init__(self, base: ProfileAdapter) -> None:
@@ -242,8 +242,8 @@ class AcpOnlyAdapter(AcpAdapter):
 
 
 def expand_acp_profile(node: ConfigNode) -> dict[str, Any]:
-    """Return the table of a profile with `protocol = "acp"`, completed with the keys that every
-    profile has. Raise FrontendError for a key that it must not have.
+    """Return a profile's table with `protocol = "acp"`, and add the keys that every profile needs.
+    Raise FrontendError for a key that such a profile must not have.
     """
     for key in FORBIDDEN_KEYS:
         if node.get_child(key):
@@ -255,7 +255,7 @@ def expand_acp_profile(node: ConfigNode) -> dict[str, Any]:
     launch_table = {"argv": [], "prompt": {"via": "stdin"}, **node.get_child("launch").read_table()}
     has_questions = bool(acp_table.get("asks"))
     has_modes = "permission_args" in launch_table or "permission_args" in acp_table
-    if not has_modes:  # a restrictive mode needs an agent that asks
+    if not has_modes:  # strict permission modes need an agent that asks
         supports_plan = False
         if has_questions:
             supports_plan = "plan" in node.get_child("acp").get_child("modes").read_table()

@@ -1,17 +1,19 @@
-"""Builds the adapter of a profile. The profile is checked, and compiled as far as needed to start
-the child.
+"""Builds the adapter for a profile. The profile is validated, and only the parts that start the
+child are compiled.
 
-PROFILE_KEYS and the other tables of `shim.profiles.schema.tables` have all keys of a profile.
+PROFILE_KEYS and the other tables in `shim.profiles.schema.tables` have all keys of a profile.
 
 A profile has no state and no code. `adapter` names a subclass of
-`shim.profiles.profile.ProfileTranslator`. For a bundled profile the class is in a module of
-`shim.adapters`. For a user's profile it is in a file beside the profile, `vendors/MODULE.py`. The
-module is loaded from this path and not from a search path, so a working directory or a package
-cannot replace it. A person with write access to that folder can also write the profile, which names
-the program to run, so the module adds no privilege.
+`shim.profiles.profile.ProfileTranslator`. For a bundled profile, the class is in a module of
+`shim.adapters`. For a user's profile, the class is in a file beside the profile,
+`vendors/MODULE.py`.
+
+The module is loaded from this path and never from a search path, so a working directory or a
+package cannot replace it. Loading the module does not add a privilege: anyone who can write to that
+folder can also write the profile, which names the program to run.
 
 The rules for a child's output are compiled when the child runs (`compile/stream.py`). A user's
-profile is compiled completely before a child is started, so that a mistake is reported early.
+profile is compiled completely before a child starts, so that mistakes are reported early.
 """
 
 from shim.core.reading.typed import TYPE_CHECKING, Any
@@ -96,8 +98,8 @@ PROFILE_KEYS = {
 
 
 def merge_tables(base: Table, override: Table) -> dict[str, Any]:
-    """Return `base` with the values of `override`. Inner tables are merged, and every other value
-    is replaced.
+    """Return `base` with the values of `override`. Nested tables are merged, and all other values
+    are replaced.
     """
     result = dict(base)
     for key, value in override.items():
@@ -117,10 +119,11 @@ def build_adapter(
     load_translator_class: TranslatorLoader | None = None,
     trace: "ProfileRuleMatchObserver | None" = None,
 ) -> ProfileAdapter:
-    """Return the adapter of a profile. Raise FrontendError with file, line and key for a mistake.
+    """Return the adapter for a profile. Raise FrontendError with file, line and key for an invalid
+    value.
 
-    `load_translator_class` imports the class that the profile names. `trace` is called with the
-    rule that matches each event.
+    `load_translator_class` imports the class that the profile names. `trace` receives each event's
+    matching rules.
     """
     node = ConfigNode(source, table)
     node.read_table(PROFILE_KEYS)
@@ -162,5 +165,5 @@ def build_adapter(
     if trace is not None:
         _ = adapter.translator_class
     if not source.is_bundled and acp_node.value:
-        adapter.build_two_way()  # report a mistake in `[acp]` now
+        adapter.build_two_way()  # report mistakes in `[acp]` now
     return adapter

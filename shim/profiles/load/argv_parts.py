@@ -1,5 +1,5 @@
-"""Compiles the entries of `argv`: literal arguments, arguments with placeholders, and arguments
-with a condition (see `launch`).
+"""Compiles the entries in `argv`: literal arguments, arguments with placeholders, and arguments
+with a condition. The module `launch` describes the syntax.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,7 +10,7 @@ from shim.core.reading.typed import Any
 from shim.profiles.check.config_node import ConfigNode
 from shim.profiles.load.prompt import PromptDeliveryConfig
 
-MAX_PARTS = 200  # arguments of one entry
+MAX_PARTS = 200  # arguments in one `argv` entry
 MAX_CONDITIONS = 10
 LIST_PLACEHOLDERS = ("add_dirs", "denied_tools", "allowed_tools", "chosen_tools", "mcp_configs")
 SYSTEM_PLACEHOLDERS = ("system_prompt", "append_system_prompt")
@@ -34,7 +34,7 @@ CONDITION_NAMES = (
     *(name for name in TEXT_PLACEHOLDERS if name not in ("prompt", "item")),
 )
 BUNDLED_PLACEHOLDER = "bundled"
-BUNDLED_FOLDER = f"{shim.__path__[0]}/adapters"  # the bundled profiles and the files beside them
+BUNDLED_FOLDER = f"{shim.__path__[0]}/adapters"  # has the bundled profiles and their files
 _NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyz_")
 
 PlaceholderValues = Mapping[str, Any]
@@ -47,7 +47,7 @@ def compile_argv_entry(
     delivery: PromptDeliveryConfig,
     variants: tuple[str, ...],
 ) -> PartFormatter:
-    """Compile one entry of `argv`, and add the names that it uses to `used_names`. Raise
+    """Compile one entry in `argv`, and add the names that the entry uses to `used_names`. Raise
     FrontendError for an invalid entry.
     """
     if isinstance(node.value, str):
@@ -98,7 +98,7 @@ def _compile_args(
     delivery: PromptDeliveryConfig,
     required: tuple[str, ...],
 ) -> PartFormatter:
-    """Compile the arguments of `args`, once or for each item of a list."""
+    """Compile the arguments in `args`, once or for each item of a list."""
     if not node.get_child("each"):
         lists = tuple(key for key in required if key in LIST_PLACEHOLDERS)
         formatters = [
@@ -126,7 +126,7 @@ def _compile_arg(
     delivery: PromptDeliveryConfig,
     extra_placeholders: tuple[str, ...] = (),
 ) -> PartFormatter:
-    """Compile one argument. An argument with an empty placeholder is omitted."""
+    """Compile one argument. The argument is omitted if its placeholder is empty."""
     if node.value == "":
         text = node.value
     else:
@@ -182,8 +182,8 @@ def _compile_arg(
 
 
 def _split_placeholders(text: str) -> list[str]:
-    """Split an argument into literal texts and the names of placeholders, in alternation. The first
-    and the last piece are literal.
+    """Split an argument into pieces. Literal text and placeholder names alternate; the first and
+    the last piece are literal.
     """
     pieces = [""]
     while text:
@@ -200,9 +200,11 @@ def _split_placeholders(text: str) -> list[str]:
 
 
 def _escape_dash(arg: str, name: str) -> str:
-    """Return an argument whose value begins with a dash, so that it is not parsed as a flag.
+    """Return an argument whose value starts with a dash, escaped so that the program does not parse
+    it as a flag.
 
-    Only a system prompt can be escaped. Raise FrontendError for any other value.
+    Only a system prompt can be escaped. Raise FrontendError for any other value that starts with a
+    dash.
     """
     if name in SYSTEM_PLACEHOLDERS:
         return f" {arg}"

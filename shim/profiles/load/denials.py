@@ -1,8 +1,8 @@
-"""`[launch.denials]`: the deny rules that a program receives at its start.
+"""Reads `[launch.denials]` in a profile: how a program receives deny rules when it starts.
 
-Nothing is passed if nothing is denied and `asking` does not apply. A mode denies the tools that its
-`permission_tools` do not list, and all MCP servers. These variables take precedence over all
-others, including those of the user's settings.
+The program receives nothing if nothing is denied and `asking` does not apply. A permission mode
+denies the tools that its `permission_tools` do not list, and all MCP servers. The environment
+variables in this table override all others, including variables in the user's settings.
 """
 
 from collections.abc import Mapping
@@ -85,13 +85,13 @@ DENIAL_KEYS = {
         "variables with a JSON object (`{denials}`), merged over the value of the environment",
     ),
 }
-# of the name of an MCP tool with its prefix; the program may cut a longer name
+# The longest MCP tool name, including its prefix. The program may cut a longer name.
 MAX_SERVER_TOOL_CHARS = 60
 _PLAIN_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-")
 
 
 class ToolDenialConfig(NamedTuple):
-    """The arguments, the environment variables and the temporary files that carry deny rules to one
+    """The arguments, environment variables and temporary files that pass the deny rules to one
     child.
     """
 
@@ -101,8 +101,8 @@ class ToolDenialConfig(NamedTuple):
 
 
 class ToolDenialTemplates:
-    """The templates of a checked `[launch.denials]`. `tools_by_mode` has Claude's names of the
-    tools in each mode that does not allow all tools.
+    """The text templates in a validated `[launch.denials]`. `tools_by_mode` has Claude's tool names
+    for each permission mode that does not allow all tools.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class ToolDenialTemplates:
 
     def can_express_rule(self, rule: PermissionRule) -> bool:
         """Return whether the program can deny what the rule names: a complete tool, an MCP server,
-        or a tool of an MCP server.
+        or an MCP server's tool.
         """
         server, tool = _parse_server_rule(rule)
         if server:
@@ -132,10 +132,10 @@ class ToolDenialTemplates:
     def can_run_calls_allowed_by_rule(
         self, rule: PermissionRule, request: LaunchRequest, *, runs_allowed_calls_unprompted: bool
     ) -> bool:
-        """Return whether the program runs the calls that a rule allows.
+        """Return whether the program runs the tool calls that a rule allows.
 
-        `runs_allowed_calls_unprompted` is true for a program that runs every call without asking
-        unless it is denied.
+        `runs_allowed_calls_unprompted` is true for a program that runs every tool call without
+        asking, unless the call is denied.
         """
         mode = request.permission_mode
         is_tool = rule.content is None and rule.tool in {tool.name for tool in self._tools.values()}
@@ -152,8 +152,9 @@ class ToolDenialTemplates:
         return bool(self._config["allow"])
 
     def build_tool_denial_config(self, request: LaunchRequest) -> ToolDenialConfig:
-        """Return the deny rules of a request for the program. Raise UnsupportedPermissionModeError
-        if the program might ignore them, and FrontendError if their file cannot be written.
+        """Return the deny rules for a launch request, in the program's own format. Raise
+        UnsupportedPermissionModeError if the program might ignore the rules. Raise FrontendError
+        if their file cannot be written.
         """
         denials = ([self._config["asking"]] if request.persistent else []) + self._list_denials(
             request
@@ -178,7 +179,7 @@ class ToolDenialTemplates:
         files: tuple[str, ...] = ()
         if any("{file}" in arg for arg in self._config["args"]):
             path = request.store_text(text, self._config["suffix"])
-            if path is None or "," in path:  # the program may split the argument at a comma
+            if path is None or "," in path:  # the program may split the argument at commas
                 raise FrontendError(
                     f"the rules for {self._name} could not be written to a file",
                     hint="check that the disk is not full, and that the path of the state "
@@ -193,7 +194,7 @@ class ToolDenialTemplates:
         )
 
     def _list_denials(self, request: LaunchRequest) -> list[str]:
-        """Return the program's text for each denied tool and server."""
+        """Return the text that denies each tool and server, in the program's format."""
         policy = request.policy
         mode = request.permission_mode
         removed_tools = set(request.removed_tools)
@@ -221,7 +222,7 @@ class ToolDenialTemplates:
             denied_tools |= dict.fromkeys(self._config["also"])
         denials = [self._config["tool"].replace("{tool}", name) for name in denied_tools]
         if mode == "acceptEdits" and self._config["protected"] and not request.persistent:
-            # The first position, because in some programs the last matching rule applies.
+            # This text comes first, because some programs apply the last matching rule.
             denials.insert(0, self._format_protected())
         if allowed_tools is not None and self._config["servers"]:
             denials.append(self._config["servers"])
@@ -233,8 +234,8 @@ class ToolDenialTemplates:
         return denials
 
     def _format_protected(self) -> str:
-        """Return the text that denies changes of protected files. In acceptEdits, the real claude
-        asks about them.
+        """Return the text that denies changes to protected files. The real claude asks about such
+        changes even in acceptEdits mode.
         """
         names = [*sorted(PROTECTED_NAMES), *(path.strip("/") for path in SHIM_FOLDERS)]
         files = [self._config["protected_file"].replace("{name}", name) for name in names]
@@ -244,7 +245,7 @@ class ToolDenialTemplates:
         return text
 
     def _list_allowances(self, request: LaunchRequest) -> list[str]:
-        """Return the program's text for each tool that a rule allows."""
+        """Return the text that allows each tool that a rule allows, in the program's format."""
         policy = request.policy
         if (
             policy is None
@@ -261,8 +262,8 @@ class ToolDenialTemplates:
         ]
 
     def _merge_json_variables(self, denials: str, environment: Mapping[str, str]) -> dict[str, str]:
-        """Return the variables with a JSON object. The shim's values are merged over those of the
-        environment.
+        """Return the environment variables whose values are JSON objects. The shim's values are
+        merged over the values from the environment.
         """
         import orjson
 
@@ -289,7 +290,7 @@ def _has_rules(request: LaunchRequest) -> bool:
 
 
 def _merge_json(base: Any, override: Any) -> Any:
-    """Return `base` with the values of `override`. The overriding keys are last, because the last
+    """Return `base` merged with `override`. The keys from `override` are last, because the last
     matching rule applies.
     """
     if not (isinstance(base, dict) and isinstance(override, dict)):
@@ -299,8 +300,8 @@ def _merge_json(base: Any, override: Any) -> Any:
 
 
 def _parse_server_rule(rule: PermissionRule) -> tuple[str, str]:
-    """Return the MCP server and the tool of a rule, with "" as the tool for all tools. Return two
-    empty strings for any other rule.
+    """Return the MCP server and the tool that a rule names. The tool is "" if the rule is about all
+    of the server's tools. Return two empty strings for any other rule.
 
     Only names that every program spells in the same way are accepted.
     """

@@ -1,5 +1,5 @@
-"""Builds the command line of a profile's program. A template of arguments is filled in for each
-turn, and no shell is used. LAUNCH_KEYS has the keys of `[launch]`.
+"""Builds the command line for a profile's program. The profile's argument template is filled in for
+each turn. No shell is used. LAUNCH_KEYS has the keys of `[launch]`.
 
                                    HOW A COMMAND LINE IS WRITTEN
 
@@ -17,37 +17,42 @@ turn, and no shell is used. LAUNCH_KEYS has the keys of `[launch]`.
       { when = "prompt_stdin", args = ["-"] },                     if it is sent on stdin
     ]
 
-    [launch.variants]                dialects of the program; its `--help` selects the first that
-                                     matches, or else the last
-    old = { has = ["run"], lacks = ["--json"] }                    `when = "old"` tests for this one
+    [launch.variants]                variants of the program. The first variant that matches the
+                                     output of `--help` is used, or otherwise the last
+    old = { has = ["run"], lacks = ["--json"] }                    `when = "old"` tests for it
     new = {}
 
 Placeholders: prompt, prompt_file, model, effort, resume, session_id, max_turns, report_folder,
 bundled, system_prompt and append_system_prompt; and the lists add_dirs, mcp_configs, denied_tools,
-allowed_tools, chosen_tools. Without append_system_prompt, both system prompts are in system_prompt.
-Without either placeholder, they are put before the prompt.
+allowed_tools, chosen_tools. If `argv` has no append_system_prompt, both system prompts are in
+system_prompt. If `argv` has neither placeholder, the system prompts are put before the prompt.
 
-`{allowed_tools}` lists the remaining tools if some are denied, if `--tools` is set, or if the mode
-has `permission_tools`. Except in plan mode, a rule that allows a complete tool adds it to the tools
-of the mode. `{chosen_tools}` lists only the tools of `--tools`. A turn with `--tools` is refused if
-the profile has neither of these two nor `denials`. `{denied_tools}` is not enough, because the
-program keeps tools that are missing in `[tools]`.
+`{allowed_tools}` lists the remaining tools if some tools are denied, if `--tools` is set, or if the
+mode has `permission_tools`. Except in plan mode, a rule that allows a complete tool adds this tool
+to the mode's tools. `{chosen_tools}` lists only the tools in `--tools`. A turn with `--tools` is
+refused if the profile has none of `{allowed_tools}`, `{chosen_tools}` and `denials`.
+`{denied_tools}` is not enough, because the program keeps tools that are missing in `[tools]`.
 
-`{bundled}` is the folder of the bundled profiles, for a file with rules that restrict a mode. With
-a `command_prefix` the program may be unable to read that folder, so such a profile is then only
-started in the mode bypassPermissions. The same applies if `overruled_by` or `widened_by` finds a
-file.
+`{bundled}` is the folder with the bundled profiles. It may contain a file with the rules for a
+restrictive mode. If `command_prefix` is set, the program may be unable to read this folder. A
+profile that uses `{bundled}` then only starts in the mode bypassPermissions. The same applies if
+`overruled_by` or `widened_by` finds a file.
 
-A module that `rules` names has three functions and a constant. `build_arguments(request)` returns
-the arguments of `{ when = "rules" }`. `build_environment(request)` returns additional variables.
-`can_hook_apply_allow_rule(rule)` returns whether the program runs the calls that a rule allows.
-`EMITS_CALL_BEFORE_HOOK` is true if the program reports a call before the hook has checked it. The
-arguments and the variables start the shim's hook, which enforces every rule for the program and its
-subagents.
+The module in `rules` has three functions and a constant:
 
-A child whose prompt is not on stdin has an empty stdin, because many programs wait for its end. The
-frontend's values were validated before. The id of a session is checked here by its pattern. Any
-other value that begins with a dash is escaped or refused, so that it cannot be parsed as a flag.
+    build_arguments(request)         returns the arguments for `{ when = "rules" }`
+    build_environment(request)       returns additional environment variables
+    can_hook_apply_allow_rule(rule)  returns whether the program runs tool calls that a rule allows
+    EMITS_CALL_BEFORE_HOOK           is true if the program reports a tool call before the hook has
+                                     checked it
+
+The arguments and the variables start the shim's hook. The hook enforces every rule for the program
+and its subagents.
+
+If the prompt is not on stdin, the child's stdin is empty, because many programs wait for the end of
+stdin. The frontend's values have been validated before. A session id is checked here against its
+pattern. Any other value that begins with a dash is escaped or refused, so that the program cannot
+parse it as a flag.
 """
 
 from collections.abc import Callable, Mapping
@@ -86,29 +91,29 @@ if TYPE_CHECKING:
     from shim.core.policy.policy import PermissionRule
     from shim.profiles.load.denials import ToolDenialTemplates
 
-MAX_ARGS = 200  # entries of one template
+MAX_ARGS = 200  # entries in one argument template
 MAX_VARIANTS = 10
 SYSTEMS = ("linux", "darwin")
-MAX_FILE_NAME_CHARS = 64  # of a program or a file
-MAX_VARIABLE_NAME_CHARS = 100  # of a variable
+MAX_FILE_NAME_CHARS = 64  # the length of a program or file name
+MAX_VARIABLE_NAME_CHARS = 100  # the length of an environment variable's name
 MAX_VARIANT_NAME_CHARS = 32
-# Variables of the shim and of Claude, and variables that decide which code a program runs before
-# its first line. A profile must not set them; the program is set by `command`.
+# Environment variables that a profile must not set. They belong to the shim or to Claude, or they
+# make a program run other code before its own. Only `command` decides which program runs.
 FORBIDDEN_PREFIXES = ("SHIM_", "CLAUDE", "LD_", "DYLD_")
 FORBIDDEN_VARIABLES = frozenset(
     ("PATH", "HOME", "NODE_OPTIONS", "PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP")
 )
-# A profile must not unset the shim's variables, because they detect a shim that starts itself in a
-# loop. It must not unset the variables that every program needs, either.
+# Environment variables that a profile must not unset. The shim's own variables detect a shim that
+# starts itself in a loop. The others are needed by every program.
 REQUIRED_PREFIX = "SHIM_"
 REQUIRED_VARIABLES = frozenset(("PATH", "HOME"))
 RESUME_PATTERN = "[A-Za-z0-9][A-Za-z0-9._:-]{0,127}"
 WIDEST_MODE = "bypassPermissions"
-RULE_MODULES = ("codex_rules", "copilot_rules")  # they pass the permission rules to a program
+RULE_MODULES = ("codex_rules", "copilot_rules")  # modules that pass permission rules
 STDIN_KINDS = ("devnull", "pipe")
 INTERRUPT_SIGNALS = ("SIGINT", "SIGTERM")
-MAX_GRACE_S = 10.0  # after an interrupt; frontends stop waiting before that
-MAX_TIMEOUT_S = 86_400.0  # without output; no agent is intentionally silent for longer
+MAX_GRACE_S = 10.0  # the wait after an interrupt; frontends stop waiting earlier
+MAX_TIMEOUT_S = 86_400.0  # the time without output; no agent is silent for longer on purpose
 DEFAULT_VERSION_PROBE = VersionProbe()
 
 INTERRUPT_KEYS = {
@@ -311,12 +316,12 @@ LAUNCH_KEYS = {
     "install": ConfigKey(ConfigNode.read_optional_text, "the command that installs the program"),
 }
 RulesLoader = Callable[[], Any]
-ModeTools = Mapping[str, tuple[str, ...]]  # the tools of `permission_tools` by permission mode
+ModeTools = Mapping[str, tuple[str, ...]]  # permission mode → `permission_tools`
 
 
 class LaunchTemplate:
-    """A checked `[launch]`. `values` has the values of LAUNCH_KEYS. `build_launch` implements the
-    method of the adapter.
+    """A validated `[launch]` table. `values` has the values of LAUNCH_KEYS. `build_launch`
+    implements the adapter's method.
     """
 
     def __init__(self, node: ConfigNode, name: str, tools: Tools) -> None:
@@ -352,8 +357,8 @@ def _compile_launch(
     denials: "ToolDenialTemplates | None",
     mode_tools: ModeTools,
 ) -> Callable[[LaunchRequest], LaunchSpec]:
-    """Compile the template of arguments, and add the names that it uses to `used_names`. Raise
-    FrontendError for a mistake in it.
+    """Compile the argument template to a function that builds the command line. Add the names that
+    the template uses to `used_names`. Raise FrontendError for an invalid template.
     """
     delivery = PromptDeliveryConfig(node.get_child("prompt"))
     argv = node.get_child("argv")
@@ -504,8 +509,8 @@ def _compile_launch(
 
 
 def _create_rules_loader(module_name: str) -> RulesLoader | None:
-    """Return a function that imports the module of `rules`, or None without a module. It is called
-    at each turn.
+    """Return a function that imports the module in `rules`, or None if `rules` is missing. The
+    function is called at each turn.
     """
     if not module_name:
         return None
@@ -515,8 +520,8 @@ def _create_rules_loader(module_name: str) -> RulesLoader | None:
 def _build_denial_templates(
     node: ConfigNode, name: str, tools: Tools, mode_tools: ModeTools
 ) -> "ToolDenialTemplates | None":
-    """Return the templates of `denials`, or None without them. A profile that extends another one
-    removes them with `false`.
+    """Return the templates in `denials`, or None if the table is missing. A profile that extends
+    another profile removes the table with `false`.
     """
     if not node.get_child("denials").value:
         return None
@@ -549,7 +554,7 @@ def _parse_report(
 
 
 def _parse_version_probe(node: ConfigNode) -> VersionProbe:
-    """Return the probe of `version_probe`. Missing keys have their defaults."""
+    """Return the command that `version_probe` defines. Missing keys have default values."""
     probe = node.read_keys(VERSION_PROBE_KEYS)
     try:
         parse_version_conditions(probe["tested"])
@@ -565,8 +570,8 @@ def _parse_version_probe(node: ConfigNode) -> VersionProbe:
 
 
 def parse_overriding_config_paths(node: ConfigNode) -> dict[str, tuple[str, ...]]:
-    """Return the files and folders of `overruled_by` for each system. Programs prefer them to the
-    files of `{bundled}`.
+    """Return the files and folders in `overruled_by` for each operating system. These files
+    override the files in `{bundled}`.
     """
     nodes = {system: node.get_child(system) for system in node.read_table(SYSTEMS)}
     return {
@@ -578,8 +583,8 @@ def parse_overriding_config_paths(node: ConfigNode) -> dict[str, tuple[str, ...]
 
 
 def read_nodes_by_permission_mode(launch_node: ConfigNode, key: str) -> dict[str, ConfigNode]:
-    """Return the nodes of a table of `[launch]` by permission mode. Raise FrontendError for a mode
-    that the profile does not have.
+    """Return the child nodes of a `[launch]` table, by permission mode. Raise FrontendError for a
+    permission mode that the profile does not have.
     """
     table_node = launch_node.get_child(key)
     modes = launch_node.get_child("permission_args").read_table()
@@ -590,7 +595,7 @@ def read_nodes_by_permission_mode(launch_node: ConfigNode, key: str) -> dict[str
 
 
 def _parse_programs(node: ConfigNode, launch: dict[str, Any]) -> tuple[str, ...]:
-    """Return the names of the program on PATH."""
+    """Return the names under which the program may be found on PATH."""
     programs: tuple[str, ...] = (*launch["command"][:1], *launch["programs"])
     if not programs:
         raise node.build_error("a table with `command`", description="a table without `command`")
@@ -607,7 +612,7 @@ def _parse_programs(node: ConfigNode, launch: dict[str, Any]) -> tuple[str, ...]
 
 
 def _is_plain_name(name: str) -> bool:
-    """Return whether a name is that of a program or a file, and not a path."""
+    """Return whether a text is the plain name of a program or file, not a path."""
     letters = name.replace("-", "").replace("_", "").replace(".", "").replace("+", "")
     if not name[:1].isalnum():
         return False
@@ -630,7 +635,7 @@ def _is_variant_name(name: str) -> bool:
 
 
 def _parse_variants(node: ConfigNode) -> dict[str, VendorVariant]:
-    """Return the variants by name."""
+    """Return the program's variants, by name."""
     names = tuple(node.read_table())
     if len(names) > MAX_VARIANTS:
         raise node.build_error(
@@ -654,8 +659,8 @@ def _parse_variants(node: ConfigNode) -> dict[str, VendorVariant]:
 def _check_resumed_session(
     resume: str, pattern: str, name: str, used_names: set[str], *, fork: bool
 ) -> None:
-    """Raise FrontendError if the id of the session must not become an argument, or if the program
-    cannot resume it.
+    """Raise FrontendError if the session id is not safe as an argument, or if the program cannot
+    resume or fork the session.
     """
     import re
 
@@ -677,7 +682,7 @@ def _check_resumed_session(
 
 
 def _list_denied_tools(tools: Tools, removed_tools: tuple[str, ...]) -> list[str]:
-    """Return the program's names of all tools that can do what a removed tool does."""
+    """Return the program's names for all tools that can do the work of a removed tool."""
     return [
         vendor_name
         for vendor_name, tool in tools.items()
@@ -688,7 +693,7 @@ def _list_denied_tools(tools: Tools, removed_tools: tuple[str, ...]) -> list[str
 def _list_remaining_tools(
     tools: Tools, request: LaunchRequest, name: str, mode_tools: ModeTools
 ) -> list[str]:
-    """Return the program's names of the remaining tools, [] if no tool is removed. Raise
+    """Return the program's names for the remaining tools, or [] if no tool is removed. Raise
     FrontendError if no tool remains.
     """
     chosen, mode = _get_chosen_tools(request), request.permission_mode
@@ -713,7 +718,7 @@ def _list_remaining_tools(
 def can_allow_rule_add_tool_to_mode(
     allow_rule: "PermissionRule", request: LaunchRequest, mode_tools: ModeTools
 ) -> bool:
-    """Return whether an allow rule adds its tool to those of the permission mode."""
+    """Return whether an allow rule makes its tool available in the permission mode."""
     if allow_rule.content is not None:
         return False
     if request.permission_mode not in mode_tools:
@@ -722,8 +727,8 @@ def can_allow_rule_add_tool_to_mode(
 
 
 def _list_chosen_tools(tools: Tools, request: LaunchRequest, name: str) -> list[str]:
-    """Return the program's names of the tools of `--tools`, [] without the flag. Raise
-    FrontendError if the program has no such tool.
+    """Return the program's names for the tools in `--tools`, or [] without the flag. Raise
+    FrontendError if the program has none of these tools.
     """
     chosen = _get_chosen_tools(request)
     if chosen is None:
@@ -732,7 +737,7 @@ def _list_chosen_tools(tools: Tools, request: LaunchRequest, name: str) -> list[
 
 
 def _get_chosen_tools(request: LaunchRequest) -> set[str] | None:
-    """Return Claude's names of the tools of `--tools`, None without the flag."""
+    """Return Claude's names for the tools in `--tools`, or None without the flag."""
     chosen = request.invocation.tools
     policy = request.policy
     if chosen is None:
@@ -741,8 +746,8 @@ def _get_chosen_tools(request: LaunchRequest) -> set[str] | None:
 
 
 def _list_program_names(tools: Tools, left: set[str], name: str) -> list[str]:
-    """Return the program's tools that do nothing but what the tools in `left` do. Raise
-    FrontendError if there are none.
+    """Return the names of the program's tools whose Claude names are all in `left`. Raise
+    FrontendError if there is no such tool.
     """
     names = [
         program_tool for program_tool, tool in tools.items() if _get_claude_names(tool) <= left
@@ -755,7 +760,7 @@ def _list_program_names(tools: Tools, left: set[str], name: str) -> list[str]:
 
 
 def _get_claude_names(tool: ToolMapping) -> set[str]:
-    """Return Claude's names of all tools that a tool of the program corresponds to."""
+    """Return all Claude tool names that one of the program's tools may have."""
     return {tool.name, *(tool.other_names if isinstance(tool, ProfileTool) else ())}
 
 

@@ -1,4 +1,4 @@
-"""The adapter of a vendor that a profile describes."""
+"""The adapter for a vendor that is defined by a profile."""
 
 from collections.abc import Callable, Mapping
 
@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from shim.core.policy.settings_hooks import SettingsHook
 
 _STREAMED_MODES = ("delta", "cumulative")
-# The adapters by the value of `two_way` in a profile. They drive the program so that it asks.
+# The value of `two_way` in a profile → an adapter that drives the program so that it asks for
+# permission.
 TWO_WAY_ADAPTERS = {"codex_input": "shim.adapters.codex_input:CodexThreadAdapter"}
 
 Table = Mapping[str, Any]
@@ -40,9 +41,10 @@ TranslatorLoader = Callable[[], "type[Translator]"]
 
 
 class ProfileAdapter(Adapter):
-    """The adapter of a profile. `profile` has the values of PROFILE_KEYS.
+    """The adapter for a vendor that is defined by a profile. `profile` has the values of
+    PROFILE_KEYS.
 
-    `compile_translator` returns the class that translates by the rules of the profile.
+    `compile_translator` compiles the profile's rules and returns the translator class.
     """
 
     def __init__(
@@ -57,7 +59,7 @@ class ProfileAdapter(Adapter):
         self.node = node
         self._compile_translator = compile_translator
         self._translator: type[Translator] | None = None
-        if not node.source.is_bundled:  # report a mistake before a child is started
+        if not node.source.is_bundled:  # report mistakes before a child starts
             _ = self.translator_class
         stream_node = node.get_child("stream")
         self._template = template
@@ -142,7 +144,7 @@ class ProfileAdapter(Adapter):
             trust_prompt_text=launch["gate"],
         )
         self.policy_support = _build_policy_support(template)
-        # `unattended` is replaced in copies, which apply the same rules.
+        # Copies of the adapter may replace `unattended`, but apply the same rules.
         self._runs_unasked = self.unattended
 
     def build_launch(self, request: LaunchRequest) -> LaunchSpec:
@@ -159,15 +161,15 @@ class ProfileAdapter(Adapter):
         return adapter
 
     def list_available_tools(self, request: LaunchRequest) -> tuple[str, ...]:
-        """Return the tools of the permission mode, and the tools that allow rules and hooks add to
-        it.
+        """Return the tools in the permission mode, and the tools that allow rules and hooks add to
+        the mode.
         """
         policy = request.policy
         mode = request.permission_mode
         remaining_tools = self._mode_tools.get(mode, self.listed_tools)
         if policy is None or not (policy.allow or policy.hooks):
             return remaining_tools
-        # With the shim's hook, the program runs the calls that allow rules and hooks allow.
+        # With the shim's hook, the program runs tool calls that are allowed by allow rules or hooks.
         runs_our_hook = self.policy_support.has_hook and mode != "plan"
         allow_rules = [
             allow_rule
@@ -250,7 +252,7 @@ def _build_login_probe(probe: dict[str, Any] | None) -> LoginProbe:
 
 
 def _parse_data_dir(node: ConfigNode) -> tuple[str, str] | None:
-    """Return the variable and the folder of `home`, or None if it is missing."""
+    """Return the environment variable and the folder in `home`, or None if the table is missing."""
     if not node:
         return None
     home = node.read_keys(HOME_KEYS)
@@ -260,7 +262,7 @@ def _parse_data_dir(node: ConfigNode) -> tuple[str, str] | None:
 
 
 def _has_prices(table: Table) -> bool:
-    """Return whether a rule reports the cost of a message."""
+    """Return whether a rule reports the cost of each message."""
     usage_rules = [
         rule for rule in table.get("event", ()) if rule.get("emit") in ("usage", "result")
     ]

@@ -1,8 +1,8 @@
-"""Loads the file of a profile: merges the profile that it extends, imports the class that it names,
-and calls `adapter.build_adapter`.
+"""Loads a profile from its file: merges the profile that it extends, imports the class that it
+names, and calls `adapter.build_adapter`.
 
-The caller passes the function that reads a file. Bundled profiles are read from this package, and a
-user's profiles through the I/O layer.
+The caller passes the function that reads the file. Bundled profiles are read from this package, and
+a user's profiles through the I/O layer.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from shim.core.adapter.translator import Translator
     from shim.profiles.compile.rules import ProfileRuleMatchObserver
 
-MAX_PROFILE_BYTES = 256 * 1024  # the longest bundled one has 8 KB
+MAX_PROFILE_BYTES = 256 * 1024  # the longest bundled profile has 8 KB
 TRANSLATOR_PATTERN = r"([a-z_][a-z0-9_]{0,63}):([A-Za-z_][A-Za-z0-9_]{0,63})"
 
 
 class ProfileFile:
-    """The table of a profile, its location, and the function that imports a module beside the file."""
+    """A profile's table, its location, and the function that imports a module from the same folder."""
 
     def __init__(
         self,
@@ -43,7 +43,9 @@ ReadProfile = Callable[[str], ProfileFile]
 
 
 def parse_profile_toml(data: bytes, path: str) -> dict[str, Any]:
-    """Return the table of a file. Raise FrontendError if it is too large or not TOML."""
+    """Return the table in a profile's file. Raise FrontendError if the file is too large or is not
+    valid TOML.
+    """
     import tomllib
 
     if len(data) > MAX_PROFILE_BYTES:
@@ -55,7 +57,7 @@ def parse_profile_toml(data: bytes, path: str) -> dict[str, Any]:
 
 
 def load_bundled_profile(path: str) -> ProfileFile:
-    """Load a bundled profile with the loader of the shim's package."""
+    """Load a bundled profile's file with the package loader of the shim."""
     data = _read_bundled_data(path)
     return ProfileFile(
         parse_profile_toml(data, path),
@@ -73,7 +75,7 @@ def _read_bundled_data(path: str) -> bytes:
 
 
 def import_bundled_adapter_module(name: str) -> ModuleType:
-    """Import the module with the adapter of a bundled profile."""
+    """Import the module with a bundled profile's adapter class."""
     return import_module(f"shim.adapters.{name}")
 
 
@@ -84,9 +86,10 @@ def load_profile_adapter(
     bases: Collection[str],
     trace: "ProfileRuleMatchObserver | None" = None,
 ) -> Adapter:
-    """Return the adapter of the profile at `path`. Raise FrontendError for a mistake in it.
+    """Return the adapter for the profile at `path`. Raise FrontendError if the profile is invalid.
 
-    `bases` are the bundled profiles that it may extend. `trace` is passed to `build_adapter`.
+    `bases` are the bundled profiles that the profile may extend. `trace` is passed to
+    `build_adapter`.
     """
     file = read_profile(path)
     node = ConfigNode(file.source, file.table)
@@ -103,8 +106,8 @@ def load_profile_adapter(
 def _merge_base_profiles(
     file: ProfileFile, read_profile: ReadProfile, bases: Collection[str]
 ) -> tuple[Mapping[str, Any], ProfileFile]:
-    """Return a profile's table merged over the bundled profile that it extends, and the file that
-    names the adapter.
+    """Return a profile's table, merged over the bundled profile that it extends. Also return the
+    profile file that names the adapter class.
     """
     node = ConfigNode(file.source, file.table)
     if not node.get_child("extends"):
@@ -123,7 +126,7 @@ def _merge_base_profiles(
 def _import_translator(
     node: ConfigNode, class_path: object, file: ProfileFile
 ) -> "type[Translator]":
-    """Return the class that a profile names. Its module is beside `file`."""
+    """Return the translator class that a profile names. Its module is in the same folder as `file`."""
     import re
 
     from shim.core.adapter.translator import Translator
@@ -136,7 +139,7 @@ def _import_translator(
     try:
         translator = getattr(file.load_module(match[1]), match[2])
     except Exception as error:
-        # Any exception at the import is reported as a mistake in the profile.
+        # Any exception during the import is reported as an error in the profile.
         raise node.build_error(
             f"a module beside the profile with this class ({error!r})", class_path
         ) from None

@@ -1,5 +1,5 @@
-"""Chooses the delivery of a prompt: as an argument, on stdin, or in a temporary file of the shim
-(see `launch`).
+"""Chooses how the program receives a prompt: as an argument, on stdin, or in a temporary file. The
+module `launch` describes the settings.
 """
 
 from shim.core.adapter.adapter import MAX_ARGUMENT_BYTES, LaunchRequest, can_pass_as_argument
@@ -47,7 +47,7 @@ PROMPT_KEYS = {
 
 
 class PromptDeliveryConfig:
-    """The values of `launch.prompt` (PROMPT_KEYS)."""
+    """The values in `launch.prompt`, as defined by PROMPT_KEYS."""
 
     def __init__(self, node: ConfigNode) -> None:
         prompt = node.read_keys(PROMPT_KEYS)
@@ -61,7 +61,9 @@ def split_system_prompts_by_delivery(
     request: LaunchRequest, used_placeholder_names: set[str]
 ) -> tuple[str, str, list[str]]:
     """Return the system prompt, the appended system prompt, and the texts to put before the prompt.
-    These texts have no flag, or are too long for an argument.
+
+    A system prompt goes before the prompt if the program has no flag for it, or if it is too long
+    for an argument.
     """
     system = request.invocation.system_prompt
     if not system:
@@ -85,8 +87,8 @@ def split_system_prompts_by_delivery(
 
 
 def needs_space_before_prompt_argument(dash_guard: str, prompt: str) -> bool:
-    """Return whether the program could parse the prompt as a flag, a file or a subcommand without a
-    leading space.
+    """Return whether the prompt argument needs a leading space. Without the space, the program
+    could parse the prompt as a flag, a file or a subcommand.
     """
     if dash_guard in ("space", "word") and prompt.startswith(("-", "@")):
         return True
@@ -102,10 +104,10 @@ def _count_bytes(text: str) -> int:
 def choose_prompt_argument_or_file(
     delivery: PromptDeliveryConfig, request: LaunchRequest, prompt_text: str, vendor_name: str
 ) -> tuple[bool, str | None]:
-    """Return whether the prompt is an argument, and the path of its file or None. Without either,
-    the prompt goes to stdin.
+    """Return whether the prompt is an argument, and the path of the prompt's file or None. If the
+    prompt is neither an argument nor a file, the program reads it from stdin.
 
-    Raise FrontendError if no delivery is possible.
+    Raise FrontendError if the prompt cannot be delivered in any way.
     """
     if delivery.via == "stdin":
         return False, None
