@@ -1,6 +1,7 @@
-"""The translators that run the rules of a profile on a child's output.
+"""The translators that apply a profile's rules to the child's output.
 
-`ProfileTranslator` is public. The class that a profile names as its `adapter` is a subclass of it.
+`ProfileTranslator` is a public class. The class that a profile names as its `adapter` is a subclass
+of it.
 """
 
 import re
@@ -18,10 +19,10 @@ from shim.profiles.compile.rules import ProfileEventRules
 from shim.profiles.compile.stream import ParsedStreamRules, StderrPatternRule
 from shim.profiles.run.engine import ProfileRuleEngine
 
-MAX_STDERR_LINES = 1000  # only the last lines are read; the stored tail of stderr is shorter
-MAX_REASON_CHARS = 2000  # of an error text from stderr
+MAX_STDERR_LINES = 1000  # only the last lines are read; the stored stderr tail is shorter
+MAX_REASON_CHARS = 2000  # the length of an error text from stderr
 
-# Fields of `ParsedStreamRules` that the translator class has under the same names.
+# The fields of `ParsedStreamRules` that become attributes of the translator class.
 STREAM_FIELDS = (
     *(
         "rules",
@@ -40,8 +41,8 @@ Handler = Callable[[Event], None]
 
 
 class ProfileTranslator(ProfileRuleEngine):
-    """Runs the rules of one profile. A profile's adapter is a subclass that overrides `on_event` or
-    `on_exit`.
+    """Translates a child's output by the rules of one profile. A profile's adapter class is a
+    subclass that overrides `on_event` or `on_exit`.
     """
 
     rules: ClassVar[ProfileEventRules]
@@ -50,7 +51,7 @@ class ProfileTranslator(ProfileRuleEngine):
     synthesizes: ClassVar[bool] = False
     causes: ClassVar[Mapping[int, Any]] = {}  # exit code → Cause
     stderr_rules: ClassVar[tuple[StderrPatternRule, ...]] = ()
-    # loads the translator of JSON-RPC messages; empty for a program without a protocol
+    # Loads the translator class for JSON-RPC messages. Empty for a program without such a protocol.
     protocol: ClassVar[list[Callable[[], type[Translator]]]] = []
 
     def __init__(self, turn: Turn, *, partial: bool = False) -> None:
@@ -59,22 +60,25 @@ class ProfileTranslator(ProfileRuleEngine):
         self.default_handler: Handler = self._compile_default_handler
 
     def _compile_handler(self, event: Event) -> None:
-        """Compile the rules of a type at its first event, and apply them."""
+        """Compile the rules for an event type at the first event of that type, and apply the rules."""
         kind = event["type"]
         self.handlers[kind] = handler = MethodType(self.rules.find_event_handler(kind), self)
         handler(event)
 
     def _compile_default_handler(self, event: Event) -> None:
-        """Compile the rules for any type at the first event that needs them, and apply them."""
+        """Compile the rules for any event type at the first event that needs them, and apply the
+        rules.
+        """
         self.default_handler = MethodType(self.rules.find_event_handler(None), self)
         self.default_handler(event)
 
     def choose_translator_for_unknown_event(self, event: Event) -> Translator:
-        """Handle an event whose type is not in any rule, and return the translator of the following
+        """Handle an event whose type no rule names, and return the translator for the following
         events.
 
-        A JSON-RPC message is from a recording of the program in its protocol, so the protocol's
-        translator is returned. The rules for any type apply to every other event.
+        A JSON-RPC message means that this is a recording of the program's JSON-RPC protocol. In
+        this case, return the protocol's translator. Apply the rules for any type to all other
+        events.
         """
         if self.protocol and event.get("jsonrpc") == "2.0":
             return self.protocol[0]()(self.turn, partial=self.partial)
@@ -86,19 +90,18 @@ class ProfileTranslator(ProfileRuleEngine):
         self.reset_for_next_turn()
 
     def on_event(self, event: Event) -> bool:
-        """Return whether this method has handled the event. Otherwise the rules apply to it. An
-        adapter overrides this method.
+        """Return whether this method has handled the event. If not, the profile's rules apply to
+        the event. Adapter classes override this method.
         """
         return False
 
     def on_exit(self, child_exit: ChildExit | None, stderr: str) -> None:
-        """Handle the end of the child, before the rules of the profile determine the outcome.
-        `self.report` has the content of the child's report file. An adapter overrides this
-        method.
+        """Handle the child's exit, before the profile's rules determine the outcome. `self.report`
+        has the content of the child's report file. Adapter classes override this method.
         """
 
     def feed_eof(self, child_exit: ChildExit | None, stderr: str) -> None:
-        """Determine the outcome by stderr and the exit code, if no event has reported it."""
+        """Determine the outcome from stderr and the exit code, if no event has reported it."""
         if self.reports is not None and self.report is not None:
             self.reports.find_event_handler(None)(self, self.report)
         self.on_exit(child_exit, stderr)
@@ -124,7 +127,7 @@ class ProfileTranslator(ProfileRuleEngine):
         ):
             return
         if turn.config.vendor.trust_prompt and turn.config.vendor.trust_prompt in stderr:
-            return  # the hint about the trust prompt explains more than the exit code
+            return  # the trust prompt hint explains more than the exit code
         code = child_exit.code
         if not code:
             code = 0
@@ -147,7 +150,7 @@ class ProfileTranslator(ProfileRuleEngine):
             turn.record_failure(text, api=False, kind=cause)
 
     def _apply_stderr_rule(self, line: str) -> None:
-        """Apply the first rule that matches a line of stderr."""
+        """Apply the first rule that matches a stderr line."""
         for rule in self.stderr_rules:
             match = re.search(rule.regex, line)
             if match is None:
@@ -165,7 +168,7 @@ class ProfileTranslator(ProfileRuleEngine):
             return
 
     def _is_answer_complete(self) -> bool:
-        """Return whether the last message has ended and did not call tools."""
+        """Return whether the last message has ended without calling tools."""
         turn = self.turn
         if self.counts_replies:
             if turn.machine.state != "ready":
@@ -183,13 +186,13 @@ class ProfileTranslator(ProfileRuleEngine):
 
 
 class UntypedEventTranslator(ProfileTranslator):
-    """Translates events for a profile with a rule that does not depend on the type of the event."""
+    """Translates events by the rules of a profile that has rules for any event type."""
 
     _protocol_translator: Translator | None = None  # None until the first JSON-RPC message
 
     def feed(self, event: Event) -> None:
-        """Apply the rules of the event's type, or the rules for any type. A JSON-RPC message goes
-        to the protocol's translator.
+        """Apply the rules for the event's type, or the rules for any type. A JSON-RPC message is
+        passed to the protocol's translator.
         """
         if self.protocol and "jsonrpc" in event:
             self._protocol_translator = self._protocol_translator or self.protocol[0]()(
@@ -206,8 +209,8 @@ class UntypedEventTranslator(ProfileTranslator):
         )(event)
 
     def feed_eof(self, child_exit: ChildExit | None, stderr: str) -> None:
-        """Determine the outcome by the exit, or by the protocol's translator if the child has used
-        the protocol.
+        """Determine the outcome from the child's exit. If the child used the JSON-RPC protocol, the
+        protocol's translator determines the outcome.
         """
         if self._protocol_translator is None:
             super().feed_eof(child_exit, stderr)
@@ -216,11 +219,11 @@ class UntypedEventTranslator(ProfileTranslator):
 
 
 class AdapterThenRulesTranslator(ProfileTranslator):
-    """Passes each event to the profile's adapter before the rules."""
+    """Passes each event to the profile's adapter class first, and then to the rules."""
 
     def feed(self, event: Event) -> None:
-        """Call `on_event`. If it has not handled the event, apply the rules of the event's type, or
-        the rules for any type.
+        """Call `on_event`. If it does not handle the event, apply the rules for the event's type,
+        or the rules for any type.
         """
         if self.on_event(event):
             return
@@ -238,10 +241,10 @@ def build_translator_class(
     adapter_class: type[Translator] | None,
     load_protocol_class: Callable[[], type[Translator]] | None = None,
 ) -> type[ProfileTranslator]:
-    """Return a class that translates by the rules of a profile. Raise FrontendError if
-    `adapter_class` is not a subclass of ProfileTranslator.
+    """Return a class that translates by a profile's rules. Raise FrontendError if `adapter_class`
+    is not a subclass of ProfileTranslator.
 
-    `load_protocol_class` returns the translator class for a recording in which the program uses
+    `load_protocol_class` returns the translator class for recordings in which the program uses
     JSON-RPC.
     """
     base_class: type[ProfileTranslator] = AdapterThenRulesTranslator

@@ -217,8 +217,9 @@ class AcpAdapter(ProfileAdapter):
         return self._prompted_tools
 
     def can_enforce_rule(self, rule: PermissionRule, request: LaunchRequest) -> bool:
-        """Return whether the agent asks for permission to use the rule's tools. The agent's `asks`
-        may also cover all MCP servers, or all tools.
+        """Return whether the rule can be enforced for this agent. Without a hook, only a rule for
+        all tools or for an MCP tool can be enforced. The agent must also ask about all tools, or
+        about all MCP tools.
         """
         if self.policy_support.has_hook:
             return True

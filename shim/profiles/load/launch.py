@@ -554,7 +554,7 @@ def _parse_report(
 
 
 def _parse_version_probe(node: ConfigNode) -> VersionProbe:
-    """Return the command that `version_probe` defines. Missing keys have default values."""
+    """Return the version probe. Missing keys have default values."""
     probe = node.read_keys(VERSION_PROBE_KEYS)
     try:
         parse_version_conditions(probe["tested"])

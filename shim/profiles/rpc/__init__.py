@@ -1,3 +1,3 @@
-"""The shared code for programs that exchange requests and responses in lines of JSON: the session
-of a child, and the forms that a person fills in.
+"""Shared code for programs that exchange JSON requests and responses line by line: the child's
+session, and the forms that the user fills in.
 """

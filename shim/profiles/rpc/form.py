@@ -1,9 +1,9 @@
-"""Converts a form of the protocol (`elicitation/create`) to Claude's question tool, and the answers
+"""Converts an ACP form (`elicitation/create`) to Claude's AskUserQuestion tool, and the answers
 back.
 
-A field with a list of values has options, and a boolean field has two. Any other field is answered
-with a text. Claude's answers have the text of the question as their key. Several values are
-separated by commas.
+A form field with a list of values becomes a question with options. A boolean field has two options.
+Any other field is answered with text. In Claude's answers, the key is the question's text, and
+several values are separated by commas.
 """
 
 from collections.abc import Mapping
@@ -12,22 +12,22 @@ from typing import Any
 from shim.core.claude.permissions import PermissionDecision
 from shim.core.reading.values import as_dict, as_list
 
-# Open requests of the shim, and open permission requests and forms of the child. A response to a
-# request of the shim beyond this bound is not recognized.
+# The maximum of open requests from the shim, and of open permission requests and forms from the
+# child. If the shim sends more requests, it does not recognize the responses to them.
 MAX_OPEN_REQUESTS = 1000
-MAX_FIELDS = 20  # of a form
-MAX_HEADER_CHARS = 12  # of a question's short name, as in Claude
-OPTION_KEYS = ("oneOf", "anyOf", "enum")  # the keys with the values of a field
+MAX_FIELDS = 20  # fields in one form
+MAX_HEADER_CHARS = 12  # the length of a question's header, as in Claude
+OPTION_KEYS = ("oneOf", "anyOf", "enum")  # the keys that list a field's allowed values
 BOOLEAN_CHOICES = {"Yes": True, "No": False}
 DECLINED_RESULT = {"action": "decline"}
 DISMISSED_RESULT = {"action": "cancel"}
 
 
 class OpenElicitationForms:
-    """The forms that wait for an answer of the frontend.
+    """The forms that wait for an answer from the frontend.
 
-    requests  by the key of the form: the id of its request, the id of its call, and its params
-    results   of answered forms: the id of the call, its result, and whether it is an error
+    requests  form key → the id of the form's request, the id of its tool call, and its params
+    results   for each answered form: the id of its tool call, the result, whether it is an error
     """
 
     def __init__(self) -> None:
@@ -37,9 +37,9 @@ class OpenElicitationForms:
     def open_form(
         self, key: str, request_id: object, call_id: str, params: Mapping[str, Any]
     ) -> dict[str, Any] | None:
-        """Store a form until its answer. Return the arguments of AskUserQuestion.
+        """Store a form until it is answered. Return the tool input for AskUserQuestion.
 
-        Return None if the person cannot be asked, because it is not a form or too many forms are
+        Return None if the user cannot be asked: `params` is not a valid form, or too many forms are
         open.
         """
         tool_input = build_ask_user_question_input(params)
@@ -64,8 +64,8 @@ class OpenElicitationForms:
 
 
 def build_ask_user_question_input(params: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the arguments of AskUserQuestion. Return None if `params` is not a form, or if the
-    form has no fields or too many.
+    """Return the tool input for AskUserQuestion. Return None if `params` is not a form, or if the
+    form has no fields or too many fields.
     """
     fields = _list_fields(params)
     if params.get("mode") != "form" or not 0 < len(fields) <= MAX_FIELDS:
@@ -93,10 +93,10 @@ def build_ask_user_question_input(params: Mapping[str, Any]) -> dict[str, Any] |
 def build_elicitation_result(
     params: Mapping[str, Any], updated_input: Mapping[str, Any] | None
 ) -> dict[str, Any]:
-    """Return the result of a form. `updated_input` has the arguments of AskUserQuestion with the
+    """Return the result of a form. `updated_input` is the AskUserQuestion input with the user's
     answers.
 
-    A form is dismissed if a required answer is missing, or if an answer is not one of its values.
+    The form is dismissed if a required answer is missing, or if an answer is not an allowed value.
     """
     answers = as_dict((updated_input or {}).get("answers"))
     fields = _list_fields(params)
@@ -116,7 +116,7 @@ def build_elicitation_result(
 
 
 def format_ask_user_question_result(updated_input: Mapping[str, Any] | None) -> str:
-    """Return the result of a call of AskUserQuestion."""
+    """Return the text of an AskUserQuestion tool result."""
     answers = as_dict((updated_input or {}).get("answers")).items()
     pairs = ", ".join(f'"{question}"="{reply}"' for question, reply in answers)
     return f"User has answered your questions: {pairs}. You can now continue with the user's answers in mind."
@@ -128,8 +128,8 @@ def _list_fields(params: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
 
 
 def _list_question_texts(params: Mapping[str, Any]) -> list[str]:
-    """Return a unique text for the question of each field. The first text starts with the form's
-    message.
+    """Return a unique question text for each field of a form. The first question starts with the
+    form's message.
     """
     texts: list[str] = []
     for name, field in _list_fields(params).items():
@@ -142,7 +142,7 @@ def _list_question_texts(params: Mapping[str, Any]) -> list[str]:
 
 
 def _list_options(field: Mapping[str, Any]) -> list[tuple[str, object, Mapping[str, Any]]]:
-    """Return the label, the value and the details of each option of a field."""
+    """Return the label, value and details of each option that a form field has."""
     if field.get("type") == "boolean":
         return [(label, value, {}) for label, value in BOOLEAN_CHOICES.items()]
     schema = field
@@ -157,7 +157,7 @@ def _list_options(field: Mapping[str, Any]) -> list[tuple[str, object, Mapping[s
 
 
 def _convert_answer(field: Mapping[str, Any], answer: object) -> object:
-    """Return the value of a field for an answer, or None if the answer is not a value of the field."""
+    """Return the form field's value for an answer, or None if the field does not allow the answer."""
     kind = field.get("type")
     options = _list_options(field)
     if kind == "array":

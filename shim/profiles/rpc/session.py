@@ -1,8 +1,9 @@
-"""The session of one child that exchanges requests and responses with the shim (ACP, codex, pi).
+"""The session of one child process that exchanges requests and responses with the shim (ACP, codex,
+pi).
 
-The driver encodes the frontend's messages with it, and the translator reads the child's responses
-with it. It does no I/O: each method returns the bytes of complete lines, or queues them in
-`outbox`.
+The driver uses the session to encode the frontend's messages. The translator uses the session to
+read the child's responses. The session does no I/O: each method returns the bytes of complete
+lines, or queues them in `outbox`.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,7 +24,9 @@ METHOD_NOT_FOUND = -32601
 
 
 class RpcResponse(NamedTuple):
-    """The response to a request of the shim: the label of the request, and the result or the error."""
+    """The response to one of the shim's requests: the label of the request, and the result or the
+    error.
+    """
 
     request_label: str
     result: Mapping[str, Any]
@@ -31,11 +34,11 @@ class RpcResponse(NamedTuple):
 
 
 class RpcSession(ChildInput):
-    """Opens the session of a child step by step. Each request is sent after the response to the
-    previous one. A prompt waits until the session is ready.
+    """Opens a child's session in steps. Each request is sent after the previous response. A prompt
+    waits until the session is ready.
 
-    request_id_prefix   the prefix of the ids of the shim's requests; "" for integer ids
-    opening_labels      labels of the requests that must succeed before a prompt can be sent
+        request_id_prefix   the prefix for the ids of the shim's requests; "" for integer ids
+        opening_labels      the labels of the requests that must succeed before a prompt can be sent
     """
 
     request_id_prefix: str = ""
@@ -46,16 +49,16 @@ class RpcSession(ChildInput):
         self._reset()
 
     def _reset(self) -> None:
-        """Clear the state of the previous child."""
-        self.can_accept_prompts = True  # whether a session is open or can still open
+        """Clear the state that belongs to the previous child."""
+        self.can_accept_prompts = True  # whether the session is open, or can still be opened
         self.outbox: list[bytes] = []
         self.session_id = ""
         self.working_dir = ""
-        # False for a recording, which does not contain the shim's requests
+        # False for a recording, because recordings do not contain the shim's requests.
         self.is_initialized = False
         self.forms = OpenElicitationForms()
         self.last_request_number = 0
-        self.undelivered_count = 0  # steering messages that the child has not accepted
+        self.undelivered_count = 0  # steering messages that the child has not accepted yet
         self._waiting_message: UserMessage | None = None
         self._open_labels: dict[object, str] = {}
 
@@ -64,7 +67,7 @@ class RpcSession(ChildInput):
         """Return whether a prompt can be sent."""
         return bool(self.session_id)
 
-    # -- what the driver encodes -------------------------------------------------------------------
+    # -- encoding, for the driver ------------------------------------------------------------------
 
     def encode_handshake(self, request: LaunchRequest) -> bytes:
         self._reset()
@@ -74,18 +77,18 @@ class RpcSession(ChildInput):
         return self._encode_opening(request)
 
     def _encode_opening(self, request: LaunchRequest) -> bytes:
-        """Return the lines of the first requests."""
+        """Return the lines with the first requests, which open the session."""
         raise NotImplementedError
 
     def create_translator_factory(
         self, translator: "type[Translator]"
     ) -> "Callable[..., Translator]":
-        create_translator: Any = translator  # its constructor has the parameter `session`
+        create_translator: Any = translator  # the class has the parameter `session`
         return lambda turn, partial: create_translator(turn, partial=partial, session=self)
 
     def encode_prompt(self, message: UserMessage) -> bytes:
-        """Return the line with the message of a turn. Store the message and return b"" if the
-        session is not ready.
+        """Return the line that sends the turn's message. If the session is not ready, store the
+        message and return b"".
         """
         if not self._is_ready:
             self._waiting_message = message
@@ -103,7 +106,7 @@ class RpcSession(ChildInput):
     def encode_permission_response(
         self, permission: PermissionRequest, decision: PermissionDecision
     ) -> bytes:
-        """Return the line with the answer to a form or to a permission request."""
+        """Return the line that answers a form or a permission request."""
         key = permission.request_id
         if key not in self.forms.requests:
             return self._encode_decision(permission, decision)
@@ -118,12 +121,12 @@ class RpcSession(ChildInput):
     def _encode_form_result(self, request_id: object, result: Mapping[str, Any]) -> bytes:
         return self.encode_response(request_id, result=result)
 
-    # -- what the translator reads -----------------------------------------------------------------
+    # -- decoding, for the translator --------------------------------------------------------------
 
     def read_response(self, message: Mapping[str, Any]) -> RpcResponse | None:
-        """Return the response to an open request, or None if there is no such request.
+        """Return the response to an open request, or None if no open request has this id.
 
-        The next step of opening the session is queued.
+        The next request that opens the session is queued.
         """
         request_id = message.get("id")
         label = None
@@ -142,8 +145,8 @@ class RpcSession(ChildInput):
         return response
 
     def _infer_request_label(self, response: Mapping[str, Any]) -> str | None:
-        """Return the label of a request by the form of its response, or None if the form is
-        unknown. A recording does not contain the requests.
+        """Return the label of a request, inferred from its response, or None if the response has no
+        known form. Recordings do not contain the requests.
         """
         raise NotImplementedError
 
@@ -155,7 +158,7 @@ class RpcSession(ChildInput):
         return RpcResponse(label, as_dict(result), error)
 
     def _apply_response(self, response: RpcResponse, message: Mapping[str, Any]) -> RpcResponse:
-        """Store the session's properties from a response, and queue the next request. Return the
+        """Store the session properties from a response, and queue the next request. Return the
         response for the translator.
         """
         raise NotImplementedError
@@ -166,7 +169,9 @@ class RpcSession(ChildInput):
         return lines
 
     def write_form_results(self, turn: "Turn") -> None:
-        """Write the person's answers as tool results, because the child does not report them."""
+        """Write the user's answers to forms as tool results, because the child does not report
+        them.
+        """
         for call_id, text, is_error in self.forms.results:
             turn.add_tool_result(call_id, text, is_error)
         self.forms.results.clear()
@@ -179,7 +184,7 @@ class RpcSession(ChildInput):
         )
 
     def _add_open_request(self, request_label: str) -> int | str:
-        """Register a request under a new id and return the id."""
+        """Register a request under a new id, and return the id."""
         self.last_request_number += 1
         request_id: int | str = self.last_request_number
         if self.request_id_prefix:
@@ -189,14 +194,14 @@ class RpcSession(ChildInput):
         return request_id
 
     def has_open_request(self, *request_labels: str) -> bool:
-        """Return whether a request with one of these labels is open."""
+        """Return whether an open request has one of these labels."""
         return not set(request_labels).isdisjoint(self._open_labels.values())
 
     def encode_notification(self, method: str, **params: object) -> bytes:
         return self._encode_line(method=method, params=params)
 
     def encode_response(self, request_id: object, **body: object) -> bytes:
-        """Return the line with the response to a request of the child. `body` is `result` or
+        """Return the line that responds to one of the child's requests. `body` is `result` or
         `error`.
         """
         return self._encode_line(id=request_id, **body)
@@ -210,7 +215,7 @@ class RpcSession(ChildInput):
 
 
 def format_rpc_error(error: Mapping[str, Any]) -> str:
-    """Return the text of an error, with its details."""
+    """Return the text and the details of a JSON-RPC error."""
     data = error.get("data")
     text = str(error.get("message") or "the agent failed")
     detail = data

@@ -1,4 +1,4 @@
-"""The base class of the translators of children that exchange requests and responses with the shim."""
+"""The base class for translators of children that exchange requests and responses with the shim."""
 
 from typing import Any
 
@@ -8,8 +8,8 @@ from shim.profiles.rpc.session import RpcSession
 
 
 class RpcTranslator(Translator):
-    """Translates the lines of a child. Its session is the one with which the driver encodes
-    messages. A recording is translated with a session that was never opened.
+    """Translates a child's output lines. The translator shares its session with the driver, which
+    encodes messages with it. A recording is translated with a session that was never opened.
     """
 
     session_class: type[RpcSession]
@@ -23,8 +23,8 @@ class RpcTranslator(Translator):
         return type(self)(turn, partial=self.partial, session=self.session)
 
     def feed(self, event: Any) -> None:
-        """Write pending answers of the person, translate a message, and take the lines that the
-        session has queued.
+        """Write the user's pending form answers, translate a message, and take over the lines that
+        the session has queued.
         """
         self.session.write_form_results(self.turn)
         try:

@@ -1,1 +1,1 @@
-"""The functions that compiled rules call while a child runs."""
+"""The functions that a profile's compiled rules call while a child runs."""

@@ -1,5 +1,5 @@
-"""The base class of translators with rules. It has the actions of rules and the state that they
-need during one child.
+"""The base class for translators with rules. It has the actions that rules use, and the state that
+these actions need for one child.
 """
 
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from shim.profiles.run.subagent_events import SubagentEventWriter
 
 MAX_NOTICE_CHARS = 2000
-MAX_REMEMBERED_VALUES = 1000  # for rules that apply to a value once in a turn
-MAX_COMPARED_CHARS = 20_000  # of a longer value, only the beginning and the length are compared
+MAX_REMEMBERED_VALUES = 1000  # values that `once` rules have already handled in the turn
+MAX_COMPARED_CHARS = 20_000  # for longer values, only the beginning and the length are compared
 SUBTYPE_BY_LIMIT = {
     **dict.fromkeys(("turns", "max_turns"), "error_max_turns"),
     **dict.fromkeys(("budget", "max_budget"), "error_max_budget_usd"),
@@ -27,20 +27,20 @@ SUBTYPE_BY_LIMIT = {
 
 
 class EventOfOtherSessionError(Exception):
-    """An event from a broken line belongs to another session."""
+    """Raised for an event from a broken line that belongs to a different session."""
 
 
 class ProfileRuleEngine(Translator):
-    """The actions of rules that need more than one method of the Turn."""
+    """The rule actions that need more than one method call on the Turn."""
 
     usage_means: ClassVar[str] = "none"
     marks_ids: ClassVar[bool] = False
     counts_replies: ClassVar[bool] = False  # whether a rule reports the end of each message
-    # whether calls of tools that are missing in the profile are omitted
+    # Whether calls to tools that are missing in the profile are omitted.
     hides: ClassVar[bool] = False
-    late: ClassVar[bool] = False  # a tool result may arrive after the next message, or never
+    late: ClassVar[bool] = False  # whether tool results may arrive after the next message, or never
     tools: ClassVar[Tools] = {}
-    server_tool: ClassVar[str] = ""  # the vendor's format of the names of MCP tools
+    server_tool: ClassVar[str] = ""  # the vendor's format for MCP tool names
 
     def __init__(self, turn: Turn, *, partial: bool = False) -> None:
         super().__init__(turn, partial=partial)
@@ -52,9 +52,9 @@ class ProfileRuleEngine(Translator):
         self.last_notice = ""
         self.usage_counter = VendorUsageCounter(self.usage_means, turn.conversation)
         self.buffered_blocks: list[tuple[str, str]] = []
-        self.reports_results = False  # whether the vendor has reported the result of a call
+        self.reports_results = False  # whether the vendor has reported any tool result
         self.partial_calls: PartialCalls | None = None
-        # for blocks without a key that are streamed and then repeated in full
+        # Handles blocks without a key that are streamed and then repeated in full.
         self.block_keys = {"text": 0, "thinking": 0}
         self.is_doubtful = False  # whether the current event is from a broken line
         self._value_hashes: set[int] = set()
@@ -63,7 +63,7 @@ class ProfileRuleEngine(Translator):
 
     @property
     def subagent_events(self) -> "SubagentEventWriter":
-        """The writer of subagent events, which `stream.parent` identifies."""
+        """The writer for subagent events, which `stream.parent` identifies."""
         if self._nested is None:
             from shim.profiles.run.subagent_events import SubagentEventWriter
 
@@ -71,7 +71,7 @@ class ProfileRuleEngine(Translator):
         return self._nested
 
     def reset_for_next_turn(self) -> None:
-        """Clear the state of the previous turn."""
+        """Clear the state that belongs to the previous turn."""
         self._value_hashes.clear()
         self.buffered_blocks.clear()
         self.partial_calls = self._nested = self._server_names = None
@@ -92,8 +92,8 @@ class ProfileRuleEngine(Translator):
     # -- sessions ----------------------------------------------------------------------------------
 
     def feed_event_from_broken_line(self, event: Event) -> None:
-        """Handle an event from a broken line. An event of another session is dropped and counted,
-        because the line may be forged.
+        """Handle an event from a broken line. An event from a different session is dropped and
+        counted, because the line may be forged.
         """
         self.is_doubtful = True
         try:
@@ -104,7 +104,7 @@ class ProfileRuleEngine(Translator):
             self.is_doubtful = False
 
     def check_event_session_id(self, session_id: Any) -> None:
-        """Raise EventOfOtherSessionError if an event from a broken line has the id of another
+        """Raise EventOfOtherSessionError if an event from a broken line has the id of a different
         session.
         """
         if session_id and self.turn.conversation.vendor_session_id not in (None, session_id):
@@ -118,15 +118,17 @@ class ProfileRuleEngine(Translator):
         self.turn.record_vendor_session_info(session_id=session_id)
 
     def remove_hidden_tools(self, tool_names: Any) -> Any:
-        """Return a list of tool names without the tools whose calls are omitted."""
+        """Return a list of tool names without the hidden tools, whose calls are omitted from the
+        stream.
+        """
         if tool_names.__class__ is list:
             return [name for name in tool_names if not self.is_hidden_tool(name)]
         return tool_names
 
-    # -- blocks ------------------------------------------------------------------------------------
+    # -- content blocks ----------------------------------------------------------------------------
 
     def update_content_block(self, kind: str, text: Any, key: Any, is_final: bool) -> None:
-        """Update a block with its complete text so far. `is_final` ends the block."""
+        """Update a content block with its complete text so far. `is_final` ends the block."""
         if text is None:
             return
         (self.turn.update_text if kind == "text" else self.turn.update_thinking)(text, key)
@@ -135,8 +137,9 @@ class ProfileRuleEngine(Translator):
             self.block_keys[kind] += 1
 
     def write_complete_content_block(self, text: Any, kind: str) -> None:
-        """Write a complete block. If calls are open, buffer it until the next event, because their
-        results may follow it. Raise TypeError if `text` is not a string.
+        """Write a complete content block. If tool calls are open, buffer the block until the next
+        event, because the tool results may arrive after the block. Raise TypeError if `text` is
+        not a string.
         """
         if self.buffered_blocks:
             self.write_buffered_blocks()
@@ -148,8 +151,8 @@ class ProfileRuleEngine(Translator):
             raise TypeError(f"a block of {kind} is not text")
 
     def write_buffered_blocks(self, *, fill_results: bool = True) -> None:
-        """Write the buffered blocks. With `fill_results`, first write results for the open calls,
-        because their own results can no longer arrive.
+        """Write the buffered content blocks. With `fill_results`, write substitute results for the
+        open tool calls first, because the real results can no longer arrive.
         """
         if fill_results and self.turn.open_calls:
             self.turn.fill_open_call_results()
@@ -158,8 +161,8 @@ class ProfileRuleEngine(Translator):
         self.buffered_blocks.clear()
 
     def translate_vendor_tool_call(self, name: Any, arguments: Any) -> tuple[str, dict[str, Any]]:
-        """Return Claude's names of a call's tool and arguments. Tools of configured MCP servers are
-        included.
+        """Return Claude's tool name and arguments for a vendor's tool call. Tools from the
+        configured MCP servers are included.
         """
         if not self.server_tool or name.__class__ is not str or name in self.tools:
             return translate_tool_call(self.tools, name, arguments)
@@ -173,10 +176,10 @@ class ProfileRuleEngine(Translator):
         tools = {name: ToolMapping(claude_name)} if claude_name else self.tools
         return translate_tool_call(tools, name, arguments)
 
-    # -- calls -------------------------------------------------------------------------------------
+    # -- tool calls --------------------------------------------------------------------------------
 
     def is_hidden_tool(self, name: Any) -> bool:
-        """Return whether the calls of a tool are omitted from the stream."""
+        """Return whether calls to this tool are omitted from the stream."""
         if not self.hides:
             return False
         if name.__class__ is not str:
@@ -185,7 +188,7 @@ class ProfileRuleEngine(Translator):
 
     @property
     def oldest_open_call_id(self) -> str:
-        """The id of the oldest open call, "" if no call is open."""
+        """The id of the oldest open tool call, or "" if no call is open."""
         return next(iter(self.turn.open_calls), "")
 
     def write_call(self, call_id: Any, name: Any, arguments: Any, source: str = STREAM) -> None:
@@ -207,8 +210,8 @@ class ProfileRuleEngine(Translator):
         )
 
     def write_buffered_blocks_before_call(self) -> None:
-        """Write the buffered blocks before a call. Open calls get results if a text was buffered,
-        but not if only thinking was.
+        """Write the buffered content blocks before a tool call. If text was buffered, open calls
+        get substitute results. If only thinking was buffered, they stay open.
         """
         self.write_buffered_blocks(
             fill_results=any(kind == "text" for kind, _ in self.buffered_blocks)
@@ -222,8 +225,8 @@ class ProfileRuleEngine(Translator):
         self.partial_calls.add_fragment(key, call_id, name, fragment)
 
     def finish_partial_calls(self, key: Any = None, *, is_complete: bool = True) -> None:
-        """Write the calls that arrived in fragments: all of them, or the call `key`. Drop all of
-        them if they are incomplete.
+        """Write the tool calls that arrived in fragments: all of them, or only the call `key`. If
+        the calls are incomplete, drop all of them.
         """
         if self.partial_calls is None:
             return
@@ -239,7 +242,7 @@ class ProfileRuleEngine(Translator):
     def write_result_with_call(
         self, call_id: Any, content: Any, is_error: bool, name: Any, arguments: Any
     ) -> None:
-        """Write the result of a call that may not have been reported before."""
+        """Write a tool result. If the tool call was not reported before, write the call first."""
         if self.is_hidden_tool(name):
             self.write_call(call_id, name, arguments)
         else:
@@ -262,14 +265,14 @@ class ProfileRuleEngine(Translator):
         self.turn.add_denial(str(call_id or claude_name), claude_name, arguments)
 
     def write_open_subagent_blocks(self) -> None:
-        """Write the open blocks of all subagents, because the output has ended."""
+        """Write the open content blocks of all subagents, because the output has ended."""
         if self._nested is not None:
             self._nested.write_open_blocks()
 
-    # -- numbers and ends --------------------------------------------------------------------------
+    # -- usage, results and errors -----------------------------------------------------------------
 
     def end_message(self, usage: Usage | None, stop_reason: Any, cost: float) -> None:
-        """End a message. `usage` and `cost` are the vendor's figures."""
+        """End a model message. `usage` and `cost` are the figures that the vendor reported."""
         self.finish_partial_calls()
         reason = None
         if isinstance(stop_reason, str):
@@ -302,7 +305,7 @@ class ProfileRuleEngine(Translator):
         self.finish_partial_calls(is_complete=not has_failed)
         self.write_open_subagent_blocks()
         if self.late:
-            # After a successful turn, calls are only open if the vendor never reports results.
+            # After a successful turn, tool calls are only open if the vendor never reports results.
             self.write_buffered_blocks(fill_results=not has_failed and not self.reports_results)
         fields = self.usage_counter.build_turn_usage_fields(usage, cost)
         fields |= {"duration_ms": parse_count_or_zero(duration_ms) or None, "result": text}
@@ -311,7 +314,7 @@ class ProfileRuleEngine(Translator):
         if interrupted:
             self.turn.record_interrupt(**fields)
         elif is_error and not (error or text) and self.has_failed:
-            # The reason has already been reported.
+            # The reason for the failure has already been reported.
             self.turn.outcome_tracker.add_fields(fields)
         elif is_error:
             kind: TurnEndCause | None = "limit"
@@ -327,8 +330,8 @@ class ProfileRuleEngine(Translator):
         self.turn.record_vendor_completion()
 
     def fail_turn(self, text: Any, code: Any, kind: TurnEndCause | None) -> None:
-        """Record that the turn has failed. A later result with a failure replaces the reason, or
-        adds its fields if it has no reason.
+        """Record that the turn has failed. A later failed result replaces the reason. If that
+        result has no reason, its fields are added to the earlier reason.
         """
         self.turn.record_failure(str(text or "error"), kind=kind, status=_as_status(code))
 
@@ -337,7 +340,7 @@ class ProfileRuleEngine(Translator):
         self.last_notice = str(text or "")[:MAX_NOTICE_CHARS]
 
     def record_retry(self, attempt: Any, max_attempts: Any, delay_ms: Any, text: Any) -> None:
-        """Record that the vendor repeats its request to the model."""
+        """Record that the vendor is repeating its request to the model."""
         numbers = [parse_count_or_zero(number) for number in (attempt, max_attempts, delay_ms)]
         self.record_notice(text)
         self.turn.write_retry(
@@ -350,7 +353,9 @@ class ProfileRuleEngine(Translator):
         )
 
     def add_unreported_usage_to_turn(self) -> None:
-        """Add the last reported totals to the turn, if its end did not include them."""
+        """Add the last reported usage totals to the turn, if the vendor's result did not include
+        them.
+        """
         if self.usage_counter.has_unreported_usage:
             fields = self.usage_counter.build_turn_usage_fields(None, 0.0)
             self.turn.add_usage(fields["usage"] or NO_USAGE, fields.get("cost", 0.0))

@@ -1,8 +1,8 @@
-"""Collects calls whose arguments arrive in fragments. Each call is written once, when it is
-complete.
+"""Collects tool calls whose arguments arrive in fragments. Each tool call is written once, when it
+is complete.
 
-Fragments are not passed on as `input_json_delta`, because they contain the vendor's argument names.
-With partial messages, the input of such a call is a single delta, as for every call.
+The fragments are not passed on as `input_json_delta`, because they contain the vendor's argument
+names. If partial messages are enabled, the input of each tool call is a single delta.
 """
 
 from typing import Any
@@ -11,7 +11,8 @@ import orjson
 
 from shim.core.reading.diagnostics import Diagnostics
 
-# Bounds of incomplete calls. No model makes so many calls at once, or writes such a large file.
+# Limits for incomplete tool calls. No model makes so many calls at once, or writes such a large
+# file.
 MAX_PARTIAL_CALLS = 1000
 MAX_ARGUMENT_CHARS = 8 * 1024 * 1024
 
@@ -23,17 +24,18 @@ class _PartialCall:
         self.call_id: Any = None
         self.name: Any = None
         self.fragments: list[str] = []
-        self.is_cut = False  # a fragment was dropped, so later fragments are dropped too
+        self.is_cut = False  # whether a fragment was dropped; later fragments are dropped too
 
 
 class _NewKey:
-    """A new key for a call whose own key was taken by another call."""
+    """A new key for a tool call, whose original key is now used by a different call."""
 
 
 class PartialCalls:
-    """The calls with incomplete arguments in a message, by the vendor's key of each call.
+    """The tool calls in a message whose arguments are incomplete, by the vendor's key for each
+    call.
 
-    `last_key` is the key of the last fragment.
+    `last_key` is the key of the most recent fragment.
     """
 
     __slots__ = ("_calls", "_diagnostics", "_size", "last_key")
@@ -48,8 +50,8 @@ class PartialCalls:
         return bool(self._calls)
 
     def add_fragment(self, key: Any, call_id: Any, name: Any, fragment: Any) -> None:
-        """Add a fragment of the call `key`. The first id and the first name of the call are used.
-        Raise TypeError if the fragment is not a string.
+        """Add a fragment to the tool call `key`. Only the first id and the first name of the call
+        are used. Raise TypeError if the fragment is not a string.
         """
         if fragment is not None and fragment.__class__ is not str:
             raise TypeError("a fragment of a call's input is not text")
@@ -79,7 +81,7 @@ class PartialCalls:
             self._size += len(fragment)
 
     def _replace_key(self, key: Any) -> None:
-        """Assign a new key to a call, because another call takes its key."""
+        """Assign a new key to a tool call, because a different call now uses its key."""
         self._calls = {
             _NewKey() if call_key == key else call_key: call
             for call_key, call in self._calls.items()
@@ -89,13 +91,13 @@ class PartialCalls:
         return list(self._calls)
 
     def find_key(self, call_id: Any) -> Any:
-        """Return the key of the last call with this id, or None."""
+        """Return the key of the last tool call with this id, or None."""
         return next(
             (key for key, call in reversed(self._calls.items()) if call.call_id == call_id), None
         )
 
     def discard_call(self, call_id: Any) -> None:
-        """Drop the fragments of a call that has arrived in full."""
+        """Drop the fragments of a tool call that has also arrived in full."""
         for key, call in self._calls.items():
             if call.call_id == call_id:
                 del self._calls[key]
@@ -104,7 +106,9 @@ class PartialCalls:
             self._size = 0
 
     def take_calls(self, key: Any = None) -> list[tuple[Any, Any, str]]:
-        """Remove all calls, or the call `key`. Return the id, the name and the arguments of each."""
+        """Remove all tool calls, or only the call `key`. Return the id, name and arguments of each
+        removed call.
+        """
         if key is None:
             calls = list(self._calls.values())
             self._calls.clear()
@@ -117,7 +121,7 @@ class PartialCalls:
         return [(call.call_id, call.name, "".join(call.fragments)) for call in calls]
 
     def discard_calls(self) -> None:
-        """Drop and count all calls, because the message was cut before they were complete."""
+        """Drop and count all tool calls, because the message was cut off before they were complete."""
         for call in self._calls.values():
             self._diagnostics.record("cut_call", str(call.name))
         self._calls.clear()
@@ -125,8 +129,8 @@ class PartialCalls:
 
 
 def is_start_of_new_tool_call(current_call: Any, call_id: Any, name: Any, fragment: Any) -> bool:
-    """Return whether a fragment starts another call. Some servers use the same id or index for all
-    calls.
+    """Return whether a fragment starts a new tool call. Some servers use the same id or index for
+    all calls.
 
     A new call starts if the arguments of `current_call` are complete, and the fragment starts an
     object or has a name. A different id alone is not sufficient, because some servers send a new id

@@ -1,9 +1,9 @@
-"""Writes the events of subagents. A profile's `stream.parent` identifies the call that runs the
-subagent of an event.
+"""Writes subagent events. For each event, a profile's `stream.parent` identifies the tool call that
+runs the subagent.
 
-Claude's stream has complete lines for subagents and no fragments. So fragments are collected here
-until their block is complete. A block that a vendor streams and then prints in full is written
-once.
+Claude's stream has no fragments for subagents, only complete lines. Fragments are therefore
+collected until their content block is complete. A block that a vendor first streams and then prints
+in full is only written once.
 """
 
 from typing import Any, ClassVar, Protocol
@@ -13,14 +13,14 @@ from shim.core.reading.diagnostics import Diagnostics
 from shim.core.turn.open_calls import STREAM
 from shim.core.turn.turn import Turn
 
-MAX_AGENTS = 100  # subagents with an open block; above that, the oldest block is written
+MAX_AGENTS = 100  # subagents with an open block; beyond it, the oldest block is written
 MAX_BLOCK_CHARS = 1024 * 1024  # a longer open block is written in several lines
-MAX_WRITTEN_BLOCKS = 200  # written blocks that are remembered, to recognize a repetition
-MAX_CALLS = 1000  # calls of subagents whose names are remembered, for a denial
+MAX_WRITTEN_BLOCKS = 200  # written blocks that are remembered, to detect repeated blocks
+MAX_CALLS = 1000  # subagent calls whose tool names are stored, for denials
 
 
 class ToolCallTranslator(Protocol):
-    """The part of the engine that `SubagentEventWriter` uses."""
+    """The interface of the rule engine that `SubagentEventWriter` uses."""
 
     turn: Turn
     usage_means: ClassVar[str]
@@ -29,13 +29,13 @@ class ToolCallTranslator(Protocol):
     def diagnostics(self) -> Diagnostics: ...
 
     def translate_vendor_tool_call(self, name: Any, arguments: Any) -> tuple[str, dict[str, Any]]:
-        """Return Claude's names of a call's tool and arguments."""
+        """Return Claude's tool name and arguments for a vendor's tool call."""
 
     def is_hidden_tool(self, name: Any) -> bool:
-        """Return whether the calls of a tool are omitted from the stream."""
+        """Return whether calls to this tool are omitted from the stream."""
 
     def record_tool_call_denial(self, call_id: Any, name: Any, arguments: Any) -> None:
-        """Record that a call of the main agent was denied."""
+        """Record that a tool call by the main agent was denied."""
 
 
 class _Block:
@@ -49,22 +49,24 @@ class _Block:
 
 
 class SubagentEventWriter:
-    """The open blocks and calls of all subagents in one turn, by the call that runs each subagent."""
+    """Writes the events of all subagents in one turn. The open blocks and calls are stored by the
+    tool call that runs each subagent.
+    """
 
     def __init__(self, engine: ToolCallTranslator) -> None:
         self._engine = engine
         self._open_blocks: dict[str, _Block] = {}
-        # by parent, kind and key: the text of a complete block
+        # (parent call, kind, key) → the text of a complete block.
         self._written_texts: dict[tuple[str, str, Any], str] = {}
         self._calls: dict[str, tuple[str, dict[str, Any]]] = {}
-        # by the id of a call that arrives in fragments: the id of the call that runs its subagent
+        # The id of a call that arrives in fragments → the id of the call that runs its subagent.
         self._parents: dict[str, str] = {}
 
     # -- text and thinking -------------------------------------------------------------------------
 
     def add_text(self, parent_call_id: str, kind: str, text: Any, key: Any, mode: str) -> None:
-        """Add text to a block. `mode` is `delta`, `cumulative` or `final`, as in a rule of a
-        profile. Raise TypeError if `text` is not a string.
+        """Add text to a subagent's content block. `mode` is `delta`, `cumulative` or `final`, as in
+        a profile's rules. Raise TypeError if `text` is not a string.
         """
         if text is None or text == "":
             return
@@ -84,7 +86,9 @@ class SubagentEventWriter:
             self.write_open_blocks(parent_call_id)
 
     def write_open_blocks(self, parent_call_id: Any = None) -> None:
-        """Write the open block of a subagent, or those of all subagents without `parent_call_id`."""
+        """Write the open content block of one subagent. Without `parent_call_id`, write the open
+        blocks of all subagents.
+        """
         if not self._open_blocks:
             return
         if parent_call_id is None:
@@ -96,8 +100,8 @@ class SubagentEventWriter:
             self._write_text(parent_call_id, block.kind, "".join(block.fragments), block.key)
 
     def _open_block(self, parent: str, kind: str, key: Any) -> _Block:
-        """Return the open block of a subagent. Another kind or key ends the open block and starts a
-        new one.
+        """Return the open content block of a subagent. A different kind or key ends the open block
+        and starts a new block.
         """
         block = self._open_blocks.get(parent)
         if block is not None and (block.kind, block.key) == (kind, key):
@@ -109,7 +113,7 @@ class SubagentEventWriter:
         return block
 
     def _write_complete(self, parent: str, kind: str, text: str, key: Any) -> None:
-        """Write a complete block without the part that was already written as fragments."""
+        """Write a complete content block, without the part that was already written from fragments."""
         block = self._open_blocks.get(parent)
         if block is not None and (block.kind, block.key) == (kind, key):
             del self._open_blocks[parent]
@@ -139,24 +143,24 @@ class SubagentEventWriter:
             agent.write_thinking_message(text)
 
     def start_message(self, parent_call_id: str) -> None:
-        """Start another message of a subagent. Its blocks may have the same keys as those of
-        earlier messages.
-        """
+        """Start the next message of a subagent. Its blocks may reuse the keys of earlier blocks."""
         self.write_open_blocks(parent_call_id)
         self._written_texts = {
             block: text for block, text in self._written_texts.items() if block[0] != parent_call_id
         }
 
     def discard_block(self, parent_call_id: str) -> None:
-        """Drop the open block of a subagent whose message was cut and will be repeated."""
+        """Drop the open content block of a subagent, because its message was cut off and will be
+        repeated.
+        """
         self._open_blocks.pop(parent_call_id, None)
 
-    # -- calls -------------------------------------------------------------------------------------
+    # -- tool calls --------------------------------------------------------------------------------
 
     def write_call(
         self, parent_call_id: str, call_id: Any, name: Any, arguments: Any, source: str = STREAM
     ) -> None:
-        """Write a call of a subagent. A hidden or forbidden call is handled like a call of the main
+        """Write a subagent's tool call. Hidden and forbidden calls are handled as for the main
         agent.
         """
         self.write_open_blocks(parent_call_id)
@@ -182,13 +186,13 @@ class SubagentEventWriter:
         turn.get_subagent(parent_call_id).add_tool_call(call_id, claude_name, claude_arguments)
 
     def record_parent_of_partial_call(self, parent_call_id: str, call_id: Any) -> None:
-        """Store the parent of a call that arrives in fragments."""
+        """Store the parent call of a tool call that arrives in fragments."""
         if call_id.__class__ is str and call_id and len(self._parents) < MAX_CALLS:
             self._parents[call_id] = parent_call_id
 
     def take_parent_of_partial_call(self, call_id: Any) -> str | None:
-        """Remove and return the parent of a call whose fragments are complete, or None for a call
-        of the main agent.
+        """Remove and return the parent call of a tool call whose fragments are complete. Return
+        None for a tool call by the main agent.
         """
         if call_id.__class__ is str:
             return self._parents.pop(call_id, None)
@@ -203,14 +207,14 @@ class SubagentEventWriter:
         name: Any = None,
         arguments: Any = None,
     ) -> None:
-        """Write the result of a call. `name` and `arguments` describe a call that was not reported
-        before.
+        """Write a subagent's tool result. `name` and `arguments` describe the tool call if it was
+        not reported before.
         """
         self.start_message(parent_call_id)
         self.write_open_blocks(call_id)
         turn = self._engine.turn
         agent = turn.get_subagent(parent_call_id)
-        # Calls of a subagent and of the main agent may have the same ids.
+        # Subagents and the main agent may use the same tool call ids.
         if not agent.has_open_call(call_id):
             if call_id in turn.open_calls or call_id in turn.tool_calls.table.hidden_keys:
                 turn.add_tool_result(call_id, content, is_error)
@@ -221,7 +225,7 @@ class SubagentEventWriter:
         agent.add_tool_result(call_id, content, is_error)
 
     def record_tool_call_denial(self, call_id: Any, name: Any, arguments: Any) -> None:
-        """Record that a call of a subagent was denied."""
+        """Record that a tool call by a subagent was denied."""
         call = None
         if call_id.__class__ is str:
             call = self._calls.get(call_id)
@@ -230,12 +234,12 @@ class SubagentEventWriter:
         else:
             self._engine.turn.add_denial(call_id, *call)
 
-    # -- numbers -----------------------------------------------------------------------------------
+    # -- usage -------------------------------------------------------------------------------------
 
     def end_message(self, parent_call_id: str, usage: Usage | None, cost: float) -> None:
-        """End a message of a subagent, and add its usage to the turn.
+        """End a subagent's message, and add its usage to the turn.
 
-        The usage is not added if the vendor reports totals instead of the usage of each request.
+        The usage is not added if the vendor reports totals instead of the usage for each request.
         """
         self.start_message(parent_call_id)
         if self._engine.usage_means == "request":

@@ -1,4 +1,6 @@
-"""Converts a vendor's usage and cost to those of a turn, as Claude defines them."""
+"""Converts the usage and cost that a vendor reports to a turn's usage and cost, as Claude defines
+them.
+"""
 
 from typing import Any
 
@@ -9,11 +11,11 @@ USAGE_MEANINGS = ("request", "run_total", "thread_total", "none")
 
 
 class VendorUsageCounter:
-    """The usage and the cost of one turn that the vendor has reported so far.
+    """The usage and the cost that the vendor has reported for one turn so far.
 
-    `usage_meaning` is `stream.usage` (USAGE_MEANINGS). With `request`, the Turn adds up the figures
-    itself. With the others the figures are totals, and the last total is used. A `thread_total`
-    includes the previous turns.
+    `usage_meaning` is the profile's `stream.usage` (USAGE_MEANINGS). If it is `request`, the Turn
+    adds up the figures. Otherwise the figures are totals, and the last total counts. A
+    `thread_total` includes the previous turns.
     """
 
     def __init__(self, usage_meaning: str, conversation: ConversationState) -> None:
@@ -34,13 +36,15 @@ class VendorUsageCounter:
 
     @property
     def has_unreported_usage(self) -> bool:
-        """Return whether there is a total that no end of a turn has included."""
+        """Return whether the vendor has reported a total that is not part of any turn's result yet."""
         if self._last_usage is not None:
             return True
         return bool(self._last_cost)
 
     def build_turn_usage_fields(self, reported_usage: Usage | None, cost: float) -> dict[str, Any]:
-        """Return the usage and the cost of the turn, which ends with these figures."""
+        """Return the turn's usage and cost. The parameters are the figures that the vendor reported
+        at the end of the turn.
+        """
         if self.usage_meaning == "request":
             return {"usage": reported_usage} | ({"cost": cost} if cost else {})
         total = reported_usage
@@ -57,8 +61,8 @@ class VendorUsageCounter:
         return {"usage": total} | ({"cost": cost} if cost else {})
 
     def _find_previous_thread(self) -> VendorSessionUsage:
-        """Return the usage of a resumed thread before this turn, including usage in an earlier
-        process. A new thread starts without usage.
+        """Return the usage of a resumed thread before this turn, including the usage in earlier
+        processes. A new thread has no previous usage.
         """
         conversation = self._conversation
         is_new_session = False
@@ -69,8 +73,8 @@ class VendorUsageCounter:
         return conversation.vendor_session_usage
 
     def _subtract_previous(self, total: Usage) -> Usage:
-        """Return a thread's total without its usage before this turn. Store the total for the next
-        turn.
+        """Return a thread's total usage minus its usage before this turn. Store the total for the
+        next turn.
         """
         conversation = self._conversation
         session, previous = self._previous_thread

@@ -1,5 +1,5 @@
-"""The functions that the expressions of a profile call. They are operators on values that do not
-fit in one line of Python.
+"""The functions that the compiled expressions of a profile call. Each function is an operator that
+does not fit in one line of Python.
 
 A missing value is None, and every operator accepts None.
 """
@@ -12,20 +12,22 @@ from shim.core.claude.usage import Usage, create_usage, parse_dollars
 from shim.core.reading.json_repair import parse_json_text
 from shim.profiles.check.config_node import MAX_SEARCHED_CHARS
 
-MAX_LIST_ITEMS = 10_000  # of a list that a rule iterates over; no vendor prints so many in one line
+MAX_LIST_ITEMS = 10_000  # in a list that a rule iterates over; vendors print fewer in one line
 _SHELL_NAMES = ("sh", "bash", "zsh", "dash", "ash", "ksh", "fish")
 _COMMAND_FLAGS = ("-c", "-lc", "-ic", "-lic")
 
 
 class _EveryItem:
-    """Represents `[*]` in a path. No key of an object is equal to it."""
+    """Represents `[*]` in a path. It is not equal to any key of an object."""
 
 
 EVERY = _EveryItem()
 
 
 def get_value_at_path(value: Any, path_steps: Sequence[Any]) -> Any:
-    """Return the value at the end of a path. A step is a key, an index of a list, or EVERY."""
+    """Return the value at the end of a path. Each step of the path is a key, a list index, or
+    EVERY.
+    """
     for position, step in enumerate(path_steps):
         if step is EVERY:
             if value.__class__ is not list:
@@ -34,7 +36,7 @@ def get_value_at_path(value: Any, path_steps: Sequence[Any]) -> Any:
                 get_value_at_path(item, path_steps[position + 1 :])
                 for item in value[:MAX_LIST_ITEMS]
             ]
-            # If no item has the value, the value is missing.
+            # If no list item has the value, the value is missing.
             return [item for item in values if item is not None] or None
         if step.__class__ is str:
             if value.__class__ is dict:
@@ -49,26 +51,26 @@ def get_value_at_path(value: Any, path_steps: Sequence[Any]) -> Any:
 
 
 def convert_integer_id_to_text(value: Any) -> Any:
-    """Return an id as text. Some vendors use integers."""
+    """Return an id as text. Some vendors use integer ids."""
     if value.__class__ is int:
         return str(value)
     return value
 
 
 def is_equal_literal(value: Any, literal: Any) -> bool:
-    """Return whether a value is equal to a literal. `true` is not equal to 1."""
+    """Return whether a value equals a literal. `true` does not equal 1."""
     if value != literal:
         return False
     return (value.__class__ is bool) is (literal.__class__ is bool)
 
 
 def is_one_of(value: Any, literals: Sequence[Any]) -> bool:
-    """Return whether a value is equal to one of these literals."""
+    """Return whether a value equals one of the literals."""
     return any(is_equal_literal(value, literal) for literal in literals)
 
 
 def find_boolean_or_integer_entry(value: Any, table: dict[str, Any]) -> Any:
-    """Return the entry of a table for a boolean or an integer, or None."""
+    """Return the table entry for a boolean or integer value, or None."""
     if value.__class__ is bool:
         return table.get("true" if value else "false")
     if value.__class__ is int:
@@ -80,7 +82,7 @@ def find_boolean_or_integer_entry(value: Any, table: dict[str, Any]) -> Any:
 
 
 def to_number(value: Any) -> int | float:
-    """Return a number, or the sum of a list of numbers. Any other value is 0."""
+    """Return a number unchanged, and a list of numbers as their sum. Return 0 for any other value."""
     if value.__class__ is list:
         return sum(to_number(item) for item in value if item.__class__ is not list)
     if value.__class__ is int or value.__class__ is float:
@@ -89,12 +91,11 @@ def to_number(value: Any) -> int | float:
 
 
 def add_numbers(*values: Any) -> int | float:
-    """Return the sum of numbers."""
     return sum(map(to_number, values))
 
 
 def subtract_numbers(first: Any, other: Any = 0, *others: Any) -> int | float:
-    """Return the first number minus the others. The result is never below 0."""
+    """Return the first number minus all others. The result is never below 0."""
     if first.__class__ is other.__class__ is int and not others:
         if first > other:
             return first - other
@@ -103,7 +104,7 @@ def subtract_numbers(first: Any, other: Any = 0, *others: Any) -> int | float:
 
 
 def multiply_if_number(value: Any, factor: float) -> Any:
-    """Return a number times a factor, as an integer if possible. Return another value unchanged."""
+    """Return a number times a factor, as an integer if possible. Return any other value unchanged."""
     if value.__class__ is not int and value.__class__ is not float:
         return value
     product = value * factor
@@ -115,7 +116,7 @@ def multiply_if_number(value: Any, factor: float) -> Any:
 def build_usage(
     input_tokens: Any, cached_tokens: Any, written_tokens: Any, output_tokens: Any
 ) -> Usage | None:
-    """Return the usage of four token counts, or None if all counts are missing."""
+    """Return a usage table from four token counts, or None if all counts are missing."""
     if (
         input_tokens is None
         and cached_tokens is None
@@ -137,11 +138,11 @@ def build_usage(
     )
 
 
-# -- texts -----------------------------------------------------------------------------------------
+# -- text ------------------------------------------------------------------------------------------
 
 
 def format_value(value: Any) -> str:
-    """Return a value as text, to be a part of another text."""
+    """Return a value as text that can be inserted in a longer text."""
     if value.__class__ is str:
         return str(value)
     if isinstance(value, dict | list):
@@ -158,7 +159,7 @@ def format_value(value: Any) -> str:
 
 
 def join_list(values: Any, separator: str) -> Any:
-    """Return the items of a list as one text. Return another value unchanged."""
+    """Return a list's items joined to one text. Return any other value unchanged."""
     if values.__class__ is not list:
         return values
     try:
@@ -168,7 +169,7 @@ def join_list(values: Any, separator: str) -> Any:
 
 
 def join_values(separator: str, *values: Any) -> str:
-    """Return the values as one text, without missing values."""
+    """Return the values joined to one text. Missing values are omitted."""
     try:
         return separator.join(values)
     except TypeError:  # a value is not a string
@@ -176,12 +177,12 @@ def join_values(separator: str, *values: Any) -> str:
 
 
 def remove_none_fields(fields: dict[str, Any]) -> dict[str, Any]:
-    """Return an object without the missing fields."""
+    """Return an object without fields whose value is None."""
     return {key: value for key, value in fields.items() if value is not None}
 
 
 class LazyPattern:
-    """A regular expression of a profile. It is compiled at its first use, because many patterns are
+    """A regular expression in a profile that is compiled when it is first used. Many patterns are
     for rare events.
     """
 
@@ -193,7 +194,7 @@ class LazyPattern:
 
     def __init__(self, text: str) -> None:
         self.text = text
-        # whether it only matches at the start of a text
+        # Whether the pattern only matches at the start of a text.
         self.is_anchored = text.startswith("^") and "|" not in text
 
     def __getattr__(self, name: str) -> Any:
@@ -208,23 +209,23 @@ class LazyPattern:
         return getattr(compiled, name)
 
 
-# A command in one pair of quotes without escapes. Nearly all commands have this form, which needs
-# no full shell parser.
+# A command in one pair of quotes, without escapes. Nearly all commands have this form, so a full
+# shell parser is not needed for them.
 _QUOTED_COMMAND = LazyPattern(
     rf"""(?:[^ '"\\]*/)?(?:{"|".join(_SHELL_NAMES)}) (?:{"|".join(_COMMAND_FLAGS)}) (?:'([^']*)'|"([^"\\]*)")"""
 )
 
 
 def capture_text(value: Any, pattern: LazyPattern) -> str | None:
-    """Return the match of a pattern's first group in a text, or the complete match if the pattern
-    has no group. Return None without a match.
+    """Return the text that a pattern's first group matches, or that the complete pattern matches if
+    it has no group. Return None if the pattern does not match.
     """
     match = pattern.search(value, 0, MAX_SEARCHED_CHARS) if value.__class__ is str else None
     return match[1 if match.re.groups else 0] if match else None
 
 
 def strip_ends(text: Any, pattern: LazyPattern) -> Any:
-    """Return a text without the matches of a pattern at its two ends. Return another value
+    """Return a text without the pattern's matches at both ends of the text. Return any other value
     unchanged.
     """
     if text.__class__ is not str:
@@ -255,7 +256,7 @@ def strip_ends(text: Any, pattern: LazyPattern) -> Any:
 
 
 def unwrap_shell_command(command: Any) -> Any:
-    """Return the command inside `/bin/bash -lc '…'`. Return another value unchanged."""
+    """Return the command inside `/bin/bash -lc '…'`. Return any other value unchanged."""
     if command.__class__ is not str or " -" not in command[:40]:
         return command
     if match := _QUOTED_COMMAND.fullmatch(command):
@@ -273,7 +274,7 @@ def unwrap_shell_command(command: Any) -> Any:
     return command
 
 
-# -- the only names that compiled rules and tools can use ------------------------------------------
+# -- the only names that compiled rules and tools may use ------------------------------------------
 
 _FUNCTIONS: tuple[Callable[..., Any], ...] = (
     *(
@@ -299,7 +300,7 @@ _FUNCTIONS: tuple[Callable[..., Any], ...] = (
         unwrap_shell_command,
     ),
 )
-# NOTHING represents a missing object.
+# NOTHING is the empty object that represents a missing object.
 RULE_GLOBALS: dict[str, Any] = {"NOTHING": {}} | {
     function.__name__: function for function in _FUNCTIONS
 }

@@ -1,1 +1,3 @@
-"""All keys of a profile in one table, and the keys that a later version may remove."""
+"""The table of all keys that a profile may have, and warnings about keys that a later version may
+remove.
+"""

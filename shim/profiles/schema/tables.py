@@ -1,5 +1,5 @@
-"""All keys of a profile, with one table of keys for each TOML table. The manual's reference is
-generated from them.
+"""All keys of a profile. Each TOML table in a profile has its own table of keys here. The reference
+in the manual is generated from these tables.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ from shim.profiles.load.launch import (
 )
 from shim.profiles.load.prompt import PROMPT_KEYS
 
-# The keys of each table by its name. "" is the profile itself.
+# Name of a TOML table → the keys of the table. "" is the top level of the profile.
 PROFILE_TABLES: Mapping[str, ConfigTable] = {
     "": PROFILE_KEYS,
     "launch": LAUNCH_KEYS,
@@ -40,8 +40,8 @@ PROFILE_TABLES: Mapping[str, ConfigTable] = {
     "stream.end": STREAM_END_KEYS,
 }
 
-# Keys and operators of rules, tools and conditions that no bundled profile uses (see `ProfileKey`).
-# The value is what to write instead, "" if there is no replacement.
+# The keys and operators of rules, tools and conditions that no bundled profile uses. `ProfileKey`
+# describes the names. The value is the replacement, or "" if there is no replacement.
 _UNUSED_RULE_KEYS: Mapping[str, str] = {
     "stderr.note": "a comment (#)",
     "event.note": "a comment (#)",
@@ -60,8 +60,8 @@ _UNUSED_RULE_KEYS: Mapping[str, str] = {
 
 
 def map_unused_keys_to_successors() -> dict[str, str]:
-    """Return the keys and operators that no bundled profile uses, each with what to write instead.
-    A test compares them with the bundled profiles.
+    """Return the keys and operators that no bundled profile uses, and the replacement for each. A
+    test compares the result with the bundled profiles.
     """
     unused_keys = {
         f"{table}.{name}".lstrip("."): key.successor

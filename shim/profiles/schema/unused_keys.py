@@ -1,4 +1,4 @@
-"""Warnings about the keys and operators of a user's profile that no bundled profile uses.
+"""Warns about keys and operators in a user's profile that no bundled profile uses.
 
 Such keys still work, but a later version may remove them.
 """
@@ -17,30 +17,30 @@ from shim.profiles.check.config_node import (
 from shim.profiles.compile.emits import COMMON_RULE_KEYS
 from shim.profiles.schema.tables import PROFILE_TABLES, map_unused_keys_to_successors
 
-# Tables whose keys the shim defines. In all other tables the author of the profile chooses the
-# keys.
+# The tables whose keys are defined by the shim. In all other tables, the profile's author chooses
+# the keys.
 _TABLES = (
     *(name for name in PROFILE_TABLES if name != "acp.signs"),
     *("launch.overruled_by", "other_tools"),
 )
-# operators whose value is a field or a list of fields
+# The operators whose value is a field or a list of fields.
 _WITH_FIELDS = ("path", "join", "plus", "minus", "any", "all", "not", "foreach")
 _OF_FIELDS = ("object", "item")  # operators whose value is a table of fields
 _PLAIN_FIELDS = ("mode", "cause")  # keys of rules whose value is a keyword and not a field
 
 
 class ProfileKey(NamedTuple):
-    """A key of a profile."""
+    """A key that occurs in a profile."""
 
     # in the schema: `launch.stdin`, `event.text.block`, `field.times`. Keys of [[report]] have the
     # names of the keys of [[event]].
     name: str
-    keys: ConfigKeys  # the location in the file
+    keys: ConfigKeys  # the key's location in the file
 
 
 def build_unused_key_warnings(profile: Mapping[str, Any], source: ConfigSource) -> dict[str, str]:
-    """Return a warning for each key of a profile that no bundled profile uses. The warnings are by
-    the name of the key.
+    """Return a warning for each key in a profile that no bundled profile uses, in the order of the
+    keys' names.
     """
     successors = map_unused_keys_to_successors()
     unused_keys: dict[str, ConfigKeys] = {}
@@ -66,7 +66,7 @@ def build_unused_key_warnings(profile: Mapping[str, Any], source: ConfigSource) 
 
 
 def list_profile_keys(profile: Mapping[str, Any]) -> Iterator[ProfileKey]:
-    """Yield each key and operator of a profile that the shim defines."""
+    """Yield each key and operator in a profile that the shim defines."""
     for table in _TABLES:
         keys: ConfigKeys = ()
         if table:
@@ -89,14 +89,16 @@ def list_profile_keys(profile: Mapping[str, Any]) -> Iterator[ProfileKey]:
 
 
 def _list_items(profile: Mapping[str, Any], keys: ConfigKeys, name: str) -> Iterator[ProfileKey]:
-    """Yield the keys of the tables in a list."""
+    """Yield the keys of all tables in a list."""
     for number, item in enumerate(as_list(_get(profile, keys[:-1]).get(str(keys[-1])))):
         for key in as_dict(item):
             yield ProfileKey(f"{name}.{key}", (*keys, number, key))
 
 
 def _list_named(profile: Mapping[str, Any], keys: ConfigKeys) -> Iterator[ProfileKey]:
-    """Yield the keys of the tables inside a table, whose own keys are names."""
+    """Yield the keys of all subtables. The table's own keys are names that the author chose, and
+    are not included.
+    """
     for name, table in _get(profile, keys).items():
         for key in as_dict(table):
             yield ProfileKey(f"{'.'.join(map(str, keys))}.{key}", (*keys, name, key))
@@ -152,7 +154,7 @@ def _list_field(field: object, at: ConfigKeys) -> Iterator[ProfileKey]:
 
 
 def _get(profile: Mapping[str, Any], keys: ConfigKeys) -> Mapping[str, Any]:
-    """Return the table at a path of keys, {} if it is missing."""
+    """Return the table at a key path, or {} if it is missing."""
     table = profile
     for key in keys:
         table = as_dict(table.get(str(key)))
