@@ -1,1 +1,3 @@
-"""How one vendor answers a message: a child for each message, or one child for all of them."""
+"""The drivers, which answer messages with one vendor: one child process per message, or one for all
+messages.
+"""

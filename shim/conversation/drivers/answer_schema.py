@@ -1,7 +1,8 @@
-"""`--json-schema` for vendors that cannot follow a schema themselves (contract F11, 5.11).
+"""Implements `--json-schema` for vendors that cannot enforce a JSON schema themselves (contract
+F11, 5.11).
 
-The prompt asks for JSON, and the last text of the turn is checked against the schema. Importing
-jsonschema takes a tenth of a second, so only a turn with the flag imports it.
+The prompt asks for JSON, and the turn's last text is validated against the schema. Importing
+jsonschema takes a tenth of a second, so it is imported only if the flag is used.
 """
 
 import json
@@ -15,8 +16,8 @@ import orjson
 from shim.core.errors import CliArgumentError
 from shim.core.turn.context import JsonSchemaAnswer
 
-MAX_NAMED_ERRORS = 3  # errors of an answer in the text, enough to see the mistake
-MAX_ERROR_CHARS = 300  # an error quotes the value that does not match, which may be long
+MAX_NAMED_ERRORS = 3  # the number of validation errors in an error message
+MAX_ERROR_CHARS = 300  # the length limit for one validation error, which quotes the invalid value
 NOT_JSON = "Error: --json-schema is not valid JSON: JSON Parse error: "
 INSTRUCTION = (
     "Your last message must be one JSON object and nothing else: no explanation, no Markdown. "
@@ -26,14 +27,14 @@ _CODE_FENCE = re.compile(r"^[ \t]*```[^\n`]*\n(.*?)^[ \t]*```[ \t]*$", re.S | re
 
 
 def parse_json_schema(schema: str) -> dict[str, Any]:
-    """Parse the schema. Raise CliArgumentError with Claude's text if it is not an object (contract
-    11).
+    """Parse the schema. Raise CliArgumentError with Claude's error text if the schema is not a JSON
+    object (contract 11).
     """
     try:
         value = json.loads(schema)
     except ValueError as error:
         reason = str(error)
-        # The text of the real claude's parser for a common mistake: a key without quotes.
+        # Use the real claude's error text for a common mistake, a key without quotes.
         raise CliArgumentError(
             NOT_JSON + ("Expected '}'" if "property name" in reason else reason)
         ) from None
@@ -45,8 +46,8 @@ def parse_json_schema(schema: str) -> dict[str, Any]:
 
 
 def build_answer_parser(schema: str) -> Callable[[str], JsonSchemaAnswer]:
-    """Return the function that reads an answer by this schema. Raise CliArgumentError if it is not
-    a JSON Schema.
+    """Return a function that parses an answer and validates it against the schema. Raise
+    CliArgumentError if the schema is not a valid JSON Schema.
     """
     import jsonschema
     from jsonschema_specifications import REGISTRY
@@ -61,7 +62,8 @@ def build_answer_parser(schema: str) -> Callable[[str], JsonSchemaAnswer]:
         json_path = error.json_path
         reason = f"{json_path}: {error.message[:MAX_ERROR_CHARS]}"
         raise CliArgumentError(f"Error: --json-schema is not a JSON Schema: {reason}") from None
-    # The default registry would fetch a $ref from the network. This one only has the drafts.
+    # The default registry would fetch a $ref from the network. This registry contains only the
+    # standard drafts.
     validator = validator_class(schema_object, registry=REGISTRY)
 
     def parse_structured(text: str) -> JsonSchemaAnswer:
@@ -83,7 +85,9 @@ def build_answer_parser(schema: str) -> Callable[[str], JsonSchemaAnswer]:
 
 
 def extract_json_object_or_error(text: str) -> dict[str, Any] | str:
-    """Return the object that a text contains, alone or in one code fence, or the error."""
+    """Return the JSON object in a text, or an error message. The object may be the complete text,
+    or the content of the only code fence.
+    """
     if not text.strip():
         return "it is empty"
     fences = _CODE_FENCE.findall(text)
@@ -97,5 +101,5 @@ def extract_json_object_or_error(text: str) -> dict[str, Any] | str:
 
 
 def add_schema_instruction(prompt: str, schema: str) -> str:
-    """Append the request for JSON to the prompt."""
+    """Append an instruction to answer with JSON that matches the schema."""
     return f"{prompt}\n\n{INSTRUCTION}\n{orjson.dumps(parse_json_schema(schema)).decode()}"

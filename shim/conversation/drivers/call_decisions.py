@@ -1,5 +1,5 @@
-"""Decisions about calls: calls that were allowed before they are made, and calls in the frontend's
-process that wait for a decision.
+"""Tracks permission decisions for tool calls: decisions made before the call, and calls to the
+frontend's own tools that are waiting for a decision.
 """
 
 from collections.abc import Mapping
@@ -9,11 +9,11 @@ import anyio
 
 from shim.core.claude.permissions import TURN_OVER_TEXT, PermissionDecision
 
-MAX_ALLOWED_CALLS = 1000  # per turn; beyond this limit the oldest is removed and asked about again
+MAX_ALLOWED_CALLS = 1000  # per turn; beyond this limit, the oldest decision is dropped
 
 
 class PendingPermissionDecision:
-    """A decision that a call waits for."""
+    """A future that holds the decision a tool call is waiting for."""
 
     def __init__(self) -> None:
         self._decided = anyio.Event()
@@ -29,7 +29,7 @@ class PendingPermissionDecision:
 
 
 class ToolCallDecisions:
-    """The decisions about the calls of one turn."""
+    """The permission decisions for the tool calls of one turn."""
 
     def __init__(self) -> None:
         self._allowed_calls: list[tuple[str, Mapping[str, Any], PermissionDecision]] = []
@@ -39,8 +39,8 @@ class ToolCallDecisions:
     def allow_call_once(
         self, tool: str, tool_input: Mapping[str, Any], decision: PermissionDecision
     ) -> None:
-        """Allow this call once, because it was asked about already, or will be repeated in this
-        form.
+        """Store a decision for the next tool call with this input. The call was already decided, or
+        the vendor will repeat the call with this input.
         """
         self._allowed_calls = [
             *self._allowed_calls[1 - MAX_ALLOWED_CALLS :],
@@ -48,7 +48,7 @@ class ToolCallDecisions:
         ]
 
     def take_decision(self, tool: str, tool_input: Mapping[str, Any]) -> PermissionDecision | None:
-        """Remove and return the decision about exactly this call, or None."""
+        """Remove and return the stored decision for a tool call with this exact input, or None."""
         for index, (allowed_tool, allowed_input, decision) in enumerate(self._allowed_calls):
             if (allowed_tool, allowed_input) == (tool, tool_input):
                 del self._allowed_calls[index]
@@ -56,8 +56,8 @@ class ToolCallDecisions:
         return None
 
     def add_pending_request(self) -> tuple[str, PendingPermissionDecision]:
-        """Add a call that waits: the id of its permission request, and the object that receives the
-        decision.
+        """Add a permission request for a waiting tool call. Return the request's id, and the object
+        that will receive the decision.
         """
         self._request_count += 1
         request_id = f"inside-{self._request_count}"
@@ -69,18 +69,20 @@ class ToolCallDecisions:
         return request_id in self._pending
 
     def resolve_pending_request(self, request_id: str, decision: PermissionDecision) -> bool:
-        """Set the decision about a waiting call. Return False if no call waits for this request."""
+        """Pass a decision to the tool call that is waiting for it. Return False if no call is
+        waiting for this request.
+        """
         pending_decision = self._pending.pop(request_id, None)
         if pending_decision is not None:
             pending_decision.set_decision(decision)
         return pending_decision is not None
 
     def discard_pending_request(self, request_id: str) -> None:
-        """Remove a request whose decision is no longer needed."""
+        """Remove a permission request whose decision is no longer needed."""
         self._pending.pop(request_id, None)
 
     def finish_turn(self) -> None:
-        """End the turn: forget the calls that were allowed in it, and deny the waiting calls."""
+        """Discard the turn's stored decisions, and deny all waiting tool calls."""
         self._allowed_calls = []
         pending = self._pending
         self._pending = {}

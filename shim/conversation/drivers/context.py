@@ -1,5 +1,5 @@
-"""The configuration and the session of one vendor in a conversation. Its launcher and its turns
-share them.
+"""The configuration and the session state for one vendor in a conversation, shared by its launcher
+and its turns.
 """
 
 import os
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 
 def resolve_vendor_model(model: str, adapter: Adapter, settings: ShimSettings) -> str | None:
-    """Return the vendor's name of a model, by the maps of the settings and of the vendor. None is
-    the vendor's default.
+    """Return the vendor's name for a model, using the model maps from the settings and from the
+    vendor. None means the vendor's default model.
     """
     if adapter.passthrough:
         return model
@@ -40,8 +40,8 @@ def resolve_vendor_model(model: str, adapter: Adapter, settings: ShimSettings) -
 def list_known_models(
     adapter: Adapter, settings: ShimSettings, environment: Mapping[str, str], cwd: str
 ) -> tuple[str, ...]:
-    """Return the names of the models that can be chosen, as far as they are known: from the maps
-    and the vendor's list.
+    """Return the known model names that a user can choose, from the model maps and the vendor's
+    model list.
     """
     if adapter.passthrough:
         return ()
@@ -64,23 +64,23 @@ def _list_model_maps(adapter: Adapter, settings: ShimSettings) -> "tuple[Mapping
 
 
 class McpRelayProvider(Protocol):
-    """Connects a vendor to the MCP servers in the frontend's process."""
+    """Provides relays that connect a vendor to MCP servers in the frontend's process."""
 
     def build_server_configs(
         self, server_names: tuple[str, ...]
     ) -> Mapping[str, Mapping[str, Any]]:
-        """Return the servers that the vendor starts to reach them. Raise OSError if they cannot be
-        reached.
+        """Return the configurations of relay servers for a vendor to start. Raise OSError if relays
+        are not possible.
         """
 
 
 class ConversationContext(NamedTuple):
-    """The configuration of one vendor for a whole conversation.
+    """The configuration of one vendor for the whole conversation.
 
-    environment      the environment of the drop-in
-    recorder         None if nothing is recorded
-    is_translated    no line of a real claude passes unchanged
-    claude_settings  the settings of Claude's settings files
+    environment      the drop-in's environment variables
+    recorder         None if recording is off
+    is_translated    all output is translated, even a real claude's
+    claude_settings  the settings from Claude's settings files
     """
 
     adapter: Adapter
@@ -105,7 +105,7 @@ class ConversationContext(NamedTuple):
         return resolve_vendor_model(model, self.adapter, self.settings)
 
     def build_policy(self) -> Policy:
-        """Build the rules of the invocation and of the settings."""
+        """Build the permission policy from the invocation and the settings."""
         invocation = self.invocation
         claude_settings = self.claude_settings
         return Policy(
@@ -128,7 +128,7 @@ class ConversationContext(NamedTuple):
         )
 
     def list_removed_tools(self, policy: Policy) -> tuple[str, ...]:
-        """Return Claude's names of the tools that the vendor must not have."""
+        """Return the tools that must be removed from the vendor, by Claude's names."""
         if not policy.has_restrictions:
             return ()
         from shim.core.adapter.enforcement import list_removed_tools
@@ -137,24 +137,23 @@ class ConversationContext(NamedTuple):
 
 
 class VendorSessionResumeState:
-    """The state of a vendor's session and of its child.
+    """The state that is needed to resume a vendor's session with a new child process.
 
-    stored_session     the stored session that the conversation resumes, if any
-    vendor_session_id  the vendor's id of its session; None before the vendor has one
+    stored_session     the stored session that the conversation resumes, or None
+    vendor_session_id  the vendor's own session id; None until it is known
     assigned_id        the session id that the shim assigned; the vendor may never report it
-    forks_next         the next child continues this session as another one
+    forks_next         the next child forks the session
     has_started        a child was started
-    persistent         the last child is kept, and gets messages through its stdin
+    persistent         the last child stays running and reads messages from its stdin
     has_system_prompt  the session has received the system prompts, before its first message
     has_answered       a message was answered
-    prompted_tools     the tools that the last child asks about before they run
-    restricting_rules  the restricting rules at its start
-    launch_mode        the permission mode at its start
-    mode_file          the file from which the shim's hook reads the mode; "" if there is none
-    failed_attempts    the vendors that were asked before this one, for the next turn
-    vendor_model       the model that a child got last; None while each had the vendor's default
-    version_check      what the version of the installed program means for the promises of the
-                       vendor's profile
+    prompted_tools     the tools for which the last child asks for permission before they run
+    restricting_rules  the restricting rules when the last child was started
+    launch_mode        the permission mode when the last child was started
+    mode_file          the file from which the shim's hook reads the permission mode, or ""
+    failed_attempts    the vendors that failed before this one, reported in the next turn
+    vendor_model       the last model that was set for a child; None if the default was always used
+    version_check      whether the guarantees of the vendor's profile hold for the installed version
     """
 
     def __init__(
@@ -182,16 +181,16 @@ class VendorSessionResumeState:
     def assign_session_id(
         self, invocation: Invocation, adapter: Adapter, new_session_id: str
     ) -> Invocation:
-        """Return the invocation with the id of the new session: the frontend's, or
+        """Return the invocation with the session id for the next child: the frontend's id, or
         `new_session_id`.
 
-        An id is assigned once, because the vendor may have stored a session under it without
+        An id is assigned only once. The vendor may have stored a session under the id without
         reporting it.
         """
         invocation = invocation._replace(fork_session=self.forks_next)
         # With --continue, a real claude chooses the session itself.
         vendor_chooses = adapter.passthrough and invocation.continue_last
-        # If the vendor uses the id that the shim assigns, there is no second id.
+        # A vendor that uses the shim's id does not create an id of its own.
         uses_our_id = (
             self.persistent or adapter.session_traits.uses_shim_id
         ) and not vendor_chooses
@@ -207,8 +206,8 @@ class VendorSessionResumeState:
             if not session_id:
                 session_id = invocation.session_id
             if self.forks_next and session_id == canonicalize_uuid(invocation.resume or ""):
-                # The vendor already has a session with this id, and creates another id for the
-                # copy.
+                # The vendor already has a session with this id, so it must choose a new id for the
+                # fork.
                 session_id = None
             invocation = invocation._replace(session_id=session_id)
         if adapter.session_traits.uses_shim_id:
@@ -219,7 +218,8 @@ class VendorSessionResumeState:
 
 
 class AnswerSchema:
-    """`--json-schema`: followed by the vendor, or requested in the prompt and checked here.
+    """The JSON schema from `--json-schema`. Either the vendor enforces the schema, or the prompt
+    asks for JSON and the answer is validated here.
 
     Raise CliArgumentError for an invalid schema before anything runs (contract 11).
     """
@@ -240,15 +240,17 @@ class AnswerSchema:
     def select_answer_parser(
         self, *, persistent: bool
     ) -> "Callable[[str], JsonSchemaAnswer] | None":
-        """Return what reads the answer, or None if the vendor follows the schema. No vendor does
-        that in a conversation.
+        """Return the function that parses the answer, or None if the vendor enforces the schema
+        itself. No vendor enforces a schema in a conversation with a persistent child.
         """
         if persistent or not self._adapter.abilities.accepts_json_schema:
             return self._parse_answer
         return None
 
     def add_json_schema_instruction(self, prompt: str, *, persistent: bool) -> str:
-        """Return the prompt, with the request for JSON after it if the answer is checked here."""
+        """Return the prompt. If the answer is validated here, append an instruction to answer with
+        JSON.
+        """
         if self.select_answer_parser(persistent=persistent) is None:
             return prompt
         from shim.conversation.drivers import answer_schema
@@ -257,7 +259,7 @@ class AnswerSchema:
 
 
 class SpillStore:
-    """Writes a text that is too large for a line or an argument into a file of the session."""
+    """Stores texts that are too large for a line or an argument as files of the session."""
 
     def __init__(self, context: ConversationContext, session_id: str) -> None:
         self._context = context
@@ -265,7 +267,9 @@ class SpillStore:
         self._spill: LargeTextFolder | None = None
 
     def __call__(self, text: str, suffix: str = ".txt") -> str | None:
-        """Return the path of the file, or None if it cannot be written. No error is raised."""
+        """Store a text. Return the path of the file, or None if the file cannot be written. Never
+        raise an error.
+        """
         try:
             from shim.state.spill import LargeTextFolder
 
@@ -276,12 +280,14 @@ class SpillStore:
             if self._context.recorder is not None:
                 self._context.recorder.record_run_event("spill", path=path, characters=len(text))
             return path
-        except Exception:  # on a full disk not even an import is certain
+        except Exception:  # even the import may fail on a full disk
             return None
 
 
 def _resolve_path(path: str) -> str:
-    """Return a path with its links resolved, or the path itself if they cannot be resolved."""
+    """Return a path with symbolic links resolved. Return it unchanged if the links cannot be
+    resolved.
+    """
     try:
         return os.path.realpath(path)
     except (OSError, ValueError):

@@ -1,4 +1,6 @@
-"""The deadlines of a child's turn: when it must have exited, and how long it may be silent."""
+"""Deadlines for a child process during a turn: when it must have exited, and how long it may be
+silent.
+"""
 
 from collections.abc import Mapping
 
@@ -8,11 +10,12 @@ NEVER = float("inf")
 
 
 class ChildTurnDeadlines:
-    """The deadlines of one child's turn, as times of the event loop. `timeouts` are seconds by
-    name.
+    """Deadlines for one child during a turn, in event-loop time. `timeouts` maps timeout names to
+    seconds.
 
-    `exit_deadline` is when the child must have exited. `grace_deadline` is when a child that may be
-    done has been silent for long enough. Until then, the timeout `timeout_name` limits its silence.
+        exit_deadline   when the child must have exited
+        grace_deadline  when a child that may be done counts as done
+        timeout_name    the name of the timeout that currently limits the child's silence
     """
 
     def __init__(self, timeouts: Mapping[str, float]) -> None:
@@ -25,24 +28,26 @@ class ChildTurnDeadlines:
         self.restart_first_byte_timeout()
 
     def restart_first_byte_timeout(self) -> None:
-        """Restart the timeout of the first byte, because the same child answers once more."""
+        """Restart the first-byte timeout, because a message was sent to the same child again."""
         self.grace_deadline = NEVER
         self.select_silence_timeout_by_name("first_byte_timeout")
 
     def select_silence_timeout_by_name(self, timeout_name: str) -> None:
-        """Limit the child's silence by the timeout `timeout_name` from now on."""
+        """Set which timeout limits the child's silence."""
         self.timeout_name, self.timeout_s = timeout_name, self._timeouts[timeout_name]
 
     def start_idle_timeout(self, idle_timeout_s: float) -> None:
-        """Start the timeout of a child that may be done. Later calls do not restart it."""
+        """Start the idle timeout of a child that may be done. If the timeout is already running, it
+        is not restarted.
+        """
         self.grace_deadline = min(self.grace_deadline, anyio.current_time() + idle_timeout_s)
 
     def cancel_idle_timeout(self) -> None:
-        """Cancel the idle timeout: the child is not done."""
+        """Cancel the idle timeout because the child is not done."""
         self.grace_deadline = NEVER
 
     def shorten_exit_deadline(self, timeout_s: float) -> None:
-        """Set an earlier exit deadline. It also applies to a read that waits at this moment."""
+        """Set an earlier exit deadline, which also applies to a read that is already waiting."""
         self.exit_deadline = min(self.exit_deadline, anyio.current_time() + timeout_s)
         self._read_scope.deadline = min(self._read_scope.deadline, self.exit_deadline)
 
@@ -51,17 +56,15 @@ class ChildTurnDeadlines:
         return anyio.current_time() >= min(self.exit_deadline, self.grace_deadline)
 
     def compute_read_deadline(self, *, silence_allowed: bool) -> float:
-        """Return when the child has been silent for too long. With `silence_allowed`, silence does
-        not count.
-        """
+        """Return when a read must end. With `silence_allowed`, the silence timeout is ignored."""
         deadline = min(self.exit_deadline, self.grace_deadline)
         if silence_allowed:
             return deadline
         return min(deadline, anyio.current_time() + self.timeout_s)
 
     def open_read_scope(self, *, silence_allowed: bool) -> anyio.CancelScope:
-        """Return the cancel scope of the next read. It ends at `compute_read_deadline`, which may
-        change meanwhile.
+        """Return a cancel scope for the next read. Its deadline may be updated while the read is
+        waiting.
         """
         self._read_scope = anyio.CancelScope(
             deadline=self.compute_read_deadline(silence_allowed=silence_allowed)
@@ -69,5 +72,5 @@ class ChildTurnDeadlines:
         return self._read_scope
 
     def update_read_scope_deadline(self, *, silence_allowed: bool) -> None:
-        """Update the deadline of the running read after the allowed silence has changed."""
+        """Update the deadline of the current read after `silence_allowed` has changed."""
         self._read_scope.deadline = self.compute_read_deadline(silence_allowed=silence_allowed)

@@ -1,8 +1,9 @@
-"""The base class of the drivers. A driver runs one child for each message, or one child for all.
+"""The base classes of the drivers. A driver runs one child process per message, or one child for
+all messages.
 
-`run_turn` answers one message with one result, whatever happens to the child meanwhile. The other
-methods may be called while it runs. `ChildStream` translates the child's output into lines for the
-frontend and commands; the driver writes the lines and executes the commands.
+`run_turn` answers one message with exactly one result, whatever happens to the child. The other
+methods may be called during a turn. `ChildStream` translates the child's output into lines for the
+frontend and commands. The driver writes the lines and executes the commands.
 """
 
 from collections.abc import Callable, Mapping
@@ -37,29 +38,31 @@ if TYPE_CHECKING:
     from shim.core.claude.control import ControlSession
     from shim.core.claude.control.actions import SettingChanged
 
-SILENT_EXIT_TIMEOUT_S = 0.2  # for the last bytes of a child that exited without any output
-# The capacity of a pipe, so that everything that a child wrote before it exited is read.
+SILENT_EXIT_TIMEOUT_S = 0.2  # for the stdout of a child that exited before printing anything
+# The capacity of a pipe. All output that a child wrote before it exited is read.
 MAX_LATE_BYTES = 1024 * 1024
-MAX_LOGGED_STDERR_CHARS = 2000  # the end of stderr in the log
-STDERR_TIMEOUT_S = 0.2  # for the rest of stderr after the end of stdout
+MAX_LOGGED_STDERR_CHARS = 2000  # the length limit for stderr in the log
+STDERR_TIMEOUT_S = 0.2  # for the remaining stderr after stdout has ended
 
 
 class ConversationDriver(Protocol):
-    """Answers the messages of a session: one driver, or several that may replace each other."""
+    """Answers the messages of a session, with a single driver or a fallback chain of drivers."""
 
     @property
     def active_child_driver(self) -> "ChildDriver":
-        """Return the driver whose child answers."""
+        """Return the driver whose child is answering."""
 
     async def run_turn(self, message: UserMessage) -> None:
-        """Answer a message; all lines of the turn are written when this returns."""
+        """Answer a message. When this returns, all lines of the turn have been written."""
 
     async def interrupt(self) -> None:
-        """Interrupt the running turn. The turn ends with its result."""
+        """Interrupt the running turn. The turn still writes its result."""
 
 
 class ChildDriver:
-    """The state that all drivers share: a child, its stream, and the commands of the stream."""
+    """The base class of the drivers that run a child process. It reads the child's stream and
+    executes the stream's commands.
+    """
 
     def __init__(
         self,
@@ -68,10 +71,10 @@ class ChildDriver:
         control: "ControlSession | None" = None,
         create_stream: Callable[..., ChildStream] = ChildStream,
     ) -> None:
-        """`create_stream` has the parameters of ChildStream."""
+        """Create the driver. `create_stream` takes the arguments of ChildStream."""
         self.active_child_driver = self
         self._create_stream = create_stream
-        # the stream of the running or the last turn; None before the first turn
+        # The stream of the running turn or of the last turn; None before the first turn.
         self.stream: ChildStream | None = None
         self.launcher = launcher
         self._output = output
@@ -83,28 +86,28 @@ class ChildDriver:
         self._reset_turn()
 
     def _reset_turn(self) -> None:
-        """Reset the state of the last turn."""
+        """Reset the state that belongs to a single turn."""
         self._interrupted = self._stalled = False
-        self._is_retry = False  # the message is sent to the vendor for the second time
+        self._is_retry = False  # the message was sent to the vendor a second time
         self._turn_has_output = False  # the child has printed something in this turn
         self._stage = TurnStage.RUNNING
 
     def open_stream(self, previous_stream: ChildStream | None) -> ChildStream:
-        """Open the stream of a turn; `previous_stream` is that of the child before."""
+        """Open the stream for a turn. `previous_stream` is the stream of the previous child."""
         self.stream = self.launcher.turn_lifecycle.open_child_stream(
             previous_stream, self._get_translator_factory(), self._create_stream
         )
         return self.stream
 
     def _get_translator_factory(self) -> "TranslatorFactory | None":
-        """Return what wraps the translator of the child's lines, if anything does."""
+        """Return the function that wraps the vendor's translator class, or None."""
         return None
 
     async def decide_tool_call(
         self, tool: str, tool_input: Mapping[str, Any]
     ) -> PermissionDecision:
-        """Decide by the rules about a call of a tool in the frontend's process. The frontend is not
-        asked.
+        """Decide, by the rules alone, whether a call to one of the frontend's own tools may run.
+        The frontend is not asked.
         """
         state = self.launcher.session_state
         allowed = state.evaluate_tool_call(tool, tool_input).outcome == "allow"
@@ -114,11 +117,11 @@ class ChildDriver:
         return PermissionDecision(allowed, message=message)
 
     async def run_turn(self, message: UserMessage) -> None:
-        """Answer a message; all lines of the turn are written when this returns."""
+        """Answer a message. When this returns, all lines of the turn have been written."""
         raise NotImplementedError
 
     async def interrupt(self) -> None:
-        """Interrupt the running turn. The turn ends with its result."""
+        """Interrupt the running turn. The turn still writes its result."""
         raise NotImplementedError
 
     async def send_decision(self, request: PermissionRequest, decision: PermissionDecision) -> None:
@@ -126,15 +129,17 @@ class ChildDriver:
         raise NotImplementedError
 
     async def apply_setting_change(self, change: "SettingChanged") -> None:
-        """Apply another model, permission mode or effort; to a persistent child at once."""
+        """Apply a changed model, permission mode or effort. A persistent child receives the change
+        at once.
+        """
         raise NotImplementedError
 
     async def stop(self) -> None:
-        """End the child: the conversation is over, or something failed."""
+        """Stop the child, at the end of the conversation or after a failure."""
         raise NotImplementedError
 
     async def send_steering_messages(self) -> None:
-        """Do nothing: the child of one message reads no other message."""
+        """Do nothing, because a one-message child cannot read further messages."""
 
     def terminate(self) -> None:
         """Send SIGTERM to the child, without waiting."""
@@ -142,8 +147,8 @@ class ChildDriver:
             self._child.send_signal("SIGTERM")
 
     def clean_up_after_child(self) -> None:
-        """Remove the attachments of the answered message, and reap exited processes of the child's
-        tools.
+        """Remove the attachments of the answered message, and reap exited processes that were
+        started by the child's tools.
         """
         self._remove_attachments()
         if self._child is not None:
@@ -153,17 +158,17 @@ class ChildDriver:
         descendants.reap_orphans(excluded_pids)
 
     def _remove_attachments(self) -> None:
-        """Remove the files of the message that was answered, if there are any."""
+        """Remove the attachments of the answered message, if there are any."""
         if "attachments" in self.launcher.__dict__:
             self.launcher.attachments.clear()
 
     def _close_child(self, child: Child) -> None:
-        """Close the parent's ends of the pipes of a child that has exited or was signalled to exit."""
+        """Close the shim's pipe ends of a child that has exited or was told to exit."""
         child.close()
         log_child_exit(self.launcher.context.log, child)
 
     def peek_stderr(self) -> str:
-        """Return the end of the child's stderr so far."""
+        """Return the tail of the child's stderr so far."""
         if self._child is None:
             return ""
         return self._child.stderr_tail.to_text()
@@ -171,7 +176,7 @@ class ChildDriver:
     # -- lines and commands of the stream ----------------------------------------------------------
 
     async def write_output_and_run_commands(self, lines: bytes, commands: StreamCommands) -> None:
-        """Write lines to the frontend, and execute the commands that came with them."""
+        """Write lines to the frontend, and execute the stream commands that belong to them."""
         for command in commands:
             self._execute_before_write(command)
         if TurnStage.FINISHED in commands:
@@ -185,7 +190,7 @@ class ChildDriver:
             await self._execute_after_write(command)
 
     def _execute_before_write(self, command: StreamCommand) -> None:
-        """Execute a command that must take effect before the frontend has the lines."""
+        """Execute a command that must take effect before the lines are written to the frontend."""
         match command:
             case StoreSessionCommand() if self.stream is not None:
                 self.launcher.turn_lifecycle.store_session(self.stream)
@@ -201,7 +206,7 @@ class ChildDriver:
         raise NotImplementedError
 
     async def _execute_after_write(self, command: StreamCommand) -> None:
-        """Execute a command that must wait until the frontend has the lines."""
+        """Execute a command that must wait until the lines have been written to the frontend."""
         match command:
             case RunHooksCommand(hook_events) if self._control is not None:
                 blocked_call = None
@@ -216,8 +221,8 @@ class ChildDriver:
                     await self.forbid_running_tool_call(blocked_call.call_id, blocked_call.reason)
 
     async def _write_turn_end(self, lines: bytes, commands: StreamCommands) -> None:
-        """Write the last lines of a turn. The session is stored first, because a frontend that has
-        the result may resume the session at once.
+        """Write the last lines of a turn. The session is stored first, because the frontend may
+        resume it as soon as the result arrives.
         """
         for command in commands:
             if isinstance(command, RunHooksCommand) and self._control is not None:
@@ -228,8 +233,8 @@ class ChildDriver:
         await self._output.write_lines(self._withdraw_prompts() + lines)
 
     def _withdraw_prompts(self) -> bytes:
-        """Return the lines that cancel the open permission prompts. They must come before the
-        result.
+        """Cancel the open permission prompts, and return the lines that report this. These lines
+        must precede the result.
         """
         if self._control is None:
             return b""
@@ -237,9 +242,9 @@ class ChildDriver:
         return self._control.take_output()
 
     async def _read_turn_output(self, child: Child, stream: ChildStream) -> bool:
-        """Read and translate the child's stdout. Return whether the turn is over.
+        """Read and translate the child's stdout until the turn is over.
 
-        False: stdout has ended or a deadline has passed.
+        Return False if stdout ends or a deadline passes before that.
         """
         late_bytes = 0
         while not self._is_turn_done:
@@ -250,7 +255,7 @@ class ChildDriver:
             if read_scope.cancelled_caught:
                 if self._deadlines.has_expired:
                     return await self._finish_on_deadline(stream)
-                # The loop itself may have been suspended, but not the child.
+                # If this process was suspended, the child may have printed output meanwhile.
                 chunk = child.read_available_stdout()
                 if not chunk:
                     self._end_stalled_turn(child, stream)
@@ -269,12 +274,14 @@ class ChildDriver:
 
     @property
     def _is_turn_done(self) -> bool:
-        """Whether the turn needs nothing more of its child."""
+        """Whether the turn needs no more output from its child."""
         return self._stage is TurnStage.FINISHED
 
     @property
     def _allows_silence(self) -> bool:
-        """Whether silence is allowed: the vendor is done, is being stopped, or a person is asked."""
+        """Whether the child may be silent: it is done, it is being stopped, or a permission prompt
+        is open.
+        """
         is_asking = self._control is not None and self._control.has_pending_permission_requests
         if self._stage in (TurnStage.VENDOR_DONE, TurnStage.FINISHED):
             return True
@@ -283,8 +290,8 @@ class ChildDriver:
         return is_asking
 
     def _end_stalled_turn(self, child: Child, stream: ChildStream) -> None:
-        """Interrupt and then end a child that has been silent for too long. What it prints
-        meanwhile is still read.
+        """Interrupt and stop a child that has been silent for too long. Its remaining output is
+        still read.
         """
         timeout_name = self._deadlines.timeout_name
         timeout_s = self._deadlines.timeout_s
@@ -298,17 +305,17 @@ class ChildDriver:
         self._tasks.start_soon(self._interrupt_child, child)
 
     async def _interrupt_child(self, child: Child) -> None:
-        """Send the vendor's interrupt signal, and then end the child's process group."""
+        """Send the vendor's interrupt signal, then stop the child's process group."""
         await child.stop(self.launcher.adapter.shutdown.interrupt_signal)
 
     async def _finish_on_deadline(self, stream: ChildStream) -> bool:
-        """Handle a deadline that has passed. Return whether the turn is over."""
+        """Handle an expired deadline. Return whether the turn is over."""
         return False
 
     # -- the start of a turn -----------------------------------------------------------------------
 
     def _start_turn(self, stream: ChildStream, message: UserMessage) -> None:
-        """Set the message that the turn answers."""
+        """Assign the message that the turn will answer to the stream."""
         has_hooks = self._control is not None and bool(self._control.session_state.hooks)
         stream.set_user_message(
             message,
@@ -318,11 +325,11 @@ class ChildDriver:
         )
 
     def _list_accepted_kinds(self) -> BlockKinds:
-        """Return the kinds of content blocks that the child gets besides text."""
+        """Return the kinds of content blocks that the child accepts in addition to text."""
         return TEXT_ONLY_KINDS
 
     def _create_unstarted_stream(self, message: UserMessage) -> ChildStream:
-        """Create the stream of a message that no child answers."""
+        """Create a stream for a message that no child will answer."""
         stream = self.open_stream(self.stream)
         stream.set_user_message(
             message,
@@ -333,15 +340,15 @@ class ChildDriver:
         return stream
 
     async def _refuse_turn(self, message: UserMessage, error: Exception) -> None:
-        """End a turn that cannot begin. Its result states the error, also if it is a defect of the
-        shim.
+        """End a turn that cannot start. Its result reports the error, even if the error is a bug in
+        the shim.
         """
         await self._output.write_lines(
             self._create_unstarted_stream(message).write_turn_start_error(error)
         )
 
     async def cancel_turn(self, message: UserMessage) -> None:
-        """End the turn of a message that was interrupted before any child answered it."""
+        """End the turn for a message that was interrupted before any child could answer it."""
         stream = self._create_unstarted_stream(message)
         stream.turn.record_interrupt()
         lines, _ = stream.close(None)
@@ -350,8 +357,8 @@ class ChildDriver:
     async def finish_turn_without_vendor(
         self, message: UserMessage, text: str = "", notice: Mapping[str, Any] | None = None
     ) -> None:
-        """End the turn of a message that is not sent to the vendor, successfully and with `text`."""
-        # The child is kept for the next message.
+        """End the turn successfully with `text`, without sending the message to the vendor."""
+        # The child keeps running for the next message.
         if self._child is not None and self.stream is not None:
             stream = self.stream
             stream.start_turn(self.launcher.turn_lifecycle.build_turn_config())
@@ -366,7 +373,9 @@ class ChildDriver:
         await self._output.write_lines(stream.finish_turn_without_vendor(text, notice=notice))
 
     async def _finish_if_interrupted(self, stream: ChildStream) -> bool:
-        """End the turn if it was interrupted while it had no child. Return whether it was."""
+        """End the turn if it was interrupted while no child was running. Return whether the turn
+        was ended.
+        """
         if self._interrupted:
             stream.turn.record_interrupt()
             await self._write_turn_end(*stream.close(None))
@@ -375,7 +384,7 @@ class ChildDriver:
     # -- the end -----------------------------------------------------------------------------------
 
     async def forbid_running_tool_call(self, call_id: str, reason: str) -> None:
-        """Write the result of a forbidden call at once, then end the child.
+        """Write the result of a forbidden tool call at once, and stop the child.
 
         `_read_turn_output` returns when the child has exited.
         """
@@ -385,14 +394,14 @@ class ChildDriver:
             await self._child.stop(self.launcher.adapter.shutdown.interrupt_signal)
 
     def abandon_turn(self, reason: str, cause: TurnEndCause) -> None:
-        """End the running turn and its child because of `reason`."""
+        """End the running turn and stop its child. `reason` is reported in the result."""
         if self.stream is not None:
             self.stream.turn.stop(reason, cause)
             self._deadlines.shorten_exit_deadline(0)
 
     async def _watch_child_exit(self, child: Child) -> None:
-        """Wait until the child exits, then limit the wait for its last bytes: another process may
-        still hold its stdout.
+        """Wait until the child exits, and limit the wait for its remaining output. Another process
+        may keep the child's stdout open.
         """
         await child.wait_for_exit()
         if self._child is child:
@@ -402,7 +411,9 @@ class ChildDriver:
             self._deadlines.shorten_exit_deadline(timeout_s)
 
     async def _ensure_child_exit(self, child: Child) -> ChildExit | None:
-        """Make sure that the child has exited. Return how it ended, or None if the shim stopped it."""
+        """Make sure that the child has exited. Return its exit, or None if the shim stopped the
+        child.
+        """
         if self._stage is TurnStage.FINISHED:
             await child.stop(self.launcher.adapter.shutdown.interrupt_signal)
             return None
@@ -426,10 +437,10 @@ class ChildDriver:
     def _retry_if_cut(
         self, stream: ChildStream, child_exit: ChildExit | None = None, stderr: str | None = None
     ) -> bool:
-        """Prepare to send the message once more if the dialect wants that and only text was cut
-        (R11). Return whether it is sent again.
+        """Prepare a retry if the dialect retries and only text was cut off (R11). Return whether
+        the message must be sent again.
 
-        `stderr` is None if the child has reported the end of its turn and stays.
+        `stderr` is None if the child reported the end of its turn and keeps running.
         """
         is_done = self._interrupted
         if not is_done:
@@ -453,8 +464,8 @@ class ChildDriver:
         return self._is_retry
 
     async def _close_turn(self, child: Child, stream: ChildStream) -> bool:
-        """End the turn and its child, whose stdout has ended. Return False if the message must be
-        sent once more.
+        """End the turn after its child's stdout has ended, and make sure that the child has exited.
+        Return False if the message must be sent again.
         """
         child_exit = await self._ensure_child_exit(child)
         with anyio.move_on_after(STDERR_TIMEOUT_S):
@@ -471,12 +482,12 @@ class ChildDriver:
         return True
 
     async def _fail_turn(self, stream: ChildStream, error: ShimError) -> None:
-        """End a turn whose next child cannot be started."""
+        """End a turn because no further child can be started for it."""
         await self._write_turn_end(*stream.write_turn_failure(error))
 
 
 def log_child_exit(log: LogFunction, child: Child) -> None:
-    """Write into the log how a child ended, its times and the end of its stderr."""
+    """Log how a child exited, with its timing and the tail of its stderr."""
     if log is not SILENT_LOG:
         first_output_s = None
         if child.first_output_delay_s is not None:
@@ -487,7 +498,7 @@ def log_child_exit(log: LogFunction, child: Child) -> None:
             "signal": child.child_exit and child.child_exit.signal,
         }
         stderr = child.stderr_tail.to_text()
-        # Log complete lines only: a secret is not recognized in a part of a line.
+        # Log complete lines only, because a secret is not recognized in part of a line.
         if len(stderr) > MAX_LOGGED_STDERR_CHARS:
             stderr = stderr[-MAX_LOGGED_STDERR_CHARS:].partition("\n")[2]
         log(

@@ -1,4 +1,4 @@
-"""A launcher that only plans. It asks no program and creates no file or folder."""
+"""Launchers that plan a child process without starting it."""
 
 import os
 
@@ -9,7 +9,10 @@ from shim.state.config import get_state_dir
 
 
 class DryRunLauncher(ChildLauncher):
-    """Plans a child. `planned_files` are the contents of the child's files, by path."""
+    """Plans a child without asking the vendor's program and without creating files or folders.
+
+    `planned_files` maps the paths of the child's files to their contents.
+    """
 
     is_dry = True
     uses_remembered_help = True
@@ -25,8 +28,8 @@ class DryRunLauncher(ChildLauncher):
         return path
 
     def prepare_vendor_run_report_folder(self) -> str | None:
-        """Return a possible name of the folder for the child's report, or None if the child writes
-        no report.
+        """Return an example path for the folder of the child's report. Return None if the child
+        writes no report.
         """
         is_reported = False
         if self.adapter.environment.run_report is not None:
@@ -43,8 +46,8 @@ class DryRunLauncher(ChildLauncher):
 
 
 class ProgramProbingLauncher(DryRunLauncher):
-    """Plans a child for a process that will start it. The program is asked for its version and its
-    help.
+    """Plans a child that another process will start. The vendor's program is asked for its version
+    and its help text.
     """
 
     uses_remembered_help = False

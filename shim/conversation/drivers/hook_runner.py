@@ -1,7 +1,7 @@
-"""Runs the hooks of Claude's settings files before a call. They run in parallel, each in its own
-process group.
+"""Runs the hooks from Claude's settings files before a tool call. Hooks run in parallel, each in
+its own process group.
 
-`core.claude.hooks.commands` defines their input and the meaning of their exit.
+`core.claude.hooks.commands` defines the input of a hook and the meaning of its exit code.
 """
 
 import shutil
@@ -25,11 +25,11 @@ from shim.core.policy.settings_hooks import SettingsHook
 from shim.process.child import Child
 from shim.process.spawn import ChildSpawnResult, kill_child, spawn_child
 
-# The limit for a hook's stdout. A hook that prints more blocks the call, because its output cannot
-# be parsed.
+# The size limit for a hook's stdout. A hook that prints more blocks the tool call, because its
+# output cannot be parsed.
 MAX_OUTPUT_BYTES = 1024 * 1024
-STDERR_TIMEOUT_S = 0.2  # for the rest of stderr, which another process may hold open
-# Vendors do not wait longer for the hook. A hook command that is not done by then blocks the call.
+STDERR_TIMEOUT_S = 0.2  # for the remaining stderr, because another process may hold the pipe open
+# Vendors do not wait longer for a hook. A hook command that reaches this limit blocks the call.
 MAX_HOOK_TIMEOUT_S = 660.0
 TIMED_OUT = "timed out"
 TIMEOUT_REASON = f"a hook took more than {MAX_HOOK_TIMEOUT_S:g} s, the limit for hooks"
@@ -43,13 +43,13 @@ async def run_hooks(
     context: HookContext,
     environment: Mapping[str, str],
 ) -> HookDecision:
-    """Run all hooks for a call, which has Claude's names. Return their decision, which is open
-    without a hook.
+    """Run all hooks for a tool call, which is given with Claude's names. Return the combined
+    decision, which is undecided if no hook applies.
     """
     hooks = select_hooks(policy.hooks, tool, tool_input, policy.workspace)
     cwd = policy.workspace.cwd
     hook_input = encode_hook_input(call_id, tool, tool_input, context, cwd)
-    decisions: list[HookDecision] = []  # in the order of their arrival; the last change wins
+    decisions: list[HookDecision] = []  # in order of arrival; the last input change wins
 
     async def run_hook(hook: SettingsHook) -> None:
         hook_exit = await _run_hook_command(
@@ -76,7 +76,9 @@ async def run_hooks(
 async def _run_hook_command(
     hook: SettingsHook, hook_input: bytes, environment: Mapping[str, str], cwd: str
 ) -> HookCommandResult:
-    """Run a hook until its process exits. Processes that it has left running are ended."""
+    """Run a hook command until its process exits. Processes that the hook leaves running are
+    killed.
+    """
     argv = ["/bin/sh", "-c", hook.command]
     if hook.args is not None:
         argv = [
@@ -100,7 +102,7 @@ async def _run_hook_command(
                 tasks.start_soon(task)
             with anyio.move_on_after(min(hook.timeout_s, MAX_HOOK_TIMEOUT_S)) as timeout_scope:
                 await child.wait_for_exit_without_reaping()
-            await anyio.sleep(0)  # the output from before its exit is in the pipes
+            await anyio.sleep(0)  # output from before the exit is still in the pipes
             while chunk := child.read_available_stdout():
                 stdout.extend(chunk[: MAX_OUTPUT_BYTES + 1 - len(stdout)])
             if timeout_scope.cancelled_caught:

@@ -1,6 +1,4 @@
-"""Starts the children of one vendor in a conversation: with the vendor's flags, and with its
-session.
-"""
+"""Starts one vendor's child processes in a conversation, with the vendor's flags and session."""
 
 import contextlib
 import os
@@ -68,7 +66,7 @@ HOOK_ARGV = (sys.executable, "-I", "-m", "shim.conversation.tool_hook")
 
 
 class VendorProgram:
-    """A vendor's program and its dialect. `environment` is the environment of its children."""
+    """A vendor's program. `environment` holds the environment variables for its children."""
 
     def __init__(
         self,
@@ -79,16 +77,16 @@ class VendorProgram:
     ) -> None:
         self._context = context
         self._environment = environment
-        # the command prefix, which may run the program on another machine
+        # a command before the program; it may run the program on another machine
         self.command_prefix: list[str] = []
         self._program_argv: list[str] = []
         self._variant: str | None = None
-        self._uses_remembered_help = uses_remembered_help  # the program is not started for it
+        self._uses_remembered_help = uses_remembered_help  # use cached help texts only
         self.last_probe: ProgramProbe | None = None
 
     def locate_program(self) -> None:
-        """Find the program, once. Raise VendorError if it is missing, FrontendError for an error in
-        the settings.
+        """Find the program, unless it was found before. Raise VendorError if the program is
+        missing, and FrontendError for an error in the settings.
         """
         context = self._context
         if not self._program_argv:
@@ -113,12 +111,12 @@ class VendorProgram:
 
     @property
     def argv(self) -> list[str]:
-        """Return the command without its arguments."""
+        """The command prefix and the program, without further arguments."""
         return [*self.command_prefix, *self._program_argv]
 
     def add_program_details_to_request(self, request: LaunchRequest) -> LaunchRequest:
-        """Return a request with the details that only the program can report. Raise FrontendError
-        for a variant that it does not have.
+        """Return the launch request with the program's variant and a check for supported flags.
+        Raise FrontendError if the settings name an unknown variant.
         """
         adapter = self._context.adapter
         cached_probe = cache(self.create_probe)
@@ -137,7 +135,7 @@ class VendorProgram:
         )
 
     def check_version(self) -> VersionCheck:
-        """Return what the installed version means for the promises of the vendor's profile."""
+        """Check whether the guarantees of the vendor's profile hold for the installed version."""
         context = self._context
         vendor_settings = context.vendor_settings
         adapter = context.adapter
@@ -153,7 +151,7 @@ class VendorProgram:
         )
 
     def create_probe(self) -> "ProgramProbe":
-        """Return the probe that asks the program for its help."""
+        """Create a probe that asks the program for its help text."""
         from shim.process.probe import ProgramProbe
 
         command = [*self.command_prefix, self._program_argv[0]]
@@ -167,7 +165,7 @@ class VendorProgram:
 
 
 class LaunchPlan(NamedTuple):
-    """A child that can be started: its command, its environment, and the files of the start."""
+    """A planned child process: its command, its environment variables, and the files it needs."""
 
     argv: list[str]
     environment: dict[str, str]
@@ -176,17 +174,18 @@ class LaunchPlan(NamedTuple):
 
 
 class ChildLauncher:
-    """Starts the children of one vendor in one conversation. `session_state` is what the frontend
-    may change meanwhile.
+    """Starts one vendor's child processes in a conversation.
 
-    `stored_session` is the stored session that is resumed. `failed_attempts` are the vendors that
-    were asked before this one; `list_replayed_attempts` returns those of a recording that is
-    replayed. `mode_can_change`: the mode may change while a message is answered. `is_dry`: it
-    starts nothing, so neither a log nor a recording is opened for it.
+    state                   the session state, which the frontend may change at any time
+    stored_session          the stored session to resume
+    failed_attempts         the vendors that failed before this one
+    list_replayed_attempts  returns the failed vendors of a replayed recording
+    mode_can_change         the permission mode may change while a message is answered
+    is_dry                  nothing is started, and no log or recording is opened
     """
 
     is_dry = False
-    # No program is asked for its version or its help. Only stored answers are used.
+    # If set, no program is started to ask for its version or help. Only cached answers are used.
     uses_remembered_help = False
 
     def __init__(
@@ -203,9 +202,9 @@ class ChildLauncher:
         adapter = context.adapter
         settings = context.settings
         self.context = context
-        self.adapter = adapter  # the adapter whose children are started
+        self.adapter = adapter  # the adapter for the vendor's children
         self.recorder = context.recorder
-        self.exit_timeout_s = settings.end_grace  # for a child whose turn has ended
+        self.exit_timeout_s = settings.end_grace  # the time for a child to exit after its turn
         self.session_state = state
         self.timeouts = {
             name: settings.resolve_timeout_s(name, adapter.name, adapter.timeouts_s)
@@ -214,10 +213,10 @@ class ChildLauncher:
         self.resume_state = VendorSessionResumeState(context, stored_session, failed_attempts)
         self._list_replayed_attempts = list_replayed_attempts
         self._mode_can_change = mode_can_change
-        # the request of the last started child
+        # The launch request of the last started child.
         self.last_request = LaunchRequest(context.invocation, "")
-        self.report_file: RunReportFile | None = None  # the report of the last started child
-        # Connects the vendor to the frontend's own MCP servers.
+        self.report_file: RunReportFile | None = None  # the last started child's report
+        # Provides relays to MCP servers in the frontend's process.
         self.relays: McpRelayProvider | None = None
         self._open_writer = open_writer
         state.enforcement_checks.append(self.explain_unenforceable_rules)
@@ -236,7 +235,7 @@ class ChildLauncher:
         environment: Mapping[str, str],
         stored_session: "StoredSession | None" = None,
     ) -> "ChildLauncher":
-        """Return the launcher of another vendor in the same conversation. It resumes only
+        """Return a launcher for another vendor in the same conversation. It resumes only
         `stored_session`.
         """
         context = self.context._replace(
@@ -252,36 +251,39 @@ class ChildLauncher:
         launcher.relays = self.relays
         return launcher
 
-    # -- what holds for the whole conversation -----------------------------------------------------
+    # -- objects for the whole conversation --------------------------------------------------------
 
     @cached_property
     def writer(self) -> "OutputWriter":
-        """Return the writer of the conversation. It is opened when it is first needed, after the
-        first child was started.
+        """The output writer of the conversation. It is created on first use, after the first child
+        was started.
         """
         return self._open_writer()
 
     @cached_property
     def turn_lifecycle(self) -> "TurnLifecycle":
-        """Return the turns of the vendor. They are created after the first child was started."""
+        """The lifecycle of the vendor's turns. It is created on first use, after the first child
+        was started.
+        """
         from shim.conversation.drivers.turn_lifecycle import TurnLifecycle
 
         args = self.context, self.session_state, self.resume_state, self._answer_schema, self.writer
         return TurnLifecycle(*args, store_text=self.store_text, environment=self.child_environment)
 
-    # -- a child -----------------------------------------------------------------------------------
+    # -- child processes ---------------------------------------------------------------------------
 
     @property
     def vendor_session_id(self) -> str:
-        """Return the vendor's id of its session, or ""."""
+        """The vendor's own session id, or "" if it is not known."""
         return self.resume_state.vendor_session_id or ""
 
     def build_vendor_prompt(self, user_prompt: str) -> str:
-        """Build the prompt, with the request for JSON after it if the answer is checked here.
+        """Build the prompt for the vendor from the user's prompt.
 
-        If a rule is about reading, the prompt itself must not make the vendor read a file. System
-        prompts are put before the first prompt if the child accepts them nowhere else, but not
-        before a command, which starts with a slash.
+        If the child accepts system prompts in no other way, they precede the first prompt. They
+        never precede a slash command. If a rule restricts reading, the prompt is escaped so that it
+        cannot make the vendor read a file. If the answer is validated here, an instruction to
+        answer with JSON is appended.
         """
         resume_state = self.resume_state
         if (
@@ -299,7 +301,7 @@ class ChildLauncher:
         )
 
     def start_child(self, prompt: str, *, persistent: bool = False) -> ChildSpawnResult:
-        """Start a child. Raise VendorError or FrontendError if none can be started."""
+        """Start a child process. Raise VendorError or FrontendError if that fails."""
         try:
             return self._spawn_child(self.plan_child_launch(prompt, persistent=persistent))
         except BaseException:
@@ -309,13 +311,15 @@ class ChildLauncher:
                 from shim.state.files import remove_file
 
                 remove_file(self.resume_state.mode_file)
-                with contextlib.suppress(OSError):  # other files of the session stay
+                with contextlib.suppress(
+                    OSError
+                ):  # the folder may contain other files of the session
                     os.rmdir(os.path.dirname(self.resume_state.mode_file))
                 self.resume_state.mode_file = ""
             raise
 
     def plan_child_launch(self, prompt: str, *, persistent: bool = False) -> LaunchPlan:
-        """Plan the child that answers a prompt. Raise VendorError or FrontendError if no child can
+        """Plan the child process for a prompt. Raise VendorError or FrontendError if no child can
         be started.
         """
         resume_state = self.resume_state
@@ -330,7 +334,7 @@ class ChildLauncher:
                 f"{self.adapter.name} does not store sessions, so it can answer only one message",
                 hint="start a new conversation, or choose a vendor that can resume (`shim vendors`)",
             )
-        # This must come before a program is started for its version.
+        # Check the permission mode first, before a program is started to ask for its version.
         self.adapter.resolve_permission_mode_args(self.session_state.mode)
         self.check_version()
         request = self._build_request(prompt)
@@ -365,7 +369,7 @@ class ChildLauncher:
             needs_stdin = launch.needs_stdin_pipe
         if not needs_stdin:
             needs_stdin = bool(launch.stdin)
-        descendants.become_subreaper()  # before the child can leave an orphan to another process
+        descendants.become_subreaper()  # orphans of the child must be adopted by this process
         process = spawn_child(
             command,
             environment,
@@ -417,7 +421,7 @@ class ChildLauncher:
         resume_state = self.resume_state
         invocation = self.context.invocation
         policy = self.policy
-        # With most vendors, a resumed session keeps the last model that was set.
+        # Most vendors keep the last model that was set when a session is resumed.
         resumed_model = None
         if resume_state.vendor_model and resume_state.vendor_session_id:
             resumed_model = state.reported_model
@@ -475,7 +479,7 @@ class ChildLauncher:
 
     @cached_property
     def attachments(self) -> "AttachmentStore":
-        """Return the files of the message that is answered."""
+        """The store for the attachments of the current message."""
         from shim.state.attachments import AttachmentStore
 
         environment = {**self.child_environment, **self.context.vendor_settings.env}
@@ -483,8 +487,8 @@ class ChildLauncher:
 
     @property
     def _can_attach(self) -> bool:
-        """Return whether the vendor can read files of the shim. It cannot if it may run on another
-        machine.
+        """Return whether the vendor can read attachment files. With a command prefix it may run on
+        another machine, and cannot read them.
         """
         if not self.adapter.environment.attachment_dirs:
             return False
@@ -494,8 +498,10 @@ class ChildLauncher:
         return self.attachments.store_file(data, suffix)
 
     def _build_servers(self) -> McpServers:
-        """Return the MCP servers for the vendor. Those of `initialize` came through stdin, because
-        of their secrets.
+        """Return the MCP servers for the vendor.
+
+        Servers from an `initialize` request are passed separately. The frontend sent them through
+        stdin because they may contain secrets.
         """
         configured_servers = self.session_state.configured_servers
         stdin_server_names = self.session_state.initialize_server_names
@@ -514,8 +520,8 @@ class ChildLauncher:
         )
 
     def _build_relay_entries(self) -> "Mapping[str, Mapping[str, Any]]":
-        """Return the servers that the vendor starts to reach the MCP servers of the frontend's
-        process, if it can reach them.
+        """Return relay servers that connect the vendor to the MCP servers in the frontend's
+        process. Return an empty dict if the vendor cannot use relays.
         """
         state = self.session_state
         names = self.session_state.sdk_servers.names
@@ -538,7 +544,9 @@ class ChildLauncher:
         return relays
 
     def _ensure_mode_file(self) -> str:
-        """Return the file with the permission mode for the shim's hook, if a hook may need it."""
+        """Return the path of the file from which the shim's hook reads the permission mode. Return
+        "" if no hook needs the file.
+        """
         resume_state = self.resume_state
         if resume_state.mode_file:
             self.write_permission_mode_file()
@@ -551,8 +559,8 @@ class ChildLauncher:
         return resume_state.mode_file
 
     def write_permission_mode_file(self) -> None:
-        """Write the current permission mode for the shim's hook. Without this file the hook denies
-        every call.
+        """Write the current permission mode to the file for the shim's hook. If the file is
+        missing, the hook denies every tool call.
         """
         path = self.resume_state.mode_file
         if not path:
@@ -566,14 +574,14 @@ class ChildLauncher:
 
     @property
     def policy(self) -> "Policy":
-        """Return the rules, with those that a person added in this conversation."""
+        """The permission policy, including rules that were added during this conversation."""
         if self.session_state.policy is None:
             return self.context.build_policy()
         return self.session_state.policy
 
     def check_version(self) -> None:
         """Check the version of the installed program, which may have been updated since the last
-        child.
+        child was started.
         """
         resume_state = self.resume_state
         state = self.session_state
@@ -591,7 +599,7 @@ class ChildLauncher:
             )
 
     def _check_request(self, request: LaunchRequest) -> None:
-        """Raise UnsupportedPermissionModeError for rules that the vendor cannot enforce before a
+        """Raise UnsupportedPermissionModeError if the vendor cannot enforce a rule before a tool
         call runs.
         """
         if self.resume_state.version_check.distrust:
@@ -607,10 +615,10 @@ class ChildLauncher:
             )
 
     def check_version_enforces_permissions(self, policy: "Policy | None" = None) -> None:
-        """Raise UnsupportedPermissionModeError if a turn needs a promise that does not hold for the
-        installed version.
+        """Raise UnsupportedPermissionModeError if a turn needs a guarantee that does not hold for
+        the installed version.
 
-        `policy` replaces the current rules.
+        `policy` replaces the current policy for this check.
         """
         state = self.session_state
         version_check = self.resume_state.version_check
@@ -629,9 +637,7 @@ class ChildLauncher:
             raise build_untrusted_version_error(self.adapter, promise, version_check)
 
     def report_executed_denied_tool(self, tool: str) -> None:
-        """Record that the installed version ran a denied call of `tool`, so that it is not trusted
-        any more.
-        """
+        """Mark the installed version as untrusted, because it ran a denied call to `tool`."""
         from shim.state.stored_versions import ExecutedDeniedCall, record_executed_denied_call
 
         resume_state = self.resume_state
@@ -646,7 +652,9 @@ class ChildLauncher:
         warn(f"{escape_control_chars(reason)}\n")
 
     def explain_unenforceable_rules(self, policy: "Policy") -> str:
-        """Return why the vendor cannot enforce other rules in this conversation, or ""."""
+        """Return why the vendor cannot enforce a different policy in this conversation. Return ""
+        if it can.
+        """
         try:
             self.check_version_enforces_permissions(policy)
         except UnsupportedPermissionModeError as error:
@@ -665,8 +673,8 @@ class ChildLauncher:
         )
 
     def prepare_vendor_run_report_folder(self) -> str | None:
-        """Return the folder for the child's report about its run, or "" if the child may be on
-        another machine.
+        """Create the folder for the child's run report, and return its path. Return None if there
+        is no report, or if the child may run on another machine.
         """
         if self.adapter.environment.run_report is None or self.program.command_prefix:
             return None
@@ -684,8 +692,8 @@ class ChildLauncher:
 def build_vendor_capabilities(
     adapter: Adapter, *, name: str = "", persistent: bool
 ) -> VendorCapabilities:
-    """Return what a frontend may know about a vendor. `persistent`: one child serves the whole
-    conversation.
+    """Return the vendor capabilities that are reported to the frontend. `persistent` means that one
+    child serves the whole conversation.
     """
     bypass_request = LaunchRequest(
         Invocation(), "", permission_mode=BYPASS_MODE, persistent=persistent

@@ -1,5 +1,5 @@
-"""`shim translate`: translates a child's stdout from a file or stdin into Claude's stream-json,
-with blocking I/O.
+"""Implements `shim translate`: translates a child's stdout, from a file or stdin, into Claude's
+stream-json with blocking I/O.
 """
 
 import functools
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from shim.state.spill import LargeTextFolder
 
 CHUNK_BYTES = 256 * 1024
-# The limit for `--stderr FILE`. An error text quotes the head and the tail of the file.
+# The size limit for the file of `--stderr FILE`. Error texts quote the file's head and tail.
 MAX_STDERR_BYTES = 1024 * 1024
 
-# With `--stable-ids`, ids are numbered and the version of claude is fixed, so that two runs over
-# the same bytes print the same bytes.
+# With `--stable-ids`, ids are numbered and claude's version is fixed. Two runs with the same input
+# then print the same output.
 STABLE_VERSION = "2.1.327"
 STABLE_ID_PREFIX = "00000000-0000-4000-8000-"
 STABLE_SESSION_ID = "00000000-0000-4000-8000-000000000000"
@@ -47,11 +47,11 @@ def create_output_writer(
     display_name: str = "",
     has_history: bool = False,
 ) -> "OutputWriter":
-    """Create the writer of a dialect. Yume's writer is imported only for Yume, and always writes a
-    terminator.
+    """Create the output writer for a dialect.
 
-    `has_history`: there is a transcript. A dialect that is not Claude's also keeps Claude's lines
-    for it.
+    Yume's writer is imported only if it is needed, and always writes a terminator. `has_history`
+    means that a transcript is written. A dialect other than Claude's then also produces Claude's
+    lines for the transcript.
     """
     if DIALECTS[dialect].is_flat:
         from shim.core.yume.encoder import YumeEncoder
@@ -94,11 +94,12 @@ def create_standalone_child_stream(
     max_line_bytes: int = DEFAULT_LINE_BYTES,
     redact: bool = False,
 ) -> ChildStream:
-    """Return a stream outside of a conversation. Only the vendor of the invocation is known.
+    """Create a child stream outside of a conversation. Only the vendor's name is known.
 
-    `serving_vendor` is the vendor whose session prints lines of `vendor_name`. `max_line_bytes`
-    limits our lines. A text that is cut is stored in a file, unless the output is
-    `stable`.
+    vendor_name     the vendor that printed the output
+    serving_vendor  the vendor whose session contains this output, if it is another vendor
+    stable_ids      ids are numbered, and no files are written for cut texts
+    max_line_bytes  the size limit for output lines; longer texts are cut and stored in a file
     """
     adapter = get_adapter(vendor_name, without_passthrough=DIALECTS[dialect].is_flat)
     if stable_ids:
@@ -149,7 +150,7 @@ def create_standalone_child_stream(
 
 
 def _create_text_store(session_id: str) -> StoreText:
-    """Return the function that stores a text that is too large for a line."""
+    """Return a function that stores texts that are too large for an output line."""
 
     spills: list[LargeTextFolder] = []
 
@@ -165,7 +166,9 @@ def _create_text_store(session_id: str) -> StoreText:
 def translate_stream(
     child_stream: ChildStream, source_fd: int, sink_fd: int, child_exit: ChildExit, stderr: str
 ) -> None:
-    """Translate file descriptor `source_fd` into `sink_fd`, chunk by chunk, until its end."""
+    """Translate the output of a child from file descriptor `source_fd` to `sink_fd`, chunk by
+    chunk.
+    """
     while chunk := os.read(source_fd, CHUNK_BYTES):
         lines, _ = child_stream.feed(chunk)
         if lines:

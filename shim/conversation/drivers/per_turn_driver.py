@@ -1,5 +1,5 @@
-"""The driver of vendors that get one child for each message. A later child resumes the vendor's
-session.
+"""The driver for vendors that need a new child process for each message. Each new child resumes the
+vendor's session.
 """
 
 from collections.abc import Callable
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 
 class PerTurnDriver(ChildDriver):
-    """A driver that starts a child for each message. The child gets nothing but the message, and
-    cannot ask for permissions.
+    """Starts a child process for each message. The child receives only the message, and cannot ask
+    for permission.
     """
 
     def __init__(
@@ -37,16 +37,17 @@ class PerTurnDriver(ChildDriver):
         first_child: ChildSpawnResult | None = None,
         refusal_error: ShimError | None = None,
     ) -> None:
-        """`first_child` is the child of the first message, if it was started already.
+        """Create the driver. `first_child` is a child that was already started for the first
+        message.
 
-        `refusal_error` is the reason why no turn can begin.
+        `refusal_error` is the reason why no turn can start, or None.
         """
         super().__init__(launcher, output, control, create_stream)
         self._first_child = first_child
         self._refusal_error = refusal_error
 
     async def run_turn(self, message: UserMessage) -> None:
-        """Start a child, translate its output, and write the result after it has exited."""
+        """Start a child, translate its output, and write the result after the child has exited."""
         if self._refusal_error is not None:
             await self._refuse_turn(message, self._refusal_error)
             return
@@ -62,7 +63,7 @@ class PerTurnDriver(ChildDriver):
         try:
             stream = self.open_stream(self.stream)
         except OSError as error:
-            # The process has no file descriptors left, for example, so the translator cannot load.
+            # For example, the translator cannot be loaded because no file descriptors are left.
             kill_child(spawned.process)
             await self._refuse_turn(message, error)
             return
@@ -79,9 +80,7 @@ class PerTurnDriver(ChildDriver):
                 self.launcher.report_file.remove()
 
     async def _retry_message(self, stream: ChildStream, message: UserMessage) -> None:
-        """Start another child for the same message, because the stream of the first child was cut
-        off.
-        """
+        """Start a second child for the same message, because the first child's output was cut."""
         try:
             self.launcher.turn_lifecycle.prepare_retry(stream)
             spawned = self.launcher.start_child(message.text)
@@ -95,7 +94,7 @@ class PerTurnDriver(ChildDriver):
             self._close_child(child)
 
     async def _run_child(self, child: Child, stream: ChildStream) -> bool:
-        """Translate everything that a child prints. Return whether the turn is over."""
+        """Translate the complete output of a child. Return whether the turn is over."""
         self._deadlines.reset()
         self._turn_has_output = False
         self._child = child
@@ -109,7 +108,7 @@ class PerTurnDriver(ChildDriver):
             try:
                 await self._read_turn_output(child, stream)
                 is_done = await self._close_turn(child, stream)
-            except Exception as error:  # raised below, so that it is not wrapped in a group
+            except Exception as error:  # raised below, so that no exception group wraps it
                 failure = error
             tasks.cancel_scope.cancel()
         if failure is not None:
@@ -118,8 +117,8 @@ class PerTurnDriver(ChildDriver):
         return is_done
 
     def _apply_stage(self, stage: TurnStage) -> None:
-        """Start the exit timeout if the vendor is done. Otherwise the vendor may be silent up to
-        its usual timeouts.
+        """Start the exit timeout if the vendor reports that it is done. Cancel the exit timeout
+        otherwise.
         """
         if stage is TurnStage.VENDOR_DONE:
             self._deadlines.start_idle_timeout(self.launcher.exit_timeout_s)
@@ -127,7 +126,7 @@ class PerTurnDriver(ChildDriver):
             self._deadlines.cancel_idle_timeout()
 
     async def interrupt(self) -> None:
-        """Signal the vendor. The turn ends with the end of its output."""
+        """Send the interrupt signal to the vendor. The turn ends when the vendor's output ends."""
         if self.stream is None or self._child is None or self._interrupted:
             return
         self._interrupted = True
@@ -135,11 +134,11 @@ class PerTurnDriver(ChildDriver):
         await self._child.stop(self.launcher.adapter.shutdown.interrupt_signal)
 
     async def send_decision(self, request: PermissionRequest, decision: PermissionDecision) -> None:
-        """Do nothing: the child of one message cannot ask."""
+        """Do nothing, because a one-message child cannot ask for permission."""
 
     async def apply_setting_change(self, change: "SettingChanged") -> None:
-        """Use a changed setting for the next child. If the shim's hook checks the calls, a changed
-        mode applies to the next call.
+        """Apply a changed setting to the next child. If the shim's hook checks tool calls, a
+        changed permission mode already applies to the next tool call.
         """
         if change.setting == "mode":
             self.launcher.write_permission_mode_file()

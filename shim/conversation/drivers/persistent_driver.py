@@ -1,6 +1,6 @@
-"""The driver for vendors whose one child serves the whole conversation.
+"""The driver for vendors whose child process serves the whole conversation.
 
-Messages go through the child's stdin, and so do the decisions about its permission requests.
+Messages and permission decisions are written to the child's stdin.
 """
 
 import contextlib
@@ -43,33 +43,34 @@ from shim.process.spawn import ChildSpawnResult
 if TYPE_CHECKING:
     from shim.conversation.drivers.turn_lifecycle import TranslatorFactory
 
-INTERRUPT_TIMEOUT_S = 1.5  # for a child to interrupt its turn; then the child is stopped
-# The time for a child to read a line. A child that does not read it is stopped.
+INTERRUPT_TIMEOUT_S = 1.5  # for a child to end an interrupted turn; then the child is stopped
+# The time for a child to read a line. After this time, the child is stopped.
 WRITE_TIMEOUT_S = 60.0
 # The time for a child to read a line of the frontend before the frontend's next line is handled.
 FRONTEND_LINE_WAIT_S = 0.5
-HOOK_TIMEOUT_S = 60.0  # the real claude waits as long for a frontend's hooks about a call
-# Heartbeats sent within one heartbeat timeout, so that two answers may be lost.
+HOOK_TIMEOUT_S = 60.0  # as long as the real claude waits for the frontend's hooks
+# The number of heartbeats within one heartbeat timeout. Two answers may be lost.
 HEARTBEATS_PER_TIMEOUT = 3
-# What a permission request may wait for.
+# The reasons why a permission request is waiting.
 WAIT_FOR_HOOKS = "hooks"
 WAIT_FOR_ANSWER = "answer"
-# Chunks skipped between two turns. Later output is read as a part of the next answer.
+# The number of output chunks that are skipped between two turns. Further output is read as part of
+# the next answer.
 MAX_LATE_CHUNKS = 256
 
 
 class TurnPhase(Enum):
-    """What the driver does for the turn."""
+    """The driver's current activity in a turn."""
 
     IDLE = auto()
-    SENDING = auto()  # the child has not read the whole message
+    SENDING = auto()  # the child has not read the complete message
     READING = auto()
 
 
 class PersistentDriver(ChildDriver):
-    """A driver of one child for the whole conversation.
+    """Runs one child process for the whole conversation.
 
-    A child that has exited is replaced. The new child resumes the vendor's session.
+    If the child exits, it is replaced by a new child, which resumes the vendor's session.
     """
 
     def __init__(
@@ -81,17 +82,19 @@ class PersistentDriver(ChildDriver):
         create_stream: Callable[..., ChildStream] = ChildStream,
         first_child: ChildSpawnResult | None = None,
     ) -> None:
-        """`first_child` is the child of the first message, if it was started already."""
+        """Create the driver. `first_child` is a child that was already started for the first
+        message.
+        """
         super().__init__(launcher, output, control, create_stream)
         assert launcher.adapter.child_input_ref
         self._child_input: ChildInput = launcher.adapter.create_child_input()
         self._tasks: TaskGroup = tasks
         self._phase = TurnPhase.IDLE
-        self._needs_restart = False  # the child cannot apply a setting that has changed
+        self._needs_restart = False  # a setting has changed that the running child cannot apply
         self._first_child = first_child
         self._decided_calls = ToolCallDecisions()
-        self._service_scope = anyio.CancelScope()  # the tasks that run as long as the child
-        # The wait for hooks or for the frontend's answer, by the vendor's id of the request.
+        self._service_scope = anyio.CancelScope()  # for tasks that run as long as the child
+        # The waits for hooks or for the frontend's answer, by reason and the vendor's request id.
         self._wait_scopes: dict[tuple[str, str], anyio.CancelScope] = {}
 
     @property
@@ -100,7 +103,7 @@ class PersistentDriver(ChildDriver):
         return self._control
 
     def _encode_prompt(self, message: UserMessage) -> UserMessage:
-        """Return the message with the text that the vendor receives."""
+        """Return the message with its text replaced by the prompt for the vendor."""
         return message.replace_text(self.launcher.build_vendor_prompt(message.text))
 
     def _get_translator_factory(self) -> "TranslatorFactory":
@@ -110,7 +113,7 @@ class PersistentDriver(ChildDriver):
         return self._child_input.accepted_block_kinds
 
     async def run_turn(self, message: UserMessage) -> None:
-        """Send a message to the child, and translate its output until the turn is over."""
+        """Send a message to the child, and translate the child's output until the turn is over."""
         self._reset_turn()
         self._deadlines.reset()
         self._decided_calls.finish_turn()
@@ -127,7 +130,7 @@ class PersistentDriver(ChildDriver):
                 await self._refuse_turn(message, error)
                 return
         else:
-            # A changed mode or rule may need a behavior that this version of the vendor lacks.
+            # A changed mode or rule may need a guarantee that this version of the vendor lacks.
             try:
                 self.launcher.check_version_enforces_permissions()
             except ShimError as error:
@@ -138,14 +141,14 @@ class PersistentDriver(ChildDriver):
             await self._skip_late_output(child, stream)
             stream.start_turn(self.launcher.turn_lifecycle.build_turn_config())
         self._start_turn(stream, message)
-        # The interrupt may have come while the last child was stopped or this one was started.
+        # An interrupt may have arrived while the old child was stopped or the new one was started.
         if await self._finish_if_interrupted(stream):
             await child.stop()
             await self._release_child(child)
             return
         had_system_prompt = self.launcher.resume_state.has_system_prompt
         await self._answer_message(child, stream, message)
-        # The model may not have received the message, which contains the system prompt.
+        # The system prompt is part of the message, which the model may not have received.
         if stream.turn.is_error:
             self.launcher.resume_state.has_system_prompt = had_system_prompt
         self._requeue_messages(self._list_unread_messages(stream))
@@ -153,7 +156,7 @@ class PersistentDriver(ChildDriver):
     async def _answer_message(
         self, child: Child, stream: ChildStream, message: UserMessage
     ) -> None:
-        """Run the turn of a message, from the prompt to the result."""
+        """Run a turn, from sending the prompt to writing the result."""
         self._child_input.set_vendor_session_id(self.launcher.vendor_session_id)
         prompt = self._encode_prompt(message)
         is_new_child = not self._child_has_output
@@ -165,7 +168,7 @@ class PersistentDriver(ChildDriver):
             or stream.turn.outcome_tracker.outcome is not None
         )
         if was_silent and not (is_done or is_new_child):
-            # The child was exiting when the message came, or has only closed its stdout.
+            # The child was already exiting when the message was sent, or it has closed its stdout.
             await self._ensure_child_exit(child)
             await self._release_child(child)
             if await self._finish_if_interrupted(stream):
@@ -187,7 +190,7 @@ class PersistentDriver(ChildDriver):
             child, stream, is_done=is_done and not self._stalled
         ) or await self._finish_if_interrupted(stream):
             return
-        # The stream was cut.
+        # The output stream was cut off.
         try:
             self.launcher.turn_lifecycle.prepare_retry(stream)
             child, _ = await self._start_child(message, stream)
@@ -200,9 +203,9 @@ class PersistentDriver(ChildDriver):
         )
 
     async def _end_turn(self, child: Child, stream: ChildStream, *, is_done: bool) -> bool:
-        """End a turn. Return False if the same message must be sent to another child.
+        """End a turn. Return False if the message must be sent to a new child.
 
-        `is_done`: the turn is over. Otherwise the child's stdout has ended.
+        `is_done` means that the turn is over. Otherwise the child's stdout has ended.
         """
         self._cancel_waits()
         if not is_done:
@@ -210,7 +213,7 @@ class PersistentDriver(ChildDriver):
             await self._release_child(child)
             return is_closed
         if self._stage is TurnStage.VENDOR_DONE:
-            # The turn is over. Close the requests at the vendor, too.
+            # The turn is over. Answer the vendor's open permission requests with a denial.
             for request in self._control_session.pending_permission_requests:
                 await self._write_to_child(
                     child,
@@ -225,8 +228,8 @@ class PersistentDriver(ChildDriver):
         return True
 
     async def _skip_late_output(self, child: Child, stream: ChildStream) -> None:
-        """Skip the child's output between two turns. It belongs to no message; permission requests
-        are denied.
+        """Skip output that the child printed between two turns, because it belongs to no message.
+        Permission requests in this output are denied.
         """
         for _ in range(MAX_LATE_CHUNKS):
             if not (chunk := child.read_available_stdout()):
@@ -244,8 +247,8 @@ class PersistentDriver(ChildDriver):
     async def _start_child(
         self, message: UserMessage, stream: ChildStream | None = None
     ) -> tuple[Child, ChildStream]:
-        """Start a child for a message. `stream` is the stream of the turn if the turn has begun
-        already.
+        """Start a child for a message. `stream` is the stream of the running turn, or None if the
+        turn has not started.
         """
         spawned = self._first_child
         self._first_child = None
@@ -254,7 +257,7 @@ class PersistentDriver(ChildDriver):
         self._child_has_output = self._needs_restart = False
         self._deadlines.reset()
         if stream is not None:
-            # The new child has not received the messages that were sent into the turn.
+            # The new child has not received messages that were sent into the running turn.
             self._requeue_messages(stream.turn.user_messages.steering_messages)
         self._child = child = Child(spawned._replace(stdin_bytes=b""))
         if not stream:
@@ -268,14 +271,16 @@ class PersistentDriver(ChildDriver):
         return child, stream
 
     async def _service_child(self, child: Child, scope: anyio.CancelScope) -> None:
-        """Read the child's stderr, and send heartbeats."""
+        """Read the child's stderr and send heartbeats, until `scope` is cancelled."""
         with scope:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(child.drain_stderr)
                 tasks.start_soon(self._send_heartbeats, child)
 
     async def _send_heartbeats(self, child: Child) -> None:
-        """Send heartbeats while the child answers a message, if its protocol has them."""
+        """Send heartbeats while the child answers a message, if the child's protocol has
+        heartbeats.
+        """
         build_heartbeat = self._child_input.encode_heartbeat
         while self._child is child and build_heartbeat():
             await anyio.sleep(self.launcher.timeouts["heartbeat_timeout"] / HEARTBEATS_PER_TIMEOUT)
@@ -286,8 +291,8 @@ class PersistentDriver(ChildDriver):
     async def _release_child(self, child: Child) -> None:
         """Close the pipes of a child that has exited.
 
-        Another process may still hold its stderr. Reading stderr stops here, before the next child
-        gets the same descriptor.
+        Another process may still hold the child's stderr open. Reading stderr stops here, before
+        the next child gets the same file descriptor.
         """
         self._child = None
         self._service_scope.cancel()
@@ -309,8 +314,8 @@ class PersistentDriver(ChildDriver):
         return self._stage in (TurnStage.VENDOR_DONE, TurnStage.FINISHED)
 
     def _apply_stage(self, stage: TurnStage) -> None:
-        """Start the idle timeout if the turn is paused. A paused turn counts as done after a moment
-        of silence.
+        """Start the idle timeout if the turn is paused. A paused turn counts as done after a short
+        silence.
         """
         if stage is TurnStage.PAUSED and not self._stalled:
             self._deadlines.start_idle_timeout(self.launcher.exit_timeout_s)
@@ -341,7 +346,7 @@ class PersistentDriver(ChildDriver):
     # -- permission requests -----------------------------------------------------------------------
 
     async def _ask_permission(self, request: PermissionRequest) -> None:
-        """Decide about a permission request of the vendor, or ask the hooks and the frontend."""
+        """Decide a permission request from the vendor: by rules, hooks or the frontend."""
         # The frontend is not asked after the result (contract S16b) or after an interrupt.
         if self._stage is TurnStage.FINISHED:
             refusal = request.refusal
@@ -365,8 +370,8 @@ class PersistentDriver(ChildDriver):
         await self._deliver_prompt(request, decision)
 
     async def _run_hooks(self, request: PermissionRequest) -> None:
-        """Run the hook commands of Claude's settings files about a call, then resume the decision
-        if the request is still open.
+        """Run the hook commands from Claude's settings files for a tool call. If the permission
+        request is still open, continue with the decision.
         """
         from shim.conversation.drivers.hook_runner import run_hooks
         from shim.core.claude.hooks.commands import HookContext
@@ -386,7 +391,7 @@ class PersistentDriver(ChildDriver):
             return
         self._wait_scopes.pop((WAIT_FOR_HOOKS, request.request_id), None)
         is_open, decision = self._control_session.apply_hook_decision(request, hook_decision)
-        with contextlib.suppress(FrontendDisconnectedError):  # the turn detects it too
+        with contextlib.suppress(FrontendDisconnectedError):  # the turn detects the disconnect, too
             if is_open:
                 await self._deliver_prompt(request, decision)
 
@@ -395,7 +400,7 @@ class PersistentDriver(ChildDriver):
     ) -> None:
         """Write the permission prompt to the frontend, or send the decision to the vendor.
 
-        `decision` is None if hooks or the frontend decide later.
+        `decision` is None while hooks or the frontend still have to decide.
         """
         await self._output.write_lines(self._control_session.take_output())
         self.launcher.context.log(
@@ -409,15 +414,19 @@ class PersistentDriver(ChildDriver):
             self._tasks.start_soon(self._expire_prompt, request)
 
     async def _skip_slow_hooks(self, request: PermissionRequest) -> None:
-        """Continue a request without the hooks that have not answered within HOOK_TIMEOUT_S."""
+        """Continue a permission request without the hooks that did not answer within
+        HOOK_TIMEOUT_S.
+        """
         await anyio.sleep(HOOK_TIMEOUT_S)
         if self._control_session.is_awaiting_hook_decisions(request):
             decision = self._control_session.ask_permission_without_hooks(request)
-            with contextlib.suppress(FrontendDisconnectedError):  # the turn detects it too
+            with contextlib.suppress(
+                FrontendDisconnectedError
+            ):  # the turn detects the disconnect, too
                 await self._deliver_prompt(request, decision)
 
     async def _expire_prompt(self, request: PermissionRequest) -> None:
-        """Deny a request if the frontend does not answer in time."""
+        """Deny a permission request that the frontend does not answer in time."""
         timeout_s = min(
             self._control_session.prompt_timeout_s, self.launcher.timeouts["permission_timeout"]
         )
@@ -429,12 +438,14 @@ class PersistentDriver(ChildDriver):
         self._wait_scopes.pop((WAIT_FOR_ANSWER, request.request_id), None)
         decision = self._control_session.expire_permission_request(request)
         if decision is not None:
-            with contextlib.suppress(FrontendDisconnectedError):  # the turn detects it too
+            with contextlib.suppress(
+                FrontendDisconnectedError
+            ):  # the turn detects the disconnect, too
                 await self._output.write_lines(self._control_session.take_output())
                 await self.send_decision(request, decision)
 
     async def _withdraw_prompt(self, child: Child, request_id: str) -> None:
-        """Cancel the prompt of a request that the vendor has withdrawn."""
+        """Cancel the permission prompt for a request that the vendor has withdrawn."""
         for request in self._control_session.pending_permission_requests:
             if (
                 request.request_id == request_id
@@ -449,7 +460,7 @@ class PersistentDriver(ChildDriver):
                 )
 
     def _cancel_waits(self) -> None:
-        """Stop waiting for hooks and answers."""
+        """Stop waiting for hooks and for the frontend's answers."""
         for scope in self._wait_scopes.values():
             scope.cancel()
         self._wait_scopes.clear()
@@ -458,16 +469,16 @@ class PersistentDriver(ChildDriver):
     async def decide_tool_call(
         self, tool: str, tool_input: Mapping[str, Any]
     ) -> PermissionDecision:
-        """Decide about a call of a tool in the frontend's process, before it runs.
+        """Decide whether a call to one of the frontend's own tools may run.
 
-        If the vendor has asked about the call already, that decision is returned. If the vendor
-        asked without arguments, its request was accepted, and the real decision is made here.
+        If the vendor has already asked for permission for this call, return that decision. A vendor
+        that asks without arguments gets a preliminary approval, and the real decision is made here.
         """
         if self.stream is not None and self._phase is TurnPhase.READING:
             try:
                 self.stream.turn.write_deferred_call(tool, tool_input)
                 await self.write_output_and_run_commands(*self.stream.take_output())
-            except FrontendDisconnectedError:  # the turn detects it too
+            except FrontendDisconnectedError:  # the turn detects the disconnect, too
                 return PermissionDecision(False, message=STREAM_CLOSED_TEXT)
         earlier_grant = self._decided_calls.take_decision(tool, tool_input)
         if earlier_grant is not None:
@@ -482,15 +493,15 @@ class PersistentDriver(ChildDriver):
             )
             return await answer.wait_for_decision()
         except FrontendDisconnectedError:
-            # The turn notices it, too. Raised here, the error would end the relays of all calls.
+            # The turn detects the disconnect, too. If it were raised here, all relays would end.
             return PermissionDecision(False, message=STREAM_CLOSED_TEXT)
         finally:
             self._decided_calls.discard_pending_request(request_id)
 
     def _find_open_call(self, tool: str, tool_input: Mapping[str, Any]) -> str | None:
-        """Return the id of an open call of a tool with these arguments, or None.
+        """Return the id of the tool's open call with these arguments, or None.
 
-        A call that was announced without arguments is returned if no call has these arguments.
+        If no call matches, return a call that was announced without arguments.
         """
         if self.stream is None:
             return None
@@ -502,8 +513,8 @@ class PersistentDriver(ChildDriver):
         return None
 
     def _defer_decision(self, request: PermissionRequest) -> PermissionDecision | None:
-        """Allow a request without arguments if `decide_tool_call` will make the real decision.
-        Otherwise return None.
+        """Approve a permission request without arguments if `decide_tool_call` will make the real
+        decision. Otherwise return None.
         """
         state = self._control_session.session_state
         if (
@@ -519,16 +530,16 @@ class PersistentDriver(ChildDriver):
         return None
 
     def _find_earlier_grant(self, request: PermissionRequest) -> PermissionDecision | None:
-        """Return the decision about a call that the vendor repeats with the arguments that were
-        changed, or None. Each decision is used once.
+        """Return the stored decision for a tool call that the vendor repeats with changed
+        arguments, or None. Each decision is used only once.
         """
         if request.refusal:
             return None
         return self._decided_calls.take_decision(request.tool, request.tool_input)
 
     async def send_decision(self, request: PermissionRequest, decision: PermissionDecision) -> None:
-        """Send the decision about a permission request to the vendor. A denial is also recorded in
-        the Turn. A decision that ends the turn interrupts it.
+        """Send a permission decision to the vendor. A denial is also recorded in the turn. A
+        decision that ends the turn interrupts it.
         """
         child = self._child
         stream = self.stream
@@ -545,8 +556,8 @@ class PersistentDriver(ChildDriver):
         try:
             answer = self._encode_answer(request, decision)
         except ValueError as error:
-            # This vendor cannot change arguments. The call is denied, and its repetition is allowed
-            # once.
+            # This vendor cannot change a call's arguments. The call is denied. If the model repeats
+            # the call with the changed arguments, that call is allowed once.
             self._decided_calls.allow_call_once(
                 request.tool, decision.updated_input or {}, PermissionDecision(True)
             )
@@ -558,7 +569,7 @@ class PersistentDriver(ChildDriver):
                 reason = TURN_STOPPED_TEXT
                 if not decision.ends_turn:
                     reason = decision.message
-                # An empty answer means that the vendor does not wait for one.
+                # An empty answer means that the vendor is not waiting for an answer.
                 vendor_knows = bool(answer)
                 frontend_knows = decision.frontend_knows
                 stream.turn.record_permission_denial(
@@ -573,10 +584,11 @@ class PersistentDriver(ChildDriver):
             await self.interrupt()
 
     def _encode_answer(self, request: PermissionRequest, decision: PermissionDecision) -> bytes:
-        """Encode a decision for the vendor. Return b"" if the vendor does not wait for an answer.
+        """Encode a permission decision for the vendor. Return b"" if the vendor is not waiting for
+        an answer.
 
-        A waiting call of a tool in the frontend's process gets its decision here, with the changed
-        arguments.
+        If a call to one of the frontend's own tools is waiting, it receives the decision here, with
+        any changed arguments.
         """
         if self._decided_calls.resolve_pending_request(request.request_id, decision):
             return b""
@@ -605,8 +617,8 @@ class PersistentDriver(ChildDriver):
         await self.send_steering_messages()
 
     async def send_steering_messages(self) -> None:
-        """Send queued messages into the turn while one of its tool calls runs. Otherwise they wait
-        for turns of their own.
+        """Send queued messages into the running turn while one of its tool calls is running.
+        Otherwise each message waits for a turn of its own.
         """
         messages = self._control_session.queued_messages
         while (
@@ -643,10 +655,10 @@ class PersistentDriver(ChildDriver):
             await self._write_frontend_line(child, line)
 
     def _list_unread_messages(self, stream: ChildStream) -> list[UserMessage]:
-        """Return the messages that were sent into the turn and that it does not answer.
+        """Return the messages that were sent into the turn but not answered in it.
 
-        A vendor may accept a message while it is interrupted, and then drop it. The real claude
-        sends such a message in the next turn.
+        A vendor that is interrupted may accept a message and then drop it. The real claude sends
+        such a message again in the next turn.
         """
         count = max(
             self._child_input.pop_undelivered_message_count(),
@@ -657,11 +669,11 @@ class PersistentDriver(ChildDriver):
         return []
 
     def _requeue_messages(self, messages: list[UserMessage]) -> None:
-        """Put messages that were sent into the turn back at the head of the queue."""
+        """Put messages that were sent into the turn back at the head of the message queue."""
         self._control_session.queued_messages.extendleft(reversed(messages))
 
     async def _write_to_child(self, child: Child, lines: bytes) -> None:
-        """Write to the child's stdin. A child that does not read in time is ended, which ends its
+        """Write to the child's stdin. A child that does not read in time is stopped, which ends its
         turn.
         """
         with anyio.move_on_after(WRITE_TIMEOUT_S) as timeout_scope:
@@ -670,8 +682,9 @@ class PersistentDriver(ChildDriver):
             await child.stop("SIGTERM")
 
     async def _write_frontend_line(self, child: Child, line: bytes) -> None:
-        """Write what the frontend has sent. If the child does not read it soon, continue in the
-        background, because the frontend's next line may be an interrupt.
+        """Write a line from the frontend to the child. If the child does not read the line soon,
+        writing continues in the background, because the frontend's next line may be an
+        interrupt.
         """
         is_written = anyio.Event()
 
@@ -700,23 +713,24 @@ class PersistentDriver(ChildDriver):
         )
 
     async def apply_setting_change(self, change: SettingChanged) -> None:
-        """Send a changed setting to the running child, or restart the child before its next
-        message.
+        """Send a changed setting to the running child, or schedule a restart of the child before
+        its next message.
         """
         adapter, (name, value), needs_restart = self.launcher.adapter, change, False
-        # A vendor that needs the shim's policy check in only one of the old and the new mode is
-        # launched differently.
+        # If only one of the old and the new mode needs the shim's policy check, the vendor must be
+        # launched with other arguments.
         if name == "mode":
             mode = str(value)
             needs_restart = adapter.needs_external_policy_check(
                 mode
             ) != adapter.needs_external_policy_check(self.launcher.resume_state.launch_mode)
-            # With rules, how a vendor is launched depends on the mode.
+            # If there are rules, the launch arguments depend on the permission mode.
             line = None
             if not (self.launcher.policy.has_rules and adapter.policy_support.has_wider_modes):
                 line = self._child_input.encode_permission_mode_change(mode)
         elif name == "rules":
-            # The child knows the rules of its start. It asks about calls that later rules restrict.
+            # The child knows only the rules from its launch. It asks for permission for calls that
+            # newer rules restrict.
             line = b""
             needs_restart = self._needs_restart_for_rules()
         elif name == "servers":  # a child receives its MCP servers only when it starts
@@ -732,8 +746,8 @@ class PersistentDriver(ChildDriver):
             await self._write_frontend_line(self._child, line or b"")
 
     async def _send_message(self, child: Child, stream: ChildStream, prompt: UserMessage) -> bool:
-        """Send the message of the turn to the child, and read the answer. Return whether the turn
-        is over.
+        """Send the turn's message to the child, and read the answer. Return whether the turn is
+        over.
         """
         self._turn_has_output = False
         self._phase = TurnPhase.SENDING
@@ -741,15 +755,15 @@ class PersistentDriver(ChildDriver):
         return await self._read_turn_output(child, stream)
 
     async def interrupt(self) -> None:
-        """Interrupt the turn. A child that does not stop in time is ended."""
+        """Interrupt the turn. A child that does not react in time is stopped."""
         self._cancel_waits()
         if self._interrupted:
             return
-        self._interrupted = True  # set even if the turn has no child at this moment
+        self._interrupted = True  # set even if no child is running
         if self.stream is None or self._child is None:
             return
         self.stream.turn.record_interrupt()
-        # A child that is starting, or has not read the message, does not read an interrupt either.
+        # A child that is still starting or has not read the message would not read an interrupt.
         if not self._child_has_output or self._phase is TurnPhase.SENDING:
             await self._child.stop("SIGTERM")
             return

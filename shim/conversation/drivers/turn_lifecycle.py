@@ -1,4 +1,6 @@
-"""The start and the end of each turn of one vendor: its configuration, and what is stored after it."""
+"""The start and the end of a vendor's turns: builds the configuration of each turn, and stores its
+results.
+"""
 
 import time
 from collections.abc import Callable, Mapping
@@ -42,10 +44,10 @@ FORWARD_SUBAGENT_TEXT = "--forward-subagent-text"
 
 
 class TurnLifecycle:
-    """Configures the turns of one vendor, and stores their results.
+    """Configures one vendor's turns, and stores their results.
 
-    `store_text` stores a text that is too large for a line. `environment` is the environment of the
-    vendor's children.
+    `store_text` stores a text that is too large for an output line. `environment` contains the
+    environment variables for the vendor's children.
     """
 
     def __init__(
@@ -66,11 +68,11 @@ class TurnLifecycle:
         self._writer = writer
         self._store_text = store_text
         self._environment = environment
-        # whether the frontend's messages are echoed (contract C15)
+        # Whether the frontend's messages are echoed (contract C15).
         self.replays_user_messages = context.invocation.replay_user_messages
-        # whether a message is sent again if its answer was cut off (Yume's R11)
+        # Whether a message is sent again if its answer was cut off (Yume's R11).
         self.retries_interrupted_streams = context.dialect.retries_broken_answers
-        self._warned_turn: Turn | None = None  # the last turn whose secrets were counted on stderr
+        self._warned_turn: Turn | None = None  # the last turn with a report about secrets
         self._recorded_turn: Turn | None = None  # the last turn whose diagnostics were recorded
 
     # -- the start of a turn -----------------------------------------------------------------------
@@ -81,14 +83,14 @@ class TurnLifecycle:
         wrap_translator: "TranslatorFactory | None" = None,
         create_stream: Callable[..., ChildStream] = ChildStream,
     ) -> ChildStream:
-        """Return the stream of a new child. `previous_stream` is the stream of the child before it.
+        """Return the stream for a new child. `previous_stream` is the stream of the previous child.
 
-        `wrap_translator` takes the vendor's translator class and returns the one for the child's
-        lines.
+        `wrap_translator` takes the vendor's translator class and returns a factory for the child's
+        translator.
         """
         context = self._context
         adapter = self._context.adapter
-        # The child starts a new session, which has received no system prompt.
+        # Without a session id the child starts a new session, which has no system prompt yet.
         if self._resume_state.vendor_session_id is None:
             self._resume_state.has_system_prompt = False
             if previous_stream is not None:
@@ -204,8 +206,8 @@ class TurnLifecycle:
         )
 
     def _forwards_subagent_text(self) -> bool:
-        """Return whether the frontend wants texts of subagents. Yume has no flag for them and
-        always gets them.
+        """Return whether the frontend wants text from subagents. Yume has no flag for this text and
+        always receives it.
         """
         has_flag = any(
             name == FORWARD_SUBAGENT_TEXT for name, _ in self._context.invocation.other_flags
@@ -217,8 +219,8 @@ class TurnLifecycle:
         return self._context.dialect.asks_by_line
 
     def _list_server_names(self, policy: "Policy") -> list[str]:
-        """Return the names of MCP servers in the frontend's configuration, the rules and the
-        vendor's settings.
+        """Return the names of MCP servers from the frontend's configuration, the rules and the
+        vendor's own settings.
         """
         server_keys = self._context.adapter.environment.mcp_server_keys
         names = [
@@ -235,8 +237,8 @@ class TurnLifecycle:
         return names
 
     def _choose_session_id(self) -> str | None:
-        """Return the session id that the frontend chose. None leaves the choice to the vendor's
-        first event.
+        """Return the session id that the frontend chose, or None. With None, the session id comes
+        from the vendor's first event.
         """
         invocation = self._context.invocation
         resume_state = self._resume_state
@@ -245,7 +247,7 @@ class TurnLifecycle:
             is_ours = resume_state.forks_next
         if not is_ours:
             is_ours = resume_state.stored_session is not None
-        # With state events, the first line is written before the vendor's first event.
+        # If state events are enabled, the first line is written before the vendor's first event.
         is_ours = is_ours or bool(self._state.options.state_events)
         if is_ours and not self._context.adapter.passthrough:
             return self._state.options.session_id
@@ -254,7 +256,7 @@ class TurnLifecycle:
     # -- the end of a turn -------------------------------------------------------------------------
 
     def prepare_retry(self, stream: ChildStream) -> None:
-        """Prepare another child for the same message. It resumes the vendor's session if that is
+        """Prepare to send the same message to a new child, which resumes the vendor's session if
         possible.
         """
         self.store_session(stream)
@@ -262,8 +264,8 @@ class TurnLifecycle:
             stream.turn.conversation.vendor_session_id = None
 
     def store_session(self, stream: ChildStream) -> None:
-        """Store what the next child and a later `--resume` need. A real claude stores its own
-        sessions.
+        """Store the session data that the next child and a later `--resume` need. A real claude
+        stores its own sessions.
         """
         context = self._context
         resume_state = self._resume_state
@@ -312,8 +314,8 @@ class TurnLifecycle:
             and not resume_state.vendor_session_id
             and not turn.assistant_message.usage_by_model
         ):
-            # The first reply was cut off, so there is nothing to resume. But the id is the
-            # frontend's.
+            # The first reply was cut off, so there is no vendor session to resume. The session is
+            # stored anyway, because the frontend knows its id.
             vendor_session = ""
         resume_state.vendor_session_id, resume_state.forks_next = vendor_session or None, False
         if context.invocation.no_session_persistence:
@@ -332,14 +334,16 @@ class TurnLifecycle:
         store.store_session(conversation.session_id, session, context.environment)
 
     def record_diagnostics(self, stream: ChildStream) -> None:
-        """Record the repairs and the unknown events of a turn, once."""
+        """Record the repairs and unknown events of a turn. Later calls for the same turn do
+        nothing.
+        """
         if self._context.recorder is not None and stream.turn is not self._recorded_turn:
             self._recorded_turn = stream.turn
             self._context.recorder.record_diagnostics(stream.diagnostics)
 
     def _warn_about_secrets(self, stream: ChildStream) -> None:
-        """Print on stderr how many secrets of a turn were redacted, once for each turn, if the
-        dialect reports the number.
+        """Report on stderr how many secrets were redacted, once per turn, if the dialect allows
+        such reports.
         """
         counts = stream.diagnostics.redactions
         if (
@@ -356,7 +360,9 @@ class TurnLifecycle:
 def _list_unsupported_rules(
     adapter: Adapter, request: LaunchRequest, ignored_settings: Mapping[str, str]
 ) -> "tuple[UnsupportedRule, ...]":
-    """Return the rules and settings that have no effect. Nothing is imported if there are no rules."""
+    """Return the rules and settings that have no effect for this vendor. Without rules, nothing is
+    imported.
+    """
     policy = request.policy
     if policy is None or not (policy.allow or ignored_settings):
         return ()
@@ -368,10 +374,11 @@ def _list_unsupported_rules(
 def _build_evaluator(
     adapter: Adapter, request: LaunchRequest, resume_state: VendorSessionResumeState
 ) -> "PolicyEvaluator | None":
-    """Return what checks the calls that the vendor makes without asking, or None if no rule
-    restricts them.
+    """Return the evaluator for tool calls that the vendor runs without asking. Return None if no
+    rules apply.
 
-    A vendor that does not keep its promises is not expected to deny a forbidden call itself.
+    If the installed version is not trusted, the vendor is not expected to deny forbidden calls
+    itself.
     """
     policy = request.policy
     if not policy:
