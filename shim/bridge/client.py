@@ -37,23 +37,24 @@ from shim.core.reading.lines import LineSplitter
 from shim.core.reading.values import shorten_session_id
 from shim.io.ids import create_uuid
 
-WELCOME_TIMEOUT_S = 30.0  # for a host that is being started on a busy machine
-ANSWER_TIMEOUT_S = 10.0  # for any answer of a running host
-# The time in which a host notices that its controller has disconnected. Until then it refuses
-# another controller.
+WELCOME_TIMEOUT_S = 30.0  # a host that starts on a busy machine needs this long
+ANSWER_TIMEOUT_S = 10.0  # for each answer from a running host
+# The time in which a host notices that its controller has disconnected. Until then the host refuses
+# other controllers.
 LEAVE_TIMEOUT_S = 1.0
 NOT_ANSWERING = "does not respond"
-MAX_FRAME_BYTES = 2 * MAX_LINE_BYTES  # of a host's frame: a line and the other fields
+MAX_FRAME_BYTES = 2 * MAX_LINE_BYTES  # a host's frame contains a line and other fields
 READ_CHUNK_BYTES = 64 * 1024  # a few hundred frames, which are parsed in about 1 ms
-# The kinds of frames that answer a client's frame. They have the id of that frame.
+# The kinds of frames that answer a client's frame. An answer has the same id as the client's frame.
 ANSWER_KINDS = ("accepted", "refused", "response")
 
 
 class HostUnavailableError(FrontendError):
-    """The session has no running host, or the connection to it was lost. `reason` is the host's own
-    reason, or "".
+    """The session has no running host, or the connection to the host was lost. `reason` is the
+    host's reason, or "".
 
-    `is_running`: the host is still running and has closed the connection. A respawn would stop it.
+    `is_running` is True if the host has closed the connection but is still running. A respawn would
+    stop that host.
     """
 
     def __init__(self, session_id: str, reason: str = "", *, is_running: bool = False) -> None:
@@ -70,7 +71,7 @@ class HostUnavailableError(FrontendError):
 
 
 class HostNotAnsweringError(SystemResourceError):
-    """The session is running, but its host does not answer. The session is not started again,
+    """The session is running, but its host does not answer. The session must not be started again,
     because that would stop the host.
     """
 
@@ -90,7 +91,7 @@ class HostNotAnsweringError(SystemResourceError):
 
 
 class HostConnection:
-    """A connection to a host that has sent its welcome."""
+    """A connection to a host that has sent its `welcome` frame."""
 
     def __init__(
         self,
@@ -110,7 +111,7 @@ class HostConnection:
 
     @property
     def welcome_timeout_s(self) -> float:
-        """The time to wait for a welcome."""
+        """The time to wait for the host's `welcome` frame, in seconds."""
         if self.pid is None:
             return WELCOME_TIMEOUT_S
         return ANSWER_TIMEOUT_S
@@ -135,8 +136,8 @@ class HostConnection:
     async def wait_for_host_answer(
         self, host_answer: Awaitable[Mapping[str, Any]]
     ) -> Mapping[str, Any]:
-        """Return the host's answer. Raise HostNotAnsweringError if none comes within
-        WELCOME_TIMEOUT_S, for example because the host was stopped after its welcome.
+        """Return the host's answer. Raise HostNotAnsweringError if no answer arrives within
+        WELCOME_TIMEOUT_S, for example because the host process was suspended after its welcome.
         """
         import anyio
 
@@ -148,7 +149,7 @@ class HostConnection:
         return self
 
     async def __anext__(self) -> dict[str, Any]:
-        """Return the next frame. Stop the iteration if the host has closed the connection."""
+        """Return the next frame. Raise StopAsyncIteration if the host has closed the connection."""
         import anyio
 
         while not self._received_frames:
@@ -161,7 +162,7 @@ class HostConnection:
         import anyio
 
         self._socket.setblocking(False)
-        with suppress(HostUnavailableError):  # a host that disconnects sends `bye` before
+        with suppress(HostUnavailableError):  # a host sends `bye` before it disconnects
             await self.send_frame(self._hello)
         with anyio.move_on_after(timeout_s):
             self._accept_welcome(await anext(self, None))
@@ -189,7 +190,8 @@ class HostConnection:
     def send_frame_blocking(self, frame: Mapping[str, Any]) -> None:
         """Send one frame. Wait up to ANSWER_TIMEOUT_S until the host reads it.
 
-        Raise HostNotAnsweringError or HostUnavailableError.
+        Raise HostNotAnsweringError if the host does not read the frame in time, and
+        HostUnavailableError if the host has disconnected.
         """
         data = memoryview(_encode_frame(frame))
         while data:
@@ -204,8 +206,8 @@ class HostConnection:
     def read_frames(
         self, timeout_s: float | None = None, *, stop_descriptor: int | None = None
     ) -> Iterator[dict[str, Any]]:
-        """Yield the frames that arrive within `timeout_s`, until the host closes the connection or
-        `stop_descriptor` becomes readable.
+        """Yield the frames that arrive within `timeout_s`. Stop early if the host closes the
+        connection or `stop_descriptor` becomes readable.
         """
         deadline = None
         if timeout_s is not None:
@@ -227,8 +229,8 @@ class HostConnection:
                 return
 
     def read_available_frames(self) -> tuple[list[dict[str, Any]], bool]:
-        """Return the frames that have arrived, without waiting, and whether more may arrive. Used
-        by callers that wait for `fileno`.
+        """Return the frames that have already arrived, and whether more may arrive. This method
+        does not block. Callers wait on `fileno` for new frames.
         """
         is_open = self._receive_chunk()
         frames = list(self._received_frames)
@@ -244,7 +246,7 @@ class HostConnection:
     # -- both forms --------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Disconnect. The session continues."""
+        """Disconnect from the host. The session continues."""
         self._socket.close()
 
     def __enter__(self) -> "HostConnection":
@@ -260,10 +262,10 @@ class HostConnection:
             self.close()
 
     def _shut_down_sending(self) -> bool:
-        """Tell the host that no frame follows. Return whether to wait until the host closes the
-        connection.
+        """Tell the host that this client sends no more frames. Return whether to wait until the
+        host closes the connection.
 
-        Only a controller waits, so that the host accepts another controller at once.
+        Only a controller waits. The host can then accept another controller immediately.
         """
         try:
             self._socket.shutdown(socket.SHUT_WR)
@@ -272,11 +274,11 @@ class HostConnection:
         return bool(self._hello["role"] == DRIVE)
 
     def fileno(self) -> int:
-        """Return the descriptor, for callers that wait for frames and other events."""
+        """Return the file descriptor, for callers that wait for frames and for other events."""
         return self._socket.fileno()
 
     def _receive_chunk(self) -> bool:
-        """Receive the available bytes. Return False at the end."""
+        """Receive the available bytes. Return False at the end of the stream."""
         try:
             chunk = self._socket.recv(READ_CHUNK_BYTES)
         except BlockingIOError:
@@ -288,7 +290,7 @@ class HostConnection:
             try:
                 frame = parse_frame(raw)
             except FrameError:
-                continue  # from a host of another version; this client does not need the frame
+                continue  # a frame of another version's host, which this client does not need
             if frame["kind"] == "line":
                 frame["raw"] = extract_stream_json_line(raw)
             self._received_frames.append(frame)
@@ -313,14 +315,16 @@ async def connect_to_session(
     after: LogCursor | None = None,
     **hello_fields: Any,
 ) -> HostConnection:
-    """Connect to a session's host. Return the connection after the host's welcome.
+    """Connect to a session's host. Return the connection after the host has sent its `welcome`
+    frame.
 
-    Raise HostUnavailableError if there is no host, and HostNotAnsweringError if it does not answer
-    or is full. `hello_fields` are other keys of the first frame: client, replay, partial, knows.
+    Raise HostUnavailableError if the session has no host. Raise HostNotAnsweringError if the host
+    does not answer or accepts no more clients. `hello_fields` are further keys of the client's
+    first frame: client, replay, partial, knows.
     """
     import anyio.to_thread
 
-    # Finding the session locks a file, and `connect` may wait if the backlog is full.
+    # The session lookup locks a file, and `connect` may block if the backlog is full.
     connection = await anyio.to_thread.run_sync(
         _open_connection, session_id, environment, role, after, hello_fields
     )
@@ -338,8 +342,8 @@ def connect_to_session_blocking(
     timeout_s: float | None = None,
     **hello_fields: Any,
 ) -> HostConnection:
-    """Connect to a session's host with blocking calls. `timeout_s` replaces the default time for
-    the welcome.
+    """Connect to a session's host with blocking calls. `timeout_s` replaces the default timeout for
+    the `welcome` frame.
     """
     connection = _open_connection(session_id, environment, role, after, hello_fields)
     with _close_on_error(connection, environment):
@@ -355,10 +359,11 @@ def send_frames_and_collect_answers(
     environment: Mapping[str, str],
     **hello_fields: Any,
 ) -> list[dict[str, Any]]:
-    """Send frames. Return the welcome and all frames that arrive until each frame is answered.
+    """Send frames, and wait until each one is answered. Return the `welcome` frame and all frames
+    that arrive until then.
 
-    The wait is at most ANSWER_TIMEOUT_S. A frame without an id gets one. `settled` answers the
-    frame `answer`, and `bye` answers `end`.
+    The timeout is ANSWER_TIMEOUT_S. Frames without an id get an id. The answer to an `answer` frame
+    is `settled`, and the answer to `end` is `bye`.
     """
     requests = [{"id": create_uuid(), **request} for request in frames]
     pending_ids = {request["id"] for request in requests}
@@ -375,7 +380,7 @@ def send_frames_and_collect_answers(
             if request["kind"] == "answer"
         }
         if "accepted" not in connection.welcome.get("knows", ()):
-            # A host of an older version answers only these kinds.
+            # Hosts of older versions answer only these kinds of frames.
             pending_ids = {
                 request["id"] for request in requests if request["kind"] in ("answer", "end")
             }
@@ -397,9 +402,10 @@ def _open_connection(
     after: LogCursor | None,
     hello: Mapping[str, Any],
 ) -> HostConnection:
-    """Connect to the socket of a host. Return a connection without a welcome.
+    """Connect to a host's socket. Return a connection that has not received the `welcome` frame
+    yet.
 
-    Raise HostUnavailableError and HostNotAnsweringError as `connect_to_session` does.
+    Raise the same errors as `connect_to_session`.
     """
     session = registry.find_session(session_id, environment)
     pid = None
@@ -436,7 +442,7 @@ def _open_connection(
 
 @contextmanager
 def _close_on_error(connection: HostConnection, environment: Mapping[str, str]) -> Iterator[None]:
-    """Close a connection if the host does not welcome it, and raise the error with the host's
+    """Close a connection if the host sends no `welcome` frame, and raise an error with the host's
     reason.
     """
     try:
@@ -449,13 +455,13 @@ def _close_on_error(connection: HostConnection, environment: Mapping[str, str]) 
 def _add_failure_reason(
     error: BaseException, session_id: str, environment: Mapping[str, str]
 ) -> BaseException:
-    """Return the error with the reason that `host.json` has. Return another error if the host
-    failed to start or is still running.
+    """Return the error with the failure reason from `host.json`. Return a different error if the
+    host failed to start or is still running.
     """
     if not isinstance(error, HostUnavailableError):
         return error
     session = registry.find_session(session_id, environment)
-    # A host that has recorded its end is about to exit.
+    # A host that has recorded the session's end is about to exit.
     if (
         session is not None
         and session.is_running

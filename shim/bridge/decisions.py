@@ -1,7 +1,9 @@
-"""A person's answer to a permission prompt: whether the call may run, and what "always" allows.
+"""A user's answer to a permission prompt: whether the tool call may run, and which calls "always"
+allows.
 
-"Always" means the same for every client: the narrowest rule that is known to let the call run, for
-this session. It never includes a wider folder or another mode, even if the prompt suggests one.
+"Always" means the same for every client: the narrowest rule that is known to allow the call, for
+this session only. The rule never adds a wider folder or another permission mode, even if the prompt
+suggests one.
 """
 
 import os
@@ -35,7 +37,7 @@ DENIED_MESSAGE = "The user does not want this call to run."
 
 class PermissionPrompt(NamedTuple):
     """A `can_use_tool` request. `permission_updates` are the updates that avoid later prompts, or
-    (). `rules` are their rules as text.
+    (). `rules` are the rules of these updates as text.
     """
 
     request_id: str
@@ -44,20 +46,22 @@ class PermissionPrompt(NamedTuple):
     rules: tuple[str, ...]
 
     def format_input_prompt(self) -> str:
-        """Return the text before the cursor."""
+        """Return the prompt text that is printed before the user's input."""
         always_option = ""
         if self.permission_updates:
             always_option = f", a = {self.describe_always_allow_choice('run')}"
         return escape_control_chars(f"  y = yes, n = no{always_option}: ").replace("\n", " ")
 
     def describe_always_allow_choice(self, scope: str) -> str:
-        """Describe what "always" does. `scope` is how long the rules apply: "run" or "session"."""
+        """Describe the effect of the answer "always". `scope` is how long the rules apply: "run" or
+        "session".
+        """
         return escape_control_chars(
             f"always allow {', '.join(self.rules)} in this {scope}"
         ).replace("\n", " ")
 
     def build_decision(self, choice: str) -> dict[str, Any]:
-        """Build the body of the answer for `yes`, `no` or `always`."""
+        """Build the body of the response for the answer `yes`, `no` or `always`."""
         if choice == NO:
             return {"behavior": "deny", "message": DENIED_MESSAGE}
         decision: dict[str, Any] = {"behavior": "allow", "updatedInput": self.request.get("input")}
@@ -66,7 +70,7 @@ class PermissionPrompt(NamedTuple):
         return decision
 
     def build_control_response(self, choice: str) -> dict[str, Any]:
-        """Build the control_response for `yes`, `no` or `always`."""
+        """Build the control_response for the answer `yes`, `no` or `always`."""
         response = {
             "subtype": "success",
             "request_id": self.request_id,
@@ -76,8 +80,8 @@ class PermissionPrompt(NamedTuple):
 
 
 class PermissionPromptQueue:
-    """The prompts that wait for one person, of a session in the folder `cwd`. `current` is the
-    oldest prompt.
+    """The permission prompts that wait for one user, from a session in the folder `cwd`. `current`
+    is the oldest prompt.
     """
 
     def __init__(self, cwd: str) -> None:
@@ -91,17 +95,17 @@ class PermissionPromptQueue:
         return max(len(self._open_requests) - 1, 0)
 
     def add_request(self, request_id: str, request: Mapping[str, Any]) -> bool:
-        """Add a prompt. Return whether the current prompt has changed."""
+        """Add a permission prompt. Return whether the current prompt has changed."""
         self._open_requests[request_id] = request
         return self._update_current()
 
     def remove_resolved_request(self, request_id: str) -> bool:
-        """Remove a prompt that was resolved. Return whether the current prompt has changed."""
+        """Remove a resolved permission prompt. Return whether the current prompt has changed."""
         self._open_requests.pop(request_id, None)
         return self._update_current()
 
     def clear(self) -> None:
-        """Remove all prompts."""
+        """Remove all permission prompts."""
         self._open_requests.clear()
         self._update_current()
 
@@ -128,11 +132,12 @@ def build_decision_body(
     replacement_input: Mapping[str, Any] | None = None,
     always: bool = False,
 ) -> dict[str, Any]:
-    """Build the body of an answer, `allow` or `deny`. Raise FrontendError if the arguments
+    """Build the body of an `allow` or `deny` response. Raise FrontendError if the arguments
     contradict each other.
 
-    `request` is the request, or {} if it is no longer open; the host then reports who answered it.
-    `replacement_input` replaces the input of the call, or fills in a form.
+    `request` is the permission request, or {} if it is no longer open; the host then reports which
+    client answered it. `replacement_input` replaces the tool call's input, or contains the answers
+    to a form.
     """
     if behavior == "allow" and message:
         raise FrontendError(
@@ -158,7 +163,7 @@ def build_decision_body(
         **({"updatedInput": replacement_input} if replacement_input is not None else {}),
     }
     if always and request:
-        # With another input, the rule must match the call that runs, not the requested one.
+        # If the input was replaced, the rule must match the call that runs, not the requested call.
         final_request = request
         if replacement_input is not None:
             final_request = {**request, "input": replacement_input, "permission_suggestions": None}
@@ -172,18 +177,18 @@ def build_decision_body(
 def build_permission_prompt(
     request_id: str, request: Mapping[str, Any], cwd: str
 ) -> PermissionPrompt:
-    """Build the prompt of a request in a session of the folder `cwd`."""
+    """Build the permission prompt for a request from a session in the folder `cwd`."""
     tool = str(request.get("tool_name"))
     if request.get("subtype") == ELICITATION_SUBTYPE or tool in INTERACTIVE_TOOLS:
-        # An answer to one of them says nothing about the next one.
+        # An answer to one of these calls says nothing about later calls.
         return PermissionPrompt(request_id, request, (), ())
     rule = find_narrowest_allow_rule(tool, as_dict(request.get("input")), cwd)
     if rule is not None:
         name, separator, content = rule.partition("(")
         rules = [{"toolName": name} | ({"ruleContent": content[:-1]} if separator else {})]
     else:
-        # The first suggestion is enough. A real claude would store it in a settings file, also for
-        # other sessions.
+        # The first suggestion is enough. A real claude would store it in a settings file, and it
+        # would then also apply to other sessions.
         suggestions = list_dicts(request.get("permission_suggestions"))
         rules = next(filter(None, map(_extract_allow_rules, suggestions)), [])
     return PermissionPrompt(
@@ -199,9 +204,10 @@ def _build_rule_update(rules: list[dict[str, str]]) -> dict[str, Any]:
 
 
 def _extract_allow_rules(suggestion: Mapping[str, Any]) -> list[dict[str, str]]:
-    """Return the rules of a suggestion that only allows calls, or [] for any other suggestion.
+    """Return the rules of a suggested permission update that only allows calls, or [] for any other
+    suggestion.
 
-    A rule about files is not used, because it would allow a wider folder than the prompt is about.
+    Rules for files are not used, because they would allow a wider folder than the prompt shows.
     """
     if suggestion.get("type") != "addRules" or suggestion.get("behavior") != "allow":
         return []
@@ -229,8 +235,8 @@ def _format_rule(rule: Mapping[str, str]) -> str:
 
 
 def find_narrowest_allow_rule(tool: str, tool_input: Mapping[str, Any], cwd: str) -> str | None:
-    """Return the narrowest rule that lets a call run in the mode `default`, or None if no such rule
-    is known.
+    """Return the narrowest rule that allows a tool call in the mode `default`, or None if no such
+    rule is known.
     """
     workspace = Workspace(cwd, os.path.expanduser("~"), (), os.path.realpath)
     for rule in _list_candidate_rules(tool, tool_input, cwd):
@@ -248,7 +254,7 @@ def find_narrowest_allow_rule(tool: str, tool_input: Mapping[str, Any], cwd: str
 def _list_candidate_rules(tool: str, tool_input: Mapping[str, Any], cwd: str) -> list[str]:
     if tool in SHELL_TOOLS:
         command = tool_input.get("command")
-        # A star would match more than this command.
+        # A `*` in the command would match other commands, too.
         is_exact = isinstance(command, str) and not set(command) & set("*\n")
         if is_exact:
             return [f"{tool}({command})"]
@@ -266,7 +272,7 @@ def _list_candidate_rules(tool: str, tool_input: Mapping[str, Any], cwd: str) ->
         if tool in CHANGE_TOOLS:
             rule_tool = "Edit"
         path = posixpath.normpath(posixpath.join(cwd, path))
-        # A rule about a folder applies to all files below it, which the prompt does not show.
+        # A rule for a folder applies to all files in it, but the prompt does not show them.
         allows_more = set(path) & set("*?[!\\") or (
             tool != CONTENT_SEARCH_TOOL and os.path.isdir(path)
         )

@@ -1,9 +1,9 @@
-"""Starts the host of a session: a process with our environment and folder that outlives this
-process.
+"""Starts a session's host: a process that outlives this process, with the same environment and
+working directory.
 
-No process waits for the host's exit. Its lock is held and its socket listens before it starts, and
-it inherits both. If two hosts are started for a session, only one gets the lock. A client may
-connect at once, and then waits until the host has started.
+No process waits for the host's exit. The lock is acquired and the socket listens before the host
+starts, and the host inherits both. If two processes start a host for the same session, only one of
+them gets the lock. A client may connect immediately, and waits until the host has started.
 """
 
 import os
@@ -31,8 +31,9 @@ from shim.io.ids import create_uuid
 from shim.process.environment import get_working_directory
 from shim.process.package import require_package_files_for_child
 
-PROTOCOL_VERSION = 1  # of the metadata and the frames
-# of stderr.log, also of earlier lives; a host truncates the file while it runs
+PROTOCOL_VERSION = 1  # version of the metadata and the frames
+# The maximum size of stderr.log, to which all hosts of a session append. A host truncates the file
+# while it runs.
 MAX_STDERR_BYTES = 1024 * 1024
 # Flags that may name a file. --mcp-config may name several.
 FILE_FLAG_FIELDS = (
@@ -42,17 +43,15 @@ FILE_FLAG_FIELDS = (
     "append_system_prompt_file",
     "shim_config",
 )
-# For a host to exit after its last frame. Its vendor may take a while to exit, and writing a
-# recording may take 10 s.
+# The time in which a host must exit after its last frame. Its vendor may take a while to exit, and
+# writing a recording may take 10 s.
 HOST_EXIT_TIMEOUT_S = 15.0
 
-_started_pids: list[
-    int
-] = []  # hosts that this process has started; they become zombies when they exit
+_started_pids: list[int] = []  # hosts that this process started; they become zombies when they exit
 
 
 class SessionRunningError(FrontendError):
-    """The session has a running host already."""
+    """The session already has a running host."""
 
     def __init__(self, session_id: str) -> None:
         super().__init__(
@@ -69,17 +68,18 @@ class SessionSpec(NamedTuple):
 
     arguments   the arguments of a `claude` command, without the prompt and without the flags for
                 streams and the session
-    installed   the options that `shim install` wrote into the drop-in
+    installed   the options that `shim install` wrote into the drop-in `claude` file
     cwd         the session's folder
-    vendor      its vendor's name, if known
-    name        the name in lists; "" to use the beginning of the first message
+    vendor      the name of the session's vendor, if known
+    name        the session's name in lists; "" to use the beginning of the first message
     prompt      the first message: Claude's {"role": "user", "content": …}, or None
-    prompt_id   the UUID of the prompt, which is sent only once in all lives; "" for a new UUID
+    prompt_id   the prompt's UUID, or "" for a new UUID; a prompt is sent only once, even if the
+                session is resumed
     asks        permission prompts wait in the hub for any client that may answer; False: only if
                 `arguments` request it
     forked      the session that this session copies; "" for none
-    resumes     the UUID is that of an existing session, which may have had no host
-    beginning   flags that name the last message of `forked`, or of the session, that this life keeps
+    resumes     the UUID belongs to an existing session, which may have had no host
+    beginning   flags that name the last message to keep from `forked`, or from the session
     """
 
     arguments: Sequence[str] = ()
@@ -98,8 +98,8 @@ class SessionSpec(NamedTuple):
 def start_host(
     spec: SessionSpec, environment: Mapping[str, str], session_id: str = ""
 ) -> SessionRecord:
-    """Start a host for a session, or for a new session if `session_id` is empty. Return before the
-    host is running.
+    """Start a host for a session. If `session_id` is empty, start a new session. Return before the
+    host is ready.
 
     Raise SessionRunningError if the session has a host, and FrontendError if no host can be
     started.
@@ -141,7 +141,7 @@ def start_host(
         if listener is not None:
             sockets.remove_host_socket(folder)
         if is_new and (host_lock is not None or isinstance(error, lock.FileLocksUnsupportedError)):
-            shutil.rmtree(folder, ignore_errors=True)  # the session never existed
+            shutil.rmtree(folder, ignore_errors=True)  # the session was never started
         if isinstance(error, FrontendError):
             raise
         raise FrontendError(
@@ -158,10 +158,10 @@ def start_host(
 
 
 def _check_utf8(session_id: str, spec: SessionSpec) -> None:
-    """Raise FrontendError for a folder or an argument that is not UTF-8.
+    """Raise FrontendError if a folder or an argument is not valid UTF-8.
 
-    A session is stored as JSON, which is UTF-8. Another name would be changed, and would then mean
-    another folder or file.
+    A session is stored as JSON in UTF-8. A name that is not UTF-8 would be changed, and would then
+    refer to another folder or file.
     """
     for text in (spec.cwd, *spec.arguments):
         if (
@@ -179,9 +179,9 @@ def _check_utf8(session_id: str, spec: SessionSpec) -> None:
 
 
 def _restore_fork_source(spec: SessionSpec, folder: str) -> SessionSpec:
-    """Return the spec. If the session was started as a copy, add the source of the copy.
+    """Return the spec, with the fork's source added if the session was started as a fork.
 
-    If the copy has no messages yet, it is made again.
+    A fork that has no messages yet is created again.
     """
     start_data = None
     if spec.resumes and not (spec.forked or spec.beginning):
@@ -203,7 +203,7 @@ def respawn_session(
     prompt: Mapping[str, Any] | None = None,
     prompt_id: str = "",
 ) -> SessionRecord:
-    """Start the next life of a session, with the flags of the last one.
+    """Resume a session in a new host, with the flags of its last host.
 
     Raise SessionRunningError and FrontendError like `start_host`.
     """
@@ -219,7 +219,7 @@ def respawn_session(
 
 
 def can_read_session_start_data(session: SessionRecord) -> bool:
-    """Return whether the flags with which a session was started can still be read."""
+    """Return whether the session's original flags can still be read."""
     try:
         read_session_spec(session.folder)
     except FrontendError:
@@ -228,10 +228,10 @@ def can_read_session_start_data(session: SessionRecord) -> bool:
 
 
 def read_session_spec(folder: str) -> SessionSpec:
-    """Return the specification with which the session was last started. Raise FrontendError if it
-    cannot be read.
+    """Return the specification with which the session was last started. Raise FrontendError if the
+    specification cannot be read.
 
-    Without its flags a session would run with other permissions.
+    Without its original flags, the session would run with different permissions.
     """
     start_data = registry.load_session_start_data(folder)
     if (
@@ -248,7 +248,7 @@ def read_session_spec(folder: str) -> SessionSpec:
 
 
 def read_start_invocation(session: SessionRecord) -> Invocation:
-    """Return the command line of the session's last life, or an empty one if it cannot be read."""
+    """Return the command line of the session's last host, or an empty one if it cannot be read."""
     return parse_argv(
         [
             str(arg)
@@ -261,8 +261,8 @@ def read_start_invocation(session: SessionRecord) -> Invocation:
 def build_resume_invocation(
     session: SessionRecord, folder: str, requested: Invocation, *, is_copy: bool = False
 ) -> Invocation:
-    """Return the flags of the next life in `folder`, or of a copy: the original flags combined with
-    the new ones.
+    """Return the flags for resuming or forking a session in `folder`: the original flags combined
+    with the new ones.
 
     Settings files are read if they must be compared or merged. Raise FrontendError like
     `check_flag_files_exist`.
@@ -300,10 +300,10 @@ def _inline_settings(invocation: Invocation) -> Invocation:
 def check_flag_files_exist(
     session: SessionRecord, start_invocation: Invocation, requested: Invocation | None = None
 ) -> None:
-    """Raise FrontendError if a file of the original flags is missing, because the file may contain
-    restrictions.
+    """Raise FrontendError if a file that an original flag names is missing, because the file may
+    contain restrictions.
 
-    A flag of `requested` replaces the original one, except for MCP servers, which are added.
+    A flag in `requested` replaces the original flag, except for MCP servers, which are added.
     """
     for field in FILE_FLAG_FIELDS:
         value = getattr(start_invocation, field)
@@ -324,14 +324,14 @@ def check_flag_files_exist(
 
 
 def _is_missing_file(value: str, path: str = "") -> bool:
-    """Return whether a value names a file that does not exist. The value may also be JSON."""
+    """Return whether a flag's value is the path of a missing file. The value may also be JSON."""
     if is_json(value):
         return False
     return not os.path.exists(path or value)
 
 
 def reap_exited_hosts() -> None:
-    """Reap hosts that have exited. Used by processes that start many hosts."""
+    """Reap host processes that have exited. Called by processes that start many hosts."""
     for pid in list(_started_pids):
         with suppress(OSError):
             if os.waitpid(pid, os.WNOHANG) == (0, 0):
@@ -340,9 +340,9 @@ def reap_exited_hosts() -> None:
 
 
 def _acquire_lock(folder: str) -> int | None:
-    """Acquire the lock for a new host. Return None while another host is running.
+    """Acquire the session's lock for a new host. Return None if another host is running.
 
-    Wait for a host that has recorded its end but has not exited yet.
+    If a host has recorded its end but has not exited yet, wait for its exit.
     """
     deadline = time.monotonic() + HOST_EXIT_TIMEOUT_S
     while (
@@ -356,7 +356,7 @@ def _acquire_lock(folder: str) -> int | None:
 
 
 def _build_metadata(session_id: str, folder: str, spec: SessionSpec) -> dict[str, Any]:
-    """Build the metadata of a new life."""
+    """Build the session's metadata for a new host."""
     from shim.core.bridge.status import (
         derive_session_name,  # imported late, because commands that start no host do not need it
     )
@@ -411,10 +411,10 @@ def _start_process(
     environment: Mapping[str, str],
     metadata: dict[str, Any],
 ) -> dict[str, Any]:
-    """Start the process of the host, write its pid to the metadata, and return the metadata.
+    """Start the host process, write its pid to the metadata, and return the metadata.
 
-    The host waits for the end of its stdin before it reads the metadata. So a session has a pid as
-    soon as it is listed.
+    The host waits for EOF on its stdin before it reads the metadata. The session therefore has a
+    pid as soon as it is listed.
     """
     stdin, stdin_writer = os.pipe()
     try:
@@ -430,11 +430,11 @@ def _start_process(
 def _spawn_host(
     folder: str, host_lock: int, listener: socket.socket, environment: Mapping[str, str], stdin: int
 ) -> int:
-    """Start the host in its own POSIX session, without our terminal, pipes and signals. Return its
-    pid.
+    """Start the host in its own POSIX session, without this process's terminal, pipes and signals.
+    Return the host's pid.
 
-    Signals are blocked until the host handles them, because another process may read its pid and
-    stop it at once.
+    Signals are blocked until the host handles them, because another process may read the pid and
+    stop the host immediately.
     """
     from shim.io.early_signals import SIGNAL_NAMES
 
@@ -477,12 +477,14 @@ def _spawn_host(
 
 
 def build_host_command() -> list[str]:
-    """Build the command of a host, with the Python of this process and the same isolation."""
+    """Return the command that starts a host, with the same Python and the same isolation flags as
+    this process.
+    """
     return [sys.executable, "-I" if sys.flags.isolated else "-P", "-m", "shim.bridge.host"]
 
 
 def _open_stderr_file(path: str) -> int:
-    """Open the file for a host's stderr for appending. Truncate it if it is too large."""
+    """Open the file for a host's stderr in append mode. Truncate the file if it is too large."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(path, flags, 0o600)
     if os.fstat(descriptor).st_size > MAX_STDERR_BYTES:

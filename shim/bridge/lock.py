@@ -1,10 +1,11 @@
-"""The lock file of a session. The kernel releases the lock when the host dies. A process id would
-not be reliable, because it can be reused.
+"""The lock file of a background session, which shows whether the session's host process is running.
 
-A host holds the lock exclusively while it runs. A process that checks for a host shares the lock
-briefly, so that no host starts while the files of a dead one are removed. A socket that accepts
-connections is also proof of a running host, because the lock file may have been deleted. A
-filesystem without file locks is refused.
+The host holds the lock exclusively while it runs, and the kernel releases the lock when the host
+dies. A process id would not be reliable, because it can be reused. A process that checks for a host
+takes a shared lock briefly, so that no host starts while the files of a dead host are removed.
+
+A socket that accepts connections also proves that a host is running, because the lock file may have
+been deleted. Filesystems without file locks are not supported.
 """
 
 import errno
@@ -19,13 +20,13 @@ from shim.core.errors import FrontendError
 
 LOCK_FILE = "lock"
 NO_LOCK_ERRNOS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
-ACQUIRE_TIMEOUT_S = 0.5  # for processes that only check for a host
+ACQUIRE_TIMEOUT_S = 0.5  # processes that only check for a host release the lock sooner
 POLL_INTERVAL_S = 0.005
-ACQUIRE_ATTEMPTS = 10  # if the file is removed and created again at the same time
+ACQUIRE_ATTEMPTS = 10  # attempts, because the file may be deleted and created again meanwhile
 
 
 class FileLocksUnsupportedError(FrontendError):
-    """The filesystem of the state folder has no file locks."""
+    """The filesystem of the state directory does not support file locks."""
 
     def __init__(self, folder: str, reason: str) -> None:
         super().__init__(
@@ -37,8 +38,8 @@ class FileLocksUnsupportedError(FrontendError):
 
 
 def acquire_session_host_lock(session_folder: str) -> int | None:
-    """Acquire the lock for a host that we start. Return its descriptor, or None while another host
-    runs.
+    """Acquire the lock for a host that this process starts. Return the descriptor of the lock file,
+    or None if another host is running.
 
     Raise FileLocksUnsupportedError if the filesystem has no file locks, and OSError if the folder
     cannot be written.
@@ -74,10 +75,11 @@ def acquire_session_host_lock(session_folder: str) -> int | None:
 
 @contextmanager
 def probe_session_host_lock(session_folder: str) -> Iterator[bool]:
-    """Yield whether no host runs. No host can start inside the context.
+    """Yield True if the session has no running host, else False. No host can start inside the
+    context.
 
-    Without a lock file only the socket is checked. Raise OSError if the filesystem has no file
-    locks.
+    If the lock file is missing, only the socket is checked. Raise OSError if the filesystem has no
+    file locks.
     """
     try:
         descriptor = os.open(
@@ -103,8 +105,8 @@ def _try_flock(descriptor: int, operation: int) -> bool:
 
 
 def _is_current_file(descriptor: int, folder: str) -> bool:
-    """Return whether the file of the descriptor still has its name. `remove_session` deletes the
-    file while it holds the lock.
+    """Return whether the lock file's name still refers to the open descriptor. `remove_session`
+    deletes the lock file while it holds the lock.
     """
     try:
         return os.path.samestat(

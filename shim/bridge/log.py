@@ -1,9 +1,9 @@
 """A session's log: recordings named `<generation>-<first number>.cast`.
 
-Each life of the session's host starts a new file. Another one is started when a file is full. `shim
-show`, `shim export` and `shim cast verify` read the files like any recording. Nothing is redacted,
-so a client that reconnects sees what the other clients saw. Line numbers are not stored: they are
-counted.
+A new file is started when a host process starts, and when the current file is full. `shim show`,
+`shim export` and `shim cast verify` read the log's files like any recording. Nothing is redacted,
+so a client that reconnects sees the same lines as all other clients. Line numbers are not stored.
+They are counted when a file is read.
 """
 
 import os
@@ -34,26 +34,27 @@ from shim.core.reading.json_text import parse_json_object
 from shim.core.reading.values import as_dict
 from shim.state.files import open_new_file, open_regular_file, remove_file, write_all
 
-# Of one file. A reader may have to skip this much, and this much is deleted at once.
+# The size limit of one file. A reader may have to skip a complete file, and old lines are deleted
+# one file at a time.
 MAX_FILE_BYTES = 64 * 1024 * 1024
-# Of all files of a session. The oldest files are deleted, and clients that need them are sent a
-# gap.
+# The size limit of a session's files together. The oldest files are deleted, and clients that need
+# them receive a `gap` frame.
 MAX_LOG_BYTES = 1024 * 1024 * 1024
-READ_BATCH_BYTES = 1024 * 1024  # of lines that are read at once; fits into a client's queue
-INDEX_INTERVAL_LINES = 64  # between two indexed lines of a file
-MAX_RECENT_LINES = 10_000  # of former lives, for recognizing a message that is sent again
+READ_BATCH_BYTES = 1024 * 1024  # size of one read; fits into a client's queue
+INDEX_INTERVAL_LINES = 64  # one in 64 lines of a file is indexed
+MAX_RECENT_LINES = 10_000  # lines of earlier hosts, to recognize messages that are sent again
 UNNUMBERED_TYPES = ("control_request", "control_response", "control_cancel_request", "keep_alive")
-UNNUMBERED_SNIPPETS = (b'"control_', b'"keep_alive"')  # each line of these types has one of these
-# Readers of recordings evaluate these arguments.
+UNNUMBERED_SNIPPETS = (b'"control_', b'"keep_alive"')  # lines without a number contain one of these
+# Programs that read recordings use these arguments.
 HEADER_ARGV = ("-p", "--input-format", "stream-json", "--output-format", "stream-json", "--verbose")
-HEADER_KEYS = ("generation", "first", "at")  # of a file's header
+HEADER_KEYS = ("generation", "first", "at")  # keys of a file's header
 
 
 class RecordedSessionLog:
-    """The log of one session in `folder`, written by one life of its host.
+    """The log of one session in `folder`, written by one host process.
 
-    `header_fields` are added to each file's header. Numbers continue after the last complete line.
-    The constructor raises OSError if the folder cannot be read or written.
+    `header_fields` are added to each file's header. Line numbers continue after the last complete
+    line. The constructor raises OSError if the folder cannot be read or written.
     """
 
     def __init__(
@@ -78,12 +79,12 @@ class RecordedSessionLog:
             self._last_number = 0
         self._encoder = RecordingEncoder()
         self._descriptor = -1
-        self._file_start_ms = 0  # milliseconds since 1970, of the file that is written
+        self._file_start_ms = 0  # when the current file was started, in ms since 1970
         self._write_error: OSError | None = None
 
     @property
     def first_line_number(self) -> int:
-        """The number of the oldest line."""
+        """The number of the oldest line that the log still contains."""
         if self._log_files:
             return self._log_files[0].first_number
         return self._last_number + 1
@@ -94,7 +95,7 @@ class RecordedSessionLog:
         return self._last_number
 
     def load_history(self) -> LogHistory:
-        """Return what a host needs to know about the session's former lives."""
+        """Return what a new host needs from the log of the session's earlier hosts."""
         first_numbers = dict[int, int]()
         for file in self._log_files:
             first_numbers.setdefault(file.generation, file.first_number)
@@ -104,10 +105,10 @@ class RecordedSessionLog:
     # -- writing -----------------------------------------------------------------------------------
 
     def append(self, records: Sequence[SessionLogRecord]) -> None:
-        """Write records. Raise OSError if they cannot be written, and then for all later records,
-        too.
+        """Write records. Raise OSError if they cannot be written. After an error, every later call
+        raises OSError, too.
 
-        A failed batch is removed from the file.
+        A batch that could not be written completely is removed from the file.
         """
         if self._write_error is not None:
             raise self._write_error
@@ -165,7 +166,7 @@ class RecordedSessionLog:
             "bridge": {"generation": self.generation, "first": first_number, "at": start_ms},
         }
         header_line = self._encoder.encode_header(header)
-        remove_file(path)  # left by a life that wrote no line
+        remove_file(path)  # left by a host that wrote no line
         self._descriptor = open_new_file(path)
         write_all(self._descriptor, header_line)
         self._log_files.append(
@@ -174,8 +175,8 @@ class RecordedSessionLog:
         self._drop_old_files()
 
     def _drop_old_files(self) -> None:
-        """Delete the oldest files while the log is too large, but never the file that is being
-        written.
+        """Delete the oldest files while the log is too large. The file that is being written is
+        never deleted.
         """
         while (
             len(self._log_files) > 1
@@ -185,9 +186,9 @@ class RecordedSessionLog:
             remove_file(self._log_files.pop(0).path)
 
     def close(self) -> None:
-        """Write the last line of the file, and close it.
+        """Write the last line of the current file, and close the file.
 
-        If that fails, the file ends without this line, as after SIGKILL.
+        If the write fails, the file ends without this line, as it does after SIGKILL.
         """
         if self._descriptor < 0:
             return
@@ -206,7 +207,9 @@ class RecordedSessionLog:
     def read(
         self, after_number: int, max_lines: int, max_bytes: int = READ_BATCH_BYTES
     ) -> Sequence[SessionLogEntry]:
-        """Return the lines after a number: at most `max_lines`, and about `max_bytes` bytes."""
+        """Return the lines after a number: at most `max_lines` lines, and about
+        `max_bytes` bytes.
+        """
         entries = list[SessionLogEntry]()
         total_bytes = 0
         for index, file in enumerate(self._log_files):
@@ -226,7 +229,9 @@ class RecordedSessionLog:
         return entries
 
     def list_message_ids(self) -> Iterator[str]:
-        """Yield the ids of recently accepted messages. A client may send a message again."""
+        """Yield the ids of recently accepted messages, to recognize a message that a client sends
+        again.
+        """
         after_number = max(self.first_line_number - 1, self._last_number - MAX_RECENT_LINES)
         while entries := self.read(after_number, MAX_RECENT_LINES):
             yield from list_accepted_message_ids(entries)
@@ -234,7 +239,7 @@ class RecordedSessionLog:
 
 
 class _LogFile:
-    """One file of a log, with an index of some of its lines."""
+    """One file of a session's log, with an index of some of its lines."""
 
     def __init__(
         self, path: str, generation: int, first_number: int, start_ms: int, size_bytes: int
@@ -244,7 +249,7 @@ class _LogFile:
         self.first_number = first_number
         self.size_bytes = size_bytes
         self._start_ms = start_ms
-        # number of the next line, its offset in the file, seconds since the start of the file
+        # (number of the next line, its offset in the file, seconds since the start of the file)
         self._index: list[tuple[int, int, float]] = [(first_number, 0, 0.0)]
 
     def read_entries(self, after_number: int) -> Iterator[SessionLogEntry]:
@@ -287,16 +292,18 @@ class _LogFile:
                 self.extend_index(number, offset, elapsed_s)
 
     def extend_index(self, number: int, offset: int, elapsed_s: float) -> None:
-        """Store the offset of a line, at most once in INDEX_INTERVAL_LINES.
+        """Store the offset of a line in the index, for one in INDEX_INTERVAL_LINES lines.
 
-        A host extends the index while it writes. So the event loop never reads a complete file for
-        a client that reconnects.
+        The host extends the index while it writes the file. The event loop therefore never reads a
+        complete file for a client that reconnects.
         """
         if number - self._index[-1][0] >= INDEX_INTERVAL_LINES:
             self._index.append((number, offset, elapsed_s))
 
     def find_last_number(self) -> int:
-        """Return the number of the last complete line, or `first_number` - 1 if there is none."""
+        """Return the number of the file's last complete line, or `first_number` - 1 if there is
+        none.
+        """
         last_number = self.first_number - 1
         for entry in self.read_entries(last_number):
             last_number = entry.number
@@ -304,14 +311,16 @@ class _LogFile:
 
 
 def needs_log_line_number(line: bytes) -> bool:
-    """Return whether a line gets a number. Lines of the control protocol get none."""
+    """Return whether a line gets a number in the log. Lines of the control protocol have
+    no number.
+    """
     if not any(snippet in line for snippet in UNNUMBERED_SNIPPETS):
         return True
     return parse_json_object(line).get("type") not in UNNUMBERED_TYPES
 
 
 def _load_log_files(folder: str) -> list[_LogFile]:
-    """Return the files of former lives, in order. Other files are ignored."""
+    """Return the log files of earlier hosts, in order. All other files are ignored."""
     log_files = list[_LogFile]()
     for file_name in sorted(os.listdir(folder)):
         path = os.path.join(folder, file_name)

@@ -1,22 +1,23 @@
-"""The registry of background sessions, running and ended: a folder for each in the state directory.
+"""The registry of background sessions, running and ended: one folder per session in the state
+directory.
 
-The folder `<state>/bridge/<session UUID>/` (0700) contains:
+The folder `<state>/bridge/<session UUID>/` (mode 0700) contains:
 
-    host.json      the metadata (0600)
+    host.json      the session's metadata (mode 0600)
     lock           held by the host while it runs
-    socket         the Unix socket of the host
-    start.json     what the next life needs
-    settings.json  Claude's settings that a host of an older version has read
-    flags.json     JSON settings of the session's flags
-    log/           the log
-    stderr.log     the stderr of the hosts
+    socket         the host's Unix socket
+    start.json     the data for resuming the session
+    settings.json  the Claude settings that a host of an older version has read
+    flags.json     JSON settings from the session's flags
+    log/           the session's log
+    stderr.log     the stderr of all hosts of the session
 
-A life is the time from the start of a host to its exit. An ended session gets another life when it
-is resumed. `generation` counts the lives.
+A life is the time from a host's start to its exit. When an ended session is resumed, its next life
+starts. `generation` counts the lives.
 
-No central process exists. Each process that looks up a session reads these files, and cleans up
-after a dead host. If other users can write the folder, no session is found: forged metadata could
-name the process that `stop` kills.
+There is no central process. Each process that looks up a session reads these files, and cleans up
+after a dead host. If other users can write the registry's folder, all sessions are ignored: forged
+metadata could name the process that `stop` kills.
 """
 
 import errno
@@ -54,26 +55,27 @@ METADATA_FILE, START_FILE, SETTINGS_FILE, FLAG_SETTINGS_FILE, LOG_FOLDER = (
     "log",
 )
 STDERR_FILE = "stderr.log"
-# Of start.json, whose prompt may contain an image. host.json is far smaller.
+# The size limit of start.json, whose prompt may contain an image. host.json is far smaller.
 MAX_FILE_BYTES = 16 * 1024 * 1024
-# Ended sessions that are listed and kept, in addition to the running ones. The last to end are
-# kept.
+# The number of ended sessions that are listed and kept, in addition to the running ones. Sessions
+# that ended earlier are removed.
 MAX_ENDED_SESSIONS = 10_000
-# to remove a folder in which another process creates the lock again while it removes the folder
+# Another process may create the lock file again while the folder is being removed.
 REMOVE_ATTEMPTS = 3
 SECONDS_PER_DAY = 24 * 60 * 60.0
-HOST_DIED_DETAIL = "its host crashed"  # the detail of a session whose host died at work
-# the detail of a session whose metadata cannot be read
+HOST_DIED_DETAIL = "its host crashed"  # shown for a session whose host died while active
+# shown for a session whose metadata cannot be read
 DAMAGED_DETAIL = "damaged: its file host.json {}"
 RESTORED_KEYS = ("cwd", "vendor", "name", "generation")  # metadata that is also in start.json
 ACTIVE_STATES = ("working", "blocked")  # states that only a running host can have
 
 
 class SessionRecord(NamedTuple):
-    """One session: its UUID, its folder, whether its host is running, and its current metadata.
+    """One background session: its UUID, its folder, whether its host is running, and its current
+    metadata.
 
-    The metadata of a dead host has no `status` and no `pid`. If the host died at work, the `state`
-    is `failed`.
+    If the host is dead, the metadata has no `status` and no `pid`. If the host died while the
+    session was active, the `state` is `failed`.
     """
 
     session_id: str
@@ -91,18 +93,18 @@ class SessionRecord(NamedTuple):
 
     @property
     def stderr_path(self) -> str:
-        """The file with the stderr of its host."""
+        """The file that contains the stderr of the session's hosts."""
         return os.path.join(self.folder, STDERR_FILE)
 
 
 def get_bridge_folder(environment: Mapping[str, str]) -> str:
-    """Return the folder that contains the sessions' folders."""
+    """Return the folder that contains all session folders."""
     return os.path.join(get_state_dir(environment), "bridge")
 
 
 def get_session_folder(session_id: str, environment: Mapping[str, str]) -> str:
-    """Return the folder of a session, which may not exist. Raise ValueError if `session_id` is not
-    a UUID, so that it cannot become another path.
+    """Return the path of a session's folder, which may not exist. Raise ValueError if `session_id`
+    is not a UUID, because it could then refer to another path.
     """
     canonical_id = canonicalize_uuid(session_id)
     if canonical_id is None:
@@ -111,7 +113,9 @@ def get_session_folder(session_id: str, environment: Mapping[str, str]) -> str:
 
 
 def create_session_folder(session_id: str, environment: Mapping[str, str]) -> str:
-    """Return the folder of a session. Create it if needed. Raise FrontendError if that fails."""
+    """Return a session's folder, and create it if needed. Raise FrontendError if it cannot be
+    created.
+    """
     private_folder = get_bridge_folder(environment)
     folder = get_session_folder(session_id, environment)
     try:
@@ -139,8 +143,8 @@ def create_session_folder(session_id: str, environment: Mapping[str, str]) -> st
 
 
 def list_sessions(environment: Mapping[str, str]) -> list[SessionRecord]:
-    """Return all running sessions and the last MAX_ENDED_SESSIONS others, the most recently created
-    first.
+    """Return all running sessions and up to MAX_ENDED_SESSIONS ended ones. The most recently
+    created session comes first.
 
     Clean up after dead hosts.
     """
@@ -156,11 +160,11 @@ def list_sessions(environment: Mapping[str, str]) -> list[SessionRecord]:
 
 
 def _list_session_ids(environment: Mapping[str, str]) -> tuple[list[str], list[str]]:
-    """Return the UUIDs of the sessions that may be running, and those of the others. The others are
-    sorted by the last change of their folder, the most recent first.
+    """Return the UUIDs of the sessions that may be running, and the UUIDs of all others. The others
+    are sorted by the last change of their folder, the most recent first.
 
-    A host ends if its socket file is removed, so a folder without one has no running session.
-    Therefore running sessions are found among any number of folders without reading their files.
+    A host exits if its socket file is removed, so a folder without a socket file has no running
+    session. Running sessions are therefore found quickly, without reading the files of all folders.
     """
     running_ids = list[str]()
     other_ids = list[tuple[float, str]]()
@@ -182,10 +186,10 @@ def _list_session_ids(environment: Mapping[str, str]) -> tuple[list[str], list[s
 def find_session_trusting_metadata(
     session_id: str, environment: Mapping[str, str]
 ) -> SessionRecord | None:
-    """Return the session like `find_session`, but do not check the lock if the metadata says that
-    the session has ended. So a month of ended sessions is listed quickly.
+    """Return the session like `find_session`, but skip the lock check if the metadata says that the
+    session has ended. This makes it fast to list a month of ended sessions.
 
-    The host of such a session may hold the lock a little longer. It accepts no clients.
+    The host of such a session may hold the lock slightly longer, but it accepts no more clients.
     """
     folder = os.path.join(get_bridge_folder(environment), session_id)
     metadata = read_metadata(folder)
@@ -195,15 +199,17 @@ def find_session_trusting_metadata(
 
 
 def has_session_ended(metadata: Mapping[str, Any]) -> bool:
-    """Return whether the metadata is that of a life that ended by itself or was cleaned up."""
+    """Return whether the metadata shows that the session has ended, either normally or after its
+    dead host was cleaned up.
+    """
     if metadata["state"] in ACTIVE_STATES:
         return False
     return not (metadata.get("status") or metadata.get("pid"))
 
 
 def find_session(session_id: str, environment: Mapping[str, str]) -> SessionRecord | None:
-    """Return the session with a UUID, or None if it was never a background session. Clean up after
-    a dead host.
+    """Return the session with a UUID, or None if no background session has had this UUID. Clean up
+    after a dead host.
     """
     canonical_id = canonicalize_uuid(session_id)
     bridge_folder = get_bridge_folder(environment)
@@ -226,10 +232,10 @@ def find_session(session_id: str, environment: Mapping[str, str]) -> SessionReco
 
 
 def _find_damaged_session(session_id: str, folder: str) -> SessionRecord | None:
-    """Return a session whose metadata cannot be read, for example after a crash of the machine or
-    on a full disk.
+    """Return a session whose metadata cannot be read, for example because of a system crash or a
+    full disk.
 
-    Return None if there was no session, or if its host is running. A running host writes its
+    Return None if the session does not exist, or if its host is running. A running host writes its
     metadata again.
     """
     metadata = restore_metadata(folder)
@@ -243,8 +249,8 @@ def _find_damaged_session(session_id: str, folder: str) -> SessionRecord | None:
 
 
 def restore_metadata(folder: str) -> dict[str, Any] | None:
-    """Return metadata from the other files of a session, in place of damaged metadata. Return None
-    if there was no session.
+    """Return metadata that replaces damaged metadata, built from the session's other files. Return
+    None if the session never existed.
     """
     file_names = [
         file_name
@@ -285,7 +291,7 @@ def restore_metadata(folder: str) -> dict[str, Any] | None:
 
 
 def is_metadata_damaged(metadata: Mapping[str, Any]) -> bool:
-    """Return whether the metadata of a session could not be read."""
+    """Return whether the session's metadata file could not be read."""
     if metadata.get("protocol") is not None:
         return False
     return str(metadata.get("detail")).startswith(DAMAGED_DETAIL.partition("{")[0])
@@ -294,7 +300,7 @@ def is_metadata_damaged(metadata: Mapping[str, Any]) -> bool:
 def list_sessions_by_id_prefix(
     reference: str, environment: Mapping[str, str]
 ) -> list[SessionRecord]:
-    """Return the sessions that match a UUID, a short id, or the beginning of one."""
+    """Return the sessions whose UUID or short id starts with a text."""
     reference = reference.lower()
     if canonicalize_uuid(reference) is not None:
         session = find_session(reference, environment)
@@ -317,8 +323,8 @@ def is_session_running(session_id: str, environment: Mapping[str, str]) -> bool:
 
 
 def _clean_up_dead_host(folder: str, metadata: dict[str, Any]) -> dict[str, Any]:
-    """Remove what a dead host left in the folder. Return the session's metadata. The caller holds
-    the shared lock.
+    """Remove the files that a dead host left in the session's folder. Return the session's
+    metadata. The caller must hold the shared lock.
     """
     sockets.remove_host_socket(folder)
     if has_session_ended(metadata):
@@ -330,7 +336,7 @@ def _clean_up_dead_host(folder: str, metadata: dict[str, Any]) -> dict[str, Any]
 
 
 def _end_metadata(metadata: dict[str, Any]) -> dict[str, Any]:
-    """Return the metadata of a session whose host is dead."""
+    """Return the metadata of a session after its host has died."""
     died = {}
     if metadata["state"] in ACTIVE_STATES:
         died = {"state": "failed", "detail": HOST_DIED_DETAIL}
@@ -346,8 +352,8 @@ def _end_metadata(metadata: dict[str, Any]) -> dict[str, Any]:
 
 
 def describe_unanswered_messages(metadata: Mapping[str, Any]) -> str:
-    """Describe the messages that had no answer when the session ended. Return "" if there were
-    none.
+    """Describe the messages that were still unanswered when the session ended. Return "" if there
+    were none.
     """
     count = metadata.get("unanswered")
     if not count:
@@ -361,8 +367,8 @@ def describe_unanswered_messages(metadata: Mapping[str, Any]) -> str:
 
 
 def remove_old_sessions(environment: Mapping[str, str], days: float) -> int:
-    """Remove sessions whose last life ended more than `days` ago, and all but the last
-    MAX_ENDED_SESSIONS. Return how many were removed.
+    """Remove sessions that ended more than `days` ago, and the oldest ended sessions beyond
+    MAX_ENDED_SESSIONS. Return the number of removed sessions.
 
     Running sessions are never removed.
     """
@@ -386,8 +392,8 @@ def remove_old_sessions(environment: Mapping[str, str], days: float) -> int:
 
 
 def _read_change_time(folder: str) -> float:
-    """Return when the metadata of a session was written, or when its folder changed if there is no
-    metadata. In seconds since 1970.
+    """Return when the session's metadata was last written, in seconds since 1970. If there is no
+    metadata, return when the session's folder last changed.
     """
     try:
         return os.stat(os.path.join(folder, METADATA_FILE)).st_mtime
@@ -396,8 +402,8 @@ def _read_change_time(folder: str) -> float:
 
 
 def remove_session(session: SessionRecord) -> bool:
-    """Remove all files of a session. Return whether they are gone, even if another process removed
-    them. Return False if the host is running.
+    """Remove all files of a session. Return True if no files are left, even if another process
+    removed them. Return False if the host is running.
 
     Raise FileLocksUnsupportedError if the filesystem has no file locks.
     """
@@ -420,8 +426,8 @@ def remove_session(session: SessionRecord) -> bool:
 
 # -- files -----------------------------------------------------------------------------------------
 
-# Key → the types of its value. A value that is missing or has another type becomes None, or the
-# default in _DEFAULTS.
+# Key → the allowed types of its value. A value that is missing or has another type is replaced
+# with None, or with the default in _DEFAULTS.
 _TEXT_TYPES = (str,)
 _NUMBER_TYPES = (int, float)
 _KEY_TYPES: Mapping[str, tuple[type, ...]] = {
@@ -441,8 +447,8 @@ _DEFAULTS: Mapping[str, Any] = {
 
 
 def read_metadata(folder: str) -> dict[str, Any] | None:
-    """Return the metadata of a session, or None if it cannot be read. Each value is None or of its
-    type.
+    """Return a session's metadata, or None if it cannot be read. A value of the wrong type is
+    replaced with None or its default.
     """
     data = _load_json_object(os.path.join(folder, METADATA_FILE))
     if data is None:
@@ -458,10 +464,10 @@ def read_metadata(folder: str) -> dict[str, Any] | None:
 
 
 def write_metadata(folder: str, metadata: Mapping[str, Any]) -> None:
-    """Replace the metadata of a session. Raise OSError if it cannot be written.
+    """Replace a session's metadata. Raise OSError if it cannot be written.
 
-    A full disk may have no space for a new file. Then the old file is overwritten, because a failed
-    session must not look finished.
+    A full disk may have no space for a new file. The old file is then overwritten, because
+    otherwise a failed session would look finished.
     """
     path = os.path.join(folder, METADATA_FILE)
     data = dump_json(metadata)
@@ -474,15 +480,17 @@ def write_metadata(folder: str, metadata: Mapping[str, Any]) -> None:
 
 
 def load_session_start_data(session_folder: str) -> dict[str, Any] | None:
-    """Return what a life of the session was started with, or None if it cannot be read."""
+    """Return the data with which the session was last started, or None if the data cannot
+    be read.
+    """
     return _load_json_object(os.path.join(session_folder, START_FILE))
 
 
 def write_session_start_data(session_folder: str, start_data: Mapping[str, Any]) -> None:
-    """Store what a life of the session is started with. Raise OSError if that fails.
+    """Store the data with which the session is started. Raise OSError if it cannot be written.
 
-    Raise FrontendError if the data is larger than a host reads. The previous data then stays
-    unchanged.
+    Raise FrontendError if the data is larger than the limit for reading it. The previous data then
+    stays unchanged.
     """
     data = dump_json(start_data)
     if len(data) > MAX_FILE_BYTES:
@@ -495,9 +503,9 @@ def write_session_start_data(session_folder: str, start_data: Mapping[str, Any])
 
 
 def load_session_claude_settings(folder: str, host_generation: object) -> ClaudeSettings | None:
-    """Return the Claude settings that a host of an older version stored, or None.
+    """Return the Claude settings that a host of an older version stored, or None if there are none.
 
-    Current hosts report their settings in the answer to `reload_settings`.
+    Hosts of the current version report their settings in the answer to `reload_settings`.
     """
     data = _load_json_object(os.path.join(folder, SETTINGS_FILE))
     if not data:
@@ -511,7 +519,9 @@ def load_session_claude_settings(folder: str, host_generation: object) -> Claude
 
 
 def write_settings_flag_file(session_folder: str, settings_json: str) -> str:
-    """Write the JSON of `--settings` to a file. Return its path. Raise OSError if that fails."""
+    """Write the JSON value of `--settings` to a file. Return the file's path. Raise OSError if it
+    cannot be written.
+    """
     path = os.path.join(session_folder, FLAG_SETTINGS_FILE)
     replace_file(path, lambda file: write_all(file, settings_json.encode()))
     return path

@@ -1,7 +1,7 @@
-"""Finds the session that a text refers to: by the beginning of its short id, its UUID, its name, or
-a part of its name.
+"""Finds the session that a user's text refers to: by the start of its short id, its UUID, its name,
+or a part of its name.
 
-The texts are those of the real claude (B23, B24), because users and programs know them.
+The messages are those of the real claude (B23, B24), because users and programs know them.
 """
 
 import os
@@ -17,8 +17,8 @@ NO_MATCH_WITH_HINT = NO_MATCH + ". Run 'claude agents' to list running sessions.
 ID_PREFIX_HINT = "Text that can be the start of an id is not read as a name. Use more of the name."
 ONLY_ARG_HINT = "A name must be the only argument. Put a name with spaces in quotes."
 ID_PREFIX_PATTERN = re.compile(r"[0-9a-f]{1,8}\Z")
-MAX_REFERENCE_CHARS = 200  # of the user's text in an error
-MAX_LISTED_SESSIONS = 20  # with matching names, in an error
+MAX_REFERENCE_CHARS = 200  # length of the user's text in an error message
+MAX_LISTED_SESSIONS = 20  # sessions that an error message lists
 
 OptionalSessions = Sequence[SessionRecord] | None
 
@@ -26,8 +26,8 @@ OptionalSessions = Sequence[SessionRecord] | None
 def resolve_session_id(
     reference: str, no_match_text: str = NO_MATCH, *, sessions: OptionalSessions = None
 ) -> SessionRecord:
-    """Return the only session with this UUID, or whose short id begins with this text. Raise
-    FrontendError if none or several match.
+    """Return the only session that has this UUID, or whose short id starts with this text. Raise
+    FrontendError if no session or several sessions match.
     """
     matches = _filter_by_id(_list_candidates(sessions), reference)
     if len(matches) == 1:
@@ -42,11 +42,11 @@ def resolve_session_id(
 def resolve_session_reference(
     reference: str, *, sessions: OptionalSessions = None, is_only_arg: bool = True
 ) -> SessionRecord:
-    """Return the only session that a text refers to, by id or else by name. Raise FrontendError if
-    none or several match.
+    """Return the only session that a text refers to, by id or by name. Raise FrontendError if no
+    session or several sessions match.
 
-    `sessions` are the candidates; None means all sessions. `is_only_arg`: the text was the only
-    argument.
+    `sessions` are the candidates; None means all sessions. `is_only_arg` is set if the text is the
+    command's only argument.
     """
     sessions = _list_candidates(sessions)
     matches = _filter_by_id(sessions, reference)
@@ -82,7 +82,7 @@ def resolve_session_reference(
 
 
 def get_session_name(session: SessionRecord) -> str:
-    """Return the name of a session in lists, or ""."""
+    """Return the session's name as shown in lists, or ""."""
     return str(session.metadata.get("name") or "")
 
 
@@ -98,7 +98,7 @@ def _filter_by_id(sessions: Sequence[SessionRecord], reference: str) -> list[Ses
         session = next((session for session in sessions if session.session_id == uuid), None)
         if not session:
             session = find_session(uuid, os.environ)
-        # A UUID finds every session, even one that is not among the listed ones.
+        # A UUID finds every session, even a session that lists do not show.
         if session:
             return [session]
         return []

@@ -1,5 +1,5 @@
-"""The Unix socket of a session: a file in the session's folder. The path may have any length, and
-only our own user may connect.
+"""The Unix socket of a background session: a file in the session's folder. The path may have any
+length, and only the same user may connect.
 """
 
 import os
@@ -12,14 +12,14 @@ from shim.io.unix.socket_folder import MAX_PATH_BYTES, create_socket_folder, is_
 from shim.io.unix.socket_folder import SOCKET_NAME as SHORT_SOCKET_FILE
 
 SOCKET_FILE = "socket"
-# Connections that wait while the host is busy or is being started. The system may allow fewer.
+# The backlog: connections that wait while the host is busy or starts. The system may allow fewer.
 LISTEN_BACKLOG = 128
-CONNECT_TIMEOUT_S = 5  # while the backlog is full
+CONNECT_TIMEOUT_S = 5  # the wait while the backlog is full
 
 
 def open_host_listener(folder: str) -> socket.socket:
-    """Open a listening socket in `folder` with mode 0600. Raise OSError (EADDRINUSE) if a socket
-    exists.
+    """Open a listening socket in `folder` with mode 0600. Raise OSError (EADDRINUSE) if the socket
+    file already exists.
     """
     listener = socket.socket(socket.AF_UNIX)
     try:
@@ -34,8 +34,8 @@ def open_host_listener(folder: str) -> socket.socket:
 
 
 def connect_to_host(folder: str) -> socket.socket:
-    """Connect to the host of `folder`. Return a blocking socket. Raise OSError if no process of our
-    user listens.
+    """Connect to the session host whose socket is in `folder`. Return a blocking socket. Raise
+    OSError if no process of the same user is listening.
     """
     connection = socket.socket(socket.AF_UNIX)
     try:
@@ -56,7 +56,9 @@ def connect_to_host(folder: str) -> socket.socket:
 
 
 def is_host_listening(folder: str) -> bool:
-    """Return whether a process listens. A full backlog also shows that one does."""
+    """Return whether a process listens on the socket. A full backlog also proves that a process is
+    listening.
+    """
     try:
         with socket.socket(socket.AF_UNIX) as connection, _open_short_path(folder) as path:
             connection.setblocking(False)
@@ -69,8 +71,8 @@ def is_host_listening(folder: str) -> bool:
 
 
 def find_socket_file_id(folder: str) -> tuple[int, int] | None:
-    """Return the device and inode of the socket file, or None. They distinguish the file from a
-    later one with the same name.
+    """Return the device and inode of the socket file, or None if the file is missing. They
+    distinguish the file from a later file with the same name.
     """
     try:
         status = os.lstat(os.path.join(folder, SOCKET_FILE))
@@ -80,7 +82,9 @@ def find_socket_file_id(folder: str) -> tuple[int, int] | None:
 
 
 def remove_host_socket(folder: str) -> None:
-    """Remove the socket file. If it is a link because of a long path, remove its target, too."""
+    """Remove the socket file. If it is a symlink, which is used for a long path, remove its target,
+    too.
+    """
     path = os.path.join(folder, SOCKET_FILE)
     with suppress(OSError):
         target_path = os.readlink(path)
@@ -91,13 +95,13 @@ def remove_host_socket(folder: str) -> None:
 
 
 def _pack_timeval(seconds: int) -> bytes:
-    """Return a `struct timeval`."""
+    """Return a packed `struct timeval`."""
     return struct.pack("@ll", seconds, 0)
 
 
 @contextmanager
 def _open_short_path(folder: str, *, is_new: bool = False) -> Iterator[str]:
-    """Yield a path of the socket with at most MAX_PATH_BYTES."""
+    """Yield a path of the socket that has at most MAX_PATH_BYTES bytes."""
     path = os.path.join(folder, SOCKET_FILE)
     if len(os.fsencode(path)) <= MAX_PATH_BYTES:
         yield path

@@ -1,5 +1,5 @@
-"""Stops hosts by SIGTERM, and by SIGKILL if they do not exit. Only the lock shows whether a host is
-running.
+"""Stops session hosts with SIGTERM, and with SIGKILL if they do not exit. Only the lock shows
+whether a host is running.
 """
 
 import os
@@ -11,15 +11,17 @@ from contextlib import suppress
 from shim.bridge import registry
 from shim.bridge.registry import ACTIVE_STATES, SessionRecord
 
-SIGTERM_TIMEOUT_S = 8.0  # for the turn and its child to end, and for the last frames
-SIGKILL_TIMEOUT_S = 2.0  # until the lock of a killed process is released
-POLL_INTERVAL_S = 0.01  # between two checks
+SIGTERM_TIMEOUT_S = 8.0  # the turn and its child must end, and the last frames are sent
+SIGKILL_TIMEOUT_S = 2.0  # until the kernel releases a killed host's lock
+POLL_INTERVAL_S = 0.01  # between checks whether a host has exited
 
 
 def stop_hosts(
     sessions: Sequence[SessionRecord], environment: Mapping[str, str]
 ) -> list[SessionRecord]:
-    """Stop the hosts of these sessions in parallel. Return those that could not be stopped."""
+    """Stop the hosts of several sessions in parallel. Return the sessions that could not be
+    stopped.
+    """
     running = _signal_hosts(sessions, signal.SIGTERM, SIGTERM_TIMEOUT_S, environment)
     if not running:
         return []
@@ -32,7 +34,9 @@ def stop_hosts(
 
 
 def describe_unanswered_messages(session: SessionRecord, environment: Mapping[str, str]) -> str:
-    """Describe the messages that a stopped session had not answered, or return ""."""
+    """Describe the messages that a stopped session had not answered. Return "" if there
+    are none.
+    """
     stopped = registry.find_session(session.session_id, environment)
     if stopped is not None and session.is_running:
         return registry.describe_unanswered_messages(stopped.metadata)
@@ -45,8 +49,8 @@ def _signal_hosts(
     timeout_s: float,
     environment: Mapping[str, str],
 ) -> list[SessionRecord]:
-    """Send each host a signal once, and wait until it has exited. Return the hosts that are still
-    running.
+    """Send a signal to each host once, and wait until the hosts have exited. Return the hosts that
+    are still running.
     """
     deadline = time.monotonic() + timeout_s
     signalled_pids = set[int]()
@@ -72,8 +76,8 @@ def _signal_hosts(
 def _send_signal(
     session: SessionRecord, pid: int, signal_number: signal.Signals, environment: Mapping[str, str]
 ) -> bool:
-    """Send the host a signal. Return whether it was sent. Never signal another process that has
-    reused the pid.
+    """Send a signal to the host. Return whether it was sent. Another process that has reused the
+    host's pid is never signaled.
     """
     if not hasattr(os, "pidfd_open"):
         with suppress(OSError):
@@ -84,8 +88,8 @@ def _send_signal(
     except OSError:
         return False
     try:
-        # The host is still running and has this pid. So the pidfd that was opened before refers to
-        # the host, not to a process that reused the pid.
+        # The host is still running and has this pid. The pidfd, which was opened earlier, therefore
+        # refers to the host and not to a process that reused the pid.
         record = registry.find_session(session.session_id, environment)
         if record is None or not record.is_running or record.metadata.get("pid") != pid:
             return False
@@ -97,7 +101,9 @@ def _send_signal(
 
 
 def _record_as_stopped(session: SessionRecord) -> None:
-    """Record that a killed host was stopped, unless its work had finished before."""
+    """Mark a session as stopped after its host was killed. Sessions that had finished keep their
+    state.
+    """
     metadata = registry.read_metadata(session.folder)
     if metadata is not None and session.metadata["state"] in ACTIVE_STATES:
         with suppress(OSError):

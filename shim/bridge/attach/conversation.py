@@ -1,8 +1,9 @@
-"""A conversation that runs in a host. The frontend sees the same output as from a local run.
+"""A conversation that runs in a host process. The frontend sees the same output as from a local
+run.
 
-A session is joined here if it is resumed while its host runs. With `bridge = true` or
+A frontend that resumes a session whose host is running joins that session. With `bridge = true` or
 SHIM_BRIDGE=1, every conversation starts a host. If no host can be started, the conversation runs
-without the bridge.
+locally, without the bridge.
 """
 
 import os
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from shim.io.stdin import Stdin
     from shim.recording.recorder import RunRecorder
 
-MAX_JOIN_ATTEMPTS = 3  # for a session that other clients start and end at the same time
+MAX_JOIN_ATTEMPTS = 3  # other clients may start and end the session at the same time
 JOIN_FAILED_ERROR = (
     "the session {session} was started and stopped by other clients at each attempt to join it"
 )
@@ -56,15 +57,15 @@ def plan_background_conversation(
     args: Sequence[str],
     display_name: str = "",
 ) -> "BackgroundConversation | None":
-    """Return the conversation in a host, or None if it is run in this process.
+    """Return the conversation if it runs in a host, or None if it runs in this process.
 
-    Raise FrontendError if the session cannot be joined. `display_name` is Yume's own name of the
+    Raise FrontendError if the session cannot be joined. `display_name` is Yume's name for the
     session.
     """
     environment = os.environ
     cwd = get_working_directory()
     if find_replay_path(invocation, environment) is not None:
-        # A replay starts no vendor, and a host always does.
+        # A replay does not start a vendor, but a host always does.
         return None
     dialect = DIALECTS[settings.dialect]
     session_id = ""
@@ -107,15 +108,16 @@ def plan_background_conversation(
 
 
 def is_background_session_running(session_id: str) -> bool:
-    """Return whether a session runs in a host of its own."""
+    """Return whether a host of the session is running."""
     return registry.is_session_running(session_id, os.environ)
 
 
 def _prepare_flat_join(invocation: Invocation, session: SessionRecord) -> Invocation:
-    """Return the command line of a frontend of Yume's dialect that joins a session with one
+    """Return the command line for a frontend of Yume's dialect that joins a session with one
     message.
 
-    Such a frontend cannot answer prompts. Raise FrontendError if it sends more than one message.
+    Such a frontend cannot answer permission prompts. Raise FrontendError if it sends several
+    messages.
     """
     if invocation.input_format == "stream-json":
         raise FrontendError(
@@ -128,7 +130,7 @@ def _prepare_flat_join(invocation: Invocation, session: SessionRecord) -> Invoca
 
 
 def _explain_no_bridge(invocation: Invocation, is_flat: bool) -> str:
-    """Return why a conversation cannot run in a host, or "" if it can."""
+    """Return the reason why a conversation cannot run in a host, or "" if it can."""
     if is_flat:
         return "its dialect does not support it"
     if invocation.resume and canonicalize_uuid(invocation.resume) is None:
@@ -137,7 +139,9 @@ def _explain_no_bridge(invocation: Invocation, is_flat: bool) -> str:
 
 
 class BackgroundConversation:
-    """One conversation of a frontend in a host: the running one, or a new one."""
+    """One frontend's conversation in a host process, which is already running or is started
+    for it.
+    """
 
     def __init__(
         self,
@@ -161,7 +165,7 @@ class BackgroundConversation:
 
     @property
     def recorder(self) -> "RunRecorder | None":
-        """The recorder of a run without the bridge. A host records its own output."""
+        """The recorder for a run without the bridge. A host records its own output."""
         if self._startup is None:
             return None
         return self._startup.recorder
@@ -169,7 +173,8 @@ class BackgroundConversation:
     def run(self, signals: "SignalRecorder") -> int:
         """Run the conversation. Return the exit status.
 
-        Raise ShimError if it cannot be started. The error names the vendor, as in a local run.
+        Raise ShimError if the conversation cannot be started. The error names the vendor, as in a
+        local run.
         """
         try:
             return self._run_joined(signals)
@@ -179,8 +184,8 @@ class BackgroundConversation:
             raise
 
     def _find_vendor(self) -> tuple[str, tuple[FailedVendorAttempt, ...]]:
-        """Return the vendor that would have run the turn, and the vendors of a list that were
-        skipped before it.
+        """Return the vendor that a local run would have used, and the vendors that its fallback
+        list would have skipped.
         """
         if self._running_session is not None:
             return str(self._running_session.metadata["vendor"]), ()
@@ -200,7 +205,7 @@ class BackgroundConversation:
                 session = self._running_session
                 if not session:
                     session = self._start_host()
-                # Imported late, so that a new host loads at the same time.
+                # Imported late, so that a new host process loads its modules at the same time.
                 from shim.bridge.attach.host_joiner import (
                     BackgroundSessionAttacher,
                     SessionHostEndedError,
@@ -227,7 +232,7 @@ class BackgroundConversation:
             return self._run_locally(signals, str(error))
 
     def _read_prompt(self) -> "tuple[str | None, Stdin | None]":
-        """Return the only message of a one-shot run, or None, and the stdin that brings messages or
+        """Return the message of a one-shot run, or None, and the stdin with further messages or
         answers, or None.
         """
         from shim.io.stdin import Stdin
@@ -255,8 +260,10 @@ class BackgroundConversation:
         return self._startup.run(signals)
 
     def _start_host(self) -> SessionRecord:
-        """Start a host, or return the session if another client has just started it. Raise
-        ShimError if the conversation cannot be started at all.
+        """Start a host and return its session. If another client has just started the session's
+        host, return that session.
+
+        Raise ShimError if the conversation cannot be started at all.
         """
         environment = os.environ
         cwd = get_working_directory()
@@ -299,10 +306,10 @@ class BackgroundConversation:
             raise _NoHostError("; ".join(filter(None, (str(error), error.hint)))) from None
 
     def _plan_start(self, invocation: Invocation) -> tuple[ConversationStartup, bool]:
-        """Return the plan of the host's conversation, and whether it prompts for permission. Raise
-        ShimError as a local run would.
+        """Return the plan for the host's conversation, and whether the conversation prompts for
+        permission. Raise the same ShimError as a local run.
 
-        Nothing is started yet.
+        This method starts no process.
         """
         streams = invocation._replace(
             input_format="stream-json",
@@ -330,9 +337,10 @@ class BackgroundConversation:
 
 
 def _remove_sdk_servers(invocation: Invocation, cwd: str) -> Invocation:
-    """Return the invocation for a host, without the MCP servers in the frontend's process.
+    """Return the host's invocation, without the MCP servers that run in the frontend's process.
 
-    The frontend's `initialize` brings these servers, and they leave with the frontend.
+    The frontend's `initialize` request adds these servers, and they are removed when the frontend
+    disconnects.
     """
     sdk_names, other_servers = split_sdk_mcp_servers(invocation, cwd)
     if not sdk_names:
@@ -343,4 +351,4 @@ def _remove_sdk_servers(invocation: Invocation, cwd: str) -> Invocation:
 
 
 class _NoHostError(Exception):
-    """No host can be started, for a reason that does not concern the conversation."""
+    """No host can be started, for a reason that does not affect a local run of the conversation."""

@@ -1,4 +1,4 @@
-"""Output of a background session for a frontend of a flat dialect (Yume)."""
+"""Converts a background session's output for a frontend that uses a flat dialect (Yume)."""
 
 from typing import TYPE_CHECKING
 
@@ -10,18 +10,20 @@ if TYPE_CHECKING:
 
 
 class TranslatingStdout(Stdout):
-    """A stdout that translates the lines of one turn from Claude's stream-json."""
+    """A stdout that translates the lines of one turn from Claude's stream-json to a
+    flat dialect.
+    """
 
     def __init__(self, child_stream: "ChildStream") -> None:
         super().__init__()
         self._child_stream = child_stream
 
     async def write(self, data: bytes) -> None:
-        """Translate complete lines, and write the result."""
+        """Translate complete stream-json lines, and write the result."""
         lines, _ = self._child_stream.feed(data)
         await super().write(lines)
 
     async def finish(self) -> None:
-        """Write the end of the turn. Called once, after the last line."""
+        """Write the end of the turn. Must be called once, after the last line."""
         lines, _ = self._child_stream.close(ChildExit(0))
         await super().write(lines)

@@ -1,9 +1,10 @@
-"""Connects one frontend to a session in another process: lines of the frontend become frames for
-the host, and frames of the host become lines for the frontend.
+"""Connects one frontend to a session in another process. Lines from the frontend become frames for
+the session's host, and frames from the host become lines for the frontend.
 
-Sans-IO: `on_stdin_line` takes a line of the frontend's stdin, and `on_host_frame` takes a frame of
-the host. Output is collected in `lines` (for the frontend) and `frames` (for the host). Requests
-are answered as in a conversation of this process (contract sections 3 and 6).
+Sans-IO: `on_stdin_line` takes a line from the frontend's stdin, and `on_host_frame` takes a frame
+from the host. Output is collected in `lines` (for the frontend) and `frames` (for the host).
+Control requests are answered as in a conversation without a background session (contract sections 3
+and 6).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -22,11 +23,11 @@ from shim.core.reading.json_text import dump_json
 from shim.core.reading.typed import Any
 from shim.core.reading.values import as_dict, as_list, canonicalize_uuid
 
-# unanswered requests of one frontend; a frontend waits for the answer to each request
+# Limit for one frontend's unanswered requests. Frontends wait for each answer.
 MAX_OPEN_REQUESTS = 1000
-MAX_TYPE_CHARS = 60  # of a line's type, in a warning about the line
-# An `initialize` with one of these keys must be sent to the session. Any other `initialize` is
-# answered here, from the answer in the host's `welcome`.
+MAX_TYPE_CHARS = 60  # length of a line's type in a warning about the line
+# An `initialize` request with one of these keys must be sent to the session. Any other `initialize`
+# is answered here, with the response from the host's `welcome` frame.
 SESSION_INITIALIZE_KEYS = (
     "hooks",
     "sdkMcpServers",
@@ -37,7 +38,7 @@ SESSION_INITIALIZE_KEYS = (
     "jsonSchema",
 )
 INITIALIZE = "initialize"
-INTERNAL_REQUEST = object()  # the sender of a request that the frontend did not make
+INTERNAL_REQUEST = object()  # marks a request that the shim itself sent
 OTHER_CONTROLLER_TEXT = (
     "{driver} has control and a turn is running; send it again when the turn has ended"
 )
@@ -47,10 +48,11 @@ FRONTEND_LEFT_ERROR = "the client closed its input and can no longer answer"
 class FrontendSessionBridge:
     """Translates between one frontend and the host of its session.
 
-    `can_answer`: the frontend answers permission prompts. `warnings` are lines for stderr.
-    `end_reason` is why the host has ended, or "" while it runs. `refusal` is why the session did
-    not accept the last message. `pending_stop_ids` are the ids of frames that stop something and
-    that the host has not answered.
+    can_answer        whether the frontend answers permission prompts
+    warnings          lines for stderr
+    end_reason        why the host has ended; "" while it runs
+    refusal           why the session did not accept the last message
+    pending_stop_ids  ids of frames that stop something, and that the host has not answered yet
     """
 
     def __init__(
@@ -63,8 +65,10 @@ class FrontendSessionBridge:
         denies_questions: bool = False,
         sdk_servers: Sequence[str] = (),
     ) -> None:
-        """`denies_questions`: the frontend denies AskUserQuestion. `sdk_servers` are the MCP
-        servers in the frontend's own process that its command line names.
+        """Create the bridge.
+
+        `denies_questions` is set if the frontend denies AskUserQuestion. `sdk_servers` are the MCP
+        servers from the frontend's command line that run in the frontend's own process.
         """
         self.turn_filter = FrontendTurnFilter(options, session_id, create_id)
         self.lines: list[bytes] = []
@@ -85,7 +89,7 @@ class FrontendSessionBridge:
         self._prompt_ids_by_answer: dict[str, str] = {}  # our answer id → the prompt's id
         self._open_prompts: dict[str, Mapping[str, Any]] = {}  # all open prompts of the session
         self._forwarded_prompts: set[str] = set()  # ids of prompts that the frontend was sent
-        # messages that were sent while another client had control and a turn ran
+        # messages that were sent while another client's turn was running
         self._early_messages: dict[str, Mapping[str, Any]] = {}
 
     @property
@@ -102,13 +106,13 @@ class FrontendSessionBridge:
 
     @property
     def has_open_requests(self) -> bool:
-        """Whether a request of the frontend waits for its answer."""
+        """Whether a request from the frontend has not been answered yet."""
         return bool(self._open_requests)
 
     # -- input from the frontend -------------------------------------------------------------------
 
     def on_stdin_line(self, line: bytes) -> None:
-        """Handle one line of stdin, without its LF."""
+        """Handle one line from the frontend's stdin, without its LF."""
         if not line.strip():
             return
         event = parse_json_line(line)
@@ -128,11 +132,13 @@ class FrontendSessionBridge:
             self._on_control_response(event)
 
     def send_prompt(self, text: str) -> None:
-        """Send the only message of a one-shot run, which is on the command line."""
+        """Send the prompt of a one-shot run, which comes from the command line."""
         self._send_message(self._create_id(), {"role": "user", "content": text})
 
     def on_stdin_end(self) -> None:
-        """Handle the end of the frontend's stdin. The frontend cannot answer anything after it."""
+        """Handle the end of the frontend's stdin, after which the frontend cannot answer any
+        request.
+        """
         self._is_stdin_closed = True
         self._send_deaf()
         for request_id in self._local_services.open_request_ids:
@@ -143,19 +149,19 @@ class FrontendSessionBridge:
         self._local_services.open_request_ids.clear()
 
     def _send_deaf(self) -> None:
-        """Tell the host that the frontend cannot answer permission prompts.
+        """Tell the host that this frontend cannot answer permission prompts.
 
-        Other attached clients may answer them. Otherwise the host denies them.
+        Other attached clients may answer them. If no client can, the host denies them.
         """
         self._add_frame("deaf", id=self._create_id())
 
     def send_interrupt(self) -> None:
-        """Ask the host to stop the turn."""
+        """Ask the host to interrupt the turn."""
         self.pending_stop_ids.add(request_id := self._create_id())
         self._add_frame("interrupt", id=request_id)
 
     def cancel_waiting_messages(self) -> None:
-        """Cancel every message that waits for its turn."""
+        """Cancel all messages that are queued for a later turn."""
         for uuid in [
             uuid
             for uuid in self.turn_filter.waiting_ids
@@ -209,9 +215,11 @@ class FrontendSessionBridge:
             self._add_frame("message", id=message_id, message=message, **options)
 
     def _resend_message(self, message_id: str) -> bool:
-        """Send a refused message again if the turn is over by now. Return whether it was sent.
+        """Send a refused message again if the other client's turn is over by now. Return whether
+        the message was sent.
 
-        The message was sent before the shim received the end of the other client's turn.
+        The host refused the message because it arrived before the shim knew that the turn had
+        ended.
         """
         early_message = self._early_messages.pop(message_id, None)
         if early_message is None or self.is_busy or message_id not in self.turn_filter.waiting_ids:
@@ -221,15 +229,15 @@ class FrontendSessionBridge:
         return True
 
     def _take_control_if_idle(self) -> None:
-        """Take control from another client if no turn is running. The host checks this again,
-        because a turn may have started.
+        """Take control from another client if no turn is running. The host checks this condition
+        again, because a turn may have started meanwhile.
         """
         if self.has_other_controller and not self.is_busy:
             self._add_frame("take", id=self._create_id(), if_idle=True)
 
     def _finish_initialize(self, request_id: str, refusal: str) -> None:
-        """Handle the session's answer to an `initialize`: send the messages that waited for it, or
-        refuse them if it was refused.
+        """Handle the session's answer to an `initialize` request. Send the messages that waited for
+        the answer, or refuse them if the session refused the request.
         """
         for message_id, fields in self._local_services.take_messages_awaiting_initialize(
             request_id, refusal
@@ -302,7 +310,9 @@ class FrontendSessionBridge:
     # -- frames from the host ----------------------------------------------------------------------
 
     def on_host_frame(self, frame: Mapping[str, Any]) -> None:
-        """Handle one frame. The `raw` of a `line` frame is Claude's own line, byte for byte."""
+        """Handle one frame from the host. In a `line` frame, `raw` is Claude's line, byte
+        for byte.
+        """
         match frame.get("kind"):
             case "line":
                 self.lines += self.turn_filter.filter_line(frame["raw"])
@@ -361,12 +371,12 @@ class FrontendSessionBridge:
         if not isinstance(request, dict):
             return
         self._open_prompts[prompt_id] = request
-        if not self.has_other_controller:  # another controller gets the prompts of its own turns
+        if not self.has_other_controller:  # another controller answers prompts of its own turns
             self._forward_prompt(prompt_id, request)
 
     def _forward_prompt(self, prompt_id: str, request: Mapping[str, Any]) -> None:
-        """Send a permission prompt to the frontend, if the frontend answers prompts. Otherwise the
-        prompt waits for other attached clients.
+        """Send a permission prompt to the frontend, if the frontend can answer prompts. Otherwise
+        the prompt waits for other attached clients.
         """
         if not self._can_answer or self._is_stdin_closed or prompt_id in self._forwarded_prompts:
             return
@@ -377,16 +387,16 @@ class FrontendSessionBridge:
             return
         line = dump_json({"type": "control_request", "request_id": prompt_id, "request": request})
         if self._options.max_line_bytes and len(line) > self._options.max_line_bytes:
-            return  # never cut: another client may be able to show the complete prompt
+            return  # not truncated: another client may be able to show it all
         self._forwarded_prompts.add(prompt_id)
         self.lines += [*self.turn_filter.build_session_state_lines("requires_action"), line]
 
     def _on_prompt_resolved(self, prompt_id: str, *, is_denied: bool) -> None:
-        """Handle the answer to a permission prompt. A prompt that the frontend was sent and did not
-        answer is canceled.
+        """Handle the end of a permission prompt. If the frontend has the prompt and has not
+        answered it, cancel the frontend's request.
 
-        `is_denied`: the prompt was denied because no client could answer it. A frontend that does
-        not answer prompts is then told about the denial (contract 5.13).
+        `is_denied` means that no client could answer the prompt, so it was denied. A frontend that
+        does not answer prompts is then informed about the denial (contract 5.13).
         """
         request = self._open_prompts.pop(prompt_id, None)
         if is_denied and request is not None and not self._can_answer:
@@ -436,7 +446,7 @@ class FrontendSessionBridge:
                 self._write_error(frontend_id, reason)
             self._finish_initialize(request_id, reason)
         elif request_id in self._prompt_ids_by_answer:
-            # The host could not read the answer. Denying never permits more than the answer did.
+            # The host could not read the answer. A denial never permits more than that answer did.
             self._send_denial(
                 self._prompt_ids_by_answer.pop(request_id), PROMPT_FAILED_TEXT.format(error=reason)
             )
@@ -484,12 +494,14 @@ class FrontendSessionBridge:
 
 
 def explain_other_client_has_control(controller_name: object) -> str:
-    """Return which client has control, and when the session accepts a message."""
+    """Return a sentence that names the client that has control, and says when the session will
+    accept a message.
+    """
     return OTHER_CONTROLLER_TEXT.format(driver=escape_control_chars(str(controller_name)))
 
 
 def _explain_refusal(frame: Mapping[str, Any]) -> str:
-    """Return why the host refused a frame, without terms of the protocol."""
+    """Return the reason why the host refused a frame, as a sentence without protocol terms."""
     if frame.get("reason") == "not-driver" and frame.get("driver"):
         return explain_other_client_has_control(frame["driver"])
     return str(frame.get("text") or frame.get("reason"))

@@ -1,4 +1,4 @@
-"""Joins a frontend to the host of its session, or refuses it with the reason."""
+"""Connects a frontend to the host of its session, or refuses the frontend with a reason."""
 
 import os
 from collections.abc import Mapping
@@ -46,7 +46,7 @@ from shim.state.config import ShimSettings
 if TYPE_CHECKING:
     from shim.io.stdin import Stdin
 
-POLL_INTERVAL_S = 0.05  # between two checks whether a host has exited
+POLL_INTERVAL_S = 0.05  # between checks whether a host has exited
 BUSY_ERROR = (  # the text of the real claude (B50)
     "Error: That session is running in the background ({id}). Run `claude attach {id}` to open it, or `claude stop "
     "{id}` first to resume it here. Add --fork-session to branch off a copy instead."
@@ -57,19 +57,19 @@ IGNORED_FLAGS_WARNING = (
 
 
 class SessionBusyError(FrontendError):
-    """A turn is running that another client controls, or whose permission prompts the frontend
-    could not answer.
+    """The frontend cannot join, because a turn is running that another client controls, or whose
+    permission prompts the frontend could not answer.
     """
 
 
 class SessionHostEndedError(Exception):
-    """A host ended before the join was complete."""
+    """The host ended before the frontend had joined the session."""
 
 
 class BackgroundSessionAttacher:
-    """Connects a frontend with the host of `session`.
+    """Connects a frontend to the host of `session`.
 
-    `owns_host`: the host was started for this frontend, with the frontend's flags.
+    `owns_host` is set if the host was started for this frontend, with the frontend's flags.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class BackgroundSessionAttacher:
         self, signals: SignalRecorder, prompt: str | None, stdin: "Stdin | None"
     ) -> int:
         """Join the session and run the conversation. Return the exit status. Raise
-        SessionHostEndedError if the host has ended before the join was complete.
+        SessionHostEndedError if the host ends before the frontend has joined.
         """
         signals.is_started = True
 
@@ -104,7 +104,7 @@ class BackgroundSessionAttacher:
         return anyio.run(connect_and_run)
 
     async def _connect(self, signals: SignalRecorder) -> HostConnection:
-        """Connect to the host. Raise SessionHostEndedError if it has ended."""
+        """Connect to the host. Raise SessionHostEndedError if the host has ended."""
         client_name = os.environ.get("CLAUDE_CODE_ENTRYPOINT")
         if not client_name:
             client_name = "claude"
@@ -126,11 +126,11 @@ class BackgroundSessionAttacher:
             raise SessionHostEndedError from None
 
     async def _wait_for_host_exit(self, signals: SignalRecorder) -> None:
-        """Wait until an ending host has exited, because two hosts must not use the same session of
-        the vendor.
+        """Wait until a host that is shutting down has exited, because two hosts must not use the
+        same vendor session.
 
-        Raise StartInterruptedError if a signal comes first, and SystemResourceError if the host
-        does not exit.
+        Raise StartInterruptedError if a signal arrives first, and SystemResourceError if the host
+        does not exit in time.
         """
         session = self._session
         deadline = anyio.current_time() + HOST_EXIT_TIMEOUT_S
@@ -183,8 +183,8 @@ class BackgroundSessionAttacher:
         return status
 
     def _check_is_joinable(self, frontend: FrontendSessionBridge) -> None:
-        """Raise SessionBusyError if a turn is running, and another client has control or the
-        frontend cannot answer prompts.
+        """Raise SessionBusyError if a turn is running, and either another client has control or the
+        frontend cannot answer permission prompts.
         """
         if not frontend.is_busy:
             return
@@ -194,9 +194,7 @@ class BackgroundSessionAttacher:
             raise SessionBusyError(BUSY_ERROR.format(id=self._session.short_id))
 
     def _build_busy_error(self, controller_name: object) -> SessionBusyError:
-        """Return the error for a frontend that joins while the turn of another client is
-        running.
-        """
+        """Return the error for a frontend that tries to join during another client's turn."""
         reason = explain_other_client_has_control(controller_name)
         return SessionBusyError(f"{BUSY_ERROR.format(id=self._session.short_id)} {reason}.")
 
@@ -220,8 +218,8 @@ class BackgroundSessionAttacher:
     async def _join_session(
         self, connection: HostConnection, frontend: FrontendSessionBridge
     ) -> None:
-        """Check the frontend's flags and settings files against the session. Apply the frontend's
-        mode and model.
+        """Compare the frontend's flags and settings files with the session's, and apply the
+        frontend's mode and model.
 
         Raise FrontendError if the frontend forbids something that the session allows, and
         SessionBusyError if another client has started a turn.
@@ -237,17 +235,17 @@ class BackgroundSessionAttacher:
             flags = ", ".join(request.ignored_flags)
             warn(IGNORED_FLAGS_WARNING.format(id=session.short_id, flags=flags))
         if request.mode == BYPASS_MODE and frontend.welcome.get("bypass") is False:
-            # The host would also refuse the mode, but only after the frontend has taken control.
+            # The host would refuse the mode too, but only after the frontend had taken control.
             self._report_refused_mode(request.mode, current_mode, BYPASS_REFUSED_TEXT)
         if request.mode:
             if request.mode != current_mode:
-                # The frontend does not receive the line about a change that its own flags request.
+                # A change that the frontend's own flags request is not reported to the frontend.
                 frontend.turn_filter.requested_mode = request.mode
             frame = {"kind": "mode", "mode": request.mode}
             if reason := await self._send_setting(connection, frontend, frame):
                 self._report_refused_mode(request.mode, current_mode, reason)
             else:
-                # The session's line about the change may arrive later.
+                # The session's line that reports the change may arrive later.
                 frontend.turn_filter.mode = request.mode
         if request.model:
             frame = {"kind": "model", "model": request.model}
@@ -257,13 +255,13 @@ class BackgroundSessionAttacher:
     async def _load_session_settings(
         self, connection: HostConnection, frontend: FrontendSessionBridge
     ) -> ClaudeSettings | None:
-        """Let the host read Claude's settings files again. Return the settings that the session
+        """Ask the host to reload Claude's settings files. Return the settings that the session
         applies.
 
-        Return None if the session is a real claude's, and its host has an older version that does
-        not report these settings. Other hosts of an older version stored the settings that they
-        read when they started. If they did not, all restricting settings of the frontend count as
-        new.
+        Return None if the session runs a real claude, and its host has an older version that does
+        not report these settings. Other hosts of older versions stored the settings that they read
+        at their start. If the stored settings are missing, all restrictive settings of the frontend
+        count as new.
         """
         response: Mapping[str, Any] = {}
         if "response" in frontend.welcome.get("knows", ()):
@@ -282,7 +280,8 @@ class BackgroundSessionAttacher:
     async def _send_setting(
         self, connection: HostConnection, frontend: FrontendSessionBridge, frame: Mapping[str, Any]
     ) -> str:
-        """Take control and change a setting. Return why the host refuses the change, or "".
+        """Take control and change a setting. Return the reason if the host refuses the change, else
+        "".
 
         Raise SessionBusyError if another client has control and its turn is running.
         """
@@ -294,11 +293,12 @@ class BackgroundSessionAttacher:
         return str(reply.get("text") or "")
 
     def _report_refused_mode(self, mode: str, current_mode: str, reason: str) -> None:
-        """Report that the session cannot have the frontend's mode. Raise FrontendError, or only
-        warn if a frontend in a conversation requests a less restrictive mode other than
-        bypassPermissions.
+        """Report that the session cannot use the frontend's permission mode, by raising
+        FrontendError.
 
-        Such a frontend can select another mode later, as it can without a background session.
+        Only print a warning if the frontend is in a conversation and its mode is less restrictive
+        than the session's, except for bypassPermissions. Such a frontend can select another mode
+        later, as it can without a background session.
         """
         session = self._session
         is_wider = rank_permission_mode(mode) > rank_permission_mode(current_mode)
@@ -327,8 +327,8 @@ class BackgroundSessionAttacher:
 async def _exchange(
     connection: HostConnection, frontend: FrontendSessionBridge, frame: Mapping[str, Any]
 ) -> Mapping[str, Any]:
-    """Send a frame, and return the host's answer. Raise HostUnavailableError if the host ends
-    before it answers.
+    """Send a frame and return the host's answer. Raise HostUnavailableError if the host ends before
+    it answers.
     """
     request_id = create_uuid()
     await connection.send_frame({**frame, "id": request_id})

@@ -1,4 +1,4 @@
-"""Compares a frontend with the session that it joins: their flags and their settings files."""
+"""Compares the flags and settings files of a frontend with those of the session that it joins."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -21,7 +21,7 @@ from shim.core.reading.json_text import dump_json
 from shim.process.environment import get_working_directory
 from shim.state.claude_settings import load_claude_settings
 
-DEFAULT_MODE = "default"  # if neither a flag nor a settings file names a mode
+DEFAULT_MODE = "default"  # used if neither a flag nor a settings file names a mode
 REFUSED_JOIN_ERROR = (
     "this frontend cannot join the background session {id}, which cannot be restricted while it "
     "runs: {difference}"
@@ -33,10 +33,10 @@ REFUSED_JOIN_HINT = (
 
 
 class JoinRequest(NamedTuple):
-    """The settings that a frontend requests when it joins."""
+    """The permission mode and model that a frontend requests when it joins a session."""
 
-    mode: str  # the permission mode that its flags or settings request; "" for none
-    model: str  # the model that its flags request; "" for none
+    mode: str  # the permission mode from its flags or settings files; "" for none
+    model: str  # the model from its flags; "" for none
     ignored_flags: list[str]
 
 
@@ -47,13 +47,14 @@ def check_join(
     session_mode: str,
     environment: Mapping[str, str],
 ) -> JoinRequest:
-    """Return what a frontend requests from the session that it joins. Raise FrontendError if the
-    frontend forbids something that the session allows, or if one of its files cannot be read.
+    """Return the mode and model that a frontend requests from the session that it joins. Raise
+    FrontendError if the frontend forbids something that the session allows, or if one of the
+    frontend's files cannot be read.
 
-    `session_settings` are the values of Claude's settings files that the session applies. They are
-    None if the session is a real claude's, and its host has an older version that does not report
-    them. The files are then read here. Relative paths keep the meaning that they have in the folder
-    of their command line.
+    `session_settings` are the values from Claude's settings files that the session applies. The
+    value is None if the session runs a real claude whose host has an older version that does not
+    report them; the files are then read here. Relative paths are resolved against the folder of
+    their own command line.
     """
     cwd = get_working_directory()
     session_cwd = str(session.metadata["cwd"])
@@ -87,7 +88,9 @@ def check_join(
 
 
 def build_join_error(session: SessionRecord, difference: str) -> FrontendError:
-    """Return the error for a frontend that cannot join. It names the difference and what to do."""
+    """Return the error for a frontend that cannot join. The error names the difference and a
+    solution.
+    """
     return FrontendError(
         REFUSED_JOIN_ERROR.format(id=session.short_id, difference=difference),
         hint=REFUSED_JOIN_HINT.format(id=session.short_id),
@@ -103,18 +106,18 @@ def _resolve_paths(settings: ClaudeSettings, source: str, target: str) -> Claude
 
 
 def _inline_servers(invocation: Invocation, cwd: str) -> Invocation:
-    """Return the command line with its MCP servers as JSON. Servers in the frontend's process are
-    omitted, because the frontend's `initialize` brings them.
+    """Return the command line with its MCP servers as JSON. Servers that run in the frontend's
+    process are omitted, because the frontend's `initialize` request adds them.
 
-    The flag is kept even without servers, because a missing flag is not compared.
+    The flag is kept even if no servers are left, because a missing flag is not compared.
     """
     _, servers = split_sdk_mcp_servers(invocation, cwd)
     return invocation._replace(mcp_config=(dump_json({"mcpServers": servers}).decode(),))
 
 
 def _inline_session_servers(start: Invocation) -> Invocation:
-    """Return the session's command line with its MCP servers as JSON, or unchanged if its files
-    cannot be read any more.
+    """Return the session's command line with its MCP servers as JSON. If the files of the servers
+    can no longer be read, the command line is returned unchanged.
     """
     try:
         return _inline_servers(start, "")
@@ -125,10 +128,12 @@ def _inline_session_servers(start: Invocation) -> Invocation:
 def _choose_settings_mode(
     settings: ClaudeSettings, session_settings: ClaudeSettings, session_mode: str
 ) -> str:
-    """Return the mode that a frontend's settings request, or "" to keep the session's mode.
+    """Return the permission mode that the frontend's settings files request, or "" to keep the
+    session's mode.
 
-    They request a mode only if it differs from the mode at the start of the session and is more
-    restrictive than the current mode. The session may have left its first mode since then.
+    The settings request a mode only if it is more restrictive than the session's current mode, and
+    differs from the mode in which the session started. The session may have changed its mode since
+    then.
     """
     mode = settings.mode or DEFAULT_MODE
     started_mode = session_settings.mode or DEFAULT_MODE

@@ -1,5 +1,5 @@
-"""Hooks and MCP servers in the frontend's own process. No message of the frontend is run before the
-session has accepted them.
+"""Hooks and MCP servers in the frontend's own process. The frontend's messages wait until the
+session has accepted these hooks and servers.
 """
 
 from collections.abc import Mapping, Sequence
@@ -8,7 +8,7 @@ from shim.conversation.session_state import load_mcp_servers
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.reading.typed import Any
 
-LOCAL_SERVICE_KEYS = ("hooks", "sdkMcpServers")  # the keys of an `initialize`
+LOCAL_SERVICE_KEYS = ("hooks", "sdkMcpServers")  # keys of an `initialize` request
 SERVICES_REFUSED_TEXT = (
     "the session did not accept the hooks and MCP servers of this frontend, so the turn is "
     "refused: {why}"
@@ -16,8 +16,8 @@ SERVICES_REFUSED_TEXT = (
 
 
 def split_sdk_mcp_servers(invocation: Invocation, cwd: str) -> tuple[list[str], dict[str, Any]]:
-    """Return the names of the MCP servers in the frontend's own process, and the configurations of
-    all other servers by name.
+    """Return the names of the MCP servers that run in the frontend's own process, and the
+    configurations of all other servers by name.
     """
     servers_by_name = load_mcp_servers(invocation, cwd)
     sdk_names = [
@@ -33,10 +33,10 @@ def split_sdk_mcp_servers(invocation: Invocation, cwd: str) -> tuple[list[str], 
 class FrontendHooksAndMcpServers:
     """Tracks whether the session has accepted the hooks and MCP servers of a frontend.
 
-    `servers` are the names of the servers on the command line. `open_request_ids` are the requests
-    of the session that the frontend has not answered. `refusal` is why the session did not accept
-    the hooks and servers, or "". `waiting_messages` are the messages that wait for the acceptance,
-    by id.
+    servers           names of the MCP servers on the frontend's command line
+    open_request_ids  requests from the session that the frontend has not answered
+    refusal           why the session did not accept the hooks and servers, or ""
+    waiting_messages  messages that wait until the hooks and servers are accepted, by id
     """
 
     def __init__(self, servers: Sequence[str]) -> None:
@@ -48,14 +48,16 @@ class FrontendHooksAndMcpServers:
 
     @property
     def is_initialize_pending(self) -> bool:
-        """Whether the session has not yet answered an `initialize` with hooks or servers."""
+        """Whether an `initialize` request with hooks or servers is still unanswered by
+        the session.
+        """
         return bool(self._pending_ids)
 
     def record_initialize_of_local_services(
         self, request_id: str, request: Mapping[str, Any]
     ) -> bool:
-        """Record an `initialize` that is sent to the session. Return whether it contains hooks or
-        servers.
+        """Record an `initialize` request that is sent to the session. Return whether the request
+        contains hooks or servers.
         """
         if not any(request.get(key) for key in LOCAL_SERVICE_KEYS):
             return False
@@ -65,11 +67,11 @@ class FrontendHooksAndMcpServers:
     def take_messages_awaiting_initialize(
         self, request_id: str, error_text: str
     ) -> Mapping[str, Mapping[str, Any]]:
-        """Record the session's answer to an `initialize`. Return the messages that waited for it,
-        by id.
+        """Record the session's answer to an `initialize` request. Return the messages that waited
+        for the answer, by id.
 
-        `error_text` is why the session refused the `initialize`, or "". Return {} while another
-        `initialize` is pending.
+        `error_text` is the reason why the session refused the request, or "". Return {} while
+        another `initialize` request is pending.
         """
         if request_id not in self._pending_ids:
             return {}

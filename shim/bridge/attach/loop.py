@@ -1,8 +1,8 @@
-"""The loop of a frontend whose conversation runs in a host. It connects stdin and stdout of the
-frontend with the host.
+"""Runs the loop for a frontend whose conversation runs in a host process. The loop connects the
+frontend's stdin and stdout to the host.
 
-The host runs the conversation. This loop passes lines and frames, and it guarantees the end: every
-message of the frontend gets exactly one result, even if the host fails.
+The loop guarantees that every message from the frontend gets exactly one result, even if the host
+fails.
 """
 
 from collections.abc import Mapping
@@ -32,10 +32,11 @@ from shim.io.stderr import warn
 from shim.io.stdin import Stdin
 from shim.io.stdout import FrontendDisconnectedError, FrontendOutput
 
-# A SIGTERM that comes this long after the end of stdin only makes us exit sooner; it does not end
-# the session. Both SDKs wait longer than this. A frontend that kills us closes its pipes at once.
+# A SIGTERM that arrives later than this after the end of stdin does not end the session; this
+# process only exits sooner. Both SDKs wait longer before they send SIGTERM. A frontend that kills
+# this process closes its pipes at the same time.
 LEAVE_GRACE_S = 1.0
-# time for a host to end its child and itself, after its frontend has received its result
+# The time for a host to end its child and to exit, after the frontend has received its result.
 HOST_END_TIMEOUT_S = 5.0
 HOST_DIED_TEXT = (
     "the host process of the session crashed during the turn; `claude --resume {session}` "
@@ -53,14 +54,15 @@ SESSION_ENDED_WARNING = "the session has ended ({why}); `claude --resume {sessio
 
 
 class AttachedConversationLoop(ConversationLoop):
-    """The loop of one frontend that is connected to one host.
+    """The loop for one frontend that is connected to one host.
 
-    A SIGTERM ends the session of the frontend. A SIGTERM that comes more than `LEAVE_GRACE_S` after
-    the end of stdin only makes a frontend that is leaving exit sooner.
+    A SIGTERM ends the frontend's session. If it arrives more than `LEAVE_GRACE_S` after the end of
+    stdin, the frontend is already leaving; the signal only makes it exit sooner.
 
-    `prompt` is the only message, from the command line; `source` then brings only answers. If
-    `prompt` is None, the messages come from `source`. `ends_session`: the session belongs to the
-    frontend, and ends with it if the frontend is ended on purpose.
+        prompt        the only message, from the command line; None if messages come from `source`
+        source        the frontend's stdin; with a `prompt`, it contains only answers
+        ends_session  whether the session belongs to the frontend, and ends when the frontend is
+                      ended on purpose
     """
 
     def __init__(
@@ -80,8 +82,8 @@ class AttachedConversationLoop(ConversationLoop):
         self._source = source
         self._ends_session = ends_session
         self._is_reading_stdin = source is not None
-        self._stdin_end_time = float("inf")  # when stdin ended, on the clock of anyio
-        self._has_lost_host = False  # the connection to the host has ended
+        self._stdin_end_time = float("inf")  # anyio's clock time at the end of stdin
+        self._has_lost_host = False  # whether the connection to the host has ended
         self._write_lock = anyio.Lock()
         self._send_lock = anyio.Lock()
 
@@ -114,7 +116,7 @@ class AttachedConversationLoop(ConversationLoop):
         return 0
 
     async def _wait_for_results(self) -> None:
-        """Wait until every message has its result and no message can follow."""
+        """Wait until every message has its result and no further message can arrive."""
         frontend = self._frontend
         turn_filter = self._frontend.turn_filter
         while True:
@@ -135,7 +137,9 @@ class AttachedConversationLoop(ConversationLoop):
             await self._wakeup.wait()
 
     async def _finish_without_host(self) -> None:
-        """Write an error result for the running turn, because the host has exited without one."""
+        """Write an error result for the running turn, because the host has exited without
+        a result.
+        """
         frontend = self._frontend
         session_id = str(self._frontend.welcome.get("session"))
         if not frontend.turn_filter.is_idle:
@@ -154,7 +158,7 @@ class AttachedConversationLoop(ConversationLoop):
     # -- lines and frames --------------------------------------------------------------------------
 
     async def _read_frames(self) -> None:
-        """Read the host's frames until the connection ends."""
+        """Read frames from the host until the connection ends."""
         async for frame in self._connection:
             self._frontend.on_host_frame(frame)
             await self._flush_output()
@@ -163,7 +167,7 @@ class AttachedConversationLoop(ConversationLoop):
         self._wake_waiters()
 
     async def _read_stdin(self) -> None:
-        """Read stdin to its end."""
+        """Read the frontend's stdin until EOF."""
         source = self._source
         frontend = self._frontend
         assert source is not None
@@ -189,7 +193,7 @@ class AttachedConversationLoop(ConversationLoop):
     async def _flush_output(self) -> None:
         """Write the collected lines to the frontend, and the collected frames to the host.
 
-        The host may not read the frames for a long time.
+        The host may take a long time to read the frames.
         """
         await self._write_lines()
         await self._send_frames()
@@ -202,7 +206,7 @@ class AttachedConversationLoop(ConversationLoop):
                 for frame in frames:
                     await self._connection.send_frame(frame)
             except HostUnavailableError:
-                pass  # `_read_frames` detects it too
+                pass  # `_read_frames` also detects the lost connection
 
     async def _write_lines(self) -> None:
         async with self._write_lock:
@@ -249,8 +253,8 @@ class AttachedConversationLoop(ConversationLoop):
                 pass
 
     async def _leave_session(self) -> None:
-        """Leave the session. The session continues, unless it belongs to the frontend and is ended
-        on purpose.
+        """Leave the session. The session continues, unless it belongs to the frontend and the
+        frontend is ended on purpose.
         """
         is_leaving = anyio.current_time() - self._stdin_end_time >= LEAVE_GRACE_S
         frontend = self._frontend
@@ -271,7 +275,7 @@ class AttachedConversationLoop(ConversationLoop):
         ):
             last_frames.append({"kind": "end", "id": create_uuid()})
         elif is_terminated and has_turn and not frontend.has_other_controller:
-            # Stop the turn that the frontend asked for. The session continues.
+            # Stop only the turn that the frontend started. The session continues.
             last_frames.append({"kind": "interrupt", "id": create_uuid()})
         frames = [*frontend.frames, *last_frames]
         frontend.frames = []
@@ -287,7 +291,7 @@ class AttachedConversationLoop(ConversationLoop):
                     await self._wakeup.wait()
         except HostUnavailableError:
             pass
-        if self._stop_signal is not None:  # no effect if the host has ended the turn
+        if self._stop_signal is not None:  # has no effect if the turn has already ended
             session_id = self._frontend.welcome.get("session")
             session_notice = FRONTEND_STOPPED_TEXT.format(
                 signal=self._stop_signal, session=session_id
@@ -301,7 +305,9 @@ class AttachedConversationLoop(ConversationLoop):
             )
 
     def _interrupt_turn(self, tasks: TaskGroup) -> None:
-        """Handle a SIGINT: interrupt the frontend's turn. Its result ends the conversation."""
+        """Handle a SIGINT by interrupting the frontend's turn. The turn's result ends the
+        conversation.
+        """
         turn_filter = self._frontend.turn_filter
         had_messages = not self._frontend.turn_filter.is_idle
         self._frontend.cancel_waiting_messages()
@@ -315,7 +321,7 @@ class AttachedConversationLoop(ConversationLoop):
     async def _confirm_interrupt(self) -> None:
         """Wait until the host confirms the interrupt. Raise HostNotAnsweringError if it does not.
 
-        Without a confirmation the conversation might never end.
+        Without this confirmation the conversation might never end.
         """
         await self._write_lines()
         host_confirms = "accepted" in self._frontend.welcome.get("knows", ())

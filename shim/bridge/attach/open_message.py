@@ -1,4 +1,4 @@
-"""Closes an assistant message whose end does not come, for a frontend that has received its partial
+"""Closes an assistant message that was cut off, for a frontend that has received its partial
 messages.
 """
 
@@ -7,19 +7,19 @@ from typing import Any
 
 from shim.core.claude.grammar import get_delta, get_fragment, get_parent_call_id, get_stream_event
 
-# of an open block; no complete line is written for a longer one
+# text of an open block; a longer block gets no complete line
 MAX_TEXT_CHARS = 1024 * 1024
 
 
 class OpenAssistantMessage:
-    """Tracks the open message. It is fed the partial lines that the frontend receives; those of
-    nested agents are ignored.
+    """Tracks the assistant message that is still open, from the partial message lines that the
+    frontend receives. Lines from subagents are ignored.
     """
 
     def __init__(self) -> None:
         self._message: Mapping[str, Any] = {}
         self._block_index: object = None  # the index of the open block
-        self._texts: dict[str, list[str]] = {}  # kind of block → its text so far
+        self._texts: dict[str, list[str]] = {}  # kind of block → fragments of its text
         self._text_chars = 0
 
     def add_partial_line(self, line: Mapping[str, Any]) -> None:
@@ -42,11 +42,15 @@ class OpenAssistantMessage:
                 self._add_fragment(*get_fragment(get_delta(line)))
 
     def clear_completed_block_text(self) -> None:
-        """Drop the text of the open block. Called when the complete line of the block was written."""
+        """Discard the text of the open content block, because the block's complete line was
+        written.
+        """
         self._texts.clear()
 
     def build_message_closing_lines(self) -> list[Mapping[str, Any]]:
-        """Return the missing lines (contract S11), without the fields that all lines have."""
+        """Return the lines that close the open message (contract S11), without the fields that all
+        lines have.
+        """
         lines: list[Mapping[str, Any]] = []
         for kind, parts in self._texts.items() if self._text_chars <= MAX_TEXT_CHARS else ():
             block = {"type": kind, kind: "".join(parts)} | (

@@ -1,8 +1,8 @@
-"""Selects the lines of a background session that one frontend receives: those of the turns that
-answer its own messages.
+"""Selects which lines of a background session one frontend receives: the lines of the turns that
+answer the frontend's own messages.
 
 A conversation in the frontend's own process would have no other lines. A frontend that reads up to
-the next result would take the result of another client's turn for its own.
+the next result would otherwise mistake the result of another client's turn for its own.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,19 +17,19 @@ from shim.core.reading.json_text import dump_json
 from shim.core.reading.limits import shorten_line_to_fit
 from shim.core.reading.typed import Any, NamedTuple
 
-# the start of a partial line, in our output and in the real claude's
+# how a partial message line starts, in the shim's output and in the real claude's
 PARTIAL_PREFIX = b'{"type":"stream_event"'
-# lines at the start of a turn whose owner is not known yet; a real claude writes about ten
+# Lines that are buffered until the turn's owner is known. A real claude writes about ten.
 MAX_BUFFERED_LINES = 1000
 
 
 class FrontendOutputOptions(NamedTuple):
-    """The output that a frontend configures by its flags and its environment.
+    """The output options that a frontend sets by its flags and its environment.
 
-    wants_partial     partial messages
-    replays_messages  its own messages and answers are repeated (C15)
-    state_events      the session's state: "", "visible" or "host" (contract 5.13)
-    terminator        the line after a result
+    wants_partial     whether the frontend receives partial messages
+    replays_messages  whether the frontend's own messages and answers are repeated (C15)
+    state_events      the events with the session's state: "", "visible" or "host" (contract 5.13)
+    terminator        the line that is written after a result
     max_line_bytes    the maximum length of a line; 0 for no limit
     """
 
@@ -50,14 +50,17 @@ class TurnOwner(Enum):
 
 
 class FrontendTurnFilter:
-    """The frontend's view of the session's turns.
+    """One frontend's view of the session's turns.
 
-    `create_id` returns a new UUID. `is_controller`: the frontend has control, so a turn that names
-    no message is its own, too. `mode` is the session's last permission mode, or "" before the first
-    one. `requested_mode` is the mode of the frontend's own flags; the frontend is not sent this
-    change of mode. `waiting_ids` are the UUIDs of its messages that have no result yet.
-    `answering_ids` are those that the current turn answers. `result` is the last result that the
-    frontend was sent, and `result_line` is its line.
+    create_id       returns a new UUID
+    is_controller   whether the frontend has control; a turn without a named message is then the
+                    frontend's own, too
+    mode            the session's last permission mode, or "" before the first one
+    requested_mode  the mode from the frontend's own flags; this change is not reported to it
+    waiting_ids     UUIDs of the frontend's messages that have no result yet
+    answering_ids   UUIDs of the frontend's messages that the current turn answers
+    result          the last result that was sent to the frontend
+    result_line     the line of that result
     """
 
     def __init__(
@@ -79,14 +82,14 @@ class FrontendTurnFilter:
 
     @property
     def is_idle(self) -> bool:
-        """Whether every message has its result."""
+        """Whether all of the frontend's messages have their results."""
         if self.waiting_ids:
             return False
         return self.owner is not TurnOwner.THIS_FRONTEND
 
     def record_joined_session(self, init_line: bytes, *, is_running: bool) -> None:
-        """Record the state of the session at the join. `init_line` is its last `init`, or empty if
-        it has had no turn.
+        """Record the session's state when the frontend joins. `init_line` is the session's last
+        `init` line, or empty if the session has had no turn.
         """
         self._init_line = init_line
         if is_running:
@@ -95,18 +98,18 @@ class FrontendTurnFilter:
             self.owner = TurnOwner.NO_TURN
 
     def add_unanswered_message_id(self, message_id: str) -> None:
-        """Record that a message is sent to the session."""
+        """Record that a message from the frontend is sent to the session."""
         self.waiting_ids[message_id] = None
 
     def remove_unanswered_message_id(self, message_id: str) -> bool:
-        """Record that the session did not accept a message. Return whether the message was
-        waiting.
+        """Record that the session did not accept a message. Return whether the message was still
+        waiting for its result.
         """
         return self.waiting_ids.pop(message_id, self) is None
 
     def filter_line(self, raw: bytes) -> list[bytes]:
-        """Return the lines that the frontend receives for one line of the session. No line has an
-        LF.
+        """Return the lines to send to the frontend for one line of the session, without
+        their LFs.
         """
         if raw.startswith(PARTIAL_PREFIX):
             if self.owner is TurnOwner.UNKNOWN:
@@ -124,7 +127,7 @@ class FrontendTurnFilter:
             self.mode = mode
         match line.get("type"), line.get("subtype"):
             case ("system", "session_state_changed") | ("message_stop", _):
-                return []  # each frontend gets its own
+                return []  # each frontend gets its own line
             case ("system", "init"):
                 return self._start_turn(raw)
             case ("result", _):
@@ -154,8 +157,8 @@ class FrontendTurnFilter:
         return []
 
     def build_session_state_lines(self, state: str) -> list[bytes]:
-        """Return the line with the session's state, or [] if the frontend did not ask for state
-        events.
+        """Return the line that reports the session's state, or [] if the frontend did not request
+        state events.
         """
         if not self._options.state_events:
             return []
@@ -168,9 +171,7 @@ class FrontendTurnFilter:
     def build_permission_denied_lines(
         self, request: Mapping[str, Any], message: str
     ) -> list[bytes]:
-        """Return the line about a denied call of the frontend's own turn, or [] in another client's
-        turn.
-        """
+        """Return the line that reports a denied tool call, or [] during another client's turn."""
         if self.owner is not TurnOwner.THIS_FRONTEND:
             return []
         line = {
@@ -186,8 +187,8 @@ class FrontendTurnFilter:
         return [dump_json(line | {"uuid": self._create_id()})]
 
     def end_turn_with_result(self, result_line: Mapping[str, Any]) -> list[bytes]:
-        """Return the lines that end the frontend's turn with `result_line`, because the session's
-        result will not come. Every waiting message then has its result.
+        """Return the lines that end the frontend's turn with `result_line`, because the session
+        will send no result. The result answers all waiting messages.
 
         Later output of the interrupted turn is not sent to the frontend.
         """
@@ -228,7 +229,9 @@ class FrontendTurnFilter:
             self._buffered_lines.append(raw)
 
     def _on_replayed_message(self, raw: bytes, message_id: object) -> list[bytes]:
-        """Handle a message that the turn answers. It may also have been sent during the turn."""
+        """Handle a message that the current turn answers. The message may also have been sent
+        during the turn.
+        """
         lines: list[bytes] = []
         if isinstance(message_id, str) and message_id in self.waiting_ids:
             self.answering_ids.add(message_id)
@@ -241,7 +244,7 @@ class FrontendTurnFilter:
         return lines
 
     def _decide_owner(self) -> list[bytes]:
-        """Assign a turn that names no message to the controller. Return the lines for the
+        """Assign a turn that names no message to the controller. Return the lines to send to the
         frontend.
         """
         if self.is_controller:
@@ -276,7 +279,7 @@ class FrontendTurnFilter:
         ):
             self.owner = TurnOwner.NO_TURN
             return []
-        # If the turn named no message, it answered the oldest one.
+        # A turn that names no message answers the oldest waiting message.
         for message_id in self.answering_ids or list(self.waiting_ids)[:1]:
             self.waiting_ids.pop(message_id, None)
         self.answering_ids.clear()
@@ -290,7 +293,9 @@ class FrontendTurnFilter:
         return [raw, *([terminator] if terminator else []), *self.build_session_state_lines("idle")]
 
     def _fit_line(self, raw: bytes) -> bytes:
-        """Shorten a line to the frontend's limit, which may differ from the session's."""
+        """Shorten a line to the frontend's length limit, which may differ from the
+        session's limit.
+        """
         max_bytes = self._options.max_line_bytes
         if not max_bytes or len(raw) <= max_bytes:
             return raw

@@ -1,4 +1,4 @@
-"""The gateway: an HTTP server for browsers and scripts.
+"""The gateway: an HTTP server that lets browsers and scripts use background sessions.
 
-It stores no session, so it can be killed and restarted without a loss.
+The gateway stores no session data, so it can be killed and restarted at any time.
 """

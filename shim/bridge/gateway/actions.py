@@ -1,5 +1,5 @@
-"""The actions of POST requests. Each one connects to the host of a session, sends frames, and waits
-for the answer.
+"""The actions of the gateway's POST requests. Each action connects to a session's host, sends
+frames, and waits for the answer.
 
 No state is kept between requests, so the gateway may be restarted at any time.
 """
@@ -19,15 +19,15 @@ from shim.bridge.gateway.streams import HostFrame, read_frames
 from shim.core.errors import FrontendError
 from shim.core.reading.values import canonicalize_uuid
 
-ANSWER_TIMEOUT_S = 10.0  # for a host, which usually answers in milliseconds
+ANSWER_TIMEOUT_S = 10.0  # a host usually answers within milliseconds
 SESSION_ENDED_TEXT = "the session has ended"
 TIMEOUT_TEXT = (
     "the session did not answer in time; check whether the action was done before you repeat it"
 )
-MAX_TEXT_CHARS = 500_000  # of a message
-MAX_NAME_CHARS = 200  # of a model, a mode, an id, or a prompt's id
-# The status for a reason of a host's refusal (`core.bridge.frames.FrameRefusedError`), 400 for
-# other reasons.
+MAX_TEXT_CHARS = 500_000  # message text
+MAX_NAME_CHARS = 200  # name of a model or mode, or id of a message or prompt
+# The HTTP status for each reason why a host refuses a frame
+# (`core.bridge.frames.FrameRefusedError`). All other reasons get status 400.
 STATUS_BY_REASON = {
     "not-driver": 409,
     "not-owner": 409,
@@ -47,8 +47,8 @@ async def send_action_frame_and_wait(
     *,
     take_control: bool = False,
 ) -> dict[str, Any]:
-    """Send a frame to the host of a session, and wait until the host has handled it. Raise
-    HTTPError if the host refuses it or does not answer.
+    """Send a frame to a session's host, and wait until the host has handled it. Raise HTTPError if
+    the host refuses the frame or does not answer.
     """
     request_id = str(frame.get("id") or uuid4())
     try:
@@ -76,7 +76,7 @@ async def send_action_frame_and_wait(
 def _match_reply(
     reply: HostFrame, request_id: str, frame: Mapping[str, Any]
 ) -> dict[str, Any] | None:
-    """Return the result of our frame, or None if the host's frame is about something else."""
+    """Return the result if the host's frame answers our frame, else None."""
     fields = reply.fields
     if reply.kind == "accepted" and fields.get("id") == request_id:
         return {"id": request_id}
@@ -99,7 +99,9 @@ def _match_reply(
 async def answer_permission_prompt(
     hosts: BackgroundSessionManager, session_id: str, prompt_id: str, body: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Answer a permission prompt. Raise HTTPError with `by` and `how` if another client was first."""
+    """Answer a permission prompt. If another client answered it before, raise HTTPError with that
+    client's name (`by`) and answer (`how`).
+    """
     behavior = body.get("behavior")
     request_id = str(uuid4())
     if behavior not in ("allow", "deny"):
@@ -125,8 +127,8 @@ async def answer_permission_prompt(
                         is_closed = prompt_id not in fields.get("questions", ())
                     is_open = reply.kind == "question" and is_same_prompt
                     if not is_sent and (is_open or is_closed):
-                        # An answer to a closed prompt is sent, too. The host then reports which
-                        # client resolved the prompt, and how.
+                        # An answer is sent even if the prompt is closed. The host then reports
+                        # which client resolved the prompt, and how.
                         decision = _build_decision(body, fields["request"] if is_open else {}, cwd)
                         await feed.send_frame(
                             {
@@ -157,7 +159,9 @@ async def answer_permission_prompt(
 def _build_decision(
     body: Mapping[str, Any], request: Mapping[str, Any], cwd: str
 ) -> dict[str, Any]:
-    """Return the body of an answer to Claude's request. Raise HTTPError for invalid fields."""
+    """Return the answer to Claude's permission request, built from a request's fields. Raise
+    HTTPError for invalid fields.
+    """
     try:
         return build_decision_body(
             body["behavior"],
@@ -172,8 +176,8 @@ def _build_decision(
 
 
 def read_boolean_field(body: Mapping[str, Any], key: str) -> bool:
-    """Return a boolean of a request's body, or False if it is missing. Raise HTTPError for another
-    value.
+    """Return a boolean field of a request's body, or False if it is missing. Raise HTTPError if the
+    value is not a boolean.
     """
     value = body.get(key, False)
     if not isinstance(value, bool):
@@ -184,11 +188,11 @@ def read_boolean_field(body: Mapping[str, Any], key: str) -> bool:
 
 
 def read_message_id(body: Mapping[str, Any]) -> str:
-    """Return the id of a message, or "" if the body has none. Raise HTTPError for an id that is not
-    a UUID.
+    """Return a message's id from a request's body, or "" if it is missing. Raise HTTPError if the
+    id is not a UUID.
 
-    The line of the message has the same id. So a message that is posted twice is accepted once,
-    even if the session has ended and was resumed in between.
+    The message's line in the log gets the same id. A message that is posted twice is therefore
+    accepted only once, even if the session has ended and was resumed in between.
     """
     value = read_text_field(body, "id", is_required=False)
     if value:
@@ -206,8 +210,8 @@ def read_message_id(body: Mapping[str, Any]) -> str:
 def read_text_field(
     body: Mapping[str, Any], key: str, *, is_required: bool = True, max_chars: int = MAX_NAME_CHARS
 ) -> str:
-    """Return a text of a request's body, or "" if an optional one is missing. Raise HTTPError for
-    an invalid one.
+    """Return a text field of a request's body, or "" if an optional field is missing. Raise
+    HTTPError for an invalid value.
     """
     value = body.get(key)
     if value is None and not is_required:

@@ -1,9 +1,9 @@
-"""The gateway's requests and responses. `OPERATIONS` has the routes; `GET /openapi.json` describes
-them for programs.
+"""The gateway's HTTP requests and responses. `OPERATIONS` lists the routes, and `GET /openapi.json`
+describes them for programs.
 
-A request has a token, or the cookie that `POST /login` sets for a token, or for the login code of
-the printed address. With the cookie, each request has the `proof` of the login as its header
-X-Shim-Page. Bodies and responses are JSON.
+Each request needs a token or a cookie. `POST /login` sets the cookie in exchange for a token, or
+for the login code of the printed URL. A request with the cookie must also send the login's `proof`
+in the header X-Shim-Page. Bodies and responses are JSON.
 
 SESSION is {id, session, vendor, name, cwd, created, started, alive, state, status, waitingFor,
 needs, detail, driver, version}: the metadata in `host.json`, times in ms since 1970, null for
@@ -14,10 +14,10 @@ An error is {error: a sentence, ...}: 400 invalid request, 401 no valid token, 4
 how} the prompt was resolved before, or the session has ended; 413 too long, 415 not JSON, 429 too
 many requests, 504 the session did not answer.
 
-A stream sends `id: GENERATION-NUMBER` with numbered lines only. A browser that reconnects sends it
-as Last-Event-ID (or ?after=), and receives what came after it. 204 means that the session has ended
-and nothing is new. GET /sessions/ID/steps sends the last ?last=N steps (1,000) of the past, and at
-most the last 200 after a reconnection.
+A stream sends `id: GENERATION-NUMBER` only with numbered lines. A browser that reconnects sends its
+last id as Last-Event-ID (or ?after=), and receives all later events. Status 204 means that the
+session has ended and nothing is new. GET /sessions/ID/steps first sends the last ?last=N steps
+(default 1,000), and at most the last 200 after a reconnection.
 
     events: line     Claude's line, byte for byte
             partial  a line without a number (`stream_event`)
@@ -104,7 +104,7 @@ PAGE_ASSETS_FOLDER = os.path.join(os.path.dirname(__file__), "assets")
 STORY_ASSETS_FOLDER = os.path.join(
     os.path.dirname(__file__), "..", "..", "story", "export", "assets"
 )
-# The exported page has these files, too.
+# The exported page also contains these files.
 SHARED_ASSETS = ("look.css", "steps.css", "elements.js", "steps.js")
 MEDIA_TYPES = {
     "css": "text/css",
@@ -115,12 +115,12 @@ MEDIA_TYPES = {
 }
 MEDIA_TYPES["webmanifest"] = "application/manifest+json"
 INDEX_FILE = "index.html"
-# of the metadata of a session
+# keys from a session's metadata
 SESSION_KEYS = (
     "id", "session", "vendor", "name", "cwd", "created", "started", "alive", "state", "status", "waitingFor", "needs",
     "detail", "driver", "version",
 )  # fmt: skip
-# steps of the past: by default, and at most
+# the default and the maximum number of past steps
 DEFAULT_STEPS = 1000
 MAX_STEPS = 20_000
 
@@ -131,7 +131,7 @@ def create_app(
     tokens: GatewayTokenFile,
     limits: GatewayRequestLimiter,
 ) -> App:
-    """Return the gateway as one ASGI application."""
+    """Return the gateway as an ASGI application."""
     gateway = WebGateway(hosts, server_names, tokens, limits)
     routes = [
         Route("/", gateway.serve_page),
@@ -154,10 +154,10 @@ def create_app(
 
 
 class WebGateway:
-    """Answers requests.
+    """Handles the gateway's requests.
 
-    Its state may be lost at any time: the counters of its limits, and the drawings of recent
-    sessions.
+    All of its state may be lost at any time: the counters of its limits, and the rendered steps of
+    recent sessions.
     """
 
     def __init__(
@@ -172,8 +172,8 @@ class WebGateway:
         self._tokens = tokens
         self._limits = limits
         self._drawings = SessionDrawings()
-        # The files are kept in memory: an upgrade may replace them, and a page has to fit its
-        # server.
+        # The files are kept in memory, because an upgrade may replace them on disk, and a page must
+        # have the same version as its server.
         self._assets = {name: _read_asset(STORY_ASSETS_FOLDER, name) for name in SHARED_ASSETS}
         self._assets |= {
             name: _read_asset(PAGE_ASSETS_FOLDER, name) for name in os.listdir(PAGE_ASSETS_FOLDER)
@@ -185,7 +185,9 @@ class WebGateway:
         return Response(self._assets[INDEX_FILE], media_type="text/html")
 
     async def serve_asset(self, request: Request) -> Response:
-        """Send a file of the page. The name is only looked up, and never used as a path."""
+        """Send one of the page's files. The requested name is only looked up, and never used as a
+        path.
+        """
         name = request.path_params["name"]
         content = self._assets.get(name)
         media_type = MEDIA_TYPES.get(name.rpartition(".")[2])
@@ -197,7 +199,7 @@ class WebGateway:
         return _build_json_response(build_openapi_document(OPERATIONS))
 
     async def log_in(self, request: Request) -> Response:
-        """Send a cookie for a token, so that the page's address needs no token."""
+        """Exchange a token for a cookie, so that the page's URL needs no token."""
         token = actions.read_text_field(await _read_body(request), "token")
         tokens = self._tokens.load_tokens()
         role = tokens.find_role_by_token(token)
@@ -225,7 +227,7 @@ class WebGateway:
         )
 
     async def serve_visitor_permissions(self, request: Request) -> Response:
-        """Send the role of the visitor's token, and the vendors for new sessions."""
+        """Send the role of the visitor's token, and the vendors that a new session can use."""
         visitor_fields = {
             "role": _get_visitor(request).role,
             "version": __version__,
@@ -254,7 +256,7 @@ class WebGateway:
     async def stream_session_events(
         self, request: Request
     ) -> NoContentResponse | EventStreamResponse:
-        """Send the lines of a session."""
+        """Stream the lines of a session."""
         return await self._open_stream(
             request, lambda session_id, cursor: ServerSentEventEncoder(cursor)
         )
@@ -262,7 +264,7 @@ class WebGateway:
     async def stream_session_steps(
         self, request: Request
     ) -> NoContentResponse | EventStreamResponse:
-        """Send the drawn steps of a session."""
+        """Stream the rendered steps of a session."""
         step_count = request.query_params.get("last", str(DEFAULT_STEPS))
         if not step_count.isascii() or not step_count.isdigit() or int(step_count[:9]) > MAX_STEPS:
             raise HTTPError(400, f"`last` must be a number up to {MAX_STEPS:,}")
@@ -273,9 +275,9 @@ class WebGateway:
     def _create_step_encoder(
         self, session_id: str, cursor: LogCursor | None, *, max_steps: int
     ) -> SessionStepEventEncoder:
-        """Return an encoder with the session's drawing.
+        """Return an encoder for the session's steps.
 
-        A page that asks for more past steps than the shared drawing keeps gets a separate drawing.
+        A page that requests more past steps than the shared drawing keeps gets its own drawing.
         """
         if cursor is None and max_steps > MAX_KEPT_STEPS:
             return SessionStepEventEncoder(SessionDrawing(max_steps), None, max_steps)
@@ -342,7 +344,7 @@ class WebGateway:
         )
 
     async def post_session_action(self, request: Request) -> Response:
-        """Send an action to the host of a session. A message may resume an ended session."""
+        """Send an action to a session's host. A message may resume an ended session."""
         action_name = request.url.path.rpartition("/")[2]
         body = await self._read_posted_body(request)
         frame = ACTIONS[action_name].build_frame(body)
@@ -380,8 +382,8 @@ class WebGateway:
         return await _read_body(request)
 
     async def _find_session(self, request: Request) -> dict[str, Any]:
-        """Return the session of the request's path, which contains a short id or a UUID. Raise
-        HTTPError if there is not exactly one.
+        """Return the session that the request's path names by its short id or UUID. Raise HTTPError
+        unless exactly one session matches.
         """
         id_prefix = request.path_params["id"].lower()
         is_valid_id = is_short_session_id(id_prefix) or canonicalize_uuid(id_prefix) == id_prefix
@@ -403,9 +405,9 @@ class SessionAction(NamedTuple):
     """An action that a POST performs on a session."""
 
     summary: str
-    build_frame: Callable[[dict[str, Any]], dict[str, Any]]  # the host's frame for a body
-    properties: Mapping[str, Any] = {}  # of the body
-    required: tuple[str, ...] = ()  # of the properties
+    build_frame: Callable[[dict[str, Any]], dict[str, Any]]  # returns the frame for the host
+    properties: Mapping[str, Any] = {}  # JSON schemas of the body's properties
+    required: tuple[str, ...] = ()  # names of required properties
 
 
 def _build_message_frame(body: dict[str, Any]) -> dict[str, Any]:
@@ -519,7 +521,7 @@ def _get_visitor(request: Request) -> GatewayVisitor:
 
 
 async def _read_body(request: Request) -> dict[str, Any]:
-    """Return the object in a request's body. An empty body is an empty object."""
+    """Return the JSON object in a request's body, or {} for an empty body."""
     try:
         body = orjson.loads(await request.body() or b"{}")
     except orjson.JSONDecodeError as error:

@@ -1,8 +1,8 @@
-"""Authentication: checks each request before it reaches a session.
+"""Authentication for the gateway: checks each HTTP request before it reaches a session.
 
-The checks cover the name of the server (Host), the sender (Origin, Sec-Fetch-Site), the type
-(Content-Type), the size and the token. Each response gets headers that restrict the browser.
-Nothing of a session can be read without a token.
+The checks cover the server name (Host), the sender (Origin, Sec-Fetch-Site), the media type
+(Content-Type), the size and the token. Each response gets headers that restrict what the browser
+may do. No session data can be read without a token.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
@@ -14,15 +14,15 @@ import orjson
 from shim.bridge.gateway.tokens import GatewayTokenFile, Role
 from shim.core.reading.diagnostics import escape_control_chars
 
-MAX_BODY_BYTES = 1024 * 1024  # of a request; a person's message is far smaller
-# of a request without a token, which anyone may send on every connection at once
+MAX_BODY_BYTES = 1024 * 1024  # request body; a message that a person types is far smaller
+# Body of a request without a token. Anyone may send such requests on all connections at once.
 MAX_PUBLIC_BODY_BYTES = 4096
-PUBLIC_PATHS = frozenset(("/", "/openapi.json", "/login"))  # contain nothing of a session
+PUBLIC_PATHS = frozenset(("/", "/openapi.json", "/login"))  # contain no session data
 ASSETS_PREFIX = "/assets/"
 ALLOWED_METHODS = frozenset(("GET", "POST"))
 COOKIE_MAX_AGE_S = 30 * 24 * 60 * 60
-PROOF_HEADER = b"x-shim-page"  # sent by a page in addition to its cookie
-# A request may have each of these headers only once.
+PROOF_HEADER = b"x-shim-page"  # a page sends this header in addition to its cookie
+# Each of these headers may occur only once in a request.
 SINGLE_HEADERS = (
     PROOF_HEADER,
     b"host",
@@ -56,7 +56,9 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 def add_default_port(host: str, *, secure: bool) -> str:
-    """Return a host with its port. A host without a port gets the default port of http or https."""
+    """Return a host with its port. If the port is missing, add the default port of http
+    or https.
+    """
     if ":" in host.rpartition("]")[2]:
         return host
     return f"{host}:{443 if secure else 80}"
@@ -73,25 +75,25 @@ def add_default_origin_port(origin: str) -> str:
 
 
 class GatewayHostsAndOrigins(NamedTuple):
-    """The names under which the gateway is reached: `hosts` and `origins`, each with its port.
+    """The names under which browsers reach the gateway: `hosts` and `origins`, each with its port.
 
-    Host and Origin headers may omit the default port of their scheme, and a proxy may add it. So
-    `add_default_port` adds the port before names are compared.
+    Host and Origin headers may omit the default port of their scheme, and a proxy may add it.
+    `add_default_port` adds a missing port before names are compared.
 
-    `any_address_suffix`: the gateway listens on every address of this machine, so any IP address is
-    accepted as a host. This is safe, because DNS rebinding needs a name: another page cannot make a
-    browser treat an IP address as that page's own host.
+    `any_address_suffix` is set if the gateway listens on all addresses of this machine; any IP
+    address is then accepted as the host. This is safe because DNS rebinding needs a host name: a
+    page of another server cannot make the browser treat an IP address as that page's own host.
     """
 
     hosts: frozenset[str]
     origins: frozenset[str]
-    authority: str  # the name and port for which cookies are made
+    authority: str  # the name and port for which cookies are created
     is_secure: bool = False  # browsers use https
     any_address_suffix: str = ""  # ":PORT" if any IP address is accepted
 
 
 class HTTPError(Exception):
-    """An error response: its status, a sentence, and more keys of the JSON body."""
+    """An error response: its status, its message, and further keys of the JSON body."""
 
     def __init__(self, status: int, text: str, **extra_fields: object) -> None:
         super().__init__(text)
@@ -100,8 +102,8 @@ class HTTPError(Exception):
 
 
 class GatewayVisitor(NamedTuple):
-    """The sender of a request: the role of its token, and a function that checks whether the token
-    is still valid.
+    """The sender of a request: the role of the sender's token, and a function that checks whether
+    the token is still valid.
     """
 
     role: Role
@@ -109,7 +111,7 @@ class GatewayVisitor(NamedTuple):
 
 
 class AuthMiddleware:
-    """The outermost layer of the application. Checks each request, and adds headers to each
+    """The outermost layer of the application. It checks each request, and adds headers to each
     response.
     """
 
@@ -121,7 +123,7 @@ class AuthMiddleware:
         self._tokens = tokens
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request, or refuse it."""
+        """Pass a request to the application, or refuse it."""
         if scope["type"] != "http":
             return  # a WebSocket, which uvicorn is configured not to accept
         has_started = False
@@ -202,9 +204,10 @@ class AuthMiddleware:
         return _is_address(host.removesuffix(port_suffix).strip("[]"))
 
     def _check_sender(self, headers: Mapping[bytes, str], *, is_page: bool) -> None:
-        """Refuse a request that another page sends in the user's name. Raise HTTPError.
+        """Refuse cross-site requests, which another page sends in the user's name. Raise HTTPError
+        for such a request.
 
-        `is_page`: the request is for a public file, to which other pages may link.
+        `is_page` is True for public files, to which other pages may link.
         """
         origin = headers.get(b"origin")
         scheme = "http"
@@ -227,8 +230,8 @@ class AuthMiddleware:
             raise HTTPError(403, "requests from other origins are not allowed")
 
     def _authenticate(self, headers: Mapping[bytes, str]) -> tuple[GatewayVisitor, bool]:
-        """Return the sender of a request, and whether a cookie identified it. Raise HTTPError if no
-        valid token is given.
+        """Return the sender of a request, and whether a cookie identified the sender. Raise
+        HTTPError if the request has no valid token.
         """
         bearer = headers.get(b"authorization")
         if bearer is not None:
@@ -258,7 +261,7 @@ class AuthMiddleware:
         ), True
 
     def _read_cookie(self, header: str) -> str:
-        """Return the value of our cookie, or "" if there is none."""
+        """Return the value of the gateway's cookie, or "" if the cookie is missing."""
         try:
             morsel = SimpleCookie(header).get(build_cookie_name(self._server_names))
         except CookieError:
@@ -269,8 +272,8 @@ class AuthMiddleware:
 
 
 def build_cookie_name(server_names: GatewayHostsAndOrigins) -> str:
-    """Return the name of our cookie. It contains the port, because all ports of a name share their
-    cookies.
+    """Return the name of the gateway's cookie. The name contains the port, because browsers share
+    cookies between all ports of a host.
     """
     port = server_names.authority.rpartition(":")[2]
     if server_names.is_secure:
@@ -290,9 +293,9 @@ def build_set_cookie_header(server_names: GatewayHostsAndOrigins, value: str) ->
 
 
 async def send_http_error(send: Send, error: HTTPError) -> None:
-    """Send an error as JSON. The rest of the request is not read.
+    """Send an error as JSON, without reading the rest of the request.
 
-    After status 400 and 413 the connection is closed.
+    The connection is closed after status 400 and 413.
     """
     body = orjson.dumps({"error": str(error), **error.extra_fields})
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
@@ -329,7 +332,7 @@ def _check_body(headers: Mapping[bytes, str], max_bytes: int) -> None:
 
 
 def _limit_body(receive: Receive, max_bytes: int) -> Receive:
-    """Wrap `receive` so that it raises HTTPError after `max_bytes` bytes of the body. The
+    """Wrap the ASGI `receive` function to raise HTTPError after `max_bytes` bytes of the body. The
     Content-Length header is not trusted.
     """
     size = 0

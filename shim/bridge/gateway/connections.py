@@ -1,8 +1,9 @@
-"""Uvicorn connections with two more limits: their number, and the time until a request is complete.
+"""Uvicorn connections with two further limits: the number of connections, and the time until a
+request is complete.
 
-So a flood of connections, or of requests that never end (slow loris), has a bounded cost. It does
-not lock out other clients, because a new connection replaces the oldest one without a complete
-request.
+The limits bound the cost of a flood of connections and of requests that never end (slow loris).
+Other clients are not locked out, because a new connection replaces the oldest connection without a
+complete request.
 """
 
 import asyncio
@@ -13,17 +14,18 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from shim.process.descriptors import compute_connection_limit
 
-# Open at once, if the process has enough file descriptors. A person needs about ten.
+# Maximum number of open connections, if the process has enough file descriptors. A person needs
+# about ten.
 MAX_CONNECTIONS = 512
-DESCRIPTORS_PER_CONNECTION = 2  # a stream also has a connection to its host
-# For files, for starting hosts, and for connections that were accepted but not yet counted
+DESCRIPTORS_PER_CONNECTION = 2  # an event stream also has a connection to a host
+# File descriptors for files, for starting hosts, and for accepted connections not yet counted
 # (ACCEPT_BACKLOG).
 RESERVED_DESCRIPTORS = 96
 # asyncio accepts up to this many connections before the first of them is counted.
 ACCEPT_BACKLOG = 16
-REQUEST_TIMEOUT_S = 20.0  # enough for the largest request over a slow network
+REQUEST_TIMEOUT_S = 20.0  # the largest request needs less time, even over a slow network
 MAX_HEAD_BYTES = 32 * 1024
-# On Linux, the socket option for how long sent bytes may stay unacknowledged.
+# The Linux socket option that limits how long sent bytes may stay unacknowledged.
 TCP_USER_TIMEOUT: int | None = getattr(socket, "TCP_USER_TIMEOUT", None)
 WRITE_TIMEOUT_S = 60.0  # for a client that does not read its response
 
@@ -36,9 +38,10 @@ def compute_max_connections() -> int:
 
 
 class GatewayConnection(H11Protocol):
-    """One connection of a server.
+    """One client connection of the server.
 
-    `idle_connections` are the server's connections without a complete request, the oldest first.
+    `idle_connections` are the server's connections that have not sent a complete request. The
+    oldest comes first.
     """
 
     def __init__(
@@ -50,9 +53,11 @@ class GatewayConnection(H11Protocol):
         self._write_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
-        """Accept the connection. If there are too many, close the oldest one without a request."""
+        """Accept the connection. If too many connections are open, close the oldest one that has
+        not sent a complete request.
+        """
         super().connection_made(transport)
-        # A phone that leaves the network does not close its connection.
+        # A phone that loses its network does not close its connection.
         if TCP_USER_TIMEOUT is not None:
             client_socket = transport.get_extra_info("socket")
             client_socket.setsockopt(
@@ -78,7 +83,7 @@ class GatewayConnection(H11Protocol):
             self._clear_request_timer()
 
     def on_response_complete(self) -> None:
-        """Start the timer of the next request."""
+        """Start the timeout for the client's next request."""
         previous_cycle = self.cycle
         super().on_response_complete()
         is_complete = self.cycle is not previous_cycle and not self.cycle.more_body
@@ -86,12 +91,12 @@ class GatewayConnection(H11Protocol):
             self._start_request_timer()
 
     def pause_writing(self) -> None:
-        """Start the timer for a client that does not read."""
+        """Start the timeout for a client that does not read its response."""
         super().pause_writing()
         self._write_timer = self.loop.call_later(WRITE_TIMEOUT_S, self.drop)
 
     def resume_writing(self) -> None:
-        """Stop the timer, because the client reads again."""
+        """Cancel the write timeout, because the client reads its response again."""
         if self._write_timer is not None:
             self._write_timer.cancel()
             self._write_timer = None

@@ -1,7 +1,8 @@
-"""The steps of sessions, drawn once for all readers, and kept for readers that return.
+"""Rendered session steps, shared by all readers and kept for readers that reconnect.
 
-A drawing grows with the numbered lines of the log, so each step has the same number for all
-readers. A page that reconnects needs only the lines that it has missed.
+A drawing contains the rendered steps of one session. It grows with the numbered lines of the
+session's log, so each step has the same number for all readers. A page that reconnects needs only
+the lines that it has missed.
 """
 
 import time
@@ -14,20 +15,20 @@ from shim.bridge.gateway.step_renderer import SessionStepRenderer, render_step
 from shim.core.bridge.frames import LogCursor
 from shim.story.export.view_model import SessionStepView
 
-MAX_KEPT_STEPS = 1000  # of one drawing; a page shows as many when it is opened
-# The limit for the average step of a drawing. So a drawing is at most as large as the largest
-# exported page.
+MAX_KEPT_STEPS = 1000  # steps per session; a page shows the same number when it is opened
+# The limit for the average step size of a drawing. A drawing is therefore at most as large as the
+# largest exported page.
 MAX_CHARS_PER_STEP = 4000
-# Drawings that are kept. A person switches between fewer sessions. The text of all drawings has at
-# most 128 million characters.
+# The number of drawings that are kept. A person switches between fewer sessions. All drawings
+# together have at most 128 million characters of text.
 MAX_KEPT_DRAWINGS = 32
-UNUSED_DRAWING_TTL_S = 12 * 3600.0  # a phone that slept for a night reconnects in the morning
+UNUSED_DRAWING_TTL_S = 12 * 3600.0  # a phone that sleeps overnight reconnects in the morning
 # A longer line is drawn in a thread, because its JSON, its texts and its diff take milliseconds.
 MAX_INLINE_LINE_BYTES = 16 * 1024
 
 
 class DrawnStep:
-    """One step after a line has changed it. `cursor` is the position of that line."""
+    """A session step after a log line has changed it. `cursor` is the position of that line."""
 
     def __init__(self, step: SessionStepView, cursor: LogCursor) -> None:
         self.cursor = cursor
@@ -37,20 +38,20 @@ class DrawnStep:
         self._json = b""
 
     def encode(self) -> bytes:
-        """Return the step as JSON. Its Markdown is parsed for the first reader only."""
+        """Return the step as JSON. The step's Markdown is parsed only for its first reader."""
         if self._step is not None:
             self._json = orjson.dumps(render_step(self._step))
-            self._step = None  # has many objects, which every garbage collection would visit
+            self._step = None  # free its many objects, which every garbage collection would visit
         return self._json
 
 
 class SessionDrawing:
-    """The last steps of one session, for all its readers.
+    """The most recent steps of one session, rendered for all its readers.
 
-    position        the last line that was drawn; None before the first one
-    dropped_number  a line number; steps that were last changed by this line or an earlier one may
-                    have been dropped
-    opening_lock    held by the reader that draws the past
+    position        the position of the last rendered line; None before the first line
+    dropped_number  a line number; steps whose last change came from this line or an earlier one
+                    may no longer be kept
+    opening_lock    held by the reader that renders the session's past
     """
 
     def __init__(self, max_steps: int = MAX_KEPT_STEPS) -> None:
@@ -60,9 +61,10 @@ class SessionDrawing:
         self.reset(0)
 
     def reset(self, dropped_number: int) -> None:
-        """Start a new drawing, because the next line does not follow the last one.
+        """Discard all steps and start again, because the next line does not follow the last
+        rendered line.
 
-        The steps get new numbers. Readers whose position is before `dropped_number` have steps with
+        The steps get new numbers. Readers with a position before `dropped_number` still have the
         old numbers.
         """
         self.renderer = SessionStepRenderer()
@@ -74,7 +76,7 @@ class SessionDrawing:
         self._char_count = 0
 
     async def draw_line(self, cursor: LogCursor, at_ms: int, line: bytes) -> None:
-        """Draw a line, unless another reader has drawn it."""
+        """Render the steps of a line, unless another reader has already rendered them."""
         if len(line) <= MAX_INLINE_LINE_BYTES and not self._thread_lock.locked():
             self._draw_line(cursor, at_ms, line)
             return
@@ -95,8 +97,8 @@ class SessionDrawing:
             self.dropped_number = self._remove_step(next(iter(self._steps)))
 
     def _remove_step(self, number: int) -> int:
-        """Remove a step. Return the number of the line that changed it last, or 0 if there is no
-        such step.
+        """Remove a step. Return the number of the line that last changed it, or 0 if the step does
+        not exist.
         """
         drawn_step = self._steps.pop(number, None)
         if drawn_step is None:
@@ -105,12 +107,12 @@ class SessionDrawing:
         return drawn_step.cursor.number
 
     def count_dropped_steps(self) -> int:
-        """Return how many steps of the session are not kept."""
+        """Return the number of session steps that are no longer kept."""
         return self._step_count - len(self._steps)
 
     def list_steps(self, after_number: int, last_number: int) -> list[DrawnStep]:
-        """Return the kept steps whose last change was a line after `after_number` and up to
-        `last_number`, in the order of their changes.
+        """Return the kept steps that last changed after line `after_number` and at line
+        `last_number` or earlier, ordered by change.
         """
         self.last_use_s = time.monotonic()
         steps = list[DrawnStep]()
@@ -124,16 +126,16 @@ class SessionDrawing:
 
 
 class SessionDrawings:
-    """The drawings that a gateway keeps, by session. A drawing may be dropped while a reader still
-    uses it.
+    """The drawings of several sessions, by session. A drawing may be removed from here while a
+    reader still uses it.
     """
 
     def __init__(self) -> None:
         self._drawings = dict[str, SessionDrawing]()
 
     def get_drawing(self, session_id: str) -> SessionDrawing:
-        """Return the drawing of a session. Drop drawings that were not used for
-        UNUSED_DRAWING_TTL_S.
+        """Return the drawing of a session. Drawings that were not used for UNUSED_DRAWING_TTL_S are
+        dropped.
         """
         drawing = self._drawings.pop(session_id, None) or SessionDrawing()
         oldest_use_s = time.monotonic() - UNUSED_DRAWING_TTL_S

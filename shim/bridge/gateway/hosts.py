@@ -1,6 +1,7 @@
-"""The sessions of this machine: lists of them, connections to their hosts, and new sessions.
+"""Background sessions of this machine: lists sessions, connects to their hosts, and starts new
+sessions.
 
-Nothing is cached except the logs of ended sessions. Each call reads the sessions' folders again.
+Only the logs of ended sessions are cached. Each call reads the session folders again.
 """
 
 import errno
@@ -26,17 +27,17 @@ from shim.process.spawn_error import create_spawn_error
 from shim.state import own_profiles
 from shim.state.config import ShimSettings, VendorSettings, load_shim_settings
 
-# The names of our connections that other clients see.
+# The names under which other clients see the gateway's connections.
 CONTROLLER_NAME = "web"
 WATCHER_NAME = "web reader"
-READ_BATCH_LINES = 256  # of an ended session's log, in one read
-# Logs of ended sessions. The index of each needs a few kB, and a page shows one session.
+READ_BATCH_LINES = 256  # lines of an ended session's log that are read at once
+# Cached logs of ended sessions. Each index needs a few kB, and a page shows only one session.
 MAX_OPEN_LOGS = 16
 STATE_KEYS = ("state", "status", "waitingFor", "needs", "detail")
 
 
 class NewSessionRequest(NamedTuple):
-    """A session to start."""
+    """A request to start a session."""
 
     vendor: str
     prompt: str
@@ -48,48 +49,48 @@ class NewSessionRequest(NamedTuple):
 class SessionFrameStream(Protocol):
     """The frames of a running or an ended session.
 
-    A `line` frame has `raw`, Claude's line byte for byte.
+    In a `line` frame, `raw` contains Claude's line byte for byte.
     """
 
     def __aiter__(self) -> AsyncIterator[Mapping[str, Any]]:
-        """Yield the frames until the end of the connection; `welcome` is the first."""
+        """Yield frames until the connection ends. The first frame is `welcome`."""
 
     async def send_frame(self, frame: Mapping[str, Any]) -> None:
-        """Send a frame. Raise FrontendError if the host has ended."""
+        """Send a frame to the host. Raise FrontendError if the host has ended."""
 
 
 class BackgroundSessionManager(Protocol):
-    """The sessions of this machine. A session is a dict with its metadata of `host.json`, and
-    `alive`.
+    """Manages the background sessions of this machine. A session is a dict with the metadata from
+    `host.json` and the key `alive`.
     """
 
     def list_sessions(self) -> list[dict[str, Any]]:
-        """Return all sessions, the most recently started first."""
+        """Return all sessions. The most recently started session comes first."""
 
     def find_sessions(self, id_prefix: str) -> list[dict[str, Any]]:
-        """Return the sessions whose UUID is or begins with `id_prefix`."""
+        """Return the sessions whose UUID starts with `id_prefix`, which may be a complete UUID."""
 
     def list_installed_vendors(self) -> list[str]:
-        """Return the vendors whose program is on this machine. No program is started."""
+        """Return the vendors whose program is installed on this machine. No program is started."""
 
     def start_session(self, new_session: NewSessionRequest) -> str:
-        """Start a session, and return its UUID. Raise ShimError if that fails."""
+        """Start a session and return its UUID. Raise ShimError if the session cannot be started."""
 
     def respawn_session(self, session_id: str, prompt: str, prompt_id: str) -> bool:
         """Resume an ended session with a message. Return False if another client has just resumed
-        it.
+        the session.
 
-        A message with a UUID is sent only once. An empty `prompt_id` means that the message has
-        none. Raise ShimError if the session cannot be resumed.
+        `prompt_id` is the message's UUID, or "" for none. A message with a UUID is sent only once.
+        Raise ShimError if the session cannot be resumed.
         """
 
     def has_accepted_prompt(self, session_id: str, prompt_id: str) -> bool:
-        """Return whether an ended session has accepted the message with a UUID. If so, the session
-        must not be resumed for the message.
+        """Return whether an ended session has already accepted the message with a given UUID. If
+        so, the session must not be resumed to send the message again.
         """
 
     def is_cursor_at_log_end(self, session_id: str, cursor: LogCursor) -> bool:
-        """Return whether an ended session has no line after a cursor."""
+        """Return whether the cursor is at the last line of an ended session's log."""
 
     def connect_to_session(
         self,
@@ -100,16 +101,16 @@ class BackgroundSessionManager(Protocol):
         replay: bool = True,
         partial: bool = True,
     ) -> AbstractAsyncContextManager[SessionFrameStream]:
-        """Connect to a session. An ended session sends its log, and `bye`.
+        """Connect to a session. For an ended session, the stream yields its log and then `bye`.
 
-        Raise FrontendError if there is no such session, or if its host does not answer.
+        Raise FrontendError if the session does not exist, or if its host does not answer.
         """
 
 
 class LocalBackgroundSessionManager:
-    """The sessions in this machine's registry.
+    """Manages the sessions in this machine's registry.
 
-    `installed_options` are the options that `shim install` wrote into the drop-in.
+    `installed_options` are the options that `shim install` wrote into the drop-in `claude` file.
     """
 
     def __init__(
@@ -131,7 +132,7 @@ class LocalBackgroundSessionManager:
         ]
 
     def list_installed_vendors(self) -> list[str]:
-        """Return the vendors whose program a new session would find."""
+        """Return the vendors whose program a new session can find."""
         try:
             settings = load_shim_settings(Invocation(), self._environment, self._installed_options)
         except FrontendError:
@@ -174,9 +175,9 @@ class LocalBackgroundSessionManager:
         return launch.start_host(spec, self._environment).session_id
 
     def _check_program(self, vendor_name: str, cwd: str) -> None:
-        """Raise VendorError if the program cannot be started.
+        """Raise VendorError if the vendor's program cannot be started.
 
-        The check avoids a host that would fail at once.
+        Without this check, the session's host would start and fail immediately.
         """
         vendor = own_profiles.load_adapters_and_errors()[0].get(vendor_name)
         vendor_settings = load_shim_settings(
@@ -264,9 +265,9 @@ class _RunningFeed:
 
 
 class _EndedFeed:
-    """The frames of an ended session, as its host would send them.
+    """The frames of an ended session, in the order in which a host would send them.
 
-    The constructor reads the log. Call it in a thread.
+    The constructor reads the log, so it must be called in a worker thread.
     """
 
     def __init__(self, session: SessionRecord, after: LogCursor | None) -> None:
@@ -318,10 +319,10 @@ def _build_session_fields(session: SessionRecord) -> dict[str, Any]:
 
 
 def _has_cursor_line(log: RecordedSessionLog, cursor: LogCursor) -> bool:
-    """Return whether a log has the line of a cursor, with the same generation. A cursor with the
-    number 0 matches every log.
+    """Return whether a log contains the line at a cursor, with the same generation. A cursor with
+    the number 0 matches every log.
 
-    If a crash of the machine loses a line, a later generation uses its number again.
+    If a system crash loses a line, a later generation uses the line's number again.
     """
     if cursor.number == 0:
         return True
@@ -344,8 +345,8 @@ def _open_log(session: SessionRecord) -> RecordedSessionLog:
 
 @lru_cache(maxsize=MAX_OPEN_LOGS)
 def _load_ended_log(folder: str, generation: int) -> RecordedSessionLog:
-    """Return the log of an ended session. It does not change until the session's next generation.
+    """Return the log of an ended session. The log does not change until the session is resumed.
 
-    The lines of its last file are counted only once.
+    The lines of the log's last file are counted only once.
     """
     return RecordedSessionLog(folder, generation)

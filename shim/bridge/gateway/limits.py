@@ -1,4 +1,4 @@
-"""Limits for each token: requests per second, and open streams."""
+"""Limits the gateway's use by each token: requests per second, and open event streams."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,25 +9,27 @@ from anyio import CancelScope
 from shim.bridge.gateway.auth import HTTPError
 from shim.bridge.gateway.connections import compute_max_connections
 
-# A person is slower than this. A script may wait.
+# A person sends requests more slowly than this limit. A script can wait and retry.
 MAX_POST_BURST = 60
 MAX_POSTS_PER_S = 10.0
-# The streams of one token use at most a third of all connections. The rest is left for requests.
+# One token's streams may use at most a third of all connections. Requests need the others.
 STREAM_DIVISOR = 3
-MAX_STREAMS = 128  # open at once, for tabs, phones and scripts; each has a connection to a host
+MAX_STREAMS = 128  # open streams of tabs, phones and scripts; each needs a host connection
 
 
 class GatewayRequestLimiter:
-    """The counters of one gateway, by the role of the token. There is one token for each role."""
+    """Counts the requests and streams of one gateway by the token's role. Each role has
+    one token.
+    """
 
     def __init__(self) -> None:
-        # role → the remaining requests, and the time of that count in seconds
+        # role → (remaining requests, time of the last request in seconds)
         self._post_budgets: dict[str, tuple[float, float]] = {}
         self._stream_counts: dict[str, int] = {}
         self._open_scopes: set[CancelScope] = set()
 
     def check_post_rate_limit(self, role: str) -> None:
-        """Count a POST request. Raise HTTPError if there are too many."""
+        """Count a POST request. Raise HTTPError if the role has exceeded its rate limit."""
         now = monotonic()
         remaining, updated_at = self._post_budgets.get(role, (float(MAX_POST_BURST), now))
         remaining = min(remaining + (now - updated_at) * MAX_POSTS_PER_S, float(MAX_POST_BURST))
@@ -39,8 +41,8 @@ class GatewayRequestLimiter:
 
     @contextmanager
     def reserve_event_stream(self, role: str) -> Iterator[None]:
-        """Reserve a stream until the context exits or the server ends. Raise HTTPError if too many
-        are open.
+        """Reserve an event stream until the context exits or the server shuts down. Raise HTTPError
+        if too many streams are open.
         """
         max_streams = min(MAX_STREAMS, compute_max_connections() // STREAM_DIVISOR)
         if self._stream_counts.get(role, 0) >= max_streams:
@@ -58,6 +60,6 @@ class GatewayRequestLimiter:
                 self._stream_counts[role] -= 1
 
     def cancel_open_streams(self) -> None:
-        """End all open streams, because the server ends."""
+        """End all open streams when the server shuts down."""
         for scope in list(self._open_scopes):
             scope.cancel()

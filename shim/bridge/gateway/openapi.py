@@ -1,4 +1,4 @@
-"""The operations of the gateway, and their description in OpenAPI 3.1."""
+"""The HTTP operations of the gateway, and their description in OpenAPI 3.1."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, NamedTuple
@@ -21,21 +21,21 @@ _SESSION_ID = {"name": "id", "in": "path", "required": True, "schema": TEXT}
 
 
 class Operation(NamedTuple):
-    """A method of a path."""
+    """One HTTP method of a path."""
 
     method: str  # in lower case, as in OpenAPI
     path: str
-    handler: Callable[..., Awaitable[Any]]  # called with the gateway and the request
+    handler: Callable[..., Awaitable[Any]]  # called with the gateway and a request
     summary: str
-    properties: Mapping[str, Any] = {}  # of the body of a POST
-    required: tuple[str, ...] = ()  # of the properties
-    query: tuple[str, ...] = ()  # the query parameters of an event stream
+    properties: Mapping[str, Any] = {}  # JSON schemas of a POST body's properties
+    required: tuple[str, ...] = ()  # names of required properties
+    query: tuple[str, ...] = ()  # query parameters of an event stream
     status: str = "200"
     needs_token: bool = True
 
 
 def build_openapi_document(operations: Iterable[Operation]) -> dict[str, Any]:
-    """Return the description of the operations."""
+    """Return the OpenAPI document that describes the operations."""
     paths = dict[str, dict[str, Any]]()
     for operation in operations:
         parameters = {}

@@ -1,4 +1,4 @@
-"""Runs the gateway: its address, its names and its certificate."""
+"""Runs the gateway's HTTP server: its address, its host names and its certificate."""
 
 import asyncio
 import errno
@@ -33,14 +33,14 @@ DEFAULT_PORT = 8421
 # Connections that wait to be accepted. Clients beyond this number retry after a second.
 LISTEN_BACKLOG = 2048
 KEEP_ALIVE_TIMEOUT_S = 5
-# A connection is only counted after its TLS handshake, so the handshake has a limit of its own.
+# A connection is counted only after its TLS handshake, so the handshake has its own time limit.
 TLS_HANDSHAKE_TIMEOUT_S = 10.0
-SHUTDOWN_TIMEOUT_S = 1  # for open streams when the server ends; browsers reconnect by themselves
+SHUTDOWN_TIMEOUT_S = 1  # for open streams; browsers reconnect automatically
 HOST_NAME_PATTERN = re.compile(r"(?:[\w.-]+|\[[0-9A-Fa-f:.]+\])(?::\d{1,5})?")
-SHORTAGE_REPORT_INTERVAL_S = 60.0  # between two warnings about missing file descriptors
-# The longest time that the event loop waits for a thread that reads a log or draws a line.
+SHORTAGE_REPORT_INTERVAL_S = 60.0  # between warnings about missing file descriptors
+# The longest time that the event loop waits for a thread that reads a log or renders a step.
 THREAD_SWITCH_INTERVAL_S = 0.001
-UPGRADE_CHECK_TICKS = 10  # uvicorn has a tick every 0.1 s, so the version is checked every second
+UPGRADE_CHECK_TICKS = 10  # uvicorn ticks every 0.1 s, so the version is checked every second
 # Modules that only commands for a terminal or a file need.
 UNNEEDED_MODULES = (
     "shim.bridge.attach",
@@ -52,13 +52,13 @@ LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
 
 
 class GatewayEndpoint(NamedTuple):
-    """The address to listen on, and the names under which browsers reach it.
+    """The address to listen on, and the names under which browsers reach the gateway.
 
     host, port                  the address; port 0 selects any free port
-    has_proxy                   a proxy with TLS forwards requests to the gateway
-    names                       further names under which browsers reach it, with the port unless it
-                                is the default one
-    certificate_file, key_file  the files of the certificate and of its key; "" without TLS
+    has_proxy                   whether a proxy with TLS forwards requests to the gateway
+    names                       further host names of the gateway, with the port unless it is the
+                                default port
+    certificate_file, key_file  the files with the certificate and its key; "" without TLS
     """
 
     host: str = DEFAULT_HOST
@@ -71,7 +71,7 @@ class GatewayEndpoint(NamedTuple):
 
 def parse_listen_address(text: str) -> tuple[str, int]:
     """Parse ADDRESS:PORT, ADDRESS or PORT, and return the address and the port. Raise FrontendError
-    for other text.
+    if the text has another form.
     """
     host, colon, port = text.rpartition(":")
     if not text:
@@ -107,8 +107,8 @@ def _build_address_error(text: str) -> CommandUsageError:
 
 
 def check_endpoint_security(endpoint: GatewayEndpoint) -> None:
-    """Raise CommandUsageError for invalid options: other machines could read the traffic, or the
-    gateway could not check the host name of requests.
+    """Check the options of an endpoint. Raise CommandUsageError if other machines could read the
+    traffic, or if the gateway could not check the host name of requests.
     """
     if bool(endpoint.certificate_file) != bool(endpoint.key_file):
         raise CommandUsageError(
@@ -137,7 +137,7 @@ def check_endpoint_security(endpoint: GatewayEndpoint) -> None:
 
 
 def build_server_names(endpoint: GatewayEndpoint, port: int) -> GatewayHostsAndOrigins:
-    """Return the names of an endpoint. `port` is the port on which it listens."""
+    """Return the host names of an endpoint. `port` is the port on which the server listens."""
     is_secure = bool(endpoint.certificate_file)
     address = ipaddress.ip_address(endpoint.host)
     if address.version == 6:
@@ -180,7 +180,7 @@ def build_server_names(endpoint: GatewayEndpoint, port: int) -> GatewayHostsAndO
 def build_gateway_url(
     endpoint: GatewayEndpoint, server_names: GatewayHostsAndOrigins, port: int
 ) -> str:
-    """Return the address that a person opens."""
+    """Return the URL of the gateway for users."""
     if endpoint.has_proxy:
         return f"https://{endpoint.names[0].lower()}/"
     if endpoint.names:
@@ -218,7 +218,8 @@ def run_gateway_server(
     environment: Mapping[str, str],
     report_url: Callable[[str, GatewayTokenFile], None],
 ) -> None:
-    """Serve until SIGINT or SIGTERM. `report_url` is called with the address when it can be opened.
+    """Serve until SIGINT or SIGTERM. `report_url` is called with the gateway's URL as soon as the
+    URL can be opened.
 
     Raise FrontendError or SystemResourceError if the server cannot be started.
     """
@@ -258,7 +259,7 @@ def create_gateway_server(
         # Only errors in our own code are printed to stderr. Invalid requests are not.
         log_level="error",
         access_log=False,
-        proxy_headers=False,  # the client's address that a proxy reports is not used
+        proxy_headers=False,  # client addresses reported by a proxy are not used
         server_header=False,
         timeout_keep_alive=KEEP_ALIVE_TIMEOUT_S,
         timeout_graceful_shutdown=SHUTDOWN_TIMEOUT_S,
@@ -270,7 +271,9 @@ def create_gateway_server(
 
 
 class GatewayServer(uvicorn.Server):
-    """A server that ends its streams when it shuts down. They would otherwise stay open forever."""
+    """A uvicorn server that ends its event streams when it shuts down. Otherwise the streams would
+    stay open forever.
+    """
 
     def __init__(self, config: uvicorn.Config, limits: GatewayRequestLimiter) -> None:
         super().__init__(config)
@@ -279,9 +282,10 @@ class GatewayServer(uvicorn.Server):
         self._next_shortage_report = 0.0
 
     async def on_tick(self, counter: int) -> bool:
-        """Check for an upgrade every second. Return whether the server must end.
+        """Check every second whether the package was upgraded. Return whether the server must shut
+        down.
 
-        Uvicorn calls this every 0.1 s.
+        Uvicorn calls this method every 0.1 s.
         """
         if counter % UPGRADE_CHECK_TICKS == 0:
             self._report_upgrade()
@@ -290,7 +294,7 @@ class GatewayServer(uvicorn.Server):
     def _report_loop_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """Report an error that asyncio caught.
 
-        A lack of file descriptors is reported at most every SHORTAGE_REPORT_INTERVAL_S, because
+        Missing file descriptors are reported at most once per SHORTAGE_REPORT_INTERVAL_S, because
         asyncio retries.
         """
         error = context.get("exception")
@@ -305,7 +309,7 @@ class GatewayServer(uvicorn.Server):
             )
 
     def _report_upgrade(self) -> None:
-        """Report once that the package's files were replaced or removed."""
+        """Report, only once, that the package's files were replaced or removed."""
         if self._has_reported_upgrade:
             return
         change = describe_shim_package_change()
@@ -318,8 +322,8 @@ class GatewayServer(uvicorn.Server):
         )
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start to listen. A client that does not complete its TLS handshake in time is
-        disconnected.
+        """Start to listen. Clients that do not complete the TLS handshake in time
+        are disconnected.
         """
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(self._report_loop_error)
@@ -335,11 +339,11 @@ class GatewayServer(uvicorn.Server):
                     backlog=ACCEPT_BACKLOG,
                 )
             )
-            # asyncio uses one number for both limits, and has set ACCEPT_BACKLOG here.
+            # asyncio uses one number for both limits, so the listen backlog is now ACCEPT_BACKLOG.
             listener.listen(LISTEN_BACKLOG)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """End the streams, then the server."""
+        """End the event streams and shut down the server."""
         self._limits.cancel_open_streams()
         await super().shutdown(sockets=sockets)
 

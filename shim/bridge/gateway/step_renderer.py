@@ -1,9 +1,10 @@
-"""Renders a session for the page while the session runs: its steps, as on the exported page, and
-its open permission prompts.
+"""Renders a running session for the web page: the session's steps, as on the exported page, and its
+open permission prompts.
 
-Steps are made from numbered lines only. So a step has the same number for every reader, no matter
-when it connected. Partial messages are sent separately, as `live` text that the next step replaces.
-Nothing is redacted: the page shows its owner what the terminal shows. All text is made printable.
+Steps are built from numbered log lines only, so a step has the same number for every reader, no
+matter when the reader connected. Partial messages are sent separately as `live` text, which the
+next step replaces. Nothing is redacted: the page shows its owner what the terminal shows. Control
+characters are escaped in all text.
 """
 
 from collections.abc import Iterable, Mapping
@@ -32,30 +33,30 @@ from shim.story.export.html import build_session_totals_json, build_step_json
 from shim.story.export.view_model import SessionExport, SessionStepView
 from shim.story.model import SessionStepChange, SessionStepTracker
 
-MAX_TREE_BYTES = 200_000  # of one text's Markdown; a longer text is shown unformatted
-MAX_DEPTH = 40  # levels of a form's schema or of a host's frame; no reader needs more
-MAX_FIELDS = 200  # of a prompt's input; the remaining ones share one field
+MAX_TREE_BYTES = 200_000  # Markdown tree of one text; a longer text is shown unformatted
+MAX_DEPTH = 40  # nesting levels of a form's schema or a host's frame; readers need fewer
+MAX_FIELDS = 200  # input fields of a prompt; all further fields are shown as one
 
 
 class SessionStepRenderer:
-    """The drawing of one session, for all its readers.
+    """Builds the steps of one session for all its readers.
 
-    `start_ms` is the time of its first line, in ms since 1970.
+    `start_ms` is the time of the session's first line, in ms since 1970.
     """
 
     def __init__(self) -> None:
         self.story = SessionStepTracker()
         self.start_ms: int | None = None
         self.session_export = SessionExport(redact=False, keeps_steps=False)
-        # failed calls of this turn; its result may show that they were denied
+        # failed calls of this turn; the turn's result may show that they were denied
         self._failed_calls: dict[int, tuple[SessionStepView, str]] = {}
 
     def update_steps_from_line(self, at_ms: int, line: bytes) -> list[SessionStepView]:
-        """Return the steps that a numbered line changes, ordered by number. `at_ms` is in ms since
-        1970.
+        """Return the steps that a numbered line changes, ordered by number. `at_ms` is the line's
+        time in ms since 1970.
 
-        `render_step` renders a step. It is separate because rendering Markdown is expensive, and
-        most steps of a long session are never rendered.
+        `render_step` renders a step to JSON. It is a separate function because rendering Markdown
+        is expensive, and most steps of a long session are never rendered.
         """
         event = parse_json_object(line)
         if not event:
@@ -87,7 +88,7 @@ class SessionStepRenderer:
         return [changed[number] for number in sorted(changed)]
 
     def render_partial_message(self, line: bytes) -> dict[str, Any] | None:
-        """Return what a line without a number adds to the open text, or None if it adds nothing."""
+        """Return the `live` event for a partial message, or None if the message adds no text."""
         message = parse_json_object(line)
         event = get_stream_event(message)
         parent_step = self.session_export.find_call_step_number(get_parent_call_id(message))
@@ -116,7 +117,9 @@ class SessionStepRenderer:
 
 
 def find_reported_permission_mode(line: bytes) -> str:
-    """Return the permission mode that a line reports, or "". Most lines report none."""
+    """Return the permission mode that a line reports, or "" if the line reports no mode, like most
+    lines.
+    """
     if b'"permissionMode"' not in line:
         return ""
     message = parse_json_object(line)
@@ -136,8 +139,8 @@ def build_permission_prompt_json(
     """Return a permission prompt as JSON for the page, with everything that a person needs to
     decide.
 
-    Nothing is truncated or redacted, and all of it is printable. `always` are the rules that the
-    answer "always" allows in this session. `cwd` is the session's folder.
+    Nothing is truncated or redacted, and control characters are escaped. The key `always` lists the
+    rules that the answer "always" adds for this session. `cwd` is the session's folder.
     """
     tool = str(request.get("tool_name") or request.get("mcp_server_name") or "")
     tool_input = as_dict(request.get("input"))
@@ -205,7 +208,9 @@ def _format_value(value: Any) -> str:
 
 
 def escape_control_chars_in_json(value: Any, depth: int = MAX_DEPTH) -> Any:
-    """Return a JSON value with printable texts. Levels below `depth` are replaced with "…"."""
+    """Return a copy of a JSON value whose strings have their control characters escaped. Levels
+    below `depth` are replaced with "…".
+    """
     if isinstance(value, str):
         return escape_control_chars(value)
     if isinstance(value, list | Mapping) and not depth:

@@ -1,9 +1,9 @@
-"""Server-sent events: a session's lines as they are, and its steps as the page draws them.
+"""Server-sent events: a session's lines unchanged, and its steps as the page shows them.
 
-A stream has a connection to the host, and holds at most one batch of frames. A browser that
-reconnects sends the id of the last event that it received, and receives what came after it. The
-first stream of a session's steps draws the complete log in short slices. Later streams share its
-drawing.
+Each stream has its own connection to the session's host, and holds at most one batch of frames. A
+browser that reconnects sends the id of the last event that it received, and receives all later
+events. The first stream of a session's steps renders the complete log in short slices. Later
+streams reuse these steps.
 """
 
 import re
@@ -28,27 +28,27 @@ from shim.core.bridge.frames import LogCursor
 from shim.core.errors import ShimError
 from shim.core.reading.values import as_dict
 
-# Interval between comments, because proxies and phones close silent connections.
+# Comments are sent at this interval, because proxies and phones close silent connections.
 HEARTBEAT_INTERVAL_S = 15.0
-# Interval between checks of a silent stream's token. A replaced token ends the stream.
+# A silent stream's token is checked at this interval. A replaced token ends the stream.
 TOKEN_CHECK_INTERVAL_S = 1.0
-RETRY_DELAY_MS = 1000  # before a browser reconnects by itself
-# Frames between the host and the browser. The host holds and limits further ones.
+RETRY_DELAY_MS = 1000  # before a browser reconnects automatically
+# Frames that are queued between the host and the browser. The host queues and limits all others.
 MAX_WAITING_FRAMES = 64
-WRITE_CHUNK_BYTES = 64 * 1024  # of events that are written at once
-# The longest time that a stream works before it yields to other streams. An event of another stream
-# waits for about five such slices on its way from its host to its browser.
+WRITE_CHUNK_BYTES = 64 * 1024  # size of one write of events
+# The longest time that a stream works before other streams run. An event of another stream waits
+# for about five such slices between its host and its browser.
 MAX_SLICE_S = 0.0003
-# New steps that are sent to a page after a reconnection. If there are more, the page discards its
-# steps and receives the last ones.
+# The maximum number of new steps that are sent to a page after it reconnects. If there are more,
+# the page discards its steps and receives the last ones.
 MAX_RECONNECT_STEPS = 200
-OMITTED_WELCOME_KEYS = frozenset(("initialize", "init"))  # long lists of flags and tools
+OMITTED_WELCOME_KEYS = frozenset(("initialize", "init"))  # they contain long lists
 CURSOR_PATTERN = re.compile(r"(\d{1,15})-(\d{1,15})\Z")
 
 
 def parse_log_cursor(text: str) -> LogCursor | None:
-    """Return the cursor in an event's id, which is GENERATION-NUMBER, or None if the id is not
-    valid.
+    """Parse an event's id, which has the form GENERATION-NUMBER. Return the log cursor, or None if
+    the id is not valid.
     """
     match = CURSOR_PATTERN.match(text)
     if match:
@@ -57,10 +57,10 @@ def parse_log_cursor(text: str) -> LogCursor | None:
 
 
 def encode_server_sent_event(kind: str, data: bytes, cursor: LogCursor | None = None) -> bytes:
-    """Encode an event.
+    """Encode a server-sent event.
 
-    A line break in `data` starts another `data` line. JSON has line breaks only outside of its
-    strings, so its value does not change.
+    A line break in `data` starts another `data` line. JSON has line breaks only outside of strings,
+    so the parsed value does not change.
     """
     lines = b"\ndata: ".join(re.split(rb"\r\n|\r|\n", data))
     id_line = b""
@@ -70,14 +70,14 @@ def encode_server_sent_event(kind: str, data: bytes, cursor: LogCursor | None = 
 
 
 class HostFrame(NamedTuple):
-    """A frame of a host. The field `raw` of a `line` frame has the bytes of the line."""
+    """A frame that a host sent. In a `line` frame, `raw` contains the bytes of Claude's line."""
 
     kind: str
     fields: Mapping[str, Any]
 
     @property
     def cursor(self) -> LogCursor | None:
-        """The position of a numbered line, or None for other frames."""
+        """The log position of a numbered line, or None for other frames."""
         number = self.fields.get("number")
         if self.kind == "line" and number:
             return LogCursor(int(self.fields["generation"]), number)
@@ -85,21 +85,21 @@ class HostFrame(NamedTuple):
 
     @property
     def line(self) -> bytes:
-        """Claude's line."""
+        """The parsed Claude line of a `line` frame."""
         return bytes(self.fields.get("raw") or b"")
 
     @property
     def payload(self) -> dict[str, Any]:
-        """The fields without the kind."""
+        """The frame's fields without its kind."""
         return {key: value for key, value in self.fields.items() if key != "kind"}
 
 
 class ServerSentEventEncoder:
-    """Encodes frames as events. This base class is for `GET /sessions/ID/events`: it changes no
-    frame.
+    """Encodes frames as server-sent events. This base class serves `GET /sessions/ID/events`, where
+    all frames are sent unchanged.
     """
 
-    after: LogCursor | None = None  # the host sends the lines after this one
+    after: LogCursor | None = None  # the host sends the lines after this position
 
     def __init__(self, cursor: LogCursor | None) -> None:
         self.after = cursor
@@ -108,14 +108,14 @@ class ServerSentEventEncoder:
         self._position: LogCursor | None = None
 
     def start(self) -> LogCursor | None:
-        """Return the position after which the host's lines are needed."""
+        """Return the log position after which the host must send lines."""
         return self.after
 
     async def prepare(self, frame: HostFrame) -> None:
-        """Do the work of a frame that readers share or that takes long. Call it before `encode`."""
+        """Do the slow or shared work for a frame. Must be called before `encode`."""
 
     def encode(self, frame: HostFrame) -> Iterator[bytes]:
-        """Yield the events of a frame."""
+        """Yield the events for a frame."""
         self._update_position(frame)
         if frame.kind == "bye":
             yield self._encode_bye(frame)
@@ -127,14 +127,14 @@ class ServerSentEventEncoder:
             yield encode_server_sent_event("partial", frame.line)
 
     def _update_position(self, frame: HostFrame) -> None:
-        """Remember the position in the log up to which this stream has received lines."""
+        """Record the log position of the last line that this stream has received."""
         if frame.kind == "welcome":
             self._position = self._find_start_position(frame)
         elif frame.cursor is not None:
             self._position = frame.cursor
 
     def _find_start_position(self, welcome: HostFrame) -> LogCursor:
-        """Return the position before the first line that the host will send."""
+        """Return the log position before the first line that the host will send."""
         if self.after is not None and self.after.number <= int(welcome.fields["number"]):
             return self.after
         return LogCursor(int(welcome.fields["generation"]), 0)
@@ -142,9 +142,9 @@ class ServerSentEventEncoder:
     def _encode_bye(self, frame: HostFrame) -> bytes:
         """Return the last event of a stream.
 
-        Its id is the position of the log's last line, even if that line made no event of its own. A
-        browser that reconnects with this id gets status 204 if the session has ended, and does not
-        reconnect again.
+        The event's id is the position of the log's last line, even if that line produced no event.
+        A browser that reconnects with this id gets status 204 if the session has ended, and stops
+        reconnecting.
         """
         return encode_server_sent_event(
             "bye", orjson.dumps(escape_control_chars_in_json(frame.payload)), self._position
@@ -152,11 +152,12 @@ class ServerSentEventEncoder:
 
 
 class SessionStepEventEncoder(ServerSentEventEncoder):
-    """Encodes steps for `GET /sessions/ID/steps`. They come from a drawing that readers share.
+    """Encodes a session's steps for `GET /sessions/ID/steps`. All readers of the session share the
+    rendered steps.
 
-    `cursor` is the last line that the browser has received. First, the browser is sent the last
-    `max_steps` steps that are new to it. If there are more, a `gap` is sent before them, because
-    some steps between the old and the new ones are missing.
+    `cursor` is the last line that the browser has received. The stream starts with the last
+    `max_steps` steps that the browser does not have. If there are more, a `gap` event comes first,
+    because the steps between the browser's old steps and the new ones are missing.
     """
 
     def __init__(self, drawing: SessionDrawing, cursor: LogCursor | None, max_steps: int) -> None:
@@ -169,22 +170,22 @@ class SessionStepEventEncoder(ServerSentEventEncoder):
         else:
             self._max_steps = min(max_steps, MAX_RECONNECT_STEPS)
         self._cwd = ""  # the session's folder
-        self._log_number = 0  # of the log's last line when the host sent its welcome
+        self._log_number = 0  # the log's last line when the host sent its welcome
         self._is_synced = False
 
     def start(self) -> LogCursor | None:
-        """Return the position up to which the session is drawn."""
+        """Return the log position up to which the session's steps are rendered."""
         self.after = self._drawing.position
         return self.after
 
     async def prepare(self, frame: HostFrame) -> None:
-        """Draw a line that no reader has drawn."""
+        """Render the steps of a line, unless another reader's stream has rendered them."""
         if frame.cursor is not None:
             at_ms = int(frame.fields.get("at") or 0)
             await self._drawing.draw_line(frame.cursor, at_ms, frame.line)
 
     def encode(self, frame: HostFrame) -> Iterator[bytes]:
-        """Yield the events of a frame."""
+        """Yield the events for a frame."""
         sent_number = 0
         if self._position is not None:
             sent_number = self._position.number
@@ -249,7 +250,9 @@ class SessionStepEventEncoder(ServerSentEventEncoder):
         )
 
     def _encode_line(self, frame: HostFrame, sent_number: int) -> Iterator[bytes]:
-        """Yield the events of a line, after the steps up to the line `sent_number` were sent."""
+        """Yield the events for a line. The steps of all lines up to `sent_number` were already
+        sent.
+        """
         line = frame.line
         cursor = frame.cursor
         drawing = self._drawing
@@ -261,7 +264,7 @@ class SessionStepEventEncoder(ServerSentEventEncoder):
         if mode := find_reported_permission_mode(line):
             yield encode_server_sent_event("mode", orjson.dumps({"mode": mode}))
         if sent_number < drawing.dropped_number:
-            # Other readers are far ahead, and the drawing has dropped steps that this reader needs.
+            # Other readers are far ahead, so steps that this reader needs are no longer kept.
             yield from self._encode_past(LogCursor(cursor.generation, sent_number), cursor.number)
             return
         steps = drawing.list_steps(sent_number, cursor.number)
@@ -270,7 +273,9 @@ class SessionStepEventEncoder(ServerSentEventEncoder):
             yield self._encode_totals()
 
     def _encode_past(self, cursor: LogCursor | None, last_number: int) -> Iterator[bytes]:
-        """Yield the steps up to a line that a browser with a cursor has not received."""
+        """Yield the past steps, up to a given line, that a reconnecting browser has
+        not received.
+        """
         drawing = self._drawing
         omitted_count = 0
         after_number = 0
@@ -303,8 +308,8 @@ class SessionStepEventEncoder(ServerSentEventEncoder):
 
 
 def _encode_steps(steps: Sequence[DrawnStep]) -> Iterator[bytes]:
-    """Yield the events of steps. Only the last step of a line has its id, because then all steps
-    of the line were sent.
+    """Yield the events for steps. Only the last step of each line gets an event id, because a
+    browser with that id has received all steps of the line.
     """
     for index, step in enumerate(steps, 1):
         is_last = index == len(steps) or steps[index].cursor != step.cursor
@@ -317,8 +322,8 @@ def _encode_gap_event(first_number: int, last_number: int, reason: str) -> bytes
 
 
 class NoContentResponse:
-    """The response to a browser that has received all of an ended session. It does not
-    reconnect.
+    """The response (status 204) to a browser that has received everything from an ended session.
+    The browser then stops reconnecting.
     """
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -327,11 +332,12 @@ class NoContentResponse:
 
 
 class EventStreamResponse:
-    """The response with a stream: an ASGI application for one request.
+    """A response with an event stream: an ASGI application for one request.
 
-    `is_authorized` returns whether the visitor's token is valid. It is called every
-    TOKEN_CHECK_INTERVAL_S and before each write, and costs a stat of the token file. `slot` is one
-    of a limited number of streams. Entering it raises HTTPError if none is free.
+    is_authorized  returns whether the visitor's token is still valid. It is called every
+                   TOKEN_CHECK_INTERVAL_S and before each write; one call stats the token file
+    slot           reserves one of a limited number of streams. Entering it raises HTTPError if
+                   all are in use
     """
 
     def __init__(
@@ -351,7 +357,7 @@ class EventStreamResponse:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send events until the browser or the host disconnects, the token is replaced, or the
-        server ends.
+        server shuts down.
         """
         with self._slot:
             await self._send_response(receive, send)
@@ -360,7 +366,7 @@ class EventStreamResponse:
     async def _send_response(self, receive: Receive, send: Send) -> None:
         headers = [
             (b"content-type", b"text/event-stream; charset=utf-8"),
-            # a proxy that compresses would wait for the first kilobytes
+            # a compressing proxy would hold back the first kilobytes
             (b"cache-control", b"no-store, no-transform"),
             (b"x-accel-buffering", b"no"),
         ]
@@ -394,9 +400,10 @@ class EventStreamResponse:
     async def _encode_chunks(
         self, frames: MemoryObjectReceiveStream[HostFrame]
     ) -> AsyncIterator[bytes]:
-        """Yield the events of the frames. Yield b"" periodically if there are none.
+        """Yield the encoded events for the host's frames. Yield b"" periodically while no frames
+        arrive.
 
-        After MAX_SLICE_S other streams get the event loop, also while a long past is encoded.
+        After MAX_SLICE_S the event loop runs other streams, even while a long history is encoded.
         """
         while True:
             frame = None
@@ -455,7 +462,7 @@ class EventStreamResponse:
 
 
 async def read_frames(feed: SessionFrameStream) -> AsyncIterator[HostFrame]:
-    """Yield the frames of a connection."""
+    """Yield the frames that arrive on a host connection."""
     async for fields in feed:
         yield HostFrame(str(fields["kind"]), fields)
 

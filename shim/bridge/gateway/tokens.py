@@ -1,9 +1,10 @@
-"""The tokens of the gateway: a `drive` token that permits everything, and a `watch` token that
-permits reading. They are stored in the state directory.
+"""The gateway's access tokens, stored in the state directory: the `drive` token permits everything,
+and the `watch` token permits reading.
 
-After the login a browser has a cookie, and its page has a proof. The cookie alone is not enough: a
-browser sends it to every port of a host name, so a server of another user could receive it. Cookie
-and proof are derived from the token, and become invalid with it.
+After the login a browser has a cookie, and its page has a proof (a CSRF token). The cookie alone is
+not enough: browsers send a cookie to every port of a host name, so a server of another user could
+receive it. The cookie and the proof are derived from the token, and become invalid when the token
+is replaced.
 """
 
 import hashlib
@@ -30,14 +31,14 @@ from shim.state.files import (
 Role = Literal["drive", "watch"]
 
 TOKEN_BYTES = 32  # 256 bits
-LOGIN_CODE_TTL_S = 10 * 60  # of a printed address, which a person opens at once
+LOGIN_CODE_TTL_S = 10 * 60  # a user opens the printed URL soon after it is printed
 MAX_FILE_BYTES = 4096
 _FOLDER_NAME = "gateway"
 _FILE_NAME = "tokens.json"
 
 
 class GatewayTokenPair(NamedTuple):
-    """Both tokens, as they were read."""
+    """The `drive` token and the `watch` token, as last read from the token file."""
 
     drive: str
     watch: str
@@ -47,9 +48,10 @@ class GatewayTokenPair(NamedTuple):
         return self._match_role(token, self.drive, self.watch)
 
     def create_login_code(self, role: Role, now_s: float) -> str:
-        """Return a code that replaces a token in an address. It is valid for LOGIN_CODE_TTL_S.
+        """Return a login code, which replaces a token in a URL. The code is valid for
+        LOGIN_CODE_TTL_S.
 
-        Browsers keep every address in their history, so an address must not contain the token.
+        Browsers keep every URL in their history, so a URL must not contain the token.
         """
         expiry = f"{int(now_s) + LOGIN_CODE_TTL_S:x}"
         return f"{expiry}.{_compute_mac('way in', self.drive if role == 'drive' else self.watch, expiry)}"
@@ -75,7 +77,7 @@ class GatewayTokenPair(NamedTuple):
         return _compute_mac("cookie", token, authority)
 
     def create_csrf_token(self, role: Role, authority: str) -> str:
-        """Return the proof that a page sends with its cookie in each request."""
+        """Return the proof (CSRF token) that a page sends with its cookie in each request."""
         if role == "drive":
             token = self.drive
         else:
@@ -83,7 +85,9 @@ class GatewayTokenPair(NamedTuple):
         return _compute_mac("proof", token, authority)
 
     def find_role_by_cookie(self, cookie: str, csrf_token: str, authority: str) -> Role | None:
-        """Return the role of a cookie and its proof, or None unless both belong to one token."""
+        """Return the role of a cookie and its proof, or None unless both were derived from the same
+        token.
+        """
         cookie_role = self._match_role(
             cookie,
             self.create_cookie_value("drive", authority),
@@ -99,7 +103,7 @@ class GatewayTokenPair(NamedTuple):
         return None
 
     def _match_role(self, value: str, drive: str, watch: str) -> Role | None:
-        # Both are compared in constant time, so the duration reveals nothing about either token.
+        # Both tokens are compared in constant time, so the duration reveals nothing about them.
         may_drive = _is_equal_token(value, drive)
         may_watch = _is_equal_token(value, watch)
         if may_drive:
@@ -119,7 +123,7 @@ def _compute_mac(purpose: str, token: str, subject: str) -> str:
 
 
 class GatewayTokenFile:
-    """The file with the tokens. They are created when they are first loaded."""
+    """The file with the gateway's tokens. The tokens are created when they are first loaded."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._folder = os.path.join(get_state_dir(environment), _FOLDER_NAME)
@@ -128,13 +132,13 @@ class GatewayTokenFile:
 
     @property
     def exists(self) -> bool:
-        """Whether the file exists."""
+        """Whether the token file exists."""
         return os.path.lexists(self._path)
 
     @property
     def is_readable_by_others(self) -> bool:
-        """Whether the permissions of the file or its folder were changed so that other users have
-        access.
+        """Whether other users can access the token file, because the permissions of the file or its
+        folder were changed.
         """
         try:
             return any(os.lstat(path).st_mode & 0o077 for path in (self._folder, self._path))
@@ -142,9 +146,9 @@ class GatewayTokenFile:
             return False
 
     def load_tokens(self) -> GatewayTokenPair:
-        """Return the current tokens. Raise SystemResourceError if they cannot be stored.
+        """Return the current tokens. Raise SystemResourceError if the tokens cannot be stored.
 
-        The file is checked at each call, so a replaced token is refused at once.
+        The file is checked at each call, so a replaced token is refused immediately.
         """
         stamp = self._read_stamp()
         if self._cached is not None and stamp == self._cached[0]:
@@ -159,8 +163,8 @@ class GatewayTokenFile:
         return tokens
 
     def replace_token(self, role: Role) -> GatewayTokenPair:
-        """Create and store a new token for a role. The old token and its cookies become invalid at
-        once.
+        """Create and store a new token for a role. The old token and its cookies become invalid
+        immediately.
         """
         tokens = self.load_tokens()._replace(**{role: _create_token()})
         if not write_state_file(self._folder, _FILE_NAME, _encode_tokens(tokens)):
@@ -185,8 +189,8 @@ class GatewayTokenFile:
         return None
 
     def _create_file(self) -> None:
-        """Create the file, unless another process was first. A file that has no valid tokens is
-        replaced.
+        """Create the token file, unless another process has just created it. A file without valid
+        tokens is replaced.
         """
         if not ensure_private_dir(self._folder):
             raise self._build_error()

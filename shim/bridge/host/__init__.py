@@ -1,1 +1,1 @@
-"""The host: one process for each background session."""
+"""The session host: one process for each background session."""

@@ -1,8 +1,8 @@
-"""The host of one session: the conversation loop of the drop-in, with a hub in place of stdin and
-stdout.
+"""Runs the host process of one background session: the drop-in's conversation loop, with a hub in
+place of stdin and stdout.
 
-It runs as `python -m shim.bridge.host FOLDER LOCK SOCKET`, started by `shim/bridge/launch.py`. LOCK
-and SOCKET are descriptors that it inherits. It also inherits the environment.
+The host is started by `shim/bridge/launch.py` as `python -m shim.bridge.host FOLDER LOCK SOCKET`.
+LOCK and SOCKET are inherited file descriptors. The environment is inherited, too.
 """
 
 import os
@@ -30,16 +30,17 @@ from shim.io.stderr import warn
 from shim.state import store
 
 SIGNAL_STATUSES = (143, 129)  # exit statuses of a conversation that a signal ended
-# Lines at the start of a log. The first turn starts among them, after replayed user messages.
+# The number of lines at a log's start that are searched. The first turn starts within them, after
+# replayed user messages.
 MAX_HEAD_LINES = 1000
-STARTER_TIMEOUT_S = 5.0  # the process that starts the host only has to write one small file
-MAX_PENDING_CONNECTIONS = 1000  # that receive the reason of a failed start
+STARTER_TIMEOUT_S = 5.0  # the process that starts the host only writes one small file
+MAX_PENDING_CONNECTIONS = 1000  # clients that are told why the start failed
 
 
 def main(args: list[str]) -> int:
-    """Run one life of a session. Return the exit status.
+    """Run the host until its session ends. Return the exit status.
 
-    `args` are FOLDER LOCK SOCKET. The last two are descriptors.
+    `args` are FOLDER, LOCK and SOCKET. The last two are file descriptors.
     """
     folder = args[0]
     lock_descriptor = int(args[1])
@@ -83,8 +84,8 @@ def main(args: list[str]) -> int:
         else:
             reason = f"internal error: {error!r}"
         warn(f"{reason}\n")
-        # Recorded before clients are rejected, so that a client that restarts the session at once
-        # finds it ended.
+        # The end is recorded before clients are rejected. A client that restarts the session
+        # immediately must find it ended.
         metadata.record_end("failed", reason)
         _reject_waiting_clients(listener, reason)
     finally:
@@ -98,8 +99,8 @@ def main(args: list[str]) -> int:
 
 
 def _wait_for_starter() -> None:
-    """Wait until the process that starts this host has written its pid to `host.json` and closed
-    its stdin.
+    """Wait until the process that started this host has written the host's pid to `host.json` and
+    closed the host's stdin.
     """
     if select.select([0], [], [], STARTER_TIMEOUT_S)[0]:
         os.read(0, 1)
@@ -109,8 +110,8 @@ def _wait_for_starter() -> None:
 
 
 def _build_invocation(folder: str, metadata: SessionHostMetadata, spec: SessionSpec) -> Invocation:
-    """Return the command line of this life: the session, with stream-json in both directions and
-    all events that a client may want.
+    """Return the host's command line: the session, with stream-json in both directions and all
+    events that a client may request.
     """
     # The hub derives the session's status from these events.
     os.environ["CLAUDE_CODE_EMIT_SESSION_STATE_EVENTS"] = "1"
@@ -122,7 +123,7 @@ def _build_invocation(folder: str, metadata: SessionHostMetadata, spec: SessionS
         new_id = None
     elif spec.forked:
         resumed_id = spec.forked
-    # A copy is made only once. Its later lives resume the copy itself.
+    # A fork is created only once. Later hosts resume the fork itself.
     is_first_run = resumed_id == (spec.forked or session_id)
     if is_first_run:
         fork_args = spec.beginning
@@ -133,8 +134,8 @@ def _build_invocation(folder: str, metadata: SessionHostMetadata, spec: SessionS
     invocation = parse_argv([*spec.arguments, *fork_args], dialect="claude")
     prompt_tool = "stdio" if spec.asks else invocation.permission_prompt_tool
     settings = invocation.settings
-    # Settings are passed in a file. Other users can see a child's arguments, and their length is
-    # limited.
+    # Settings are passed in a file, because other users can see a child's arguments, and the
+    # length of arguments is limited.
     if settings and is_json(settings):
         settings = registry.write_settings_flag_file(folder, settings)
     return invocation._replace(
@@ -157,7 +158,9 @@ def _build_invocation(folder: str, metadata: SessionHostMetadata, spec: SessionS
 
 
 def _has_vendor_session(folder: str, session_id: str, metadata: SessionHostMetadata) -> bool:
-    """Return whether the vendor has stored the session. It has not if no turn was ever started."""
+    """Return whether the vendor has stored the session. A vendor stores no session before its first
+    turn.
+    """
     if metadata.values["generation"] == 1 or store.find_session(session_id, os.environ) is not None:
         return True
     if metadata.values["vendor"] != "claude":
@@ -171,10 +174,9 @@ def _has_vendor_session(folder: str, session_id: str, metadata: SessionHostMetad
 
 
 def _is_vendor_init(line: bytes) -> bool:
-    """Return whether a line is the `init` of a real claude. A real claude has then stored its
-    session.
+    """Return whether a line is the `init` line of a real claude, which has then stored its session.
 
-    Our own `init` contains the key `shim`.
+    The shim's own `init` lines contain the key `shim`.
     """
     message = as_dict(parse_json_line(line))
     if not is_init_line(message):
@@ -183,7 +185,7 @@ def _is_vendor_init(line: bytes) -> bool:
 
 
 def _reject_waiting_clients(listener: socket.socket, reason: str) -> None:
-    """Send the clients that wait at the socket the reason why the session could not be started."""
+    """Send all clients that wait at the socket the reason why the session could not be started."""
     listener.setblocking(False)
     with suppress(OSError):
         for _ in range(MAX_PENDING_CONNECTIONS):

@@ -13,12 +13,12 @@ from shim.io.stdout import FrontendDisconnectedError
 if TYPE_CHECKING:
     from shim.io.record_sinks import RunRecordSink
 
-MAX_READ_BYTES = 256 * 1024  # returned by one read
-MAX_WAITING_LINES = 10_000  # clients are not read while this many lines wait for the conversation
+MAX_READ_BYTES = 256 * 1024  # size of one read
+MAX_WAITING_LINES = 10_000  # at this limit, nothing is read from the clients
 
 
 class HubStdin:
-    """The conversation's stdin: the lines that the hub writes."""
+    """The conversation's stdin. The hub writes its lines."""
 
     def __init__(self, max_bytes: int, recorder: "RunRecordSink | None" = None) -> None:
         self.max_bytes = max_bytes
@@ -32,32 +32,32 @@ class HubStdin:
         self._space_event: anyio.Event | None = None
 
     def put(self, line: bytes) -> None:
-        """Add a line with its newline. A line after `close` is ignored."""
+        """Add a line, including its newline. Lines after `close` are ignored."""
         if not self._is_closed:
             self._waiting_lines.append(line)
             self._waiting_bytes += len(line)
             self._wake_reader()
 
     def close(self) -> None:
-        """End the stdin."""
+        """Signal EOF to the conversation."""
         self._is_closed = True
         self._wake_reader()
 
     @property
     def is_full(self) -> bool:
-        """Whether the clients must wait until the conversation reads."""
+        """Whether clients must wait until the conversation has read more lines."""
         if self._waiting_bytes >= self.max_bytes:
             return True
         return len(self._waiting_lines) >= MAX_WAITING_LINES
 
     async def wait_for_queue_space(self) -> None:
-        """Wait until stdin is not full or is closed."""
+        """Wait until the stdin queue is no longer full, or the stdin is closed."""
         while self.is_full and not self._is_closed:
             self._space_event = self._space_event or anyio.Event()
             await self._space_event.wait()
 
     async def read(self) -> bytes:
-        """Return the next lines, or b"" at the end."""
+        """Return the next lines, or b"" at EOF."""
         while not self._waiting_lines:
             if self._is_closed:
                 return b""
@@ -84,10 +84,10 @@ class HubStdin:
 
 
 class HubStdout:
-    """The conversation's stdout. The runner of the hub logs its lines and sends them to the
+    """The conversation's stdout. The hub's runner writes its lines to the log and sends them to the
     clients.
 
-    It never waits for a client. A slow client later continues from the log.
+    Writing never waits for a client. A slow client is sent later lines from the log.
     """
 
     def __init__(self, runner: SessionHubRunner, recorder: "RunRecordSink | None" = None) -> None:
@@ -96,11 +96,11 @@ class HubStdout:
 
     @property
     def has_failed(self) -> bool:
-        """Whether lines could not be logged. No client has received these lines."""
+        """Whether lines could not be logged. These lines were not sent to any client."""
         return self._runner.has_failed
 
     async def wait_for_disconnect(self) -> None:
-        """Wait until lines cannot be logged. The conversation then ends as if its frontend had
+        """Wait until a line cannot be logged. The conversation then ends as if its frontend had
         disconnected.
         """
         await self._runner.failure_event.wait()

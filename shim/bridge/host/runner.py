@@ -1,4 +1,4 @@
-"""Runs the hub of a host: executes its commands in order, and then writes to the clients.
+"""Runs a session host's hub: executes the hub's commands in order, and then writes to the clients.
 
 A line that cannot be logged is not sent to any client, and the session ends.
 """
@@ -25,20 +25,21 @@ from shim.core.bridge.handlers import on_client_frame, remove_client
 from shim.core.bridge.hub import SessionHub
 from shim.core.bridge.log import SessionLog
 
-# The interval between two rounds of writing is this time multiplied by the number of clients. With
-# many clients, several lines are written at once, so that the conversation gets enough CPU time.
+# The interval between rounds of writing is this time multiplied by the number of clients. With many
+# clients, several lines are written at once, so that the conversation gets enough CPU time.
 WRITE_INTERVAL_S = 0.00005
 BYE_TIMEOUT_S = 1.0  # for a client to read its last frames
-POLL_INTERVAL_S = 0.01  # between two checks whether the clients have disconnected
+POLL_INTERVAL_S = 0.01  # between checks whether the clients have disconnected
 
 
 class ClientConnection:
-    """A client's socket, and the bytes that the socket has not accepted yet."""
+    """A client's socket, and the bytes that could not be written to the socket yet."""
 
     def __init__(self, number: int, peer: socket.socket) -> None:
         self.number = number
         self.peer = peer
-        # A dropped client is closed after its last frames, or at this time. 0 if it is not dropped.
+        # A dropped client's connection is closed after its last frames, or at the latest at this
+        # time. 0 for a client that is not dropped.
         self.close_deadline = 0.0
         self.disconnect_event = anyio.Event()
         self._blocked_event = anyio.Event()
@@ -47,11 +48,11 @@ class ClientConnection:
 
     @property
     def is_idle(self) -> bool:
-        """Whether all bytes that were taken from the hub were written."""
+        """Whether all bytes that were taken from the hub's queue have been written."""
         return not self._unsent
 
     def write_outgoing_frames(self, take_frames: Callable[[int], bytes]) -> None:
-        """Write the frames of a client until none is left or the socket is full."""
+        """Write the client's queued frames until the queue is empty or the socket is full."""
         while not (self._blocked_event.is_set() or self.disconnect_event.is_set()):
             self._unsent = self._unsent or (b"" if self._is_closing else take_frames(self.number))
             if not self._unsent:
@@ -66,11 +67,11 @@ class ClientConnection:
                 self.disconnect_event.set()
 
     def flush(self) -> None:
-        """Write the bytes that were taken from the hub."""
+        """Write the bytes that were taken from the hub's queue."""
         self.write_outgoing_frames(lambda number: b"")
 
     def send_and_close(self, data: bytes) -> None:
-        """Write a last frame after the bytes that were taken from the hub, then close the
+        """Write a last frame after all bytes that were taken from the hub's queue, and close the
         connection.
         """
         if not self._is_closing:
@@ -79,17 +80,18 @@ class ClientConnection:
             self.flush()
 
     async def wait_writable(self) -> None:
-        """Wait until the socket becomes full, and then until it can be written again."""
+        """Wait until the socket has been full and can be written again."""
         await self._blocked_event.wait()
         await anyio.wait_writable(self.peer)
         self._blocked_event = anyio.Event()
 
 
 class SessionHubRunner:
-    """The hub, the log and the connections of the clients.
+    """The session's hub, its log and its client connections.
 
-    `send_line` writes a line to the conversation's stdin, `update_metadata` changes `host.json`,
-    and `end_session` ends the session when a client requests it.
+    send_line        writes a line to the conversation's stdin
+    update_metadata  changes `host.json`
+    end_session      ends the session when a client requests it
     """
 
     def __init__(
@@ -104,24 +106,24 @@ class SessionHubRunner:
         self.hub = hub
         self.connections: dict[int, ClientConnection] = {}
         self.failure_event = anyio.Event()
-        self.failure_reason = ""  # why no more frames may be sent to the clients
+        self.failure_reason = ""  # why no more frames may be sent to clients; "" without a failure
         self._log = log
         self._send_line = send_line
         self._update_metadata = update_metadata
         self._end_session = end_session
-        self._unanswered_count = 0  # messages whose result is not in the log
-        self._last_write = 0.0  # the end of the last round of writing, by the monotonic clock
+        self._unanswered_count = 0  # messages that have no result in the log
+        self._last_write = 0.0  # monotonic time at the end of the last round of writing
         self._write_due = anyio.Event()
 
     # -- events ------------------------------------------------------------------------------------
 
     @property
     def has_failed(self) -> bool:
-        """Whether the log cannot be written or read."""
+        """Whether the log could not be written or read."""
         return self.failure_event.is_set()
 
     def on_conversation_lines(self, data: bytes) -> None:
-        """Handle lines of the conversation, unless the log has failed."""
+        """Handle lines from the conversation. After a log failure, lines are ignored."""
         if not self.has_failed:
             feed_conversation_stdout(self.hub, data)
             self.run_hub_commands()
@@ -133,7 +135,7 @@ class SessionHubRunner:
         self.run_hub_commands()
 
     def on_client_frame(self, number: int, line: bytes) -> None:
-        """Handle a line of a client."""
+        """Handle one line with a frame from a client."""
         if not self.has_failed:
             on_client_frame(self.hub, number, line)
             self.run_hub_commands()
@@ -148,7 +150,9 @@ class SessionHubRunner:
     # -- commands of the hub -----------------------------------------------------------------------
 
     def run_hub_commands(self) -> None:
-        """Execute the commands of the hub. Then write to the clients, now or in the next round."""
+        """Execute the hub's commands. Write to the clients, either immediately or in the next round
+        of writing.
+        """
         while not self.has_failed and (commands := self.hub.take_commands()):
             last_change = next(
                 (
@@ -159,7 +163,7 @@ class SessionHubRunner:
                 None,
             )
             for command in commands:
-                # `host.json` is written only once, with the last metadata.
+                # `host.json` is written only once, with the latest metadata.
                 if command is last_change or not isinstance(command, UpdateSessionMetadataCommand):
                     self._run_command(command)
         if self.has_failed:
@@ -206,8 +210,8 @@ class SessionHubRunner:
             )
 
     def _fail_session(self, reason: str) -> None:
-        """End the session. The queued frames are not sent, because some of their lines may be
-        missing from the log.
+        """End the session after a log failure. Queued frames are not sent, because some of their
+        lines may be missing from the log.
         """
         self.failure_reason = reason
         self.failure_event.set()
@@ -219,14 +223,14 @@ class SessionHubRunner:
     # -- writing -----------------------------------------------------------------------------------
 
     def write_to_clients(self) -> None:
-        """Write to every client with queued frames, until its socket is full."""
+        """Write to every client that has queued frames, until its socket is full."""
         if self.has_failed:
             return
         for number in self.hub.list_ready_clients():
             if number in self.connections:
                 self.connections[number].write_outgoing_frames(self.hub.take_outgoing_frames)
         self._last_write = time.monotonic()
-        if commands := self.hub.take_commands():  # a client's queue can take more lines of the log
+        if commands := self.hub.take_commands():  # a client's queue has space for more log lines
             for command in commands:
                 self._run_command(command)
             self._write_due.set()
@@ -241,14 +245,14 @@ class SessionHubRunner:
                     connection.disconnect_event.set()
 
     def close_unresponsive_clients(self) -> None:
-        """Close the connections of dropped clients that do not read their last frames."""
+        """Close the connections of dropped clients that do not read their last frames in time."""
         now = time.monotonic()
         for connection in self.connections.values():
             if connection.close_deadline and now > connection.close_deadline:
                 connection.disconnect_event.set()
 
     async def run_write_loop(self) -> None:
-        """Write in rounds, until cancelled."""
+        """Write to the clients in rounds, until the task is cancelled."""
         while True:
             await self._write_due.wait()
             self._write_due = anyio.Event()
@@ -258,15 +262,15 @@ class SessionHubRunner:
             self.write_to_clients()
 
     async def serve_client(self, connection: ClientConnection) -> None:
-        """Write to a client whenever its socket becomes writable again, until cancelled."""
+        """Write to a client whenever its socket becomes writable, until the task is cancelled."""
         while True:
             await connection.wait_writable()
-            connection.flush()  # bytes that were taken from the hub's queue before
+            connection.flush()  # bytes that were taken from the hub's queue earlier
             self.write_to_clients()
 
     async def close_clients(self, reason: str) -> None:
-        """Send `bye` to all clients after the end of the conversation. Wait up to BYE_TIMEOUT_S
-        until they have read it.
+        """Send `bye` to all clients after the conversation has ended. Wait up to BYE_TIMEOUT_S
+        until the clients have read it.
         """
         if not self.has_failed:
             self.hub.close(reason)

@@ -1,6 +1,8 @@
-"""One life of a session: its hub, which connects the conversation with the clients of its socket.
+"""Runs one life of a background session, from the host's start to its exit. A hub connects the
+conversation with the clients of the session's socket.
 
-A life ends when the conversation ends, when a client ends it, or after it was idle for too long.
+A life ends when the conversation ends, when a client ends the session, or after the session was
+idle for too long.
 """
 
 import os
@@ -39,13 +41,13 @@ from shim.process.package import describe_shim_package_change
 from shim.state.claude_settings import load_claude_settings
 
 MAX_TICK_INTERVAL_S = 1.0
-# The hub denies a prompt shortly before the conversation would, so that only one of them denies it.
-# The hub ticks at least twice in between.
+# The hub denies an expired prompt shortly before the conversation would, so that only the hub
+# denies it. The hub ticks at least twice in this time.
 PROMPT_TIMEOUT_FACTOR = 0.9
 PROMPT_TIMEOUT_MARGIN_S = 10.0
 MIN_TICK_INTERVAL_S = 0.01
-FIRST_CHILD_TIMEOUT_S = 2.0  # after this, modules are imported even if no child was started
-# Short, so that all modules are imported before the child ends its first turn.
+FIRST_CHILD_TIMEOUT_S = 2.0  # then modules are imported even if no child was started
+# This time is short, so that all modules are imported before the child ends its first turn.
 FIRST_CHILD_POLL_INTERVAL_S = 0.001
 REASON_STOPPED = "stopped"
 REASON_IDLE = "idle"
@@ -54,7 +56,7 @@ REASON_REPLACED = "its folder was removed, or another host took over the session
 
 
 class SessionHostMetadata:
-    """The metadata of a life, stored in `host.json`. A failed write does not end the session."""
+    """The session's metadata, stored in `host.json`. A failed write does not end the session."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
@@ -62,7 +64,7 @@ class SessionHostMetadata:
         self.values = registry.read_metadata(folder) or registry.restore_metadata(folder) or {}
 
     def update(self, changes: Mapping[str, Any]) -> None:
-        """Change some values. Store them if any of them differs."""
+        """Update metadata values. Write the file only if a value has changed."""
         if self.owns_session_folder and any(
             self.values.get(key) != value for key, value in changes.items()
         ):
@@ -71,8 +73,8 @@ class SessionHostMetadata:
                 registry.write_metadata(self._folder, self.values)
 
     def restore_file(self) -> None:
-        """Write the file again if it is missing or damaged. Commands cannot find a session without
-        the file.
+        """Write the metadata file again if it is missing or damaged. Other commands find a session
+        by this file.
         """
         if self.owns_session_folder and registry.read_metadata(self._folder) is None:
             with suppress(OSError):
@@ -80,16 +82,16 @@ class SessionHostMetadata:
 
     @property
     def owns_session_folder(self) -> bool:
-        """Whether the folder still belongs to this life. It may have been removed, and created
-        again by another host.
+        """Whether the session's folder still belongs to this host. The folder may have been
+        removed, and created again by another host.
         """
         return sockets.find_socket_file_id(self._folder) == self._socket_file_id
 
     def record_end(self, state: str, detail: str | None = None) -> None:
-        """Record the end of this life.
+        """Record that the host ends.
 
-        `state` is the new state if the session was active. A finished session keeps its state.
-        `detail` is the reason of a failure; the state is then `failed`.
+        `state` is the new state if the session was active. A finished session keeps its state. If
+        the host failed, `detail` is the reason, and the state becomes `failed`.
         """
         was_active = self.values.get("state") in registry.ACTIVE_STATES
         end_fields = {}
@@ -110,7 +112,9 @@ class SessionHostMetadata:
 
 
 class SessionHostRuntime:
-    """One life of a session: the transport of its conversation, with a hub and a socket."""
+    """One life of a background session: the transport of its conversation, with a hub and
+    a socket.
+    """
 
     def __init__(
         self,
@@ -152,7 +156,7 @@ class SessionHostRuntime:
             _describe_session(startup, session_id, values.get("name") or "", prompt_timeout_s),
             self._log.load_history(),
             create_id=create_uuid,
-            # The system clock may jump, but the times of lines must not.
+            # The system clock may jump, but the timestamps of lines must not.
             now_ms=lambda: round((clock_offset + clock()) * 1000),
             clock=clock,
         )
@@ -167,7 +171,7 @@ class SessionHostRuntime:
         self._server = UnixServer(listener, self.runner, self.source)
         self._folder = folder
         self._startup = startup
-        self._upgrade_notice = ""  # about changed files of the package; "" before the report
+        self._upgrade_notice = ""  # about replaced package files; "" before it was reported
         metadata.update(
             {
                 "pid": os.getpid(),
@@ -179,7 +183,7 @@ class SessionHostRuntime:
 
     @asynccontextmanager
     async def serve_clients(self, stop: Callable[[], None]) -> AsyncIterator[None]:
-        """Serve the clients while the conversation runs, and send them `bye` when it ends.
+        """Serve clients while the conversation runs. When it ends, send them `bye`.
 
         `stop` ends the conversation.
         """
@@ -213,7 +217,7 @@ class SessionHostRuntime:
     async def _preload(self) -> None:
         """Import all modules that this host may need, because an upgrade may replace their files.
 
-        The import runs while the first child starts, which takes longer.
+        The modules are imported while the first child process starts, which takes longer.
         """
         with anyio.move_on_after(FIRST_CHILD_TIMEOUT_S):
             while self._first_prompt[0] is not None and not spawn.running_pids:
@@ -226,8 +230,8 @@ class SessionHostRuntime:
         preload_modules(HOST_FOLDERS, os.environ, SKIPPED_IN_HOST, validator_modules)
 
     def _report_upgrade(self) -> None:
-        """Report once that the package's files were replaced or removed, on stderr and to new
-        clients.
+        """Report, only once, that the package's files were replaced or removed. The report goes to
+        stderr and to new clients.
         """
         if self._upgrade_notice:
             return
@@ -252,7 +256,7 @@ class SessionHostRuntime:
             warn(f"the prompt was rejected: {error}\n")
 
     def _stop_session(self, reason: str) -> None:
-        """End the session. A running turn is stopped as by a signal."""
+        """End the session. A running turn is stopped as if by a signal."""
         if self.end_reason == REASON_ENDED:
             self.end_reason = reason
             self._stop_event.set()
@@ -262,7 +266,7 @@ class SessionHostRuntime:
         stop()
 
     async def _run_ticks(self) -> None:
-        """Do the regular work of a host. End the session if it is idle for too long."""
+        """Run the host's periodic tasks. End the session if it has been idle for too long."""
         while True:
             await anyio.sleep(self._tick_interval_s)
             self.runner.hub.apply_timeouts_and_report_changes()
@@ -277,12 +281,12 @@ class SessionHostRuntime:
                 self._last_use = time.monotonic()
             elif time.monotonic() - self._last_use >= self._idle_timeout_s:
                 self.end_reason = REASON_IDLE
-                self.runner.hub.close(REASON_IDLE)  # a client that connects later receives `bye`
+                self.runner.hub.close(REASON_IDLE)  # clients that connect after this receive `bye`
                 self.runner.run_hub_commands()
                 self.source.close()
 
     async def _remove_old_sessions(self) -> None:
-        """Remove sessions that ended long ago. Every host does this when it starts."""
+        """Remove sessions that ended long ago. Every host does this at its start."""
         retention_days = self._retention_days
         await anyio.to_thread.run_sync(
             registry.remove_old_sessions, os.environ, retention_days, abandon_on_cancel=True
@@ -292,7 +296,7 @@ class SessionHostRuntime:
 def _describe_session(
     startup: ConversationStartup, session_id: str, name: str, prompt_timeout_s: float
 ) -> BackgroundSessionInfo:
-    """Return the description of the session that clients get at the start of this life."""
+    """Return the session's description, which clients receive when the host starts."""
     invocation = startup.invocation
     mode = startup.mode
     claude_settings = _load_conversation_settings(startup)
@@ -326,7 +330,7 @@ def _describe_session(
 
 def _reads_settings_itself(startup: ConversationStartup) -> bool:
     """Return whether the vendor is a real claude, which reads Claude's settings files itself and
-    reloads them after a change.
+    reloads them when they change.
     """
     if not startup.adapter.passthrough:
         return False
@@ -334,14 +338,16 @@ def _reads_settings_itself(startup: ConversationStartup) -> bool:
 
 
 def _load_conversation_settings(startup: ConversationStartup) -> ClaudeSettings:
-    """Return the values of Claude's settings files that the conversation uses."""
+    """Return the values from Claude's settings files that the conversation uses."""
     if not _reads_settings_itself(startup):
         return startup.claude_settings
     return _load_settings(startup) or ClaudeSettings()
 
 
 def _load_settings(startup: ConversationStartup) -> ClaudeSettings | None:
-    """Return the current values of Claude's settings files, or None if they cannot be read."""
+    """Return the current values from Claude's settings files, or None if the files cannot
+    be read.
+    """
     try:
         return load_claude_settings(startup.invocation, startup.environment, startup.cwd)
     except (FrontendError, OSError):  # OSError also if the folder was removed
@@ -349,10 +355,11 @@ def _load_settings(startup: ConversationStartup) -> ClaudeSettings | None:
 
 
 def _reload_settings(startup: ConversationStartup, claude_settings: ClaudeSettings) -> str:
-    """Return the text of the settings that a real claude applies now.
+    """Return the settings text that a real claude applies now.
 
-    `claude_settings` are those at the start of the session. Their mode is reported, because a
-    frontend applies the mode of its files only if it differs from the mode at the start.
+    `claude_settings` are the settings at the session's start. The result contains their mode,
+    because a frontend applies the mode from its settings files only if it differs from the mode at
+    the session's start.
     """
     settings = _load_settings(startup)
     if not settings:
@@ -361,7 +368,7 @@ def _reload_settings(startup: ConversationStartup, claude_settings: ClaudeSettin
 
 
 def truncate_stderr(descriptor: int = 2) -> None:
-    """Empty the file of the host's stderr if it is larger than MAX_STDERR_BYTES."""
+    """Truncate the host's stderr file to zero length if it is larger than MAX_STDERR_BYTES."""
     with suppress(OSError):
         if os.fstat(descriptor).st_size > MAX_STDERR_BYTES:
             os.ftruncate(descriptor, 0)

@@ -1,4 +1,4 @@
-"""The server of a host's socket. It accepts clients and reads their frames."""
+"""The server for a host's Unix socket. It accepts clients and reads their frames."""
 
 import socket
 from collections.abc import Iterable
@@ -16,16 +16,16 @@ from shim.io.unix.connections import accept_connections, read_chunk
 from shim.process.descriptors import compute_connection_limit
 from shim.state.files import select_spill_file_opener
 
-# Of frontends, and of the streams of a gateway's pages. Each needs a few KiB and a descriptor.
+# The limit for frontends and gateway streams together. Each needs a few KiB and a descriptor.
 MAX_CONNECTIONS = 256
-RESERVED_DESCRIPTORS = 96  # for the vendor, MCP servers, the log, the recording and settings
+RESERVED_DESCRIPTORS = 96  # used by the vendor, MCP servers, the log, the recording and settings
 HELLO_TIMEOUT_S = 10.0  # from the connection to the first frame
-MAX_HELLO_BYTES = 64 * 1024  # of the first frame
+MAX_HELLO_BYTES = 64 * 1024  # size of the first frame
 
 
 class UnixServer:
-    """The server of the socket. It accepts clients up to a limit, and reads their frames while
-    `hub_stdin` is not full.
+    """The server for a host's Unix socket. It accepts a limited number of clients. While
+    `hub_stdin` is full, it does not read from them.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class UnixServer:
         )
 
     async def accept_clients(self) -> None:
-        """Accept connections until cancelled."""
+        """Accept connections until the task is cancelled."""
         async with anyio.create_task_group() as tasks:
             async for peer in accept_connections(self._listener):
                 self._accept_client(peer, tasks)
@@ -58,7 +58,7 @@ class UnixServer:
         tasks.start_soon(self._serve_client, connection)
 
     async def _serve_client(self, connection: ClientConnection) -> None:
-        """Serve a client until its connection ends."""
+        """Serve one client until its connection ends."""
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._runner.serve_client, connection)
@@ -70,7 +70,7 @@ class UnixServer:
             self._runner.remove_client(connection.number)
 
     async def _read_client(self, connection: ClientConnection) -> None:
-        """Read a client's frames until its connection ends or a frame is too long."""
+        """Read frames from a client until the connection ends or a frame is too long."""
         hello_splitter = LineSplitter(MAX_HELLO_BYTES)
         lines = list[bytes]()
         size = 0
@@ -112,7 +112,7 @@ class UnixServer:
             try:
                 self._runner.on_client_frame(connection.number, line)
             except Exception as error:
-                # A bug in the shim must not end the session of the other clients.
+                # An error in the shim must not end the session for the other clients.
                 warn(f"internal error while handling a client frame: {error!r}\n")
                 connection.send_and_close(
                     encode_frame(
