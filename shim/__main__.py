@@ -1,14 +1,14 @@
-"""The entry point of the package. It imports nothing before it knows which program was called."""
+"""The entry point of the package. Nothing is imported before the called program is known."""
 
 import os
 import sys
 
-# A variable of the shim may have this prefix, because some frontends pass on only CLAUDE_*.
+# The shim's variables may have this prefix, because some frontends only pass on CLAUDE_*.
 FORWARDED_PREFIX = "CLAUDE_"
 
 
 def main() -> None:
-    """Run `shim …`, `shim claude …`, or the arguments of an installed file."""
+    """Run `shim …`, `shim claude …`, or the installed file with its arguments."""
     for name in [name for name in os.environ if name.startswith(FORWARDED_PREFIX + "SHIM_")]:
         os.environ.setdefault(name.removeprefix(FORWARDED_PREFIX), os.environ[name])
     argv = sys.argv[1:]
@@ -30,12 +30,12 @@ def main() -> None:
 
 def _run_claude(argv: list[str], installed_options: dict[str, str]) -> int:
     if argv and argv[0] in ("--version", "-v"):
-        # The text of `writer.CLAUDE_VERSION`, without the imports of that module, because frontends
+        # The same text as `writer.CLAUDE_VERSION`, without that module's imports, because frontends
         # ask for the version before every session.
         return _print_text("2.1.332 (Claude Code)\n")
     if argv and (argv[0][:1] != "-" or argv[0].startswith("--shim-")):
-        # This may be a subcommand. Frontends call subcommands often, so nothing that only a turn
-        # needs is imported.
+        # The arguments may name a subcommand. Frontends call subcommands often, so modules that
+        # only a turn needs are not imported.
         from shim.commands.claude.subcommands import dispatch_subcommand
         from shim.io.early_signals import reset_inherited_signals
 
@@ -69,13 +69,15 @@ def _run_yume_cli(argv: list[str], installed_options: dict[str, str]) -> int:
 
 
 def _print_text(text: str) -> int:
-    """Print a text, and return the exit status. A closed stdout is not a failure; a full disk is."""
+    """Print a text, and return the exit status. A closed stdout is not an error, but a full disk
+    is.
+    """
     try:
         if sys.stdout is not None:
             sys.stdout.write(text)
             sys.stdout.flush()
     except OSError as error:
-        sys.stdout = None  # otherwise the interpreter flushes it at exit
+        sys.stdout = None  # otherwise the interpreter flushes stdout at exit
         return int(not isinstance(error, BrokenPipeError))
     return 0
 
