@@ -1,5 +1,5 @@
-"""The adapter of the real claude, whose lines are passed through. The program is looked up on PATH
-after the shim's own `claude`, which is never started.
+"""The adapter for the real claude, whose lines are passed through unchanged. The program is looked
+up on PATH after the shim's own `claude`, so that the shim never starts itself.
 """
 
 from shim.core.adapter.adapter import (
@@ -16,8 +16,8 @@ from shim.core.adapter.versions import LoginProbe, VersionProbe
 from shim.core.claude.argv.flags import FLAG_BY_FIELD
 from shim.core.reading.typed import Any
 
-# These flags are not copied from the frontend. The child always prints stream-json and reads its
-# prompt from stdin, and the shim implements the other flags itself.
+# These flags are not copied from the frontend's command line. The child always prints stream-json
+# and reads its prompt from stdin, and the shim itself implements the other flags.
 _REBUILT_FLAGS = (
     *(
         "print_mode",
@@ -48,7 +48,7 @@ _MODES = ("default", "plan", "acceptEdits", "dontAsk", "auto", "bypassPermission
 
 
 class ClaudeAdapter(Adapter):
-    """The adapter of the real claude. Its lines are passed through."""
+    """The adapter for the real claude. Its lines are passed through unchanged."""
 
     name = "claude"
     programs = ("claude",)
@@ -76,8 +76,8 @@ class ClaudeAdapter(Adapter):
     login_hint = "run the real `claude` once and use its /login, or set ANTHROPIC_API_KEY"
 
     def build_launch(self, request: LaunchRequest) -> LaunchSpec:
-        """Return the frontend's flags, with stream-json as the output format and the prompt on
-        stdin.
+        """Build the launch with the frontend's flags, stream-json as the output format, and the
+        prompt on stdin.
         """
         invocation = request.invocation
         arguments = []
@@ -108,15 +108,15 @@ ADAPTER = ClaudeAdapter()
 
 
 class FlatClaudeAdapter(ClaudeAdapter):
-    """The adapter of a real claude whose lines are translated to a dialect other than Claude's."""
+    """The adapter for a real claude whose lines are translated to a flat dialect."""
 
     translator_ref = "shim.adapters.claude_flat_stream:FlatClaudeTranslator"
     child_input_ref = "shim.adapters.claude_input:ClaudeInput"
     abilities = ClaudeAdapter.abilities._replace(can_repeat_reply=True)
 
     def build_launch(self, request: LaunchRequest) -> LaunchSpec:
-        """Pass the id of a resumed session with `--resume`. A persistent child asks for permission
-        through stdio.
+        """Build the launch. The id of a resumed session is passed with `--resume`, and a persistent
+        child asks for permission through stdio.
         """
         prompt_tool = None
         if request.persistent:

@@ -14,13 +14,13 @@ from shim.core.reading.json_text import dump_json
 
 
 class ClaudeInput(ChildInput):
-    """Encodes lines for one child. Control requests are numbered."""
+    """Encodes input lines for one child. Control requests are numbered."""
 
     def __init__(self) -> None:
         self._request_number = 0
 
     def encode_handshake(self, request: LaunchRequest) -> bytes:
-        """Enable the control protocol."""
+        """Encode the request that enables the control protocol."""
         return self._encode_request(subtype="initialize", hooks=None)
 
     def encode_prompt(self, message: UserMessage) -> bytes:
@@ -30,12 +30,14 @@ class ClaudeInput(ChildInput):
         )
 
     def encode_interrupt(self) -> bytes:
-        """Interrupt the turn. A claude ends the turn with a result and keeps running."""
+        """Encode an interrupt of the turn. A real claude then ends the turn with a result and keeps
+        running.
+        """
         return self._encode_request(subtype="interrupt")
 
     def encode_model_change(self, name: str | None) -> bytes | None:
-        """Set the model from the next request on. Return None for Claude's default model, which has
-        no name.
+        """Encode a change of the model from the next request on. Return None for Claude's default
+        model, which has no name.
         """
         if name is None:
             return None
@@ -50,7 +52,9 @@ class ClaudeInput(ChildInput):
     def encode_permission_response(
         self, permission: PermissionRequest, decision: PermissionDecision
     ) -> bytes:
-        """Encode a decision. An allowed call is sent with its input, as the SDKs do."""
+        """Encode a permission decision. The response to an allowed call includes the call's input,
+        as in the SDKs.
+        """
         if decision.allow:
             if decision.updated_input is None:
                 tool_input = permission.vendor_input
@@ -79,12 +83,14 @@ class ClaudeInput(ChildInput):
 
 
 def encode_control_response(response: Mapping[str, Any]) -> bytes:
-    """Encode the answer to a control request of the child."""
+    """Encode the response to a control request from the child."""
     return _encode_line({"type": "control_response", "response": response})
 
 
 def encode_unsupported_request_error(request_id: str, subtype: object) -> bytes:
-    """Encode an error for an unsupported control request. Without a response the child would wait."""
+    """Encode an error response to an unsupported control request. Without a response the child
+    would wait.
+    """
     return encode_control_response(
         {
             "subtype": "error",

@@ -1,10 +1,10 @@
-"""Translates the stream of `codex exec`. Data that the stream lacks is read from codex's own record
-of the thread (`codex_rollout`).
+"""Translates the stream of `codex exec`. Data that is missing in the stream is read from codex's
+own record of the thread (`codex_rollout`).
 
-A `file_change` item only names its files, so it is written when it ends, with the recorded
-contents. Calls without an item in the stream are written before the next item. The stream does not
-name the model. Without a record, as in a replay, the rules of the profile translate the stream
-alone.
+A `file_change` item only names its files, so it is written when it ends, with the file contents
+from the record. Tool calls without an item in the stream are written before the next item. The
+stream does not name the model. Without a record, for example in a replay, the profile's rules alone
+translate the stream.
 """
 
 from shim.adapters.codex_items import CompletedCodexItems
@@ -22,9 +22,9 @@ from shim.core.turn.outcome import ChildExit
 from shim.core.turn.turn import Turn
 from shim.profiles.profile import ProfileTranslator
 
-MAX_PENDING_CHANGES = 100  # changes that have not ended; codex makes one after the other
-# Before each of these items, the record is searched for calls without an item. A warning is not
-# listed, because it may come before the record contains the start of the turn.
+MAX_PENDING_CHANGES = 100  # file changes that have not ended; codex makes one at a time
+# Before each of these items is written, the record is searched for calls without an item. Warnings
+# are not listed, because a warning may come before the record contains the start of the turn.
 CHECKPOINT_ITEMS = (
     "agent_message",
     "reasoning",
@@ -36,8 +36,8 @@ TURN_END_EVENTS = ("turn.completed", "turn.failed")
 
 
 class _CodexState:
-    """The translator's state: started changes, completed items, the todo list, the thread's record,
-    and the translator of a recorded app-server.
+    """The translator's state: started file changes, completed items, the todo list, the thread's
+    record, and the translator for a recorded app-server.
     """
 
     def __init__(self) -> None:
@@ -51,12 +51,14 @@ class _CodexState:
 
 
 class CodexTranslator(ProfileTranslator):
-    """Adds the contents of edits and writes, and the refused calls."""
+    """Adds data that is missing in the stream: the contents of edits and writes, and refused tool
+    calls.
+    """
 
     def __init__(self, turn: Turn, *, partial: bool = False) -> None:
         super().__init__(turn, partial=partial)
         self._state = _CodexState()
-        if turn.config.data_dir is None:  # a recorded app-server's lines have no type
+        if turn.config.data_dir is None:  # lines of a recorded app-server have no type
             self.untyped = True  # type: ignore[misc]
 
     def on_event(self, event: Event) -> bool:
@@ -93,8 +95,8 @@ class CodexTranslator(ProfileTranslator):
         self._state.todo_list = None, None
 
     def _is_repeated(self, item: Event, kind: str) -> bool:
-        """Return whether an event repeats an item that was completed in this turn, and remember
-        completed items.
+        """Return whether an event repeats an item that was already completed in this turn.
+        Completed items are recorded.
         """
         if self._state.completed_items.has_item(item):
             self.diagnostics.record("repeated_item", item.get("id"))
@@ -104,8 +106,8 @@ class CodexTranslator(ProfileTranslator):
         return False
 
     def _write_todo_list(self, event: Event, item: Event) -> None:
-        """Write each state of a todo list as a call with its own id, because codex uses one id for
-        all states.
+        """Write each state of a todo list as a call with a new id, because codex uses the same id
+        for all states.
         """
         state = item.get("id"), item.get("items")
         if state == self._state.todo_list:
@@ -124,8 +126,8 @@ class CodexTranslator(ProfileTranslator):
         return super().choose_translator_for_unknown_event(event)
 
     def _translate_server_line(self, event: Event) -> bool:
-        """Translate a line of a recorded app-server, which has no type. Return False for any other
-        line.
+        """Translate a line from a recorded app-server. Such a line has no type. Return False for
+        any other line.
         """
         if "type" in event or not ("method" in event or "id" in event):
             return False
@@ -138,9 +140,9 @@ class CodexTranslator(ProfileTranslator):
         return True
 
     def _translate_changes(self, event: Event, item: Event, rollout: CodexRollout) -> bool:
-        """Hold a started item that changes files until it ends, then write it with its contents.
+        """Hold a file change item until it ends, then write it with the file contents.
 
-        Return False if the rules have to translate the item.
+        Return False if the profile's rules must translate the item.
         """
         item_id = str(item.get("id"))
         changes = _parse_changes(item)
@@ -181,7 +183,9 @@ class CodexTranslator(ProfileTranslator):
     def _write_calls(
         self, item_id: str, calls: list[ClaudeCall], *, is_denied: bool = False
     ) -> list[str]:
-        """Write calls that the stream combines into one item or lacks. Return their ids."""
+        """Write tool calls that are missing in the stream or that the stream combines into one
+        item. Return their ids.
+        """
         call_ids = [
             f"{self.id_prefix}{item_id}" + (f".{number}" if number else "")
             for number in range(len(calls))
@@ -203,14 +207,14 @@ class CodexTranslator(ProfileTranslator):
             self.turn.add_tool_result(call_id, missing_call.output, missing_call.is_error)
 
     def _write_pending_changes(self) -> None:
-        """Write the started changes that will not end, as the rules translate them."""
+        """Write file changes that have started but will not end, using the profile's rules."""
         for event in self._state.pending_changes.values():
             self.handlers[event["type"]](event)
         self._state.pending_changes.clear()
 
     def _allows_changes(self, changes: list[tuple[str, str]]) -> bool:
-        """Return whether all changes are allowed. A denied change must be written at once, so that
-        the turn is stopped.
+        """Return whether all changes of an item are allowed. A denied change must be written
+        immediately, so that the turn is stopped.
         """
         evaluator = self.turn.config.evaluator
         if evaluator is None:
@@ -222,7 +226,9 @@ class CodexTranslator(ProfileTranslator):
 
 
 def _parse_changes(item: Event) -> list[tuple[str, str]] | None:
-    """Return the path and the kind of each change of an item, or None for an unknown form."""
+    """Return the path and kind of each file change in an item, or None if the item has an unknown
+    form.
+    """
     changes = item.get("changes")
     if not isinstance(changes, list) or not all(isinstance(change, dict) for change in changes):
         return None

@@ -1,4 +1,4 @@
-"""The adapter of codex's app-server, which asks the frontend about each call. Measured with
+"""The adapter for codex's app-server, which asks the frontend about each tool call. Measured with
 0.169.0.
 """
 
@@ -19,7 +19,9 @@ PROMPTED_TOOLS = frozenset(("Bash", "Delete", "Edit", "MultiEdit", "Write"))
 
 
 class CodexThreadAdapter(ProfileAdapter):
-    """Drives codex through its app-server. `base` is the adapter of codex's profile."""
+    """The adapter that drives codex through its app-server. `base` is the adapter that codex's
+    profile defines.
+    """
 
     child_input_ref = "shim.adapters.codex_thread:CodexThread"
 
@@ -37,7 +39,7 @@ class CodexThreadAdapter(ProfileAdapter):
                 hint="start a new session",
             )
         args = codex_rules.build_app_server_arguments(request)
-        # This raises an error if the hook cannot be used; codex must not be started without it.
+        # This raises an error if the hook cannot be used. codex must not start without the hook.
         codex_rules.build_approval_hook_settings(request, [])
         return LaunchSpec(
             (*args, "app-server"), environment={"RUST_LOG": "error"}, needs_stdin_pipe=True

@@ -21,9 +21,9 @@ from shim.core.reading.values import as_dict, as_list
 from shim.profiles.run.values import unwrap_shell_command
 
 COMPLETED = "completed"
-# completed items per turn; a long turn has several hundred
+# Maximum number of completed items per turn. A long turn has several hundred.
 MAX_ITEM_IDS = 10_000
-# Keys of an item that do not change while it runs: they identify its subject.
+# These keys do not change while an item runs, so they identify the item's subject.
 SUBJECT_KEYS = (
     "type",
     "command",
@@ -39,13 +39,15 @@ SUBJECT_KEYS = (
 
 
 class CompletedCodexItems:
-    """The completed items of one turn. A second item with the same id and subject is a repetition."""
+    """The completed items of one turn. Another item with the same id and subject is
+    a repetition.
+    """
 
     def __init__(self) -> None:
         self._subjects: dict[str, int] = {}
 
     def clear(self) -> None:
-        """Remove all items when another turn starts."""
+        """Remove all items when a new turn starts."""
         self._subjects.clear()
 
     def has_item(self, item: Mapping[str, Any]) -> bool:
@@ -54,7 +56,7 @@ class CompletedCodexItems:
         return isinstance(item_id, str) and self._subjects.get(item_id) == _hash_subject(item)
 
     def add_item(self, item: Mapping[str, Any]) -> None:
-        """Add a completed item. An item without an id is not remembered, so it is never a
+        """Add a completed item. An item without an id is not stored, so it never counts as a
         repetition.
         """
         item_id = item.get("id")
@@ -69,7 +71,8 @@ def _hash_subject(item: Mapping[str, Any]) -> int:
 def build_command_tool_call(
     command_line: object, folder: object, working_dirs: Collection[str]
 ) -> ClaudeCall:
-    """Return the call of a command, without its shell and without the prefix that makes codex ask.
+    """Return the tool call for a command, without the shell that runs it and without the prefix
+    that makes codex ask.
 
     The command runs in `folder`. `working_dirs` are equivalent paths of the working directory.
     """
@@ -83,7 +86,9 @@ def build_command_tool_call(
 
 
 def build_patch_tool_calls(item: Mapping[str, Any]) -> list[ClaudeCall]:
-    """Return a call for each file of a patch, and another call for the new path of a moved file."""
+    """Return one tool call for each file of a patch, and one more for the new path of a
+    moved file.
+    """
     calls: list[ClaudeCall] = []
     for change in item["changes"]:
         path = change["path"]
@@ -103,7 +108,7 @@ def build_patch_tool_calls(item: Mapping[str, Any]) -> list[ClaudeCall]:
 
 
 def _merge_edits(calls: list[ClaudeCall]) -> ClaudeCall:
-    """Return one call with all parts of a change."""
+    """Return one tool call that contains all parts of a change."""
     if len(calls) == 1:
         return calls[0]
     edits = [{key: edit[key] for key in ("old_string", "new_string")} for _, edit in calls]
@@ -113,7 +118,7 @@ def _merge_edits(calls: list[ClaudeCall]) -> ClaudeCall:
 def list_item_tool_calls(
     item: Mapping[str, Any], working_dirs: Collection[str]
 ) -> list[ClaudeCall]:
-    """Return the calls of an item. An item of another type has no calls."""
+    """Return the tool calls for an item, or [] if the item's type has none."""
     kind = item.get("type")
     if kind == "commandExecution":
         return [build_command_tool_call(item.get("command"), item.get("cwd"), working_dirs)]
@@ -136,7 +141,7 @@ def list_item_tool_calls(
 
 
 def read_item_tool_result(item: Mapping[str, Any]) -> tuple[object, bool]:
-    """Return the output of a call, and whether it failed."""
+    """Return a tool call's output, and whether the call failed."""
     kind = item.get("type")
     status = item.get("status")
     failed = status not in (COMPLETED, None)
@@ -162,7 +167,7 @@ def read_item_tool_result(item: Mapping[str, Any]) -> tuple[object, bool]:
 
 
 def convert_to_ask_user_question_input(raw_questions: object) -> dict[str, Any]:
-    """Return the input of Claude's AskUserQuestion for a `request_user_input`."""
+    """Return the input for Claude's AskUserQuestion, built from a `request_user_input` request."""
     questions = []
     for question in as_list(raw_questions):
         options = [
@@ -180,8 +185,8 @@ def convert_to_ask_user_question_input(raw_questions: object) -> dict[str, Any]:
 def build_user_input_answers(
     request: Mapping[str, Any], answered_input: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the answers to `request_user_input`, keyed by question id (Claude keys them by the
-    text of the question).
+    """Return the answers to a `request_user_input` request, keyed by question id. Claude keys its
+    answers by the text of the question.
     """
     answers_by_text = as_dict(answered_input.get("answers"))
     return {

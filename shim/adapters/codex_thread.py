@@ -1,8 +1,9 @@
 """The session of one `codex app-server` thread. Measured with 0.169.0.
 
-A thread is opened step by step: `initialize`, `config/read`, `hooks/list`, `thread/start` (or
-resume, fork), `turn/start`. Each request is sent after the response to the previous one. A prompt
-that arrives earlier waits. The lines are JSON-RPC without the field `jsonrpc`.
+A thread is opened with a sequence of requests: `initialize`, `config/read`, `hooks/list`,
+`thread/start` (or resume, fork), `turn/start`. Each request is sent after the response to the
+previous request. A prompt that arrives earlier waits. The lines are JSON-RPC without the field
+`jsonrpc`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -19,7 +20,7 @@ from shim.core.reading.values import as_dict
 from shim.profiles.rpc.form import MAX_OPEN_REQUESTS, format_ask_user_question_result
 from shim.profiles.rpc.session import RpcResponse, RpcSession
 
-MAX_MCP_SERVERS = 100  # MCP servers that are configured to ask
+MAX_MCP_SERVERS = 100  # MCP servers that ask about their tools
 GREETING, CONFIG, HOOKS, THREAD, TURN = "greeting", "config", "hooks", "thread", "turn"
 STOPPING = "stopping"
 STEERING = "steering"
@@ -36,7 +37,7 @@ CLIENT_CAPABILITIES = {"experimentalApi": True, "requestAttestation": False}
 # Without this setting codex silently ignores every hook that has not been reviewed, including the
 # shim's.
 BYPASS_HOOK_TRUST = "bypass_hook_trust"
-DENIED_MESSAGE = "The call was denied: {}"  # sent to the model as a message of the turn
+DENIED_MESSAGE = "The call was denied: {}"  # sent to the model during the turn
 UNCHANGED_MESSAGE = (
     "Not run: codex cannot change the input of a call, and the call was allowed only with "
     "another input."
@@ -49,8 +50,8 @@ PERMISSIONS_APPROVAL = "item/permissions/requestApproval"
 
 
 class ApprovalRequest(NamedTuple):
-    """An open request of codex. It is allowed once all its `pending_parts` are allowed. There is one
-    part for each of its `call_ids`.
+    """An open approval request from codex. `call_ids` are the request's tool calls; each is one
+    part of the request. The request is allowed when no parts are left in `pending_parts`.
     """
 
     request_id: object
@@ -60,7 +61,7 @@ class ApprovalRequest(NamedTuple):
 
 
 class CodexThread(RpcSession):
-    """The session of one thread. `session_id` is the id of the thread."""
+    """The session of one codex thread. `session_id` is the thread's id."""
 
     opening_labels = (GREETING, HOOKS, THREAD)
     accepted_block_kinds = ACCEPTED_KINDS
@@ -68,16 +69,16 @@ class CodexThread(RpcSession):
     def _reset(self) -> None:
         super()._reset()
         self.turn_id = ""
-        self.cwd = ""  # in codex's spelling
-        # how the child was started, and the same in the current permission mode
+        self.cwd = ""  # the working directory as codex spells it
+        # the child's start arguments, and the arguments for the current permission mode
         self._launch_request: LaunchRequest | None = None
         self._mode_request: LaunchRequest | None = None
         self._model: str | None = None
         self._effort: str | None = None
         self._default_model: str | None = None
         self._next_model: str | None = None  # the model of the next turn, if it changes
-        self._configured_servers: Mapping[str, Any] = {}  # MCP servers of codex's own settings
-        self._is_stopped = False  # the starting turn was interrupted
+        self._configured_servers: Mapping[str, Any] = {}  # MCP servers from codex's own settings
+        self._is_stopped = False  # the turn was interrupted while it was starting
         self._requests_by_part: dict[str, ApprovalRequest] = {}
 
     def _encode_opening(self, request: LaunchRequest) -> bytes:
@@ -129,14 +130,14 @@ class CodexThread(RpcSession):
         return self.encode_request(label, "turn/steer", **params)
 
     def record_accepted_steering_message(self) -> None:
-        """Record that a message has been added to the thread. codex drops other messages when the
-        turn is interrupted.
+        """Record that a message has been added to the thread. codex drops all other messages when
+        the turn is interrupted.
         """
         self.undelivered_count = max(0, self.undelivered_count - 1)
 
     def encode_interrupt(self) -> bytes:
-        """Interrupt the turn and drop the waiting message. A turn without an id is interrupted as
-        soon as codex sends its id.
+        """Encode an interrupt of the turn, and drop the waiting message. A turn without an id is
+        interrupted as soon as codex sends the id.
         """
         self._waiting_message = None
         self._is_stopped = True
@@ -147,7 +148,9 @@ class CodexThread(RpcSession):
         )
 
     def encode_model_change(self, name: str | None) -> bytes | None:
-        """Use the model from the next turn on. Return None if the default model is unknown."""
+        """Use the model from the next turn on. Return None for the default model if codex has not
+        reported it.
+        """
         self._model = name
         if not self.session_id:
             return b""
@@ -160,8 +163,8 @@ class CodexThread(RpcSession):
         return b""
 
     def encode_effort_change(self, level: str | None) -> bytes | None:
-        """Use the effort from the next turn on. Return None for codex's default effort, which is
-        unknown, and for a level that codex does not have.
+        """Use the effort level from the next turn on. Return None for codex's default level, which
+        is unknown, and for a level that codex does not have.
         """
         if level is None:
             return None
@@ -172,8 +175,8 @@ class CodexThread(RpcSession):
         return b""
 
     def encode_permission_mode_change(self, name: str) -> bytes | None:
-        """Return no line if codex has the same arguments in both modes. codex asks about each call
-        in every mode.
+        """Return no line if codex has the same arguments in both permission modes. codex asks about
+        each tool call in every mode.
         """
         request = self._mode_request
         if request is None or request.policy_bypass:
@@ -187,7 +190,7 @@ class CodexThread(RpcSession):
 
     @property
     def model(self) -> str | None:
-        """The model that answers, or None while it is unknown."""
+        """The model that answers, or None before codex has reported it."""
         return self._model or self._default_model
 
     def set_running_turn_id(self, turn_id: str) -> None:
@@ -202,11 +205,10 @@ class CodexThread(RpcSession):
         self.forms.requests.clear()
 
     def stop_background_commands(self, thread_ids: Iterable[str] = ()) -> None:
-        """End the background commands of an interrupted turn, including those of its subagents
-        (`thread_ids`).
+        """Stop the background commands of an interrupted turn and of its subagents (`thread_ids`).
 
-        On an interrupt, codex itself only ends the call that it is waiting for. Background commands
-        would run until the conversation ends.
+        On an interrupt, codex itself only stops the call that it is waiting for. Background
+        commands would keep running until the conversation ends.
         """
         if self.is_initialized:
             for thread_id in (self.session_id, *thread_ids):
@@ -221,8 +223,8 @@ class CodexThread(RpcSession):
     def split_approval_request_by_call(
         self, request_id: object, kind: str, call_ids: list[str]
     ) -> list[str]:
-        """Return the ids of the parts of a request, one for each call. Return an empty result if
-        the request was declined because too many requests are open.
+        """Return the ids of an approval request's parts, one for each tool call. Return an empty
+        result if the request was declined because too many requests are open.
         """
         if not call_ids or len(self._requests_by_part) + len(call_ids) > MAX_OPEN_REQUESTS:
             self.outbox.append(self.encode_decline_response(request_id, kind))
@@ -236,8 +238,8 @@ class CodexThread(RpcSession):
     def _encode_decision(
         self, permission: PermissionRequest, decision: PermissionDecision
     ) -> bytes:
-        """Encode the answer to a part of a request: allow this call alone, or deny it. Raise
-        ValueError if the input was changed.
+        """Encode the answer to one part of an approval request: allow only this call, or deny it.
+        Raise ValueError if the input was changed.
         """
         answers: Mapping[str, Any] = {}
         if decision.allow and decision.updated_input is not None:
@@ -268,8 +270,8 @@ class CodexThread(RpcSession):
         ) + self._encode_denial_reason(permission, decision)
 
     def _record_user_input(self, request: ApprovalRequest, result_text: str | None) -> None:
-        """Record the person's answers as the result of the call. None means that the person
-        dismissed the question.
+        """Record the user's answers as the result of the call. None means that the user dismissed
+        the question.
         """
         if request.kind == USER_INPUT:
             self.forms.results.append((request.call_ids[0], result_text or "", result_text is None))
@@ -277,8 +279,8 @@ class CodexThread(RpcSession):
     def _encode_denial_reason(
         self, permission: PermissionRequest, decision: PermissionDecision
     ) -> bytes:
-        """Send the reason of a denial to the model, because codex only reports that the call was
-        denied. A subagent cannot receive the reason.
+        """Encode a message that tells the model why a call was denied, because codex only reports
+        the denial. A subagent cannot receive the reason.
         """
         is_main_thread = permission.vendor_input.get("threadId") == self.session_id
         if not (is_main_thread and self.turn_id and decision.message) or decision.ends_turn:
@@ -291,7 +293,9 @@ class CodexThread(RpcSession):
     def encode_decline_response(
         self, request_id: object, kind: str, *, stop: bool = False
     ) -> bytes:
-        """Decline a request of this kind. With `stop`, also end the turn."""
+        """Encode a response that declines a request of this kind. If `stop` is set, also end the
+        turn.
+        """
         action = "decline"
         if stop:
             action = "cancel"
@@ -340,7 +344,7 @@ class CodexThread(RpcSession):
             self._default_model = model
 
     def _open_thread(self, response: RpcResponse) -> RpcResponse:
-        """Open the thread. Fail if a hook that codex lists cannot be disabled."""
+        """Open the thread. Fail if codex lists a hook that cannot be disabled."""
         request = self._launch_request
         configured_servers = self._configured_servers
         assert request is not None
@@ -368,7 +372,7 @@ class CodexThread(RpcSession):
         return response
 
     def _encode_thread_start(self, request: LaunchRequest, config: Mapping[str, Any]) -> bytes:
-        """Start a thread with these settings, or resume or fork one."""
+        """Encode the request that starts, resumes or forks a thread with these settings."""
         fields: dict[str, object] = {
             "cwd": self.working_dir,
             "config": config,
@@ -393,7 +397,7 @@ class CodexThread(RpcSession):
 
 
 def _build_approval(kind: str, answers: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the answer that allows this call alone."""
+    """Return the response that allows only this call."""
     if kind == USER_INPUT:
         return {"answers": answers}
     if kind == ELICITATION:
@@ -402,7 +406,7 @@ def _build_approval(kind: str, answers: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _convert_message(message: UserMessage) -> list[dict[str, Any]]:
-    """Return a message as codex's inputs: texts, and images by their address or with their data."""
+    """Return a message as codex's inputs: texts, and images by URL or with their data."""
     inputs: list[dict[str, Any]] = []
     for part in message.select_blocks(ACCEPTED_KINDS):
         if part.kind == "image":

@@ -1,4 +1,6 @@
-"""Converts a dialog of a pi extension to a form for the person, and converts the answer back."""
+"""Converts a dialog of a pi extension to a form for the user, and converts the form's result to
+pi's answer.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,7 +10,7 @@ ANSWER_FIELD = "answer"  # the only field of the form
 
 
 def build_dialog_form(dialog: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the form of a dialog in the format of the Agent Client Protocol."""
+    """Return a dialog as a form in the format of the Agent Client Protocol."""
     method = dialog.get("method")
     texts = [dialog.get("title"), dialog.get("message")]
     field: dict[str, Any] = {"type": "boolean" if method == "confirm" else "string"}
@@ -24,7 +26,7 @@ def build_dialog_form(dialog: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def build_dialog_answer(form_answer: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the answer for pi, built from the result of the form."""
+    """Return the answer for pi, built from the form's result."""
     if form_answer.get("action") != "accept":
         return {"cancelled": True}
     value = form_answer["content"][ANSWER_FIELD]

@@ -1,8 +1,8 @@
-"""The session of one pi that is driven by its RPC.
+"""The session of one pi process that is driven through pi's RPC.
 
 The session id is known after the responses to two requests. A prompt that arrives earlier waits. No
-prompt is sent to a pi without the shim's permission extension, because such a pi would not ask
-about its calls.
+prompt is sent to a pi that has not loaded the shim's permission extension, because such a pi would
+not ask about its tool calls.
 """
 
 from collections.abc import Mapping
@@ -22,12 +22,12 @@ from shim.profiles.rpc.form import MAX_OPEN_REQUESTS
 from shim.profiles.rpc.session import RpcResponse, RpcSession
 
 IMAGE_KINDS: BlockKinds = frozenset(("image",))
-# The labels of the requests. A prompt waits for the responses to the requests of the first line.
+# The labels of the requests. A prompt waits for the responses to the requests on the first line.
 STATE = "state"
 COMMANDS = "commands"
 SETTING = "setting"
 PROMPT, STEER, ABORT, IDLE_CHECK, CLEAR = "prompt", "steer", "abort", "rest", "clear"
-# The command in a response → the label of its request, for a recording.
+# Command in a response → label of its request, for replaying a recording.
 LABELS_BY_COMMAND = {
     "get_state": STATE,
     "get_commands": COMMANDS,
@@ -37,9 +37,9 @@ LABELS_BY_COMMAND = {
     "abort": ABORT,
     "clear_queue": CLEAR,
 }
-# A model's name may end with a colon and such a level of thinking.
+# A model's name may end with a colon and one of these thinking levels.
 THINKING_LEVELS = frozenset(("off", "minimal", "low", "medium", "high", "xhigh", "max"))
-# The sources of commands that are texts for the model. Other commands are programs of extensions.
+# Commands from these sources are texts for the model. All other commands run code of extensions.
 TEXT_COMMAND_SOURCES = ("prompt", "skill")
 PLAN_MODE = "plan"
 UNSUPPORTED_CHANGE_MESSAGE = (
@@ -49,8 +49,8 @@ INTERRUPTED_MESSAGE = "Interrupted by the user."
 
 
 class PiRpcSession(RpcSession):
-    """The session of one pi. The permission mode is not sent to pi, because the shim's extension
-    asks about each call in every mode.
+    """The session of one pi process. The permission mode is not sent to pi, because the shim's
+    extension asks about each tool call in every mode.
     """
 
     request_id_prefix = "shim-"
@@ -61,12 +61,12 @@ class PiRpcSession(RpcSession):
         super()._reset()
         self.model = ""
         self.accepted_block_kinds = IMAGE_KINDS
-        self.text_commands: tuple[str, ...] = ()  # commands that a message may begin with
+        self.text_commands: tuple[str, ...] = ()  # commands that a message may start with
         self.is_extension_loaded = False  # the shim's extension has reported that it is loaded
-        self.has_early_dialog = False  # another extension has opened a dialog while it started
+        self.has_early_dialog = False  # an extension opened a dialog while pi started
         self.is_running = False
         self.is_stopping = False
-        self._uses_extension = True  # if set, no prompt is sent before the extension is loaded
+        self._uses_extension = True  # no prompt is sent before the extension is loaded
         self._chooses_model = False  # pi was started without a model
         self._can_ask_user = False
         self._mode = ""
@@ -91,12 +91,14 @@ class PiRpcSession(RpcSession):
         return super().encode_prompt(message)
 
     def _encode_ready_prompt(self, message: UserMessage) -> bytes:
-        """Send the waiting prompt, after the end of a run that an extension may have started."""
+        """Encode the waiting prompt. If an extension has started a run, the prompt waits until that
+        run ends.
+        """
         return self._encode_message(PROMPT, message, "followUp")
 
     def encode_steering_message(self, message: UserMessage) -> bytes | None:
-        """Send a message into the run. Return None if no run can read it now. If the run has just
-        ended, pi starts a new run.
+        """Encode a message that is added to the current run. Return None if no run can read the
+        message now. If the run has just ended, pi starts a new run.
         """
         if not (self.is_running and self._is_ready) or self.is_stopping:
             return None
@@ -104,9 +106,11 @@ class PiRpcSession(RpcSession):
         return self._encode_message(STEER, message, "steer")
 
     def encode_interrupt(self) -> bytes:
-        """Stop the run, and drop the waiting message. pi responds when it has stopped.
+        """Encode an abort of the run, and drop the waiting message. pi responds when the run has
+        stopped.
 
-        Unread steering messages are withdrawn, because 0.73 would keep them for the next message.
+        Unread steering messages are withdrawn, because pi 0.73 would keep them for the next
+        message.
         """
         self._waiting_message = None
         self.is_stopping = True
@@ -115,8 +119,8 @@ class PiRpcSession(RpcSession):
         ) + self.encode_request(ABORT, "abort")
 
     def encode_model_change(self, name: str | None) -> bytes | None:
-        """Set `provider/model`, with an optional level of thinking after a colon, from the next
-        request on. Return None for a name without a provider.
+        """Encode a change to `provider/model`, with an optional thinking level after a colon, from
+        the next request on. Return None for a name without a provider.
         """
         provider, separator, model = (self._default_model if name is None else name).partition("/")
         if not separator:
@@ -130,8 +134,8 @@ class PiRpcSession(RpcSession):
         ) + self._encode_thinking_level(level)
 
     def encode_effort_change(self, level: str | None) -> bytes | None:
-        """Set the level of thinking from the next request on. Return None for pi's default level,
-        which has no name, and for a level that pi does not have.
+        """Encode a change of the thinking level from the next request on. Return None for pi's
+        default level, which has no name, and for a level that pi does not have.
         """
         if level is None:
             return None
@@ -144,9 +148,9 @@ class PiRpcSession(RpcSession):
         return self.encode_request(SETTING, "set_thinking_level", level=level)
 
     def encode_permission_mode_change(self, name: str) -> bytes | None:
-        """Return b"" if the child can continue in the mode: the shim's extension asks about each
-        call, and only plan mode has different tools. Return None if the change needs another
-        child.
+        """Return b"" if the child can continue in the new mode, or None if another child is needed.
+        The shim's extension asks about each call in every mode, and only plan mode has different
+        tools.
         """
         old_mode = self._mode
         self._mode = name
@@ -158,7 +162,9 @@ class PiRpcSession(RpcSession):
         return None
 
     def encode_idle_state_request(self) -> bytes:
-        """Ask whether pi is running. A message that an extension has answered starts no run."""
+        """Encode a request that asks whether pi is running. A message that an extension has
+        answered starts no run.
+        """
         return self.encode_request(IDLE_CHECK, "get_state")
 
     @property
@@ -174,12 +180,12 @@ class PiRpcSession(RpcSession):
 
     @property
     def has_pending_prompt(self) -> bool:
-        """Return whether a message was sent and it is still unknown if it starts a run."""
+        """Return whether a message was sent and pi has not reported yet whether it starts a run."""
         return self.has_open_request(PROMPT, IDLE_CHECK)
 
     @property
     def has_pending_abort_or_steering(self) -> bool:
-        """Return whether the response to an abort or a steering message is still missing."""
+        """Return whether pi has not yet responded to an abort or a steering message."""
         return self.has_open_request(STEER, ABORT)
 
     # -- what the translator reads -----------------------------------------------------------------
@@ -224,8 +230,8 @@ class PiRpcSession(RpcSession):
             self.accepted_block_kinds = TEXT_ONLY_KINDS
 
     def _record_commands(self, data: Mapping[str, Any]) -> None:
-        """Store the commands that are prompts. A name that is also a program of an extension is
-        left out.
+        """Store pi's commands that are prompts. A name that is also an extension's command is left
+        out.
         """
         commands = [
             command for command in as_list(data.get("commands")) if isinstance(command, dict)
@@ -244,7 +250,9 @@ class PiRpcSession(RpcSession):
     # -- permission requests and dialogs -----------------------------------------------------------
 
     def add_permission_request(self, request_id: str) -> bool:
-        """Store a permission request until it is answered. Return False if too many are open."""
+        """Store a permission request until it is answered. Return False if too many requests are
+        open.
+        """
         if len(self._open_questions) >= MAX_OPEN_REQUESTS:
             return False
         self._open_questions.add(request_id)
@@ -253,8 +261,8 @@ class PiRpcSession(RpcSession):
     def register_extension_dialog(
         self, request_id: str, call_id: str, dialog: Mapping[str, Any]
     ) -> Mapping[str, Any] | None:
-        """Store a dialog of another extension until it is answered. Return the arguments of
-        Claude's question tool, or None if the user cannot be asked.
+        """Store a dialog of an extension other than the shim's until it is answered. Return the
+        arguments for Claude's question tool, or None if the user cannot be asked.
         """
         if not self._can_ask_user:
             return None
@@ -263,8 +271,8 @@ class PiRpcSession(RpcSession):
     def _encode_decision(
         self, permission: PermissionRequest, decision: PermissionDecision
     ) -> bytes:
-        """Encode the answer to the shim's extension. Raise ValueError if the input was changed and
-        pi's tool has no arguments for the change.
+        """Encode the answer to the shim's extension. Raise ValueError if the input was changed in a
+        way that pi's tool has no arguments for.
         """
         answer: dict[str, Any] = {"allow": decision.allow}
         if not decision.allow:
@@ -281,7 +289,7 @@ class PiRpcSession(RpcSession):
         return self.encode_response(request_id, **build_dialog_answer(result))
 
     def encode_response(self, request_id: object, **body: object) -> bytes:
-        """Encode the answer to a dialog."""
+        """Encode the answer to an extension's dialog."""
         return self._encode_line(type="extension_ui_response", id=request_id, **body)
 
     # -- lines -------------------------------------------------------------------------------------
@@ -307,8 +315,8 @@ class PiRpcSession(RpcSession):
         )
 
     def _escape_command(self, text: str) -> str:
-        """Escape a command that is a program of an extension. Otherwise it would run without a
-        permission prompt.
+        """Escape a message that starts with a `/` command, unless the command is a text for the
+        model. A command of an extension would otherwise run without a permission prompt.
         """
         name = text[1:].split(maxsplit=1)[:1]
         if text.startswith("/") and not set(name) & set(self.text_commands):
@@ -319,7 +327,7 @@ class PiRpcSession(RpcSession):
 def _convert_changed_input(
     permission: PermissionRequest, changed: Mapping[str, Any]
 ) -> Mapping[str, Any]:
-    """Return a changed input as the arguments of pi's tool."""
+    """Return a changed tool input as arguments for pi's tool."""
     vendor_arguments = build_vendor_arguments(
         TOOLS, permission.vendor_tool, permission.vendor_input, changed
     )

@@ -1,7 +1,8 @@
-"""The adapter of qwen (Qwen Code): `qwen --output-format stream-json --approval-mode MODE` with the
-prompt on stdin. Measured with 0.24.4 and 0.15.10.
+"""The adapter for qwen (Qwen Code): `qwen --output-format stream-json --approval-mode MODE` with
+the prompt on stdin. Measured with 0.24.4 and 0.15.10.
 
-`qwen_stream` translates its lines, and `qwen_input` encodes the input of a persistent qwen.
+`qwen_stream` translates qwen's output lines, and `qwen_input` encodes the input of a persistent
+qwen.
 """
 
 from shim.core.adapter.adapter import (
@@ -65,7 +66,7 @@ TOOLS = {name: ToolMapping(name.title().replace("_", "")) for name in _PASCAL_CA
     ),
     "write_file": ToolMapping("Write", drop=("record_as_artifact",)),
     "edit": ToolMapping("Edit"),
-    # `directory` is kept, because it decides what the command does
+    # `directory` is kept, because the command's effect depends on it
     "run_shell_command": ToolMapping("Bash", {"is_background": "run_in_background"}),
     "glob": ToolMapping("Glob"),
     "grep_search": ToolMapping("Grep", {"limit": "head_limit"}, extra={"output_mode": "content"}),
@@ -89,7 +90,7 @@ _HASH_CHARS = frozenset("0123456789abcdefghijklmnopqrstuvwxyz")
 
 
 def strip_tool_name_hash(name: str) -> str:
-    """Return the name of an MCP tool without qwen's hash, as Claude writes it."""
+    """Return the name of an MCP tool as Claude writes it, without the hash that qwen appends."""
     has_hash = (
         name.startswith(MCP_PREFIX)
         and name[-8:-6] in HASH_STARTS
@@ -101,7 +102,7 @@ def strip_tool_name_hash(name: str) -> str:
 
 
 def translate_qwen_tool_call(name: str, arguments: object) -> tuple[str, Arguments]:
-    """Return Claude's name and arguments of a call."""
+    """Return Claude's tool name and arguments for a qwen tool call."""
     return translate_tool_call(TOOLS, strip_tool_name_hash(name), arguments)
 
 
@@ -121,7 +122,7 @@ ASK_CHANGES_SETTINGS = "qwen_asks_changes.json"
 NO_LOGIN_REGEX = r'(No auth type is selected|Missing API key)[^"]*'
 
 
-# The tools that qwen asks about in its mode `default`. In every mode, it runs read-only tools
+# The tools that qwen asks about in its mode `default`. In every mode, qwen runs read-only tools
 # without a prompt.
 PROMPTED_TOOLS = frozenset(("Bash", "Edit", "Write", "NotebookEdit", "WebFetch"))
 # The tools that qwen asks about with the bundled settings. These settings disable subagents,
@@ -135,10 +136,10 @@ TOOL_FAMILIES = ("edit", "read_file")
 
 
 def build_permission_mode_arguments(request: LaunchRequest) -> tuple[str, ...]:
-    """Return the arguments of the permission mode.
+    """Return the command-line arguments for the permission mode.
 
-    A persistent child asks before each call, and the policy answers. Only plan, auto, and
-    bypassPermissions without rules mean the same as in Claude.
+    A persistent child asks before each tool call, and the policy answers. Only plan, auto, and
+    bypassPermissions without rules mean the same in qwen as in Claude.
     """
     uses_vendor_mode = request.permission_mode in ("plan", "auto") or _allows_everything(request)
     if request.persistent and not uses_vendor_mode:
@@ -147,23 +148,23 @@ def build_permission_mode_arguments(request: LaunchRequest) -> tuple[str, ...]:
 
 
 def _allows_everything(request: LaunchRequest) -> bool:
-    """Return whether the mode is bypassPermissions without rules."""
+    """Return whether the mode is bypassPermissions and there are no rules."""
     if request.permission_mode != BYPASS_MODE:
         return False
     return not (request.policy is not None and request.policy.has_rules)
 
 
 def uses_bundled_qwen_settings(request: LaunchRequest) -> bool:
-    """Return whether qwen is started with the bundled settings."""
+    """Return whether qwen is started with the settings that are bundled with the shim."""
     return not (
         request.policy_bypass or request.permission_mode == "auto" or _allows_everything(request)
     )
 
 
 def _list_server_tool_names(rule: str) -> list[str]:
-    """Return qwen's names for the MCP tool of a rule.
+    """Return qwen's names for the MCP tool that a rule names.
 
-    qwen appends a hash if it replaces characters.
+    qwen appends a hash to a tool name if it replaces characters in the name.
     """
     name = normalize_tool_name(rule)
     if rule.endswith("*") or name.count("__") < 2 or "_" not in name.replace("__", ""):
@@ -172,7 +173,9 @@ def _list_server_tool_names(rule: str) -> list[str]:
 
 
 def build_session_arguments(request: LaunchRequest) -> list[str]:
-    """Return the session flags. They are the same as Claude's, but a resumed session keeps its id."""
+    """Return the session flags. qwen's flags are the same as Claude's, but a resumed session keeps
+    its id.
+    """
     invocation = request.invocation
     if request.resume_id:
         return ["--resume", request.resume_id] + (
@@ -190,7 +193,7 @@ ANSWER_TIMEOUT_S = 590.0
 
 
 class QwenAdapter(Adapter):
-    """Drives Qwen Code."""
+    """The adapter for Qwen Code."""
 
     name = "qwen"
     programs = ("qwen",)
@@ -201,7 +204,7 @@ class QwenAdapter(Adapter):
     modes = {
         "default": ("--approval-mode", "default"),
         "plan": ("--approval-mode", "plan"),
-        # qwen's own mode would edit files anywhere, so the policy answers
+        # qwen's own mode would edit files in any folder, so the policy answers
         "acceptEdits": ("--approval-mode", "default"),
         "dontAsk": ("--approval-mode", "default"),
         "auto": ("--approval-mode", "auto"),
@@ -229,7 +232,7 @@ class QwenAdapter(Adapter):
     )
     cli = VendorCliInfo(
         install_command="npm install -g @qwen-code/qwen-code",
-        login_probe=LoginProbe(  # with an empty stdin it exits before it calls a model
+        login_probe=LoginProbe(  # with an empty stdin, qwen exits before it calls a model
             ("--output-format", "stream-json", "--input-format", "stream-json", *ASKING_ARGUMENTS),
             NO_LOGIN_REGEX,
             {
@@ -248,7 +251,9 @@ class QwenAdapter(Adapter):
     )
 
     def build_launch(self, request: LaunchRequest) -> LaunchSpec:
-        """Pass only flags that qwen supports, because qwen exits at an unknown flag."""
+        """Build the launch with only the flags that qwen supports, because qwen exits at an unknown
+        flag.
+        """
         invocation = request.invocation
         arguments = ["--output-format", "stream-json", *build_permission_mode_arguments(request)]
         if request.persistent:
@@ -273,7 +278,7 @@ class QwenAdapter(Adapter):
         arguments += request.format_flag("--append-system-prompt", invocation.append_system_prompt)
         max_turns = invocation.max_turns
         if max_turns is not None and not request.persistent:
-            # qwen counts the turns of the process, Claude those of the message
+            # qwen counts the turns of its process, but Claude counts the turns of one message
             arguments += ["--max-session-turns", str(max_turns)]
         selected_tools = list_vendor_tool_names(TOOLS, invocation.tools or ())
         arguments += [f"--core-tools={name}" for name in selected_tools]
@@ -295,7 +300,7 @@ class QwenAdapter(Adapter):
             f"--mcp-config={config}"
             for config in (*request.list_mcp_configs_without_sdk_servers(), *private_configs)
         ]
-        if not request.persistent:  # qwen rejects the flag with stream-json input
+        if not request.persistent:  # qwen rejects this flag with stream-json input
             arguments += request.format_flag("--json-schema", invocation.json_schema)
         arguments += build_session_arguments(request)
         stdin = b""
@@ -315,8 +320,8 @@ class QwenAdapter(Adapter):
         return frozenset()
 
     def can_enforce_rule(self, rule: PermissionRule, request: LaunchRequest) -> bool:
-        """Return whether qwen enforces a rule about MCP: it asks about each call, or the tools of
-        this name are removed.
+        """Return whether qwen can enforce a rule about MCP. It can if it asks about each call, or
+        if the tools with the rule's name are removed.
         """
         if not rule.tool.startswith(MCP_PREFIX):
             return False
@@ -327,14 +332,14 @@ class QwenAdapter(Adapter):
         return "*" not in rule.tool[:-1]
 
     def _list_excluded_tools(self, request: LaunchRequest) -> list[str]:
-        """Return qwen's names of the tools that must be excluded.
+        """Return qwen's names for the tools that must be excluded.
 
-        A tool whose exclusion would exclude its complete family is not excluded if qwen asks about
-        each call.
+        If excluding a tool would exclude all tools of its family, the tool is kept, provided that
+        qwen asks about each call.
         """
         vendor_tools = list_vendor_tool_names(TOOLS, request.removed_tools)
         if request.persistent and _allows_everything(request):
-            # in this mode qwen would answer its own question with nothing
+            # in this mode qwen would answer its own question with an empty text
             vendor_tools.append("ask_user_question")
         server_tools = [
             vendor_tools

@@ -1,7 +1,7 @@
 """Encodes the input of a persistent qwen.
 
-`initialize` must be the first line. Otherwise qwen answers no later request. The model and the mode
-can change between turns.
+The first line must be `initialize`. Otherwise qwen does not answer later requests. The model and
+the permission mode can change between turns.
 """
 
 import re
@@ -17,8 +17,8 @@ from shim.core.claude.permissions import PermissionDecision, PermissionRequest
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.values import as_list
 
-# How long qwen waits for a decision: the longest time that it accepts. A longer time becomes its
-# default of 60 s.
+# How long qwen waits for a permission decision. This is the longest time that qwen accepts; it
+# replaces longer values with its default of 60 s.
 PERMISSION_TIMEOUT_MS = 600_000
 VENDOR_MODES = {
     "default": "default",
@@ -26,7 +26,7 @@ VENDOR_MODES = {
     "acceptEdits": "default",  # the policy allows the edits
     "dontAsk": "default",
     "auto": "auto",
-    # in qwen's own mode, qwen would answer its questions with nothing
+    # in qwen's own mode, qwen would answer its own questions with an empty text
     "bypassPermissions": "default",
 }
 # 0.24.4 records `updatedInput`, but runs the original input. So a changed input must be denied.
@@ -35,17 +35,19 @@ CHANGED_MESSAGE = (
     "exactly this input: {input}"
 )
 NO_FILE_MESSAGE = "[An image was sent here; it could not be stored in a file.]"
-SPECIAL_CHARS = r"[^\w./-]"  # in a path that a prompt names
+SPECIAL_CHARS = r"[^\w./-]"  # characters to escape in a path in a prompt
 
 
 class QwenInput(ClaudeInput):
-    """Encodes Claude's control protocol as qwen understands it."""
+    """Encodes Claude's control protocol in qwen's form."""
 
     accepted_block_kinds: BlockKinds = TEXT_ONLY_KINDS
     _store_attachment: Callable[[str, str], str | None] | None = None
 
     def encode_handshake(self, request: LaunchRequest) -> bytes:
-        """Enable the control protocol, and send the MCP servers that are not on the command line."""
+        """Encode the request that enables the control protocol and adds the MCP servers that are
+        not on the command line.
+        """
         self._store_attachment = request.files.store_attachment
         if request.files.store_attachment is None:
             self.accepted_block_kinds = TEXT_ONLY_KINDS
@@ -59,8 +61,8 @@ class QwenInput(ClaudeInput):
         return self._encode_request(subtype="initialize", **options)
 
     def encode_prompt(self, message: UserMessage) -> bytes:
-        """Encode a message whose images are replaced by paths of files. qwen reads a file that the
-        prompt names, but it would show the data of an image as text.
+        """Encode a message. Each image is replaced with the path of a file, because qwen reads a
+        file that the prompt names, but would show image data as text.
         """
         return super().encode_prompt(
             message._replace(
@@ -79,7 +81,7 @@ class QwenInput(ClaudeInput):
         return "@" + re.sub(SPECIAL_CHARS, r"\\\g<0>", path)
 
     def encode_effort_change(self, level: str | None) -> bytes | None:
-        """Return None for the default effort, because qwen has no name for it."""
+        """Return None for the default effort, because qwen has no name for this level."""
         if level is None:
             return None
         return self._encode_request(subtype="set_effort", effort=level)
@@ -90,8 +92,8 @@ class QwenInput(ClaudeInput):
     def encode_permission_response(
         self, permission: PermissionRequest, decision: PermissionDecision
     ) -> bytes:
-        """Encode a decision without the input. Raise ValueError for a changed input, because qwen
-        would run the original input.
+        """Encode a permission decision without the input. Raise ValueError for a changed input,
+        because qwen would run the original input.
         """
         answer: dict[str, Any] = {"behavior": "allow"}
         if not decision.allow:
@@ -106,8 +108,8 @@ class QwenInput(ClaudeInput):
 def _convert_answers(
     permission: PermissionRequest, changed: Mapping[str, Any]
 ) -> Mapping[str, Any]:
-    """Return the answers to qwen's questions, keyed by the number of the question. Claude keys them
-    by the text of the question.
+    """Return the answers to qwen's questions, keyed by question number. Claude keys its answers by
+    the text of the question.
     """
     answers = changed.get("answers")
     if permission.vendor_tool != "ask_user_question" or not isinstance(answers, dict):

@@ -1,9 +1,9 @@
-"""Translates the stream of the Qwen RFC: replies of a chat completion, displays of calls, events of
-the session and control requests.
+"""Translates the stream of the Qwen RFC: chat completion replies, displays of tool calls, session
+events and control requests.
 
-A line has an `object`, a `type` or an `error`. No line ends a turn. The turn ends at EOF, at the
-event `Finished`, or, if the program stays, after a silence that follows a complete reply with its
-usage.
+Each line has an `object`, a `type` or an `error`. No line marks the end of a turn. A turn ends at
+EOF or at the event `Finished`. If the program keeps running, the turn ends when nothing follows a
+complete reply with usage for some time.
 """
 
 from typing import Any
@@ -26,8 +26,8 @@ from shim.core.turn.tool_calls import MAX_OPEN_CALLS
 from shim.core.turn.turn import Turn
 from shim.profiles.run.partial_calls import PartialCalls
 
-MAX_PENDING_REQUESTS = 1000  # control requests; a child that sends more does not wait for answers
-MAX_NOTICE_CHARS = 2000  # of the last logged text, which may be the reason of a failure
+MAX_PENDING_REQUESTS = 1000  # control requests; a child with more does not wait for answers
+MAX_NOTICE_CHARS = 2000  # last logged text, which may be the reason for a failure
 MAX_CONTROL_ERRORS = 20  # per line
 PROTOCOL_VERSION = 1  # the only version that the documents define
 COMPLETION_OBJECT = "chat.completion"
@@ -46,7 +46,7 @@ TOOL_FINISH_REASONS = frozenset(("tool_calls", "function_call"))
 CUT_FINISH_REASONS = frozenset(("length", "content_filter"))
 FILTERED_MESSAGE = "The content filter stopped the reply (finish_reason content_filter)"
 CONFIRMATION_SUBTYPES = frozenset(("confirm_shell_commands", "confirm_action", "quit_confirmation"))
-# These lines may come at any time, even between a reply and its usage.
+# Lines of these kinds may come at any time, even between a reply and its usage.
 INTERLEAVED_TYPES = frozenset(
     (
         "result/heartbeat",
@@ -69,8 +69,8 @@ WAITING_STATUSES = frozenset(("pending", "validating", "scheduled", "confirming"
 RUNNING_STATUS = "executing"
 FAILED_STATUSES = frozenset(("error", "canceled", "cancelled"))
 FINAL_STATUSES = FAILED_STATUSES | {"success"}
-# The call of a display without an announced call: kind of the display → Claude's tool and, for each
-# argument, the keys of the display.
+# For displays whose call was not announced: kind of display → Claude's tool and, for each argument,
+# the display's keys.
 DISPLAY_TOOLS: dict[str, tuple[str, dict[str, tuple[str, ...]]]] = {
     "file_diff": (
         "Edit",
@@ -87,7 +87,7 @@ DISPLAY_TOOLS: dict[str, tuple[str, dict[str, tuple[str, ...]]]] = {
         },
     ),
 }
-# The keys of a display whose first non-empty text is the result of the call.
+# Kind of display → its keys that may contain the call's result. The first non-empty text is used.
 DISPLAY_TEXT_KEYS = {
     "file_diff": ("diff", "file_name"),
     "plan_summary": ("plan_markdown", "message"),
@@ -96,9 +96,9 @@ DISPLAY_TEXT_KEYS = {
 
 
 class QwenRfcTranslator(Translator):
-    """Translates the lines of one child.
+    """Translates the output lines of one child.
 
-    The session id and the prompt id are kept for all turns, all other state for one turn.
+    The session id and the prompt id are kept across turns. All other state belongs to one turn.
     """
 
     untyped = True
@@ -123,20 +123,20 @@ class QwenRfcTranslator(Translator):
 
     def _reset_state(self) -> None:
         self._has_session = self._has_open_reply = False
-        # how the last reply ended; None while a reply is open, or after a result of a tool
+        # how the last reply ended; None while a reply is open, or after a tool result
         self._stop_reason: str | None = None
-        # how the last chunked reply ended, while its usage may still come
+        # how the last chunked reply ended; set while its usage may still come
         self._pending_stop_reason: str | None = None
         self._usage: Usage | None = None  # the last usage, which is the usage of the turn
-        self._partial_calls = PartialCalls(self.turn.diagnostics)  # of the open reply
-        # id of a call that ended without text in its display → whether it failed, for each call
-        # with this id; a message may contain its result later
+        self._partial_calls = PartialCalls(self.turn.diagnostics)  # calls in the open reply
+        # Call id → whether the call failed, for each call with this id whose display ended without
+        # text. A later message may contain the call's result.
         self._unreported_results: dict[str, list[bool]] = {}
         # id of a call → number of displayed results without a message yet
         self._displayed_counts: dict[str, int] = {}
         self._prompted_calls: set[str] = set()  # calls with a permission request
-        self._runs_tool = False  # a command started a tool, and nothing else
-        self._exit_code = 0  # of a terminal event
+        self._runs_tool = False  # a slash command started a tool and nothing else
+        self._exit_code = 0  # from a terminal event
         self._notice = ""  # the last logged text
 
     def start_turn(self, turn: Turn) -> None:
@@ -170,7 +170,9 @@ class QwenRfcTranslator(Translator):
             self._fail_fatally(event["error"])
 
     def _translate_event(self, event: Event) -> None:
-        """Translate an event with a type. It comes from its own line or from an annotation."""
+        """Translate an event with a type. The event may be a line of its own or an annotation in a
+        reply.
+        """
         handler = self.handlers.get(event.get("type"))
         if handler is None:
             self.turn.record_unknown_event(event.get("type", "untyped"), event)
@@ -178,7 +180,7 @@ class QwenRfcTranslator(Translator):
             handler(event)
 
     def _start_session(self, event: Event, metadata: dict[str, Any]) -> None:
-        """Record the session. Any line may be the first, and its session id may be in one of three
+        """Record the session. Any line may be the first, and the session id may be in one of three
         places.
         """
         session_id = (
@@ -195,7 +197,9 @@ class QwenRfcTranslator(Translator):
             )
 
     def _follow_prompt(self, event: Event, metadata: dict[str, Any]) -> None:
-        """Start the next turn if the turn has ended and the event belongs to another prompt."""
+        """Start the next turn if the current turn has ended and the event belongs to a later
+        prompt.
+        """
         prompt_id = metadata.get("prompt_id")
         if not prompt_id:
             prompt_id = event.get("prompt_id")
@@ -206,7 +210,7 @@ class QwenRfcTranslator(Translator):
         self._prompt_id = prompt_id[:MAX_NAME_CHARS]
 
     def _read_handshake(self, event: Event, metadata: dict[str, Any]) -> None:
-        """Record the session metadata of the handshake, which may be on any line."""
+        """Record the handshake's session metadata, which may be on any line."""
         version = metadata.get("protocol_version", PROTOCOL_VERSION)
         if "protocol_version" in metadata:
             self.turn.record_vendor_session_info(**read_session_fields(event, metadata))
@@ -216,7 +220,7 @@ class QwenRfcTranslator(Translator):
     # -- complete replies --------------------------------------------------------------------------
 
     def _translate_completion(self, event: Event, metadata: dict[str, Any]) -> None:
-        """Translate a line with a complete message. The message of a handshake is empty."""
+        """Translate a line with a complete message. The message in a handshake is empty."""
         raw_usage = event.get("usage")
         if not raw_usage:
             raw_usage = metadata.get("usage")
@@ -273,7 +277,7 @@ class QwenRfcTranslator(Translator):
                     function = {}
                 self._write_call(call.get("id"), function.get("name"), function.get("arguments"))
             self._close_reply("tool_calls" if calls and reason == "stop" else reason, usage)
-        elif usage is not None:  # a summary without anything new
+        elif usage is not None:  # a summary that adds nothing new
             self._usage = usage
             self._pause_turn()
         self._translate_annotations(message)
@@ -281,8 +285,8 @@ class QwenRfcTranslator(Translator):
     # -- replies in chunks -------------------------------------------------------------------------
 
     def _translate_chunk(self, event: Event, metadata: dict[str, Any]) -> None:
-        """Translate a chunk. The usage of a reply is in its last chunk, or in a later chunk without
-        choices.
+        """Translate a chunk of a reply. The reply's usage is in its last chunk, or in a later chunk
+        without choices.
         """
         choices = event.get("choices")
         if not choices:
@@ -341,7 +345,7 @@ class QwenRfcTranslator(Translator):
             self._end_reply(usage)
 
     def _end_reply(self, usage: Usage | None) -> None:
-        """End a chunked reply that has finished. `usage` is None if no usage was sent."""
+        """End a finished reply that came in chunks. `usage` is None if no usage was sent."""
         reason = self._pending_stop_reason
         self._pending_stop_reason = None
         if reason is not None:
@@ -350,7 +354,7 @@ class QwenRfcTranslator(Translator):
     # -- all replies -------------------------------------------------------------------------------
 
     def _open_reply(self, model: Any) -> None:
-        """Start a reply. All calls of earlier replies have ended by now."""
+        """Start a reply. By now, all tool calls of earlier replies have ended."""
         if self._has_open_reply:
             return
         self._has_open_reply = True
@@ -387,14 +391,14 @@ class QwenRfcTranslator(Translator):
         self.turn.cancel_vendor_completion()
 
     def _pause_after_result(self) -> None:
-        """Allow the turn to end after the result if a command started the tool."""
+        """Allow the turn to end after a tool result if a slash command started the tool."""
         if self._runs_tool:
             self._stop_reason = "stop"
             self._pause_turn()
 
     def _is_complete(self) -> bool:
         """Return whether the turn may be complete: the last reply requested no tools, and nothing
-        followed it.
+        has followed the reply.
         """
         if self._stop_reason is None:
             return False
@@ -403,7 +407,7 @@ class QwenRfcTranslator(Translator):
         return not (self._has_open_reply or self.turn.open_calls)
 
     def _write_thoughts(self, message: dict[str, Any], model: Any) -> None:
-        """Write the thoughts among the annotations. They come before the text."""
+        """Write the thoughts that are among the annotations. They come before the reply's text."""
         for annotation in list_annotations(message):
             if annotation.get("type") == THOUGHT_TYPE:
                 self._write_thought(annotation, model)
@@ -417,7 +421,7 @@ class QwenRfcTranslator(Translator):
         )
 
     def _translate_annotations(self, message: dict[str, Any]) -> None:
-        """Translate the annotations that are not thoughts. They come after the text."""
+        """Translate all annotations except thoughts. They come after the reply's text."""
         for annotation in list_annotations(message):
             if annotation.get("type") != THOUGHT_TYPE:
                 self._translate_event(annotation)
@@ -434,7 +438,7 @@ class QwenRfcTranslator(Translator):
         )
 
     def _add_call_fragments(self, deltas: list[dict[str, Any]]) -> None:
-        """Add the `tool_calls` of one delta."""
+        """Add the `tool_calls` fragments from one delta."""
         for position, delta in enumerate(deltas):
             function = delta.get("function")
             if not function:
@@ -447,8 +451,9 @@ class QwenRfcTranslator(Translator):
             )
 
     def _choose_call_key(self, delta: dict[str, Any], position: int, *, is_only: bool) -> Any:
-        """Return the key of the call that a fragment belongs to. A fragment may name its call by
-        index or id. Otherwise it belongs to the last call, or to the call at its position.
+        """Return the key of the tool call that a fragment belongs to. The fragment may name the
+        call by index or id. Otherwise the fragment belongs to the last call, or to the call at
+        the same position.
         """
         index = delta.get("index")
         call_id = normalize_call_id(delta.get("id"))
@@ -467,7 +472,7 @@ class QwenRfcTranslator(Translator):
         return position
 
     def _write_partial_calls(self, *, is_cut: bool = False) -> None:
-        """Write the calls of the open reply, whose arguments are now complete. If the reply was cut
+        """Write the open reply's tool calls, whose arguments are now complete. If the reply was cut
         off, incomplete calls are dropped.
         """
         has_nameless_call = False
@@ -482,7 +487,9 @@ class QwenRfcTranslator(Translator):
             self.turn.diagnostics.record("call_given_up")
 
     def _resolve_call_id(self, raw_id: Any) -> str:
-        """Return the id under which a call was announced. The id in a display may have a prefix."""
+        """Return the id with which a tool call was announced. In a display, the id may have a
+        prefix.
+        """
         turn = self.turn
         call_id = normalize_call_id(raw_id)
         spellings = (call_id, call_id.removeprefix(CALL_ID_PREFIX), CALL_ID_PREFIX + call_id)
@@ -495,7 +502,9 @@ class QwenRfcTranslator(Translator):
         return self._partial_calls.find_key(call_id) is not None
 
     def _write_tool_message(self, message: dict[str, Any]) -> None:
-        """Write a result. Ignore the message if a display has shown the same result."""
+        """Write a tool result. Ignore the message if a display has already shown the
+        same result.
+        """
         turn = self.turn
         call_id = self._resolve_call_id(message.get("tool_call_id"))
         name = message.get("name")
@@ -515,7 +524,7 @@ class QwenRfcTranslator(Translator):
             self._pause_after_result()
 
     def _take_unreported_result(self, call_id: str, *, default: bool = False) -> bool:
-        """Return whether the first call with this id failed, according to a display without
+        """Return whether the first call with this id failed, according to a display that had no
         content.
         """
         failures = self._unreported_results.get(call_id)
@@ -526,8 +535,8 @@ class QwenRfcTranslator(Translator):
     # -- displays ----------------------------------------------------------------------------------
 
     def _translate_display(self, event: Event) -> None:
-        """Translate the display of a call. It may be the first line about the call, or its
-        result.
+        """Translate the display of a tool call. The display may be the first line about the call,
+        or contain the call's result.
         """
         call_id = self._resolve_call_id(event.get("tool_call_id"))
         turn = self.turn
@@ -561,7 +570,7 @@ class QwenRfcTranslator(Translator):
             self._unreported_results.setdefault(call_id, []).append(failed)
 
     def _write_nested_calls(self, call_id: str, display: Any) -> None:
-        """Write the calls of a subagent. Write the result of each call as soon as it is available."""
+        """Write the tool calls of a subagent, and each call's result as soon as it is available."""
         fields = as_dict(display)
         if fields.get("kind") != "task_execution":
             return
@@ -586,7 +595,7 @@ class QwenRfcTranslator(Translator):
     # -- session events ----------------------------------------------------------------------------
 
     def _translate_session_event(self, event: Event) -> None:
-        """Translate an event of the session. The RFC's documents have two spellings of the names."""
+        """Translate a session event. The RFC's documents spell the event names in two ways."""
         name = str(event.get("event") or "")
         key = name.replace("_", "").lower()
         text = str(event.get("message") or name)
@@ -626,8 +635,8 @@ class QwenRfcTranslator(Translator):
         self.turn.record_vendor_completion()
 
     def _read_terminal_event(self, event: Event) -> None:
-        """Store the exit code and the last logged text, which may be the reason of a failure. The
-        text of the model is also in a message.
+        """Store the exit code and the last logged text, which may be the reason for a failure. Text
+        from the model is also sent in a message.
         """
         if event.get("exit_code").__class__ is int:
             self._exit_code = event["exit_code"]
@@ -663,8 +672,8 @@ class QwenRfcTranslator(Translator):
             self.turn.record_unknown_event(f"result/command/{kind}", event)
 
     def _translate_cancel_result(self, event: Event) -> None:
-        """Interrupt the turn. `noop` means that nothing was running when the shim sent the cancel
-        request.
+        """Interrupt the turn. The result `noop` means that nothing was running when the shim sent
+        the cancel request.
         """
         outcome = self.turn.outcome_tracker.outcome
         if event.get("status") != "noop":
@@ -675,8 +684,8 @@ class QwenRfcTranslator(Translator):
     # -- control requests --------------------------------------------------------------------------
 
     def _answer_control_request(self, event: Event) -> None:
-        """Ask the frontend for permission. Refuse any other request. The fields of a request may be
-        nested.
+        """Ask the frontend about a permission request, and refuse any other control request. The
+        fields of a request may be nested.
         """
         nested = event.get("request")
         request = event
@@ -722,8 +731,8 @@ class QwenRfcTranslator(Translator):
         self.turn.request_permission(request_id, call_id, *claude_call, vendor_call)
 
     def _find_requested_call(self, name: str, arguments: Arguments) -> str:
-        """Return the open call that a request without an id is about: a call with the same
-        arguments, or the first call of the same tool.
+        """Return the open tool call for a permission request without an id: a call with the same
+        arguments, or else the first call of the same tool.
         """
         candidates = {
             call_id: call_arguments
@@ -736,7 +745,7 @@ class QwenRfcTranslator(Translator):
     # -- the end -----------------------------------------------------------------------------------
 
     def _fail_fatally(self, error: Any) -> None:
-        """Record that the program stops because of an error. It should exit after that."""
+        """Record a fatal error. The program should exit after such an error."""
         status = as_dict(error).get("code")
         self._fail_turn(
             format_vendor_error(error), status=status if status.__class__ is int else None
@@ -763,7 +772,9 @@ class QwenRfcTranslator(Translator):
             self.turn.add_usage(usage, 0.0)
 
     def feed_eof(self, child_exit: ChildExit | None, stderr: str) -> None:
-        """End the turn if the last reply may be its end, or if the exit has a reason."""
+        """End the turn if the last reply may be the turn's end, or if the program reported why it
+        exited.
+        """
         self._end_reply(None)
         self._partial_calls.take_calls()
         if self.turn.outcome_tracker.outcome is None:
@@ -786,8 +797,8 @@ class QwenRfcTranslator(Translator):
 
 
 def read_event_metadata(event: Event) -> dict[str, Any]:
-    """Return the metadata of a line: `metadata`, and `system_fingerprint` if it is an object or
-    contains one as a string.
+    """Return a line's metadata: `metadata`, and `system_fingerprint` if it is an object or a string
+    that contains one.
     """
     fingerprint = event.get("system_fingerprint")
     if isinstance(fingerprint, str) and fingerprint.startswith("{"):
@@ -807,12 +818,12 @@ def read_session_fields(event: Event, metadata: dict[str, Any]) -> dict[str, Any
 
 
 def read_stop_reason(choice: dict[str, Any]) -> str:
-    """Return how a reply ended, or "" for an unfinished reply."""
+    """Return the reason why a reply ended, or "" for an unfinished reply."""
     return as_str(choice.get("finish_reason"))
 
 
 def list_annotations(message: dict[str, Any]) -> list[Event]:
-    """Return the events that are nested in a message or a delta."""
+    """Return the events that are nested in a message or delta."""
     annotations = message.get("annotations")
     if not annotations:
         annotations = ()
@@ -820,8 +831,8 @@ def list_annotations(message: dict[str, Any]) -> list[Event]:
 
 
 def join_message_text(content: Any) -> str:
-    """Return the text of a message: a string, or the text parts of a list. Raise TypeError for
-    other content.
+    """Return a message's text: its string, or the joined text parts of its list. Raise TypeError
+    for other content.
     """
     if isinstance(content, list):
         return "".join(as_str(as_dict(part).get("text")) for part in content)
@@ -833,8 +844,8 @@ def join_message_text(content: Any) -> str:
 
 
 def convert_usage(raw_usage: object) -> Usage | None:
-    """Return Claude's usage, or None if there are no counts. The prompt's tokens include the cached
-    ones.
+    """Return Claude's usage, or None if there are no token counts. The RFC's prompt tokens include
+    cached tokens.
     """
     counts = as_dict(raw_usage)
     usage = create_usage(
@@ -852,8 +863,8 @@ def convert_usage(raw_usage: object) -> Usage | None:
 def translate_chat_tool_call(
     name: object, arguments: object, diagnostics: Diagnostics
 ) -> tuple[str, Arguments]:
-    """Return Claude's name and arguments of a call. Arguments that are not an object are stored as
-    `_raw`.
+    """Return Claude's tool name and arguments for a tool call. Arguments that are not an object are
+    stored as `_raw`.
     """
     parsed_arguments = parse_call_arguments(arguments, diagnostics)
     claude_call = translate_tool_call(TOOLS, str(name), parsed_arguments)
@@ -863,8 +874,8 @@ def translate_chat_tool_call(
 
 
 def parse_call_arguments(arguments: object, diagnostics: Diagnostics) -> Arguments | None:
-    """Parse the arguments of a call, usually JSON in a string. Return None if they are not an
-    object.
+    """Parse a tool call's arguments, which are usually JSON in a string. Return None if they are
+    not an object.
     """
     if isinstance(arguments, str) and arguments.strip():
         value = parse_json_text(arguments, diagnostics)
@@ -878,7 +889,7 @@ def parse_call_arguments(arguments: object, diagnostics: Diagnostics) -> Argumen
 
 
 def is_complete_json(text: str) -> bool:
-    """Return whether the text is valid JSON, or empty."""
+    """Return whether a text is empty or valid JSON."""
     try:
         orjson.loads(text or "{}")
     except orjson.JSONDecodeError:
@@ -887,10 +898,10 @@ def is_complete_json(text: str) -> bool:
 
 
 def infer_displayed_call(event: Event, diagnostics: Diagnostics) -> tuple[str, Arguments]:
-    """Return the call of a display that was not announced. It is found by its name, or else by the
-    fields of the display.
+    """Return the tool call for a display whose call was not announced. The call is inferred from
+    the display's name, or else from its fields.
 
-    Return ("", {}) if the display has no such fields yet.
+    Return ("", {}) if the display does not have these fields yet.
     """
     display = event.get("result_display")
     name = event.get("tool_name")
@@ -917,7 +928,7 @@ def infer_displayed_call(event: Event, diagnostics: Diagnostics) -> tuple[str, A
 
 
 def read_display_text(event: Event) -> str:
-    """Return the content of a finished display, as the text of a tool result."""
+    """Return the content of a finished display as the text of a tool result."""
     display = event.get("result_display")
     if isinstance(display, str):
         return display
@@ -969,7 +980,7 @@ def _has_deltas(choices: Any) -> bool:
 
 
 def _read_command(request: dict[str, Any]) -> str:
-    """Return the command that a confirmation is about."""
+    """Return the command that a confirmation request is about."""
     commands = request.get("commands")
     if isinstance(commands, list):
         return "\n".join(map(str, commands))

@@ -1,11 +1,16 @@
 """Translates qwen's stream. Measured with 0.24.4 and 0.15.10.
 
-The stream is almost the same as Claude's. It differs in these points: ids and indices restart,
-there is no message_delta, usage includes cached tokens and hidden requests, and some tool names and
-events are qwen's own. A reply ends with the assistant line whose usage is not zero. A text that
-begins with `[API Error:` is an error and not a reply. An `init` after a result starts the next
-turn. A draft of the protocol nests the fields of `init` in `data`, writes errors as texts, and
-names a call as the parent of its own result.
+The stream is almost the same as Claude's, with these differences:
+
+- Ids and indices restart.
+- There is no message_delta. A reply ends with the assistant line whose usage is not zero.
+- Usage includes cached tokens and hidden requests.
+- Some tool names and events are qwen's own.
+- A text that begins with `[API Error:` is an error and not a reply.
+- An `init` after a result starts the next turn.
+
+A draft of the protocol nests the fields of `init` in `data`, writes errors as texts, and names a
+call as the parent of its own result.
 """
 
 import re
@@ -43,7 +48,9 @@ NOTIFICATION_TEXT = r'(?s)Background agent ".*" \w+\.\Z'
 
 
 class QwenTranslator(ClaudeProtocolTranslator):
-    """Translates the lines of one qwen. `_error_text` is a text that may be an error."""
+    """Translates the output lines of one qwen process. `_error_text` is a text that may be an
+    error.
+    """
 
     ignored_stderr_prefixes = (
         "Ripgrep not available",
@@ -58,8 +65,8 @@ class QwenTranslator(ClaudeProtocolTranslator):
         self._error_event: Event | None = None
 
     def choose_translator_for_unknown_event(self, event: Event) -> Translator:
-        """Return the translator of the RFC's dialect if the stream starts in that dialect. An error
-        may belong to both dialects, so it is held until the next event.
+        """Return the translator for the RFC's dialect if the stream starts in that dialect. An
+        error may belong to both dialects, so it is held until the next event.
         """
         if self._has_started or not is_chat_completion_protocol_event(event):
             return super().choose_translator_for_unknown_event(event)
@@ -108,7 +115,7 @@ class QwenTranslator(ClaudeProtocolTranslator):
         if self._error_event is not None:
             self.turn.record_unknown_event("untyped", self._error_event)
             self._error_event = None
-        mode = event.get("permission_mode")  # `default` stands for several modes of Claude
+        mode = event.get("permission_mode")  # `default` stands for several Claude modes
         tools = [
             strip_tool_name_hash(name)
             for name in event.get("tools") or ()
@@ -128,8 +135,8 @@ class QwenTranslator(ClaudeProtocolTranslator):
 
     @staticmethod
     def translate_tool_use(block: Event) -> tuple[str, Arguments]:
-        """Return Claude's name and arguments of a call. `tool_call` wraps the call of a deferred
-        tool.
+        """Return Claude's tool name and arguments for a call. qwen's `tool_call` wraps the call of
+        a deferred tool.
         """
         name = block["name"]
         arguments = block.get("input")
@@ -270,8 +277,8 @@ class QwenTranslator(ClaudeProtocolTranslator):
             self.turn.record_failure(message, **fields)
 
     def feed_eof(self, child_exit: ChildExit | None, stderr: str) -> None:
-        """Record the end of a stream without a `result` line. Only an exit code and perhaps a text
-        on stderr are known.
+        """Record the end of a stream without a `result` line. Only the exit code is known, and
+        perhaps a text on stderr.
         """
         if self.turn.outcome_tracker.outcome is not None or child_exit is None:
             return
@@ -297,8 +304,8 @@ class QwenTranslator(ClaudeProtocolTranslator):
 
 
 def is_chat_completion_protocol_event(event: Event) -> bool:
-    """Return whether an event belongs to the RFC's dialect: it has an OpenAI object or a type of
-    the RFC, or it is a bare error.
+    """Return whether an event belongs to the RFC's dialect: its object is from OpenAI's API, its
+    type is from the RFC, or it is only an error.
     """
     kind = event.get("type")
     name = event.get("object")
@@ -312,8 +319,8 @@ def is_chat_completion_protocol_event(event: Event) -> bool:
 
 
 def convert_usage(raw_usage: object) -> Usage | None:
-    """Return the usage of one reply, or None if it is not known yet. qwen's input_tokens include
-    the cached tokens.
+    """Return Claude's usage for one reply, or None if the usage is not known yet. qwen's
+    input_tokens include the cached tokens.
     """
     if not isinstance(raw_usage, dict):
         return None
