@@ -39,8 +39,8 @@ CLIENT_CAPABILITIES = {"experimentalApi": True, "requestAttestation": False}
 BYPASS_HOOK_TRUST = "bypass_hook_trust"
 DENIED_MESSAGE = "The call was denied: {}"  # sent to the model during the turn
 UNCHANGED_MESSAGE = (
-    "Not run: codex cannot change the input of a call, and the call was allowed only with "
-    "another input."
+    "Not run: codex cannot change the input of a call, and the call was allowed only "
+    "with a different input."
 )
 COMMAND_APPROVAL = "item/commandExecution/requestApproval"
 PATCH_APPROVAL = "item/fileChange/requestApproval"

@@ -31,8 +31,8 @@ VENDOR_MODES = {
 }
 # 0.24.4 records `updatedInput`, but runs the original input. So a changed input must be denied.
 CHANGED_MESSAGE = (
-    "Not run: the user allows this call only with another input. Make the call again with "
-    "exactly this input: {input}"
+    "Not run: the user allows this call only with a different input. Make the call again "
+    "with exactly this input: {input}"
 )
 NO_FILE_MESSAGE = "[An image was sent here; it could not be stored in a file.]"
 SPECIAL_CHARS = r"[^\w./-]"  # characters to escape in a path in a prompt

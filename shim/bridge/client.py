@@ -64,7 +64,7 @@ class HostUnavailableError(FrontendError):
         problem = "is not running in the background"
         hint = f"`claude respawn {shorten_session_id(session_id)}` restarts it"
         if is_running:
-            problem = "has a host that closed the connection"
+            problem = "is unavailable because its host process closed the connection"
             hint = "`claude agents --json` shows whether it is still running"
         super().__init__(f"the session {session_id} {problem}{suffix}", hint=hint)
         self.reason = reason
@@ -85,7 +85,7 @@ class HostNotAnsweringError(SystemResourceError):
         else:
             hint = f"try again when a client has disconnected; {stop_hint}"
         super().__init__(
-            f"the session {session_id} has a host that {reason}" + (f" (pid {pid})" if pid else ""),
+            f"the host process of session {session_id} {reason}" + (f" (pid {pid})" if pid else ""),
             hint=hint,
         )
 

@@ -146,12 +146,13 @@ def build_decision_body(
         )
     if behavior == "deny" and (always or replacement_input is not None):
         raise FrontendError(
-            "another input and always can only be used with `allow`", hint="leave them out"
+            "a changed input and `always` can only be used with `allow`", hint="leave them out"
         )
     if request.get("subtype") == ELICITATION_SUBTYPE:
         if always:
             raise FrontendError(
-                "a request of an MCP server cannot be answered with always", hint="leave out always"
+                "a request from an MCP server cannot be answered with `always`",
+                hint="leave out `always`",
             )
         if behavior == "deny":
             return {"action": "decline"}
@@ -169,7 +170,10 @@ def build_decision_body(
             final_request = {**request, "input": replacement_input, "permission_suggestions": None}
         prompt = build_permission_prompt("", final_request, cwd)
         if not prompt.permission_updates:
-            raise FrontendError("no rule matches exactly this call", hint="leave out always")
+            raise FrontendError(
+                "`always` is not possible: no rule matches exactly this call",
+                hint="leave out `always`",
+            )
         decision["updatedPermissions"] = list(prompt.permission_updates)
     return decision
 

@@ -32,7 +32,8 @@ DENY_EXIT_STATUS = 2
 # a vendor may run the call anyway.
 JUDGE_TIMEOUT_S = 30
 CHANGED_INPUT_TEXT = (
-    "{tool} was not run: a hook in the settings allows it only with another input: {input}"
+    "{tool} was not run: a hook in the settings allows this call only with a different "
+    "input: {input}"
 )
 
 HookCall = tuple[str, dict[str, Any]]

@@ -44,8 +44,10 @@ def find_program(
         install_hint = f"install it (`{adapter.cli.install_command}`)"
     raise VendorError(
         f"{adapter.name}: no program called {' or '.join(adapter.programs)} was found on PATH",
-        hint=f"{install_hint}, or name it with SHIM_BIN, or with [vendors.{adapter.name}] bin in "
-        f"{get_shim_settings_path(Invocation(), environment)}; `shim doctor {adapter.name}` looks for more",
+        hint=f"{install_hint}, or set its path in SHIM_BIN or in `bin` under "
+        f"[vendors.{adapter.name}] in "
+        f"{get_shim_settings_path(Invocation(), environment)}; `shim doctor "
+        f"{adapter.name}` runs more checks",
     )
 
 

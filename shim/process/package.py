@@ -28,7 +28,8 @@ def describe_shim_package_change() -> str:
             text = file.read(MAX_VERSION_FILE_BYTES)
     except (FileNotFoundError, NotADirectoryError):
         return (
-            f"claude-shim {shim.__version__} was moved or removed from {PACKAGE_DIR} while it runs"
+            f"claude-shim {shim.__version__} was moved or removed from {PACKAGE_DIR} "
+            "while it was running"
         )
     except OSError:
         # For example, no descriptor is free. This does not mean that the package has changed.
@@ -36,7 +37,10 @@ def describe_shim_package_change() -> str:
     version = _parse_version(text)
     if version == shim.__version__:
         return ""
-    return f"claude-shim {shim.__version__} was replaced by {version or 'another version'} while it runs"
+    return (
+        f"claude-shim {shim.__version__} was replaced by {version or 'another version'} while "
+        "it was running"
+    )
 
 
 def require_package_files_for_child(

@@ -103,7 +103,7 @@ def _explain_failure(
     ):
         return (
             f"{system_message}: it is text without a #! line",
-            "use the path of the program itself, or add a first line to the script",
+            "use the path of the program itself, or add a #! line to the script",
         )
     return system_message, "install the build for this machine"
 

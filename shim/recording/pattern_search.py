@@ -86,7 +86,9 @@ def _compile_pattern(pattern: str) -> re.Pattern[str]:
             f"{excerpt!r} is not a regular expression: {error}", hint="use --text for literal text"
         ) from None
     if compiled.search("") is not None:
-        raise RecordingError(f"the pattern {excerpt!r} matches the empty text, and so everywhere")
+        raise RecordingError(
+            f"the pattern {excerpt!r} matches the empty string, so it would match everywhere"
+        )
     return compiled
 
 

@@ -211,7 +211,7 @@ class RecordingSet:
         excerpt = repr(escape_control_chars(prompt[:MAX_EXCERPT_CHARS]))
         if self._is_single_file:
             return (
-                f"the recording has no more than {len(children)} answers for {excerpt}",
+                (f"the recording has only {len(children)} answers, and none is left for {excerpt}"),
                 "start a new conversation",
             )
         prompts = dict.fromkeys(
@@ -223,7 +223,7 @@ class RecordingSet:
         if len(prompts) > MAX_LISTED_PROMPTS:
             prompt_list += f" and {len(prompts) - MAX_LISTED_PROMPTS} more"
         return (
-            f"no recording of {self._vendor_name} answers {excerpt}",
+            f"no recording of {self._vendor_name} contains the prompt {excerpt}",
             f"the recorded prompts are: {prompt_list or 'none'}",
         )
 

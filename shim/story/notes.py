@@ -114,9 +114,9 @@ _PROMPT_OUTCOMES = {
 _CLIENT_PHRASES = (
     (
         re.compile(r"shim bridge answer [0-9a-f]{8}(-\d+)?"),
-        "from a terminal by `shim bridge answer`",
+        "with `shim bridge answer` in a terminal",
     ),
-    (re.compile(r"terminal \d+(-\d+)?"), "from a terminal"),
+    (re.compile(r"terminal \d+(-\d+)?"), "in a terminal"),
     (re.compile(r"web(-\d+)?"), "in a browser"),
 )
 

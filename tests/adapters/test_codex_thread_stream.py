@@ -563,7 +563,7 @@ def test_user_input_request_is_answered_by_question_id():
 
 def test_updated_command_input_raises_an_error():
     talk = CodexConversation().start_turn().feed_messages(build_approval_request())
-    with pytest.raises(ValueError, match="only with another input"):
+    with pytest.raises(ValueError, match="only with a different input"):
         talk.answer_permission(True, updated_input={"command": "pwd"})
 
 

@@ -175,7 +175,7 @@ def test_answer_fields_are_converted_to_a_permission_decision(request_, answer_f
         (ASKED, "allow", {"message": "but quickly"}, "a message can only be used with `deny`"),
         (ASKED, "deny", {"always": True}, "can only be used with `allow`"),
         (ASKED, "deny", {"replacement_input": {}}, "can only be used with `allow`"),
-        (FORM, "allow", {"always": True}, "cannot be answered with always"),
+        (FORM, "allow", {"always": True}, "cannot be answered with `always`"),
         (
             {**ASKED, "input": {"command": "rm *"}},
             "allow",

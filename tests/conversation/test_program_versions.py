@@ -469,7 +469,7 @@ def test_refusal_hint_lists_what_runs_with_any_version(box):
     done = box.run_claude(*ASK, SKIP, "--disallowedTools", "Bash", SHIM_VENDOR="qwen")
     assert "the rule Bash (--disallowedTools) cannot be guaranteed" in done.stderr
     assert (
-        "without rules, hooks and prompts any version runs in default or bypassPermissions"
+        "without rules, hooks and permission prompts can use any version in default or bypassPermissions"
         in done.stderr
     )
 

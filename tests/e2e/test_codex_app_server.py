@@ -165,7 +165,7 @@ def test_command_with_an_updated_input_is_rejected_and_not_run(frontend: DropInF
     question["request"]["input"] = {"command": "touch two"}
     conversation.answer(question, allow=True)
     conversation.until("result")
-    assert "only with another input" in str(conversation.results()[0])
+    assert "only with a different input" in str(conversation.results()[0])
     assert list_created_files(frontend) == set()
 
 

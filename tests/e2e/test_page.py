@@ -551,8 +551,8 @@ def test_prompt_answered_by_another_client_is_reported_with_its_name(page, brows
 @pytest.mark.parametrize(
     ("by", "expected"),
     [
-        ("shim bridge answer 3e907f1f", "Bash: allowed from a terminal, by shim bridge answer"),
-        pytest.param("terminal 4711", "Bash: allowed from a terminal", marks=full),
+        ("shim bridge answer 3e907f1f", "Bash: allowed in a terminal with shim bridge answer"),
+        pytest.param("terminal 4711", "Bash: allowed in a terminal", marks=full),
     ],
 )
 def test_client_that_answered_a_prompt_is_described_in_plain_text(

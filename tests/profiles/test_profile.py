@@ -561,7 +561,7 @@ def test_base_profile_of_the_error_cases_is_valid():
             "launch.shell",
             "the keys here are: command, programs",
         ),
-        ('"--json", ', '"--json", "{who}", ', "launch.argv[1]", "placeholders out of {prompt}"),
+        ('"--json", ', '"--json", "{who}", ', "launch.argv[1]", "placeholders are among {prompt}"),
         (
             '"--json", ',
             '"--json", { when = "moon", args = [] }, ',
@@ -572,13 +572,13 @@ def test_base_profile_of_the_error_cases_is_valid():
             '"--json", ',
             '"--json", { when = "rules" }, ',
             "launch.argv",
-            "exactly if there are `rules`",
+            "if and only if `rules` is set",
         ),
         (
             'command = ["own"]',
             'command = ["own"]\nrules = "codex_rules"',
             "launch.argv",
-            "exactly if there are `rules`",
+            "if and only if `rules` is set",
         ),
         (
             'command = ["own"]',
@@ -592,7 +592,7 @@ def test_base_profile_of_the_error_cases_is_valid():
             "launch.argv[1]",
             "with one of when, unless, each",
         ),
-        (', "{prompt}"]', "]", "launch.argv", "a list with {prompt} in it"),
+        (', "{prompt}"]', "]", "launch.argv", "a list that contains {prompt}"),
         ('via = "arg"', 'via = "fax"', "launch.prompt.via", "one of arg, stdin, file"),
         (
             'via = "arg"',

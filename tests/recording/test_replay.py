@@ -365,7 +365,7 @@ def test_message_beyond_the_recorded_messages_ends_in_an_error(box):
         running.send_lines(json.loads(encode_user_message("two")))
         running.read_until(b'"not_found"')
         done = running.end_input()
-    assert "no more than" in json.dumps(done.lines[-1])
+    assert "none is left for" in json.dumps(done.lines[-1])
 
 
 def test_interrupt_continues_the_replay_after_the_recorded_signal(box):

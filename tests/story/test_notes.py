@@ -48,12 +48,12 @@ def note(kind: str, **fields: Any) -> str:
         (
             "settled",
             {"question": "q", "by": "shim bridge answer 3e907f1f", "how": "allow"},
-            "permission prompt allowed from a terminal by `shim bridge answer`",
+            "permission prompt allowed with `shim bridge answer` in a terminal",
         ),
         (
             "settled",
             {"question": "q", "by": "terminal 4711", "how": "deny"},
-            "permission prompt denied from a terminal",
+            "permission prompt denied in a terminal",
         ),
         (
             "settled",

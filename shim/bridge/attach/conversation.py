@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 MAX_JOIN_ATTEMPTS = 3  # other clients may start and end the session at the same time
 JOIN_FAILED_ERROR = (
-    "the session {session} was started and stopped by other clients at each attempt to join it"
+    "cannot join the session {session}: other clients started and stopped it during every attempt"
 )
 CANNOT_JOIN_ERROR = (
     "the session {id} runs in the background, and a frontend that sends Yume frames cannot join it"
@@ -132,7 +132,7 @@ def _prepare_flat_join(invocation: Invocation, session: SessionRecord) -> Invoca
 def _explain_no_bridge(invocation: Invocation, is_flat: bool) -> str:
     """Return the reason why a conversation cannot run in a host, or "" if it can."""
     if is_flat:
-        return "its dialect does not support it"
+        return "its output format does not support background sessions"
     if invocation.resume and canonicalize_uuid(invocation.resume) is None:
         return "its session id is not a UUID"
     return ""

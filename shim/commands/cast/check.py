@@ -55,7 +55,7 @@ ReplayEvent = tuple[str, bytes]
 # Reasons why a comparison ends before the end of the run. STOP_REASONS has the kind of a recorder
 # note for each reason.
 CUT_OFF_REASON = "the recording was cut off at this point"
-SILENCE_REASON = "the vendor was silent for longer than a check waits"
+SILENCE_REASON = "the vendor printed nothing for longer than the check's timeout"
 STOP_REASONS = {"limit": "the recording has no more lines", "timeout": SILENCE_REASON}
 
 

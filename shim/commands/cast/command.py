@@ -174,13 +174,13 @@ def fixture(
     print_line(f"wrote {result.folder}" + (f"; {redaction_text}" if redaction_text else ""))
     if result.has_golden:
         print_line(
-            "complete scenario and pins in case.toml, and check claude.ndjson, the current "
-            "translation"
+            "next: complete `scenario` and `pins` in case.toml, and check claude.ndjson, "
+            "which has the current translation"
         )
     else:
         print_line(
-            "complete scenario and pins in case.toml; there is no golden, because the "
-            "vendor is unknown"
+            "next: complete `scenario` and `pins` in case.toml. No claude.ndjson was "
+            "written, because the vendor is unknown"
         )
 
 

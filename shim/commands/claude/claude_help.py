@@ -64,7 +64,7 @@ FLAG_TEXTS = {
     "shim_vendor": "the vendor (takes precedence over SHIM_VENDOR and the settings)",
     "shim_record": "record the run: a file, or a directory",
     "shim_dialect": "claude (default) or yume",
-    "shim_terminator": "the line after a result: auto, message_stop, dollar or none",
+    "shim_terminator": "the line to write after each result: auto, message_stop, dollar or none",
     "shim_config": "another settings file",
     "shim_log": "write a log: LEVEL or LEVEL:FILE",
     "shim_explain": "print what would be started and why, without starting it",
@@ -148,7 +148,7 @@ def format_claude_help() -> str:
         ("Options of the shim:", shim_lines),
         ("Accepted; they have an effect only with a real claude:", others),
         ("Commands (they do not start a vendor):", commands),
-        ("Commands of Claude that the shim does not support:", refused),
+        ("Claude commands that the shim does not support:", refused),
     )
     return _USAGE + "".join(f"\n{title}\n" + "\n".join(lines) + "\n" for title, lines in parts)
 
@@ -156,7 +156,7 @@ def format_claude_help() -> str:
 def format_subcommand_help(name: str) -> str:
     if name == "kill":
         name = "stop"
-    description = SUBCOMMAND_TEXTS.get(name, "a command of Claude; not available in the shim")
+    description = SUBCOMMAND_TEXTS.get(name, "a Claude command that the shim does not support")
     usage = USAGE_TEXTS.get(name)
     if not usage:
         usage = f"Usage: claude {name} [action] [options]"

@@ -147,7 +147,7 @@ def _describe_login(action: str, vendor: str) -> str:
     direction = "out"
     if action == "login":
         direction = "in"
-    return f"log {direction} with the CLI of {_name_vendor(vendor)}"
+    return f"use the CLI of {_name_vendor(vendor)} to log {direction}"
 
 
 def _name_vendor(vendor: str) -> str:
@@ -195,8 +195,8 @@ COMMAND_SENTENCES = {
     ),
     "config": CommandOutput("settings are in the shim's config.toml and in {vendor}'s files", 1),
     "plugin": CommandOutput("plugins belong to {vendor}: install them with its CLI", 1),
-    "setup-token": CommandOutput("the shim needs no token: log in with the CLI of {vendor}", 1),
-    "auto-mode": CommandOutput("the mode auto and its rules belong to {vendor}", 1),
+    "setup-token": CommandOutput("the shim needs no token: use the CLI of {vendor} to log in", 1),
+    "auto-mode": CommandOutput("the auto mode and its rules are configured in {vendor}", 1),
     "code": CommandOutput(
         "the shim has no interactive screen: use `claude -p MESSAGE` or `shim run MESSAGE`",
         1,

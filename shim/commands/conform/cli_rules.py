@@ -35,7 +35,9 @@ RULES = ConformanceRuleSet()
 
 def require_exit_without_kill(run: CommandRun) -> CommandRun:
     """Return the run. Raise RuleViolationError if the command had to be killed."""
-    fail_rule_if(run.exit_status is None, f"it did not exit{describe_missing_output(run)}", run)
+    fail_rule_if(
+        run.exit_status is None, f"the command did not exit{describe_missing_output(run)}", run
+    )
     return run
 
 
@@ -67,7 +69,7 @@ def require_printed_answer(observations: ObservedCommandRuns, run: CommandRun) -
     """
     skip_rule_if(
         require_exit_without_kill(run).exit_status == 1 and list_turns_with_api_error(observations),
-        "the requests to its model failed",
+        "the requests to the model failed",
     )
     fail_rule_if(not require_successful_exit(run).stdout.strip(), "nothing was printed", run)
     return run
@@ -108,7 +110,9 @@ def _version_is_quick(observations: ObservedCommandRuns) -> str:
     ):
         raise RuleNotObservedError("no version was printed")
     if duration_s > VERSION_TIMEOUT_S:
-        raise RuleViolationError(f"it took {duration_s:.1f} s", observations.get_run("version"))
+        raise RuleViolationError(
+            f"the command took {duration_s:.1f} s", observations.get_run("version")
+        )
     return f"{duration_s * 1000:.0f} ms"
 
 
@@ -123,13 +127,14 @@ def _help(observations: ObservedCommandRuns) -> str:
     if missing:
         raise RuleViolationError(f"the help does not name {', '.join(missing)}", run, run.stdout)
     if (run.ended_at or 0) > HELP_TIMEOUT_S:
-        raise RuleViolationError(f"it took {run.ended_at:.0f} s", run)
+        raise RuleViolationError(f"the command took {run.ended_at:.0f} s", run)
     return f"{len(run.stdout)} bytes"
 
 
 @RULES.register_should_rule(
     "F11b",
-    "`auth status --json` prints an object with `loggedIn`, exits 0 when that is true and 1 when not.",
+    "`auth status --json` prints an object with `loggedIn`. It exits with 0 if "
+    "`loggedIn` is true, and with 1 if not.",
 )
 def _auth(observations: ObservedCommandRuns) -> str:
     run = require_exit_without_kill(observations.get_run("auth"))
@@ -138,10 +143,12 @@ def _auth(observations: ObservedCommandRuns) -> str:
     except ValueError:
         raise RuleViolationError("the output is not JSON", run, run.stdout) from None
     if not isinstance(auth_status, dict) or not isinstance(auth_status.get("loggedIn"), bool):
-        raise RuleViolationError("there is no `loggedIn`", run, run.stdout)
+        raise RuleViolationError("the object has no `loggedIn`", run, run.stdout)
     if run.exit_status != int(not auth_status["loggedIn"]):
         raise RuleViolationError(
-            f"loggedIn is {auth_status['loggedIn']} and the exit {run.exit_status}", run, run.stdout
+            f"loggedIn is {auth_status['loggedIn']} and the exit code is {run.exit_status}",
+            run,
+            run.stdout,
         )
     if auth_status["loggedIn"]:
         return "logged in"
@@ -160,13 +167,13 @@ def _needs_no_print(observations: ObservedCommandRuns) -> str:
             observations.get_finished_turn("conversation")
         else:
             require_printed_answer(observations, run)
-    return "it ran without -p"
+    return "the command ran without -p"
 
 
 @RULES.register_must_rule(
     "P4",
-    "Values may be joined with = or follow, may be repeated or empty; an empty positional "
-    "is ignored.",
+    "Flag values may follow = or a space, may be repeated, and may be empty. An empty "
+    "prompt argument is ignored.",
 )
 def _forms_of_values(observations: ObservedCommandRuns) -> str:
     run = observations.get_run("queue")
@@ -184,32 +191,33 @@ def _unknown_flag(observations: ObservedCommandRuns) -> str:
 
 @RULES.register_must_rule(
     "P6",
-    "A variadic flag takes all following words, so there is no prompt; a flag with = does not.",
+    "A flag with several values takes all following arguments, so no prompt is left. "
+    "With = it takes only one value.",
 )
 def _variadic(observations: ObservedCommandRuns) -> str:
     run = require_exit_without_kill(observations.get_run("swallowed"))
     fail_rule_if(
         run.exit_status == 0 or run.stdout.strip(),
-        "the word after --disallowedTools was used as the prompt",
+        "the argument after --disallowedTools was used as the prompt",
         run,
     )
     if "text" in observations.runs:
         require_printed_answer(observations, observations.runs["text"])  # --allowedTools=Read
-    return "--disallowedTools Bash PROMPT has no prompt"
+    return "--disallowedTools Bash PROMPT was run without a prompt"
 
 
-@RULES.register_must_rule("P7", "A positional prompt is ignored if messages are on stdin.")
+@RULES.register_must_rule("P7", "A prompt argument is ignored if messages are on stdin.")
 def _positional_beside_messages(observations: ObservedCommandRuns) -> str:
     run = require_successful_exit(observations.get_run("eof-positional"))
-    fail_rule_if(run.stdout.strip(), "the positional was used as a message", run)
+    fail_rule_if(run.stdout.strip(), "the prompt argument was used as a message", run)
     observations.get_stream_json_runs()  # raises an error if the command never prints anything
-    return "it was not used"
+    return "the prompt argument was not used"
 
 
 @RULES.register_must_rule("P7", "Text on stdin is the prompt.")
 def _prompt_on_stdin(observations: ObservedCommandRuns) -> str:
     require_printed_answer(observations, observations.get_run("json"))
-    return "it was answered"
+    return "the prompt was answered"
 
 
 @RULES.register_must_rule(
@@ -224,8 +232,8 @@ def _bad_values(observations: ObservedCommandRuns) -> str:
 
 @RULES.register_should_rule(
     "F3",
-    "Invalid combinations exit with 1: partial messages, message input and replay without "
-    "the flags they need.",
+    "Flags without the flags that they require exit with 1: partial messages, message "
+    "input and replay.",
 )
 def _flags_alone(observations: ObservedCommandRuns) -> str:
     for name, text in {
@@ -234,11 +242,11 @@ def _flags_alone(observations: ObservedCommandRuns) -> str:
         "replay-alone": "--replay-user-messages requires",
     }.items():
         require_usage_error(observations.get_run(name), text)
-    return "three of them"
+    return "three combinations were refused"
 
 
 @RULES.register_should_rule(
-    "F4", "Without a prompt it exits with 1 and prints that input must be provided."
+    "F4", "Without a prompt, the command exits with 1 and prints that input must be provided."
 )
 def _no_prompt(observations: ObservedCommandRuns) -> str:
     for run in observations.get_runs("no-prompt", "swallowed"):
@@ -251,7 +259,7 @@ def _no_prompt(observations: ObservedCommandRuns) -> str:
 )
 def _needs_no_verbose(observations: ObservedCommandRuns) -> str:
     observations.get_finished_turn("no-verbose")
-    return "it was a stream"
+    return "a stream was printed"
 
 
 # -- stdin and the end -----------------------------------------------------------------------------
@@ -278,10 +286,12 @@ def _the_end_of_stdin_waits(observations: ObservedCommandRuns) -> str:
 def _it_stays(observations: ObservedCommandRuns) -> str:
     run = observations.get_run("conversation")
     fail_rule_if(
-        run.missing_line, f"it exited although stdin was open{describe_missing_output(run)}", run
+        run.missing_line,
+        f"the command exited although stdin was open{describe_missing_output(run)}",
+        run,
     )
     observations.get_finished_turn("conversation", 1)
-    return "it answered the second message"
+    return "the second message was answered"
 
 
 @RULES.register_must_rule(
@@ -290,11 +300,12 @@ def _it_stays(observations: ObservedCommandRuns) -> str:
 def _it_leaves(observations: ObservedCommandRuns) -> str:
     run = observations.get_run("control")
     skip_rule_if(
-        "idle" not in run.line_counts, f"it did not get that far{describe_missing_output(run)}"
+        "idle" not in run.line_counts,
+        f"the run ended before this check{describe_missing_output(run)}",
     )
     require_exit_without_kill(run)
     duration_s = (run.ended_at or 0) - (run.closed_at or 0)
-    fail_rule_if(duration_s > EXIT_TIMEOUT_S, f"it took {duration_s:.1f} s", run)
+    fail_rule_if(duration_s > EXIT_TIMEOUT_S, f"the command took {duration_s:.1f} s", run)
     return f"{duration_s:.2f} s"
 
 
@@ -304,10 +315,10 @@ def _it_leaves(observations: ObservedCommandRuns) -> str:
 def _silent_stdin(observations: ObservedCommandRuns) -> str:
     run = require_exit_without_kill(observations.get_run("json-verbose"))
     fail_rule_if(not run.stdout.strip(), "nothing was printed", run)
-    return f"it exited after {run.ended_at or 0:.1f} s"
+    return f"the command exited after {run.ended_at or 0:.1f} s"
 
 
-@RULES.register_should_rule("P19", "A closed stdout does not crash it.")
+@RULES.register_should_rule("P19", "The command does not crash if stdout is closed.")
 def _nobody_reads(observations: ObservedCommandRuns) -> str:
     run = require_exit_without_kill(observations.get_run("nobody-reads"))
     fail_rule_if((run.exit_status or 0) < 0 or "Traceback" in run.stderr, "it crashed", run)
@@ -349,7 +360,8 @@ def _errors_exit_1(observations: ObservedCommandRuns) -> str:
 
 @RULES.register_must_rule(
     "P14",
-    "The exit code is 0 when the last result is a success: with any other code the SDKs lose it.",
+    "The exit code is 0 when the last result is a success. With any other code, the SDKs "
+    "lose the result.",
 )
 def _good_results_exit_0(observations: ObservedCommandRuns) -> str:
     successful_turns = [
@@ -382,7 +394,7 @@ def _get_signalled_run(observations: ObservedCommandRuns, name: str) -> CommandR
             "the turn was over before the signal; a longer --long-prompt may help"
         )
     if any(value.get("type") == "assistant" and value.get("error") for value in earlier_lines):
-        raise RuleNotObservedError("the request to its model had failed before the signal")
+        raise RuleNotObservedError("the request to the model had failed before the signal")
     return require_exit_without_kill(run)
 
 
@@ -410,23 +422,22 @@ def _sigint_says_so(observations: ObservedCommandRuns) -> str:
     results = run.find_lines("result")
     fail_rule_if(not results, "there is no result", run)
     if results[-1].get("subtype") != "error_during_execution":
-        raise RuleViolationError("the result differs", run, results[-1])
+        raise RuleViolationError("the result is not as expected", run, results[-1])
     if not has_interrupt_text(run.json_lines):
-        raise RuleViolationError("the line of the interrupt is missing", run)
+        raise RuleViolationError("the line that reports the interrupt is missing", run)
     return "both"
 
 
-@RULES.register_must_rule(
-    "P18", "After SIGTERM, the processes that it started for a turn are gone."
-)
+@RULES.register_must_rule("P18", "After SIGTERM, no child process of the turn is still running.")
 def _nothing_survives(observations: ObservedCommandRuns) -> str:
     run = _get_signalled_run(observations, "sigterm")
     skip_rule_if(
-        not run.descendant_count, "it started no other process, or this system does not show them"
+        not run.descendant_count,
+        "the command started no child process, or this system does not list child processes",
     )
     fail_rule_if(
         run.survivor_count,
-        f"{run.survivor_count} of its {run.descendant_count} child processes are still running",
+        f"{run.survivor_count} of {run.descendant_count} child processes are still running",
         run,
     )
     return f"{run.descendant_count} processes"

@@ -47,7 +47,7 @@ def check_conformance(
         str | None, typer.Option(help="A message with a long answer, which is interrupted.")
     ] = None,
     frontend: Annotated[
-        EmulatedFrontend, typer.Option(help="The frontend whose way to start the command is used.")
+        EmulatedFrontend, typer.Option(help="Start the command as this frontend does.")
     ] = EmulatedFrontend.ALL,
 ) -> None:
     """Check a claude-compatible command against Claude's contract.

@@ -71,7 +71,7 @@ def _get_answer(run: CommandRun, subtype: str) -> JsonObject:
                     f"{subtype} was not answered{describe_missing_output(run)}", run
                 )
             return response
-    raise RuleNotObservedError(f"it did not get that far{describe_missing_output(run)}")
+    raise RuleNotObservedError(f"the run ended before this check{describe_missing_output(run)}")
 
 
 def _get_answer_body(run: CommandRun, subtype: str) -> JsonObject:
@@ -92,8 +92,8 @@ def _initialize(observations: ObservedCommandRuns) -> str:
 
 @RULES.register_must_rule(
     "C2",
-    "initialize is answered before any message, before queued messages, after a message, "
-    "and repeatedly.",
+    "initialize is answered at any time and repeatedly: before the first message, before "
+    "queued messages, and after a message.",
 )
 def _initialize_at_any_time(observations: ObservedCommandRuns) -> str:
     for name in ("control", "queue", "conversation"):
@@ -103,14 +103,14 @@ def _initialize_at_any_time(observations: ObservedCommandRuns) -> str:
         ]
         skip_rule_if(
             name == "conversation" and len(responses) < 2,
-            f"the conversation did not get that far{describe_missing_output(run)}",
+            f"the conversation ended before this check{describe_missing_output(run)}",
         )
         for response in responses:
             if response is None or response.get("subtype") != "success":
                 raise RuleViolationError("initialize was not answered", run, response)
             if "models" not in (response.get("response") or {}):
                 raise RuleViolationError("the second answer has fewer fields", run, response)
-    return "each was answered"
+    return "each request was answered"
 
 
 @RULES.register_must_rule(
@@ -125,13 +125,14 @@ def _initialize_is_complete(observations: ObservedCommandRuns) -> str:
         not {"value", "displayName", "description"} <= set(model) for model in body["models"]
     ):
         raise RuleViolationError(
-            "no model, or one without value, displayName and description", run, body["models"]
+            "no model, or a model without value, displayName and description", run, body["models"]
         )
     return f"{len(body['models'])} models"
 
 
 @RULES.register_must_rule(
-    "C4", "Every answer repeats the request_id and is a `success`, or an `error` with its text."
+    "C4",
+    "Every answer has the request_id of its request, and is a `success` or an `error` with a text.",
 )
 def _envelope(observations: ObservedCommandRuns) -> str:
     runs = [
@@ -148,9 +149,11 @@ def _envelope(observations: ObservedCommandRuns) -> str:
                 "success",
                 "error",
             ):
-                raise RuleViolationError("the envelope differs", run, value)
+                raise RuleViolationError(
+                    "the answer is not a control_response with `success` or `error`", run, value
+                )
             if response["subtype"] == "error" and not isinstance(response.get("error"), str):
-                raise RuleViolationError("an error without its text", run, value)
+                raise RuleViolationError("an error answer without a text", run, value)
         for subtype, response in _list_answers(run):
             if response is None and (
                 run.exit_status is not None
@@ -168,12 +171,13 @@ def _unknown_request(observations: ObservedCommandRuns) -> str:
     response = _get_answer(run, UNKNOWN_SUBTYPE)
     expected = f"Unsupported control request subtype: {UNKNOWN_SUBTYPE}"
     if response.get("subtype") != "error" or response.get("error") != expected:
-        raise RuleViolationError("the answer differs", run, response)
+        raise RuleViolationError("the answer is not as expected", run, response)
     return expected
 
 
 @RULES.register_must_rule(
-    "C6", "An interrupt is answered with a success; without a turn nothing else happens."
+    "C6",
+    "An interrupt is answered with a success. If no turn is running, nothing else is printed.",
 )
 def _idle_interrupt(observations: ObservedCommandRuns) -> str:
     run = observations.get_run("control")
@@ -224,12 +228,14 @@ def _interrupt(observations: ObservedCommandRuns) -> str:
     _get_answer_body(turn.run, "interrupt")
     fail_rule_if(
         turn.result.get("subtype") != "error_during_execution",
-        "the result differs",
+        "the result is not as expected",
         turn.run,
         turn.result,
     )
     if not has_interrupt_text(turn.lines):
-        raise RuleViolationError("the line of the interrupt is missing", turn.run, turn.result)
+        raise RuleViolationError(
+            "the line that reports the interrupt is missing", turn.run, turn.result
+        )
     return "both"
 
 
@@ -257,7 +263,7 @@ def _set_model(observations: ObservedCommandRuns) -> str:
         raise RuleViolationError("the answer has no model", run, _get_answer(run, "set_model"))
     init_model = observations.get_finished_turn("conversation", 1).init_line.get("model")
     fail_rule_if(
-        init_model != model, f"the answer says {model} and the next init {init_model}", run
+        init_model != model, f"the answer has {model} and the next init line has {init_model}", run
     )
     return model
 
@@ -273,7 +279,7 @@ def _set_permission_mode(observations: ObservedCommandRuns) -> str:
     if response.get("subtype") == "error" and "Unsupported control" not in str(
         response.get("error")
     ):
-        raise RuleNotObservedError(f"it refuses acceptEdits: {response.get('error')}")
+        raise RuleNotObservedError(f"the command refuses acceptEdits: {response.get('error')}")
     if _get_answer_body(run, "set_permission_mode").get("mode") != "acceptEdits":
         raise RuleViolationError("the answer has another mode", run, response)
     status_lines = [line for line in run.find_lines("system") if line.get("subtype") == "status"]
@@ -341,7 +347,7 @@ def _get_requested_result(
     permission_requests = _list_permission_requests(turn)
     if not permission_requests:
         raise RuleNotObservedError(
-            "it did not ask for permission"
+            "the command did not ask for permission"
             + ("" if turn.list_tool_calls() else ": no tool was called")
         )
     for _, result in turn.list_tool_results():
@@ -380,7 +386,7 @@ def _questions_stand_behind_their_calls(observations: ObservedCommandRuns) -> st
                 raise RuleViolationError(
                     "a permission prompt before its call, or for another call", turn.run, line
                 )
-    skip_rule_if(not count, "it did not ask for permission")
+    skip_rule_if(not count, "the command did not ask for permission")
     return f"{count} questions"
 
 
@@ -390,7 +396,7 @@ def _denied(observations: ObservedCommandRuns) -> str:
     has_message = DENIAL_MESSAGE in json.dumps(block.get("content"))
     fail_rule_if(
         block.get("is_error") is not True or not has_message,
-        "the result differs",
+        "the result is not as expected",
         turn.run,
         block,
     )
@@ -401,8 +407,8 @@ def _denied(observations: ObservedCommandRuns) -> str:
 def _allowed(observations: ObservedCommandRuns) -> str:
     turn, block = _get_requested_result(observations, 1)
     is_denied = DENIAL_MESSAGE in json.dumps(block.get("content"))
-    fail_rule_if(is_denied, "it was denied although it was allowed", turn.run, block)
-    return "it has a result"
+    fail_rule_if(is_denied, "the call was denied although it was allowed", turn.run, block)
+    return "the call has a result"
 
 
 @RULES.register_should_rule(
@@ -417,13 +423,14 @@ def _questions_are_taken_back(observations: ObservedCommandRuns) -> str:
     open_request = [line for line in requests if is_permission_request(line["request"])][-1]
     for line in run.find_lines("control_cancel_request"):
         if line.get("request_id") == open_request.get("request_id"):
-            return "it was withdrawn"
+            return "the permission prompt was withdrawn"
     raise RuleViolationError("the permission prompt was not withdrawn", run, open_request)
 
 
 @RULES.register_should_rule(
     "C11",
-    "Hooks that initialize names are called: PreToolUse before a call runs, Stop before the result.",
+    "The hooks in the initialize request are called: PreToolUse before a call runs, Stop "
+    "before the result.",
 )
 def _hooks(observations: ObservedCommandRuns) -> str:
     turn = observations.get_finished_turn("tools")
@@ -442,9 +449,7 @@ def _hooks(observations: ObservedCommandRuns) -> str:
         if request.get("subtype") == "hook_callback" and "hook_event_name" not in request.get(
             "input", {}
         ):
-            raise RuleViolationError(
-                "a hook callback without the name of its event", turn.run, request
-            )
+            raise RuleViolationError("a hook callback without hook_event_name", turn.run, request)
     return f"{len(callback_ids)} hook callbacks"
 
 
@@ -453,7 +458,8 @@ def _hooks(observations: ObservedCommandRuns) -> str:
 
 @RULES.register_must_rule(
     "C13",
-    "Unknown types, blank lines and messages that need no answer are ignored; a last line needs no newline.",
+    "Unknown types, blank lines and messages that need no answer are ignored. The last "
+    "line needs no newline.",
 )
 def _odd_lines(observations: ObservedCommandRuns) -> str:
     run = observations.get_run("odd-lines")
@@ -465,7 +471,7 @@ def _odd_lines(observations: ObservedCommandRuns) -> str:
     _get_answer_body(run, "initialize")
     fail_rule_if(
         run.find_control_response("conform_last") is None,
-        "a last line without its newline was not read",
+        "the last line, which has no newline, was not read",
         run,
     )
     return "ignored"
@@ -478,7 +484,9 @@ def _request_without_id(observations: ObservedCommandRuns) -> str:
     matched_responses = [response for _, response in _list_answers(run)]
     answers = [value.get("response") for value in run.find_lines("control_response")]
     fail_rule_if(
-        not any(answer not in matched_responses for answer in answers), "it was not answered", run
+        not any(answer not in matched_responses for answer in answers),
+        "the request was not answered",
+        run,
     )
     return "it was answered"
 
@@ -495,19 +503,21 @@ def _bad_lines(observations: ObservedCommandRuns) -> str:
             run.exit_status != 0, f"exit {run.exit_status}{describe_missing_output(run)}", run
         )
         _get_answer_body(run, "initialize")
-    return "it continued after each"
+    return "the process continued after each line"
 
 
-@RULES.register_must_rule("C14", "A message is text or blocks, with any session_id.")
+@RULES.register_must_rule(
+    "C14", "The content of a message is text or blocks; its session_id is not checked."
+)
 def _messages(observations: ObservedCommandRuns) -> str:
     for index, content_kind in enumerate(("text", "blocks")):
         turn = observations.get_finished_turn("conversation", index)
         skip_rule_if(turn.is_failed, f"the turn of a message of {content_kind} failed")
-    return "both were answered"
+    return "both messages were answered"
 
 
 @RULES.register_must_rule(
-    "C15", "With --replay-user-messages each message is repeated in its turn, with its uuid."
+    "C15", "With --replay-user-messages, each message is repeated with its uuid, in its own turn."
 )
 def _replayed(observations: ObservedCommandRuns) -> str:
     run = observations.get_run("queue")
@@ -520,11 +530,13 @@ def _replayed(observations: ObservedCommandRuns) -> str:
                 f"the message {message_id} was repeated {len(replays)} times in its turn", run
             )
         if turn.lines.index(replays[0]) < turn.lines.index(turn.init_line):
-            raise RuleViolationError("it is before the init of its turn", run, replays[0])
+            raise RuleViolationError(
+                "the repeated message is before the init line of its turn", run, replays[0]
+            )
     fail_rule_if(
         not split_run_into_turns(run), f"there is no turn{describe_missing_output(run)}", run
     )
-    return "each in its turn"
+    return "each message was repeated once, in its own turn"
 
 
 @RULES.register_must_rule("C16", "Queued messages get one turn each, in order.")

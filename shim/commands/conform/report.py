@@ -42,7 +42,7 @@ def print_conformance_report(
 ) -> None:
     """Print the table, and for each broken rule the bytes that were sent and received."""
     table = Table(
-        "rule", "level", "for", "verdict", "what it says, what was found", box=None, pad_edge=False
+        "rule", "level", "for", "verdict", "requirement and finding", box=None, pad_edge=False
     )
     for finding in findings:
         rule = finding.rule

@@ -26,11 +26,13 @@ RULES = ConformanceRuleSet()
 # -- output formats --------------------------------------------------------------------------------
 
 
-@RULES.register_must_rule("F1", "Text, the default, is the text of the result and a newline.")
+@RULES.register_must_rule(
+    "F1", "The default format, `text`, is the text of the result and a newline."
+)
 def _text(observations: ObservedCommandRuns) -> str:
     run = require_printed_answer(observations, observations.get_run("text"))
     fail_rule_if(
-        not run.stdout.endswith(b"\n"), "the output is not text with a newline", run, run.stdout
+        not run.stdout.endswith(b"\n"), "the output does not end with a newline", run, run.stdout
     )
     if any(isinstance(line.value, dict) and "type" in line.value for line in run.lines):
         raise RuleViolationError("the output is a stream", run, run.stdout)
@@ -41,7 +43,7 @@ def _text(observations: ObservedCommandRuns) -> str:
 def _json(observations: ObservedCommandRuns) -> str:
     run = require_printed_answer(observations, observations.get_run("json"))
     if len(run.lines) != 1 or not run.stdout.endswith(b"\n") or len(run.find_lines("result")) != 1:
-        raise RuleViolationError("the output is not one result and a newline", run, run.stdout)
+        raise RuleViolationError("the output is not one line with a result", run, run.stdout)
     return "one result"
 
 
@@ -79,24 +81,26 @@ def _chosen_session(observations: ObservedCommandRuns) -> str:
     for name in ("session", "resume"):
         if _get_session_id(observations, name) != session_id:
             raise RuleViolationError(
-                f"it should be {session_id}",
+                f"the session id should be {session_id}",
                 observations.get_run(name),
                 observations.get_finished_turn(name).result,
             )
-    return "the same in both"
+    return "both runs have the same session id"
 
 
-@RULES.register_must_rule("F5", "--resume with --fork-session starts a session with another id.")
+@RULES.register_must_rule(
+    "F5", "--resume with --fork-session starts a session with a different id."
+)
 def _forked_session(observations: ObservedCommandRuns) -> str:
     if _get_session_id(observations, "fork") == _get_requested_session_id(
         observations.get_run("session")
     ):
         raise RuleViolationError(
-            "it is the old id",
+            "the session has the old id",
             observations.get_run("fork"),
             observations.get_finished_turn("fork").result,
         )
-    return "another id"
+    return "a different id"
 
 
 @RULES.register_must_rule("F5", "--continue resumes the last session of the directory.")
@@ -104,7 +108,7 @@ def _continued_session(observations: ObservedCommandRuns) -> str:
     session_ids = {_get_session_id(observations, "session"), _get_session_id(observations, "fork")}
     if _get_session_id(observations, "continue") not in session_ids:
         raise RuleViolationError(
-            "it is a session of another directory",
+            "the resumed session belongs to a different directory",
             observations.get_run("continue"),
             observations.get_finished_turn("continue").result,
         )
@@ -121,11 +125,13 @@ def _bad_sessions(observations: ObservedCommandRuns) -> str:
     require_usage_error(observations.get_run("session-and-resume"), "--fork-session")
     if "session-again" in observations.runs:
         require_usage_error(observations.get_run("session-again"), "already in use")
-    return "each is refused"
+    return "each session id is refused"
 
 
 @RULES.register_must_rule(
-    "F7", "An unknown session gives one error result at once, without init, and exit 1."
+    "F7",
+    "For an unknown session, the command prints one error result without an init line, "
+    "and exits with 1.",
 )
 def _unknown_session(observations: ObservedCommandRuns) -> str:
     expected = f"No conversation found with session ID: {UNKNOWN_SESSION_ID}"
@@ -134,7 +140,7 @@ def _unknown_session(observations: ObservedCommandRuns) -> str:
         results = run.find_lines("result")
         fail_rule_if(
             len(results) != 1 or run.find_lines("system", "assistant", "user"),
-            "the output is not one result",
+            "the output is not exactly one result",
             run,
         )
         fields = {
@@ -144,17 +150,17 @@ def _unknown_session(observations: ObservedCommandRuns) -> str:
             "num_turns": 0,
         }
         if not fields.items() <= results[0].items() or expected not in results[0].get("errors", ()):
-            raise RuleViolationError("the result differs", run, results[0])
+            raise RuleViolationError("the result is not as expected", run, results[0])
         fail_rule_if(
             run.exit_status != 1 or expected not in run.stderr,
-            f"exit {run.exit_status}, or stderr does not state it",
+            f"the exit code is {run.exit_status}, or the error is missing on stderr",
             run,
         )
     return expected
 
 
 @RULES.register_must_rule(
-    "F7", "An unknown session prints nothing in text output, and exits with 1."
+    "F7", "For an unknown session, the command prints nothing in text format, and exits with 1."
 )
 def _unknown_session_in_text(observations: ObservedCommandRuns) -> str:
     require_usage_error(
@@ -165,7 +171,8 @@ def _unknown_session_in_text(observations: ObservedCommandRuns) -> str:
 
 @RULES.register_must_rule(
     "F8",
-    "init.tools lists what --tools and --disallowedTools leave; a rule with a specifier removes nothing.",
+    "init.tools lists the tools that --tools and --disallowedTools leave. A rule with a "
+    "specifier removes no tool.",
 )
 def _tools(observations: ObservedCommandRuns) -> str:
     observations.get_runs("queue", "json-verbose")
@@ -197,7 +204,7 @@ def _tools(observations: ObservedCommandRuns) -> str:
 
 
 @RULES.register_should_rule(
-    "F10", "--max-turns ends a turn that would continue with error_max_turns."
+    "F10", "--max-turns ends a turn at the limit, with the result error_max_turns."
 )
 def _max_turns(observations: ObservedCommandRuns) -> str:
     turn = observations.get_finished_turn("max-turns")
@@ -207,5 +214,5 @@ def _max_turns(observations: ObservedCommandRuns) -> str:
     )
     errors = turn.result.get("errors")
     if turn.result.get("subtype") != "error_max_turns" or not errors or errors[0] != LIMIT_TEXT:
-        raise RuleViolationError("the result differs", turn.run, turn.result)
+        raise RuleViolationError("the result is not as expected", turn.run, turn.result)
     return str(errors[0])

@@ -38,7 +38,9 @@ def doctor(
     ] = None,
     project: Annotated[
         str | None,
-        typer.Option("--project", help="Show which claude the programs in this folder start."),
+        typer.Option(
+            "--project", help="For each program in this folder, show which `claude` it starts."
+        ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:

@@ -39,11 +39,11 @@ ABILITY_HEADINGS = {
     "budget": "cost",
 }
 LEGEND = (
-    "✓ native  ~ by the shim  – unsupported or refused; all can be interrupted",
-    "parts: partial messages; ~ complete blocks · asks: prompts before a tool runs",
-    "tools, turns: limits; ~ the shim stops the turn · dirs: --add-dir",
-    "system: --system-prompt; ~ added before the prompt · cost: --max-budget-usd",
-    "JSON: --json-schema; ~ requested in the prompt, and the answer is validated",
+    "✓ native  ~ done by the shim  – unsupported or refused. All turns can be interrupted.",
+    "parts: partial messages (~ only complete blocks) · asks: prompts before a tool runs",
+    "tools, turns: limits (~ the shim stops the turn) · dirs: --add-dir",
+    "system: --system-prompt (~ added before the prompt) · cost: --max-budget-usd",
+    "JSON: --json-schema (~ the shim asks for JSON in the prompt and validates the answer)",
 )
 TESTED_LABELS = {"tested": "yes", "older": "older", "newer": "newer", "unknown": "?"}
 ASKING_LEGEND = (

@@ -248,7 +248,7 @@ class ProfileLinter:
     def _check_session(self, stderr: str | None) -> None:
         stderr_rules = getattr(self._adapter.translator_class, "stderr_rules", ())
         if stderr is None and stderr_rules:
-            text = "its session id may be on stderr, which is not in these files"
+            text = "the session id may be on stderr, which is not in these files"
             self._notes.add_entry("remark", text, self._label)
         elif self._tracer is not None and not any(
             rule.emit == "session" for rule in self._tracer.rules
@@ -375,8 +375,8 @@ class ProfileLinter:
         if self._adapter.unattended and self._adapter.child_input_ref:
             notes.add_entry(
                 "remark",
-                "it counts as an agent that may run any tool without asking: `asks` in "
-                "[acp] is empty",
+                "`asks` in [acp] is empty, so the shim assumes that this agent may run "
+                "any tool without asking",
             )
         if tracer is None:
             notes.add_entry(

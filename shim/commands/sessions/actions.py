@@ -343,7 +343,10 @@ def _describe_last_answer(session: SessionRecord) -> str:
     if not isinstance(resolution, dict):
         return ""
     client = escape_control_chars(str(resolution.get("by") or "the session itself"))
-    return f"; its last question was settled already: {escape_control_chars(str(resolution.get('how')))}, by {client}"
+    return (
+        "; the last permission prompt was already answered: "
+        f"{escape_control_chars(str(resolution.get('how')))}, by {client}"
+    )
 
 
 def summarize_permission_request(request: Mapping[str, Any]) -> str:

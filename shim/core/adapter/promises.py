@@ -140,8 +140,8 @@ def build_untrusted_version_error(
     if adapter.cli.install_command:
         install = f"install it with `{adapter.cli.install_command}`; "
     alternatives = (
-        f"without rules, hooks and prompts any version runs in {DEFAULT_MODE} or "
-        f"{BYPASS_MODE}, and may run tools without asking"
+        "a turn without rules, hooks and permission prompts can use any version in "
+        f"{DEFAULT_MODE} or {BYPASS_MODE}, and may run tools without asking"
     )
     return UntrustedVendorVersionError(
         f"{guarantee} cannot be guaranteed: {check.distrust}. {remedy}",

@@ -31,14 +31,16 @@ JSON_PARSING_CLIENTS = frozenset(("gemini-cli-mcp-client",))
 # JSON-RPC error codes.
 INVALID_REQUEST_CODE = -32600
 INTERNAL_ERROR_CODE = -32603
-CLOSED_TEXT = "the program with this MCP server no longer responds"
+CLOSED_TEXT = "the program that provides this MCP server no longer responds"
 TOO_MANY_REQUESTS_TEXT = (
-    f"more than {MAX_PENDING_REQUESTS} requests are waiting for the program with this MCP server"
+    f"more than {MAX_PENDING_REQUESTS} requests are waiting for the program that provides "
+    "this MCP server"
 )
 TOO_LARGE_TEXT = (
-    "the message of {size} bytes is too large for the program with this MCP server (limit {limit})"
+    "the message of {size} bytes is too large for the program that provides this MCP "
+    "server (limit {limit})"
 )
-TIMEOUT_TEXT = "the program with this MCP server did not answer within {seconds:g} s"
+TIMEOUT_TEXT = "the program that provides this MCP server did not answer within {seconds:g} s"
 
 RpcMessage = Mapping[str, Any]
 

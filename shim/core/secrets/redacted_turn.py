@@ -139,7 +139,7 @@ class RedactedTextBlocks:
 
     def update_block_text(self, block_kind: TurnState, full_text: str, block_key: object) -> None:
         if full_text.__class__ is not str:
-            raise TypeError(f"a block of {block_kind} is not text")
+            raise TypeError(f"the content of a {block_kind} block is not text")
         block_key = self._switch_block(block_kind, block_key)
         stream_redactor = StreamRedactor({})
         written_text, redacted_text = self._text_blocks.get_written_and_comparable_text(

@@ -94,7 +94,7 @@ class TextBlocks:
         if not full_text:
             return
         if full_text.__class__ is not str:
-            raise TypeError(f"a block of {kind} is not text")
+            raise TypeError(f"the content of a {kind} block is not text")
         state = THINKING
         if kind is TEXT or kind == TEXT:
             state = TEXT
@@ -138,7 +138,7 @@ class TextBlocks:
         A text that contradicts the written text is counted. Written text cannot be retracted.
         """
         if full_text.__class__ is not str:
-            raise TypeError(f"a block of {block_kind} is not text")
+            raise TypeError(f"the content of a {block_kind} block is not text")
         written_text, full_text = self.get_written_and_comparable_text(
             block_kind, block_key, full_text
         )
@@ -263,7 +263,7 @@ class TextBlocks:
         if not fragment:
             return
         if fragment.__class__ is not str:
-            raise TypeError(f"a fragment of {block_kind} is not text")
+            raise TypeError(f"a fragment of a {block_kind} block is not text")
         if (
             block_key is not None
             and block_key.__class__ is not int

@@ -24,7 +24,7 @@ def main() -> int:
         connection.connect(os.environ[SOCKET_VARIABLE])
         connection.sendall(os.environ[TICKET_VARIABLE].encode() + b"\n")
     except (KeyError, OSError) as error:
-        sys.stderr.write(f"the program that has this MCP server cannot be reached: {error}\n")
+        sys.stderr.write(f"cannot connect to the program that provides this MCP server: {error}\n")
         return 1
     threading.Thread(target=_forward_stdin, args=(connection,), daemon=True).start()
     try:

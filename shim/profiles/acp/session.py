@@ -50,8 +50,8 @@ PROMPT_ACCEPTED = "taken"
 TURN_MAY_END = "may end"
 WRONG_VERSION_TEXT = "the agent uses version {} of its protocol, not 1 or 2"
 CHANGED_INPUT_REFUSAL = (
-    "Not run: this agent cannot change the input of a call, and the call was allowed only "
-    "with another input."
+    "Not run: this agent cannot change the input of a call, and the call was allowed "
+    "only with a different input."
 )
 MAX_LOGIN_METHODS = 10  # login methods that an error message lists
 # A method that no agent has. While a session is being loaded, the shim calls this method as a probe:

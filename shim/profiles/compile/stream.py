@@ -32,27 +32,27 @@ STREAM_END_KEYS = {
     ),
     "result": ConfigKey(
         ConfigNode.read_choice_defaulting_to_first,
-        "a turn is a success if a `result` rule reported it; with `synthesize` also if a good exit "
-        "code follows a complete message",
+        "a turn succeeds if a `result` rule reported success. With `synthesize`, it also "
+        "succeeds if the program exits with a code in `ok_exit` after a complete message",
         END_POLICIES,
     ),
 }
 STREAM_KEYS = {
     "text": ConfigKey(
         ConfigNode.read_choice,
-        "what a `text` rule has: a piece, the text so far, or the complete text",
+        "what the text of a `text` rule is: a new piece, the text so far, or the complete text",
         TEXT_MODES,
         "final",
     ),
     "usage": ConfigKey(
         ConfigNode.read_choice,
-        "what the numbers of a usage mean. `request`: they are added up. `run_total`: the last "
-        "ones count. `thread_total`: the last ones less those of earlier turns, which are stored "
-        "with the session",
+        "what usage numbers mean. `request`: numbers of one request, which are added up. "
+        "`run_total`: totals of the run, so the last ones are used. `thread_total`: "
+        "totals of the session, from which the totals of earlier turns are subtracted",
         USAGE_MEANINGS,
         "none",
     ),
-    "end": ConfigKey(ConfigNode.read_keys, "when a turn is a success", STREAM_END_KEYS),
+    "end": ConfigKey(ConfigNode.read_keys, "when a turn succeeds", STREAM_END_KEYS),
     "ids": ConfigKey(
         ConfigNode.read_choice_defaulting_to_first,
         "the scope in which the id of a call is unique",
@@ -60,13 +60,13 @@ STREAM_KEYS = {
     ),
     "results": ConfigKey(
         ConfigNode.read_choice_defaulting_to_first,
-        "`late`: the result of a call may follow the next text, or never come; a complete text "
-        "waits for one event while calls are open",
+        "`late`: the result of a call may follow the next text, or be missing. While "
+        "calls are open, a complete text is held until the next event",
         RESULT_TIMINGS,
     ),
     "stderr_noise": ConfigKey(
         ConfigNode.read_text_list,
-        "beginnings of lines on stderr that never are the reason of a failure",
+        "prefixes of stderr lines that are never the reason for a failure",
         50,
     ),
     "saves_late": ConfigKey(
@@ -74,10 +74,11 @@ STREAM_KEYS = {
     ),
     "given_id": ConfigKey(
         ConfigNode.read_bool,
-        "`{session_id}` names each new session, because the program reports it too late",
+        "the shim chooses each new session's id and passes it as `{session_id}`, because "
+        "the program reports its id too late",
     ),
     "parent": ConfigKey.for_node(
-        "a field", "the path of the id of the call that runs the subagent of an event"
+        "a field", "the path of the call id of the subagent that an event belongs to"
     ),
 }
 
@@ -174,13 +175,15 @@ def _parse_reports(
     if not rule_nodes:
         return None
     if not node.get_child("launch").get_child("report"):
-        raise node.get_child("report").build_error("in a profile with `launch.report`")
+        raise node.get_child("report").build_error("omitted, or used together with `launch.report`")
     rules = ProfileEventRules(rule_nodes, options)
     if not node.source.is_bundled:
         rules.check_all_rules()
     for rule in rules:
         if rule.types is not None:
-            raise rule.node.get_child("match").build_error("without `type`: the file has none")
+            raise rule.node.get_child("match").build_error(
+                "a condition without `type`, because the report file has no event types"
+            )
         if rule.emit not in REPORT_EMITS:
             raise rule.node.get_child("emit").build_error(f"one of {', '.join(REPORT_EMITS)}")
     return rules
@@ -189,5 +192,5 @@ def _parse_reports(
 def _parse_exit_code(node: ConfigNode) -> int:
     key = str(node.keys[-1])
     if not (key.isascii() and key.isdigit() and int(key) < 256):
-        raise node.build_error("under an exit code from 0 to 255", key)
+        raise node.build_error("an exit code from 0 to 255", key)
     return int(key)

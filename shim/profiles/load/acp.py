@@ -26,73 +26,79 @@ FORBIDDEN_KEYS = ("stream", "event", "report", "stderr", "exit_codes", "adapter"
 TOOL_NAME_SOURCES = ("title", "id", "kind")
 SIGN_KEYS = {
     "kind": ConfigKey(ConfigNode.read_text, "the kind of the call"),
-    "title": ConfigKey(ConfigNode.read_optional_text, "the beginning of its title"),
-    "keys": ConfigKey(ConfigNode.read_text_list, "keys of its input", 20),
+    "title": ConfigKey(ConfigNode.read_optional_text, "the beginning of the call's title"),
+    "keys": ConfigKey(ConfigNode.read_text_list, "keys of the call's input", 20),
 }
 ACP_KEYS = {
     "command": ConfigKey.for_node("a list of strings", "replaces `launch.command`"),
     "argv": ConfigKey.for_node("a list", "replaces `launch.argv`"),
     "permission_args": ConfigKey.for_node(
         "a table of lists of strings",
-        "replaces `launch.permission_args`, without the modes in which it cannot be driven",
+        "replaces `launch.permission_args`; modes that `[acp]` does not support are left out",
     ),
     "tool_name": ConfigKey(
         ConfigNode.read_choice_defaulting_to_first,
-        "the part of the first message about a call that has the name of its tool: the title, or the "
-        "start of the id. With `kind` it has no name, and `signs` identify the tool",
+        "where the first message about a call has the tool's name: in the title, or at "
+        "the start of the id. With `kind`, the message has no tool name, and `signs` "
+        "identify the tool",
         TOOL_NAME_SOURCES,
     ),
     "server_tool": ConfigKey(
-        ConfigNode.read_optional_text, "the name of a tool of an MCP server: `{server}_{tool}`"
+        ConfigNode.read_optional_text,
+        "how the agent names the tools of MCP servers: `{server}_{tool}`",
     ),
-    "signs": ConfigKey.for_node("a table of tables", "tool → how its calls are recognized"),
+    "signs": ConfigKey.for_node(
+        "a table of tables", "tool → how calls of this tool are recognized"
+    ),
     "questions": ConfigKey(
         ConfigNode.read_text_list_table,
-        "kind of a call → the keys that the input of a permission request about it always has",
+        "call kind → the keys that are always in the input of a permission request for such a call",
         20,
     ),
     "input": ConfigKey(
         ConfigNode.read_choice_defaulting_to_first,
-        "the field that has the input of a call; in `content` it is JSON until the call has ended",
+        "the field with a call's input. In `content`, the input is JSON until the call has ended",
         ("rawInput", "content"),
     ),
     "denied": ConfigKey(
         ConfigNode.read_choice_defaulting_to_first,
-        "the effect of a denied call. `ends`: the agent ends its work on a prompt, and receives the "
-        "reason in another prompt",
+        "what the agent does after a denied call. `goes on`: it continues. `ends`: it "
+        "ends the turn, and receives the reason in a second prompt",
         ("goes on", "ends"),
     ),
     "trailer": ConfigKey(
         ConfigNode.read_optional_regex,
-        r"matches what the agent adds to the end of a result: `\n<exit \d+>$`",
+        r"matches text that the agent appends to a tool result: `\n<exit \d+>$`",
     ),
     "notices": ConfigKey(
         ConfigNode.read_optional_regex,
-        "matches texts of the agent about a call, which appear among the texts of its model",
+        "matches the agent's own notices about a call, which it sends like text from the model",
     ),
     "retries": ConfigKey(
         ConfigNode.read_optional_regex,
-        "matches the text that the agent sends as one message when it retries the call of its model",
+        "matches the message that the agent sends when it retries a request to its model",
     ),
     "failures": ConfigKey(
         ConfigNode.read_optional_regex,
-        "matches the beginning of the text that the agent sends, in one piece, at the end of a "
-        "failed turn. It is the reason only if the turn used no token of the model",
+        "matches the beginning of the text that the agent sends, in one piece, at the "
+        "end of a failed turn. The text is used as the reason only if the turn used no "
+        "tokens",
     ),
     "path": ConfigKey(
         ConfigNode.read_optional_regex,
-        "finds the path of the file in the error of a call without a location",
+        "finds the file path in the error of a call that has no location",
     ),
     "model": ConfigKey(
         ConfigNode.read_bool, "the model is set in the session, not on the command line"
     ),
     "modes": ConfigKey(
         ConfigNode.read_text_table,
-        "permission mode → the agent's own mode, set in the session. Other modes are like `default`",
+        "permission mode → the agent's own mode, which is set in the session. Modes that "
+        "are not listed behave like `default`",
     ),
     "usage": ConfigKey(
         ConfigNode.read_choice_defaulting_to_first,
-        "the usage is that of the turn, or of the session so far",
+        "whether the agent reports the usage of the turn, or of the session so far",
         ("turn", "session"),
     ),
     "draft": ConfigKey(
@@ -103,19 +109,20 @@ ACP_KEYS = {
         "how a document is sent, for an agent that loses embedded files: `file`, `image`, or `none`",
     ),
     "addresses": ConfigKey(
-        ConfigNode.read_bool, "the agent takes MCP servers with a URL only, no commands"
+        ConfigNode.read_bool, "the agent supports only MCP servers with a URL, not commands"
     ),
     "asks": ConfigKey(
         ConfigNode.read_text_list,
-        "the tools whose permission requests have all relevant input, as Claude names them; `mcp__` "
-        "stands for those of all MCP servers, `*` for all tools",
+        "the tools whose permission requests contain all relevant input, by Claude's "
+        "names. `mcp__` matches the tools of all MCP servers, `*` matches all tools",
     ),
     "unattended": ConfigKey(
         ConfigNode.read_bool,
-        "in the mode default, it runs calls without asking that the real claude asks about",
+        "in `default` mode, the agent runs some calls without asking that the real "
+        "claude asks about",
     ),
     "listed": ConfigKey(
-        ConfigNode.read_text_list, "replaces `listed` when the agent is driven this way"
+        ConfigNode.read_text_list, "replaces `listed` when `[acp]` drives the agent"
     ),
 }
 REPLACED_KEYS = ("command", "argv", "permission_args")

@@ -34,64 +34,68 @@ if TYPE_CHECKING:
 SCHEMA_VERSION = 1
 PROTOCOLS = ("acp",)
 PROFILE_KEYS = {
-    "schema": ConfigKey.for_node("the number 1", "the version of this list of keys"),
-    "id": ConfigKey(ConfigNode.read_text, "the name of the vendor, and of its file"),
+    "schema": ConfigKey.for_node("the number 1", "the version of the profile format"),
+    "id": ConfigKey(
+        ConfigNode.read_text, "the vendor's name, which is also the file name without `.toml`"
+    ),
     "extends": ConfigKey.for_node(
-        "a string", "a bundled profile whose tables this one changes; lists are replaced"
+        "a string", "a bundled profile that this profile extends; lists are replaced"
     ),
     "protocol": ConfigKey(
         ConfigNode.read_choice,
-        "the program speaks this protocol and nothing else: the profile has no rules, and needs "
-        "`launch.command` only",
+        "the program speaks only this protocol: the profile has no rules, and requires "
+        "only `launch.command`",
         PROTOCOLS,
         "",
     ),
     "unattended": ConfigKey(ConfigNode.read_bool, "the vendor runs its tools without asking"),
     "listed": ConfigKey(
         ConfigNode.read_text_list,
-        "the tools that the vendor can run, as Claude names them; by default all that `[tools]` "
-        "names",
+        "the tools that the vendor can run, by Claude's names; by default all tools in `[tools]`",
     ),
     "other_tools": ConfigKey.for_node(
-        "a table", "a name for tools that `[tools]` does not have: `{ regex = '…', name = '…' }`"
+        "a table", "names for tools that are not in `[tools]`: `{ regex = '…', name = '…' }`"
     ),
     "unknown_tools": ConfigKey.for_node(
         "a string",
-        "what happens to calls of tools without a name: `pass`, `hide`, or `mcp_prefix`",
+        "what happens to calls to tools without a name: `pass`, `hide`, or `mcp_prefix`",
         successor="[tools] or `other_tools`",
     ),
     "adapter": ConfigKey.for_node(
         "a string",
-        "a class for what rules cannot express: `module:Class`, a subclass of "
-        "`shim.profiles.profile.ProfileTranslator` in a file beside the profile",
+        "a class for events that rules cannot translate: `module:Class`, a subclass of "
+        "`shim.profiles.profile.ProfileTranslator` in the profile's folder",
     ),
     "two_way": ConfigKey(
         ConfigNode.read_choice,
-        "a bundled module with an adapter that drives the program so that it asks",
+        "a bundled module with an adapter that drives the program in a mode that asks "
+        "for permission",
         tuple(TWO_WAY_ADAPTERS),
         "",
     ),
     "launch": ConfigKey.for_node("a table", "how the program is started"),
     "acp": ConfigKey.for_node("a table", "how the program is driven by the Agent Client Protocol"),
-    "stream": ConfigKey.for_node("a table", "settings for all its events"),
+    "stream": ConfigKey.for_node("a table", "settings for all events of the program"),
     "event": ConfigKey.for_node(
         "a list of tables",
-        "rules for its events (`shim/profiles/compile/rules.py`, `shim/profiles/compile/emits.py`)",
+        "rules for the program's events (`shim/profiles/compile/rules.py`, "
+        "`shim/profiles/compile/emits.py`)",
     ),
     "report": ConfigKey.for_node(
         "a list of tables",
-        "rules for the file `launch.report`, read at the end: session, usage, result, error, notice",
+        "rules for the report file (`launch.report`), which is read after the program "
+        "exits. A rule emits session, usage, result, error or notice",
     ),
     "stderr": ConfigKey.for_node(
         "a list of tables",
-        'rules for lines on stderr: `regex`, and `emit = "session"` (group `session_id`) or '
+        'rules for stderr lines: `regex`, and `emit = "session"` (group `session_id`) or '
         '`emit = "error"` (group `error`; `cause`)',
     ),
     "exit_codes": ConfigKey.for_node(
-        "a table of strings", "exit code → cause, for an end that nothing else explains"
+        "a table of strings", "exit code → the cause of the failure, if nothing else explains it"
     ),
     "tools": ConfigKey.for_node(
-        "a table", "the program's tools, as Claude names them (`shim/profiles/compile/tools.py`)"
+        "a table", "the program's tools, by Claude's names (`shim/profiles/compile/tools.py`)"
     ),
     "note": ConfigKey.for_node("any value", "a remark", successor="a comment (#)"),
 }

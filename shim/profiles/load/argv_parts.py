@@ -143,12 +143,13 @@ def _compile_arg(
     for name in names:
         if name not in placeholders:
             raise node.build_error(
-                f"a word with placeholders out of {', '.join('{' + placeholder + '}' for placeholder in placeholders)}"
+                "a string whose placeholders are among "
+                f"{', '.join('{' + placeholder + '}' for placeholder in placeholders)}"
             )
     used_names.update(names)
     has_prompt = "prompt" in names
     if has_prompt and delivery.via != "arg":
-        raise node.build_error(f"a word without {{prompt}}, because prompt.via is {delivery.via}")
+        raise node.build_error(f"a string without {{prompt}}, because prompt.via is {delivery.via}")
     is_joined = (
         text.startswith("-")
         and "{" not in pieces[0]
@@ -157,7 +158,7 @@ def _compile_arg(
     )
     if has_prompt and delivery.dash_guard == "equals" and not is_joined:
         raise node.build_error(
-            'a word such as "--prompt={prompt}", because prompt.dash_guard is equals'
+            'a string such as "--prompt={prompt}", because prompt.dash_guard is equals'
         )
     leading_args = []
     if has_prompt and delivery.dash_guard == "--":

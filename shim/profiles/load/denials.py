@@ -26,22 +26,22 @@ from shim.profiles.load.argv_parts import BUNDLED_FOLDER
 DENIAL_KEYS = {
     "tool": ConfigKey(
         ConfigNode.read_optional_text,
-        """the text that denies one of its tools: `'"{tool}":"deny"'`""",
+        """the text that denies one tool of the program: `'"{tool}":"deny"'`""",
     ),
     "allow": ConfigKey(
         ConfigNode.read_optional_text,
-        "the text that allows one of its tools (`{tool}`), for a program that runs no tool "
-        "without asking",
+        "the text that allows one tool of the program (`{tool}`), for a program that "
+        "asks before every tool",
     ),
     "asking": ConfigKey(
         ConfigNode.read_optional_text,
-        "the text that makes it ask about each call when it is driven by `[acp]`: "
+        "the text that makes the program ask about each call when `[acp]` drives it: "
         """`'"*":"ask"'`""",
     ),
     "server": ConfigKey(
         ConfigNode.read_optional_text,
-        "the text that denies all tools of an MCP server (`{server}`). Without it, a rule about a "
-        "server refuses the turn",
+        "the text that denies all tools of an MCP server (`{server}`). Without this key, "
+        "a turn with a rule about a server is refused",
     ),
     "server_tool": ConfigKey(
         ConfigNode.read_optional_text,
@@ -50,39 +50,45 @@ DENIAL_KEYS = {
     "servers": ConfigKey(
         ConfigNode.read_optional_text, "the text that denies the tools of all MCP servers"
     ),
-    "between": ConfigKey(ConfigNode.read_optional_text, "the separator of two of these texts"),
-    "text": ConfigKey(ConfigNode.read_optional_text, "the text around all of them (`{denials}`)"),
-    "renamed": ConfigKey(ConfigNode.read_text_table, "tools that have another name in these texts"),
+    "between": ConfigKey(ConfigNode.read_optional_text, "the separator between these texts"),
+    "text": ConfigKey(
+        ConfigNode.read_optional_text, "a template that contains all of these texts (`{denials}`)"
+    ),
+    "renamed": ConfigKey(ConfigNode.read_text_table, "tools whose names differ in these texts"),
     "also": ConfigKey(
         ConfigNode.read_text_list,
-        "tools of the program that have no name in Claude; a mode or a choice of tools denies them",
+        "tools of the program that Claude has no name for; a permission mode or a "
+        "selection of tools denies them",
     ),
     "subagents": ConfigKey(
         ConfigNode.read_bool,
-        "its subagents obey these rules; if they do not, any rule disables subagents",
+        "the program's subagents obey these rules; if they do not, any rule disables subagents",
     ),
     "protected_file": ConfigKey(
         ConfigNode.read_optional_text,
-        "the text that denies changes of a file or a folder (`{name}`) that makes programs run",
+        "the text that denies changes to a file or folder (`{name}`) that can make programs run",
     ),
     "protected": ConfigKey(
         ConfigNode.read_optional_text,
-        "the text around all of these (`{files}`), for acceptEdits without permission prompts",
+        "a template that contains all `protected_file` texts (`{files}`), for "
+        "acceptEdits without permission prompts",
     ),
     "args": ConfigKey(
         ConfigNode.read_text_list,
-        "arguments after `argv`; `{file}` is a temporary file with the text",
+        "arguments after `argv`; `{file}` is the path of a temporary file with the text",
         20,
     ),
-    "suffix": ConfigKey(ConfigNode.read_optional_text, "the end of the name of this file"),
+    "suffix": ConfigKey(ConfigNode.read_optional_text, "the suffix of the temporary file's name"),
     "of_modes": ConfigKey(
         ConfigNode.read_optional_text,
-        "a bundled file with what the modes alone deny, which needs no file to be written",
+        "a bundled file with the rules of the permission modes; if only a mode denies "
+        "tools, no temporary file is written",
     ),
     "plain": ConfigKey(ConfigNode.read_text_table, "variables with these values"),
     "json": ConfigKey(
         ConfigNode.read_text_table,
-        "variables with a JSON object (`{denials}`), merged over the value of the environment",
+        "variables with a JSON object (`{denials}`), which is merged into the value from "
+        "the environment",
     ),
 }
 # The longest MCP tool name, including its prefix. The program may cut a longer name.

@@ -148,7 +148,7 @@ TIMEOUT_KEYS = {
 LOGIN_PROBE_KEYS = {
     "args": ConfigKey(ConfigNode.read_text_list, "the arguments of the probe", 20),
     "refusal": ConfigKey(
-        ConfigNode.read_regex, "matches a line of the output that reports a missing login"
+        ConfigNode.read_regex, "matches an output line that reports a missing login"
     ),
     "unless": ConfigKey(ConfigNode.read_optional_text, "when the program needs no login"),
 }
@@ -156,7 +156,7 @@ MODEL_PROBE_KEYS = {
     "args": ConfigKey(ConfigNode.read_text_list, "the arguments of the probe", 20),
     "regex": ConfigKey(
         ConfigNode.read_regex,
-        "finds a model in a line of the output; its groups are joined with slashes",
+        "finds a model in an output line; the groups of the expression are joined with slashes",
     ),
 }
 VERSION_PROBE_KEYS = {
@@ -168,7 +168,7 @@ VERSION_PROBE_KEYS = {
     ),
     "regex": ConfigKey(
         ConfigNode.read_regex,
-        "finds the version in the output: the first group, or the complete match",
+        "finds the version in the output: the first group, or the whole match if there is no group",
         DEFAULT_VERSION_PROBE.regex,
     ),
     "tested": ConfigKey(
@@ -177,12 +177,16 @@ VERSION_PROBE_KEYS = {
 }
 HOME_KEYS = {
     "variable": ConfigKey(ConfigNode.read_optional_text, "the variable that names the folder"),
-    "folder": ConfigKey(ConfigNode.read_text, "the folder in the person's home, such as `.codex`"),
+    "folder": ConfigKey(
+        ConfigNode.read_text, "the folder in the user's home directory, such as `.codex`"
+    ),
 }
 REPORT_KEYS = {
     "file": ConfigKey(ConfigNode.read_text, "the name of the file in `{report_folder}`"),
     "keys": ConfigKey(
-        ConfigNode.read_text_list, "the keys of its JSON object that `[[report]]` reads", 20
+        ConfigNode.read_text_list,
+        "the keys of the file's JSON object that `[[report]]` rules read",
+        20,
     ),
 }
 LAUNCH_KEYS = {
@@ -202,18 +206,19 @@ LAUNCH_KEYS = {
         "the arguments after `command`: strings, and tables with `when`, `unless`, `each` and "
         "`args` (`shim/profiles/load/launch.py`)",
     ),
-    "prompt": ConfigKey.for_node("a table", "how the program gets the prompt"),
+    "prompt": ConfigKey.for_node("a table", "how the program receives the prompt"),
     "permission_args": ConfigKey.for_node(
         "a table of lists of strings",
-        'permission mode → the arguments of `{ when = "permission_args" }`. The vendor has these '
-        "modes only",
+        'permission mode → the arguments of `{ when = "permission_args" }`. The vendor '
+        "supports only these modes",
     ),
     "permission_env": ConfigKey.for_node(
         "a table of tables of strings", "permission mode → variables"
     ),
     "permission_tools": ConfigKey.for_node(
         "a table of lists of strings",
-        "permission mode → the tools that the program can run, if it has fewer than `listed`",
+        "permission mode → the tools that the program can run in this mode, if they are "
+        "fewer than `listed`",
     ),
     "model_map": ConfigKey(
         ConfigNode.read_text_table,
@@ -222,36 +227,39 @@ LAUNCH_KEYS = {
     ),
     "efforts": ConfigKey.for_node(
         "a list of strings",
-        "the levels of `--effort` that the program has (all by default). `{effort}` is the level "
-        "that was asked for, or the next one below",
+        "the levels of `--effort` that the program supports (all by default). `{effort}` "
+        "is the requested level, or the next lower supported level",
     ),
     "env": ConfigKey.for_node("a table of strings", "additional variables for the program"),
     "env_keep": ConfigKey(
         ConfigNode.read_text_list,
-        "variables `ANTHROPIC_*` that the program may see",
+        "`ANTHROPIC_*` variables that are passed to the program",
         20,
         successor="",
     ),
-    "env_unset": ConfigKey.for_node("a list of strings", "variables that the program must not see"),
+    "env_unset": ConfigKey.for_node(
+        "a list of strings", "variables that are not passed to the program"
+    ),
     "resume_id_pattern": ConfigKey(
-        ConfigNode.read_regex, "matches the ids of its sessions", RESUME_PATTERN
+        ConfigNode.read_regex, "matches the program's session ids", RESUME_PATTERN
     ),
     "interrupt": ConfigKey(ConfigNode.read_keys, "how a turn is interrupted", INTERRUPT_KEYS),
     "timeouts": ConfigKey(ConfigNode.read_keys, "how long the program may be silent", TIMEOUT_KEYS),
     "stdin": ConfigKey(
         ConfigNode.read_choice_defaulting_to_first,
-        "the stdin of a child whose prompt is elsewhere; `pipe` is closed at once",
+        "the stdin of the program if the prompt is not sent on stdin; `pipe` is closed immediately",
         STDIN_KINDS,
         successor="",
     ),
     "gate": ConfigKey(
-        ConfigNode.read_optional_text, "the text on stderr when its trust prompt stops it"
+        ConfigNode.read_optional_text,
+        "the text that the program writes to stderr when it refuses to run in an untrusted folder",
     ),
-    "login": ConfigKey(ConfigNode.read_optional_text, "how a person logs in, as hints print it"),
+    "login": ConfigKey(ConfigNode.read_optional_text, "how a user logs in; hints print this text"),
     "login_probe": ConfigKey(
         ConfigNode.read_optional_keys,
-        "how `shim doctor` checks whether there is a login; stdin is empty, and the program must not "
-        "call its model",
+        "how `shim doctor` checks for a login; stdin is empty, and the program must not "
+        "send a request to its model",
         LOGIN_PROBE_KEYS,
     ),
     "models_probe": ConfigKey(
@@ -260,17 +268,19 @@ LAUNCH_KEYS = {
         MODEL_PROBE_KEYS,
     ),
     "api_base": ConfigKey(
-        ConfigNode.read_optional_text, "the variable with another address of its API"
+        ConfigNode.read_optional_text, "the variable that sets a different API address"
     ),
     "variants": ConfigKey.for_node(
         "a table of tables",
-        "dialects of the program, which conditions can name: name → `{ has = [], lacks = [] }`, "
-        "texts of its `--help`",
+        "variants of the program, which conditions can name: name → `{ has = [], lacks = "
+        "[] }`, lists of texts that its `--help` output contains or lacks",
     ),
     "version_probe": ConfigKey.for_node(
-        "a table", "how the program is asked for its version; no turn waits for it"
+        "a table", "how the program's version is read; no turn waits for the answer"
     ),
-    "home": ConfigKey.for_node("a table", "the folder of its records, which an adapter may read"),
+    "home": ConfigKey.for_node(
+        "a table", "the folder of the program's own session records, which an adapter may read"
+    ),
     "report": ConfigKey.for_node(
         "a table",
         "a file that the program writes about its run; `{report_folder}` is a private folder that "
@@ -278,18 +288,19 @@ LAUNCH_KEYS = {
     ),
     "overruled_by": ConfigKey.for_node(
         "a table",
-        "`linux` or `darwin` → what overrules a file of `{bundled}`: a folder with `.toml` files, "
-        "or a list of files and such folders",
+        "`linux` or `darwin` → files that take precedence over a file of `{bundled}`: a "
+        "folder with `.toml` files, or a list of files and such folders",
     ),
     "widened_by": ConfigKey(
         ConfigNode.read_text_table,
-        "a JSON file in the working directory or at home → the key that gives the program tools "
-        "which no rule names",
+        "a JSON file in the working directory or the home directory → the key that adds "
+        "tools to the program that no rule covers",
     ),
     "servers_in": ConfigKey(
         ConfigNode.read_text_table,
-        "a JSON file in the working directory or at home → the key that lists MCP servers by name. "
-        "With `acp.server_tool` they identify the tools of a server",
+        "a JSON file in the working directory or the home directory → the key that lists "
+        "MCP servers by name. With `acp.server_tool`, these names identify a server's "
+        "tools",
     ),
     "rules": ConfigKey(
         ConfigNode.read_choice,
@@ -299,14 +310,15 @@ LAUNCH_KEYS = {
     ),
     "denials": ConfigKey.for_node(
         "a table",
-        "how the program learns what it must not run; `false` removes this table of the extended "
-        "profile",
+        "how the deny rules are passed to the program; `false` removes this table of the "
+        "extended profile",
     ),
     "brings": ConfigKey(
         ConfigNode.read_text_list_table,
-        "a path in the working directory or above it → keys of this JSON file, `[]` for the whole "
-        "path. The program starts it without asking, so the folder is refused unless it is trusted or the "
-        "program knows `brings_off`",
+        "a path in the working directory or a parent → keys of this JSON file, or `[]` "
+        "for the whole file or folder. The program starts what is configured there "
+        "without asking, so the shim refuses the folder unless it is trusted or the "
+        "program supports `brings_off`",
     ),
     "brings_off": ConfigKey(
         ConfigNode.read_optional_text,
@@ -373,17 +385,19 @@ def _compile_launch(
     ):
         if delivery.via != "stdin" and placeholder not in used_names:
             raise argv.build_error(
-                f"a list with {{{placeholder}}} in it, because prompt.via is {delivery.via}",
-                description="a list without",
+                f"a list that contains {{{placeholder}}}, because prompt.via is {delivery.via}",
+                description="a list without this placeholder",
             )
     modes = node.get_child("permission_args").read_table()
     if "permission_args" not in used_names and any(
         isinstance(args, list) and args for args in modes.values()
     ):
-        allowed = 'a list with { when = "permission_args" } in it, because modes have words'
-        raise argv.build_error(allowed, description="a list without")
+        allowed = 'a list that contains { when = "permission_args" }, because modes have arguments'
+        raise argv.build_error(allowed, description="a list without this condition")
     if (RULES_CONDITION in used_names) is (load_rules is None):
-        raise argv.build_error('a list with { when = "rules" } in it exactly if there are `rules`')
+        raise argv.build_error(
+            'a list that contains { when = "rules" } if and only if `rules` is set'
+        )
     environment, unset = (
         _parse_environment(node.get_child("env")),
         _parse_unset_variables(node.get_child("env_unset")),
@@ -412,8 +426,8 @@ def _compile_launch(
             and request.permission_mode != WIDEST_MODE
         ):
             raise FrontendError(
-                f"{name} might not apply the file that restricts "
-                f"{request.permission_mode!r}: {request.policy_bypass}",
+                f"{name} might not apply the policy file that enforces the permission "
+                f"mode {request.permission_mode!r}: {request.policy_bypass}",
                 hint=f"remove the cause, or use {WIDEST_MODE}",
             )
         system, appended_system, prompt_prefixes = split_system_prompts_by_delivery(
@@ -536,15 +550,15 @@ def _parse_report(
     if not node:
         if "report_folder" in used_names:
             raise argv.build_error(
-                "a list without {report_folder}, because there is no `report`",
-                description="a list with it",
+                "a list without {report_folder}, because `report` is not set",
+                description="a list that contains {report_folder}",
             )
         return None
     report = node.read_keys(REPORT_KEYS)
     if "report_folder" not in used_names:
         raise argv.build_error(
-            "a list with {report_folder} in it, because there is a `report`",
-            description="a list without",
+            "a list that contains {report_folder}, because `report` is set",
+            description="a list without this placeholder",
         )
     if not _is_plain_name(report["file"]):
         raise node.get_child("file").build_error("the name of a file")
@@ -646,7 +660,8 @@ def _parse_variants(node: ConfigNode) -> dict[str, VendorVariant]:
         variant_node = node.get_child(name)
         if not _is_variant_name(name) or name in (*SWITCH_CONDITIONS, *TEXT_PLACEHOLDERS, "auto"):
             raise variant_node.build_error(
-                "under a name of small letters, digits and dashes that no condition has", name
+                "a name of lower-case letters, digits and dashes that is not a built-in condition",
+                name,
             )
         variant_node.read_table(("has", "lacks"))
         variants[name] = VendorVariant(
@@ -772,7 +787,7 @@ def _parse_environment(node: ConfigNode) -> dict[str, str]:
             or key.startswith(FORBIDDEN_PREFIXES)
             or key in FORBIDDEN_VARIABLES
         ):
-            raise node.get_child(key).build_error("a variable of the program's own", key)
+            raise node.get_child(key).build_error("a variable that only this program uses", key)
         value = node.get_child(key).value
         if not isinstance(value, str) or "\0" in value:
             raise node.get_child(key).build_error("a string")
@@ -795,5 +810,5 @@ def _parse_unset_variables(node: ConfigNode) -> tuple[str, ...]:
             or key.startswith(REQUIRED_PREFIX)
             or key in REQUIRED_VARIABLES
         ):
-            raise node.get_child(index).build_error("a variable that the program can do without")
+            raise node.get_child(index).build_error("a variable that the program does not require")
     return node.read_text_list(50)

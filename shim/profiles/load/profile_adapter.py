@@ -257,7 +257,9 @@ def _parse_data_dir(node: ConfigNode) -> tuple[str, str] | None:
         return None
     home = node.read_keys(HOME_KEYS)
     if not {"", ".", ".."}.isdisjoint(home["folder"].split("/")):
-        raise node.get_child("folder").build_error("a folder in the person's home, such as .codex")
+        raise node.get_child("folder").build_error(
+            "a folder in the user's home directory, such as .codex"
+        )
     return home["variable"], home["folder"]
 
 

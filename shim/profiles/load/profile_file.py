@@ -135,13 +135,17 @@ def _import_translator(
     if isinstance(class_path, str):
         match = re.fullmatch(TRANSLATOR_PATTERN, class_path)
     if match is None:
-        raise node.build_error('"module:Class", a module beside the profile', class_path)
+        raise node.build_error(
+            '"module:Class", where the module is in the profile\'s folder', class_path
+        )
     try:
         translator = getattr(file.load_module(match[1]), match[2])
     except Exception as error:
         # Any exception during the import is reported as an error in the profile.
         raise node.build_error(
-            f"a module beside the profile with this class ({error!r})", class_path
+            '"module:Class", where the module is in the profile\'s folder and can be '
+            f"imported ({error!r})",
+            class_path,
         ) from None
     if not (isinstance(translator, type) and issubclass(translator, Translator)):
         raise node.build_error("a subclass of shim.profiles.profile.ProfileTranslator", class_path)

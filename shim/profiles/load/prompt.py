@@ -14,30 +14,30 @@ LONG_PROMPT_CHANNELS = ("stdin", "file", "refuse")
 PROMPT_KEYS = {
     "via": ConfigKey(
         ConfigNode.read_choice,
-        "how the program gets the prompt: an argument (`{prompt}`), stdin, or a file of the shim's "
-        "(`{prompt_file}`)",
+        "how the program receives the prompt: as an argument (`{prompt}`), on stdin, or "
+        "in a file that the shim writes (`{prompt_file}`)",
         PROMPT_CHANNELS,
         "stdin",
     ),
     "dash_guard": ConfigKey(
         ConfigNode.read_choice,
-        "what keeps a prompt from becoming a flag or a subcommand. `stdin`: such a prompt is sent "
-        "on stdin. `--`: this word precedes each prompt. `equals`: the prompt is part of a "
-        "word such as `--prompt={prompt}`. `space`: a space is put before a dash, for a prompt "
-        "that is the value of a flag. `word`: a space is put before a dash and before a single "
-        "word, for a prompt without a flag",
+        "what keeps a prompt from becoming a flag or a subcommand. `stdin`: such a "
+        "prompt is sent on stdin. `--`: this argument precedes each prompt. `equals`: "
+        "the prompt is part of an argument such as `--prompt={prompt}`. `space`: a space "
+        "is put before a dash, for a prompt that is the value of a flag. `word`: a space "
+        "is put before a dash and before a single word, for a prompt without a flag",
         DASH_GUARDS,
         "stdin",
     ),
     "long": ConfigKey(
         ConfigNode.read_choice,
-        "how a prompt is passed that is too long for an argument",
+        "how to pass a prompt that is too long for an argument",
         LONG_PROMPT_CHANNELS,
         "stdin",
     ),
     "max_bytes": ConfigKey(
         ConfigNode.read_number,
-        "bytes of the longest argument",
+        "the maximum length of an argument, in bytes",
         1,
         MAX_ARGUMENT_BYTES,
         MAX_ARGUMENT_BYTES,

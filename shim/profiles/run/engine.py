@@ -148,7 +148,7 @@ class ProfileRuleEngine(Translator):
         elif text.__class__ is str:
             self.buffered_blocks.append((kind, text))
         else:
-            raise TypeError(f"a block of {kind} is not text")
+            raise TypeError(f"the content of a {kind} block is not text")
 
     def write_buffered_blocks(self, *, fill_results: bool = True) -> None:
         """Write the buffered content blocks. With `fill_results`, write substitute results for the

@@ -71,7 +71,7 @@ class SubagentEventWriter:
         if text is None or text == "":
             return
         if text.__class__ is not str:
-            raise TypeError(f"a block of {kind} is not text")
+            raise TypeError(f"the content of a {kind} block is not text")
         if mode == "final":
             self._write_complete(parent_call_id, kind, text, key)
             return

@@ -448,14 +448,14 @@ def test_api_failure_fails_no_rule(see):
     findings = see("api-failure")
     assert describe_failures(findings) == {}
     assert findings["api-failures"].verdict == "pass"
-    assert findings["text"].detail == "the requests to its model failed"
+    assert findings["text"].detail == "the requests to the model failed"
 
 
 def test_mode_refused_with_a_reason_is_skipped(see):
     finding = see("mode-refused", CONVERSATION)["set-permission-mode"]
     assert (finding.verdict, finding.detail) == (
         "skipped",
-        "it refuses acceptEdits: this agent has no such mode",
+        "the command refuses acceptEdits: this agent has no such mode",
     )
 
 

@@ -162,7 +162,7 @@ def test_missing_program_is_a_problem_only_for_the_requested_vendor(machine, doc
     status, report = doctor("codex")
     assert status == 1 and not report["works"]
     level, text = get_finding(report, "no program called codex was found on PATH", "codex")
-    assert level == "problem" and "[vendors.codex] bin" in text
+    assert level == "problem" and "`bin` under [vendors.codex]" in text
     machine.write_program("qwen", "echo 0.24.4\n")
     machine.write_settings('vendor = "qwen"\n')
     status, report = doctor()

@@ -249,7 +249,7 @@ def test_session_id_on_missing_stderr_is_a_note_and_no_finding(check_profile):
     status, report = check_profile((SAY, BYE), profile=profile)
     assert (status, report["findings"]) == (0, [])
     assert [note["name"] for note in report["notes"] if note["sort"] == "remark"] == [
-        "its session id may be on stderr, which is not in these files"
+        "the session id may be on stderr, which is not in these files"
     ]
 
 

@@ -202,7 +202,7 @@ def test_answer_to_a_resolved_permission_prompt_is_rejected(desk, waiting_sessio
 def test_repeated_answer_without_question_id_names_the_first_client(desk, waiting_session):
     assert desk.run_shim("bridge", "answer", waiting_session.short_id, "deny").status == 0
     late = desk.run_shim("bridge", "answer", waiting_session.short_id, "allow")
-    assert late.status == 1 and "was settled already: deny, by shim bridge answer" in late.stderr
+    assert late.status == 1 and "was already answered: deny, by shim bridge answer" in late.stderr
 
 
 def test_answer_fails_if_the_session_has_no_open_permission_prompt(desk):

@@ -219,7 +219,7 @@ def test_expired_request_returns_a_timeout_error_to_the_client():
     made.expire_request(request, 5.0)
     made.expire_request(request, 5.0)
     assert [response["error"]["message"] for response in client.messages] == [
-        "the program with this MCP server did not answer within 5 s"
+        "the program that provides this MCP server did not answer within 5 s"
     ]
     assert [message["method"] for _, message in take_requests(made)] == ["notifications/cancelled"]
     assert not made.is_request_pending(request) and not answer(made, request, result={})

@@ -198,7 +198,7 @@ def test_permission_mode_sets_its_variables_and_tools():
             "the keys here are: default, plan",
         ),
         ('plan = ["Read"]', 'auto = ["Read"]', "the keys here are: default, plan"),
-        ("OWN_RULES", "LD_PRELOAD", "it must be a variable of the program's own"),
+        ("OWN_RULES", "LD_PRELOAD", "it must be a variable that only this program uses"),
     ],
 )
 def test_invalid_mode_variables_are_rejected(old, new, message):
@@ -215,7 +215,7 @@ def test_policy_file_bypass_allows_only_bypass_permissions():
     profile = ARGV.replace('"--json",', '"--rules={bundled}/rules.toml",').replace(
         'plan = ["--read-only"]', 'bypassPermissions = ["--yolo"]'
     )
-    with pytest.raises(FrontendError, match="restricts 'default': with a launcher"):
+    with pytest.raises(FrontendError, match="permission mode 'default': with a launcher"):
         build_launch(profile, policy_bypass="with a launcher")
     assert (
         "--yolo"
@@ -270,7 +270,7 @@ def test_abilities_are_derived_from_the_arguments():
     ["SHIM_BIN", "LD_PRELOAD", "PATH", "PYTHONPATH", "NODE_OPTIONS", "HOME", "A-B", "CLAUDECODE"],
 )
 def test_reserved_environment_variable_is_rejected(name):
-    with pytest.raises(FrontendError, match="a variable of the program's own"):
+    with pytest.raises(FrontendError, match="a variable that only this program uses"):
         build_profile_adapter(f'{LAUNCH}env = {{ "{name}" = "x" }}\n')
 
 
@@ -417,7 +417,7 @@ def test_variant_without_a_resume_argument_refuses_resume():
 
 @loop_over_rows("name", ["model", "auto", "Old", "prompt", "trust"])
 def test_variant_name_must_not_match_a_condition(name):
-    with pytest.raises(FrontendError, match="that no condition has"):
+    with pytest.raises(FrontendError, match="that is not a built-in condition"):
         build_profile_adapter(f"{LAUNCH}[launch.variants]\n{name} = {{}}\n")
 
 
@@ -588,7 +588,7 @@ def test_env_unset_and_stdin_pipe_are_read_from_the_profile():
 @loop_over_rows("name", ["SHIM_DEPTH", "PATH", "HOME", "A-B", "A=B"])
 def test_env_unset_rejects_required_variables(name):
     with pytest.raises(
-        FrontendError, match=r"env_unset\[0\] is .* that the program can do without"
+        FrontendError, match=r"env_unset\[0\] is .* that the program does not require"
     ):
         build_profile_adapter(f'{LAUNCH}env_unset = ["{name}"]\n')
 

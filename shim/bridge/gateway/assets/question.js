@@ -76,8 +76,8 @@ function closeQuestion(entry, how, who) {
 function describeClient(client) {
   const name = formatLine(client || "", 60);
   if (isPageClient(name)) return "in another browser";
-  if (/^shim bridge answer [0-9a-f]{8}(-[0-9]+)?$/.test(name)) return "from a terminal, by shim bridge answer";
-  if (/^terminal [0-9]+(-[0-9]+)?$/.test(name)) return "from a terminal";
+  if (/^shim bridge answer [0-9a-f]{8}(-[0-9]+)?$/.test(name)) return "in a terminal with shim bridge answer";
+  if (/^terminal [0-9]+(-[0-9]+)?$/.test(name)) return "in a terminal";
   return name && `by ${name}`;
 }
 
