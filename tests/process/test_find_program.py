@@ -53,7 +53,7 @@ def test_missing_program_is_reported_with_a_hint(box):
         VendorError, match="no program called cursor-agent or agent was found on PATH"
     ) as missing:
         find_vendor_program(box, "cursor", PATH=str(box.bin))
-    assert "[vendors.cursor] bin" in missing.value.hint
+    assert "`bin` under [vendors.cursor]" in missing.value.hint
 
 
 @pytest.mark.parametrize("by_setting", [True, False])

@@ -65,4 +65,4 @@ def test_missing_executable_error_names_the_config_file(box, chosen):
         *ASK, SHIM_VENDOR="codex", SHIM_BIN=None, PATH="/nowhere", SHIM_CONFIG=chosen and str(path)
     )
     assert done.status == 1
-    assert f"[vendors.codex] bin in {path}" in done.stderr
+    assert f"`bin` under [vendors.codex] in {path}" in done.stderr
