@@ -1,1 +1,1 @@
-"""The Turn: the state machine that enforces the rules of one turn in Claude's stream-json."""
+"""The turn state machine, which enforces the order of lines in a turn of Claude's stream-json."""

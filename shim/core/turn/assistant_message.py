@@ -1,7 +1,6 @@
-"""One assistant message (a reply of the model): its usage, its stop reason, and the text of its
-blocks.
+"""An assistant message, also called a reply: its usage, its stop reason, and its blocks' text.
 
-The texts are stored so that a repeated text is not written twice.
+The text is stored so that text that a vendor sends twice is not written twice.
 """
 
 from collections.abc import Callable
@@ -15,23 +14,25 @@ from shim.core.turn.turn_context import TurnContext
 
 SYNTHETIC_MODEL = "<synthetic>"  # the model of a message that no model wrote
 
-# Longer than any reply of a model. Limits the memory if a vendor never stops streaming.
+# Longer than any model's reply. The limit keeps memory bounded if a vendor never stops streaming.
 MAX_BLOCK_CHARS = 512 * 1024
-FRAGMENT_COST_CHARS = 64  # the memory of a fragment in addition to its characters
+FRAGMENT_COST_CHARS = 64  # the memory overhead of a stored fragment
 MAX_BLOCKS = 1000
 
-# The stored text of a reply that may be interrupted and repeated. No reply is longer, and the
-# memory is small.
+# Limits for the stored text of a reply that may be interrupted and repeated. No real reply is longer,
+# and so much text needs little memory.
 MAX_MESSAGE_CHARS = 4 * 1024 * 1024
 MAX_MESSAGE_BLOCKS = 1000
 
-OMISSION_TEXT = "\n[…]\n"  # replaces the middle of an answer that does not fit a line
+OMISSION_TEXT = "\n[…]\n"  # replaces the middle of an answer that is too long for a line
 
-BlockKey = tuple[TurnState, object]  # the kind of the block, and the vendor's key
+BlockKey = tuple[TurnState, object]  # the block's kind, and the vendor's key for it
 
 
 class AssistantMessage:
-    """The open reply, or the last one, and the usage of all replies of the turn."""
+    """The turn's current or last assistant message, and the usage of all assistant messages in the
+    turn.
+    """
 
     def __init__(
         self,
@@ -39,7 +40,7 @@ class AssistantMessage:
     ) -> None:
         self._machine = context.machine
         self._writer = context.writer
-        # the text of a reply is then stored until the end of the turn
+        # If the turn can be retried, a reply's text is stored until the end of the turn.
         self._can_retry = context.config.can_retry
         self._partial = context.writer.writes_partial_messages
         self._outcome_tracker = context.outcome_tracker
@@ -47,21 +48,21 @@ class AssistantMessage:
             context.diagnostics, self.shorten_text_to_line_limit
         )
         self.written_text = CutMessageTextTracker()
-        self.number = 0  # the number of replies with a block
+        self.number = 0  # the number of replies so far that have a block
         self.model = ""
-        self.start_usage: Usage = NO_USAGE  # written with the reply's lines
-        self.end_usage: Usage = NO_USAGE  # written at the end of the reply
+        self.start_usage: Usage = NO_USAGE  # the usage in the reply's lines
+        self.end_usage: Usage = NO_USAGE  # the usage at the end of the reply
         self.stop_reason: str | None = None
         self.was_aborted = False  # the reply did not end normally
-        self.ends_with_call = False  # its last block is a call
+        self.ends_with_call = False  # the reply's last block is a tool call
         self.last_text = ""
-        self.usage_by_model: dict[str, Usage] = {}  # of the turn, by model
-        self.last_usage: Usage = NO_USAGE  # usage of the latest reply
-        self.cost_usd = 0.0  # of the turn, in dollars
-        self.has_open_block = False  # a block of a real claude has started, but not ended
+        self.usage_by_model: dict[str, Usage] = {}  # the turn's usage by model
+        self.last_usage: Usage = NO_USAGE  # the last reply's usage
+        self.cost_usd = 0.0  # the turn's cost in dollars
+        self.has_open_block = False  # a passthrough block has started and has not ended
 
     def start(self) -> None:
-        """Start a reply. Called with its first block."""
+        """Start an assistant message. Called before its first block is written."""
         self.number += 1
         self.last_text = ""
         self.stop_reason = None
@@ -94,19 +95,19 @@ class AssistantMessage:
 
     @property
     def has_ended_with_tool_calls(self) -> bool:
-        """Whether the reply ended with calls, and no other reply followed."""
+        """Whether the last assistant message of the turn ended with tool calls."""
         if self.ends_with_call:
             return True
         return self.stop_reason == "tool_use"
 
     def shorten_text_to_line_limit(self, text: str) -> str:
-        """Shorten an answer so that it fits into a line."""
+        """Shorten the model's answer to the maximum length of a line."""
         return shorten_middle(text, self._writer.max_bytes, OMISSION_TEXT)
 
-    # -- reports of the vendor ---------------------------------------------------------------------
+    # -- reports from the vendor -------------------------------------------------------------------
 
     def update(self, model: str | None = None, usage: Usage | None = None) -> None:
-        """Set the model and the current usage of the open reply, or of the next one."""
+        """Set the model and the usage so far, for the open assistant message or for the next one."""
         if model and model != self.model and isinstance(model, str) and model != SYNTHETIC_MODEL:
             self.model = model[:MAX_NAME_CHARS]
         if usage is not None:
@@ -125,20 +126,20 @@ class AssistantMessage:
         aborted: bool = False,
         adds_usage: bool = True,
     ) -> None:
-        """End the reply (`end_message`). `usage` and `cost` are those of this reply. They are added
-        to the totals.
+        """End the assistant message (`end_message`). `usage` and `cost` belong to this message and
+        are added to the turn's totals.
 
-        `adds_usage`: False if the vendor reports the usage of the whole turn at its end
-        (`add_usage`). `aborted`: the reply did not end normally, so it has no stop reason (contract
-        6.4).
+        If `adds_usage` is False, the usage is not added, because the vendor reports the whole
+        turn's usage at the end (`add_usage`). If `aborted` is set, the message did not end normally
+        and has no stop reason (contract 6.4).
         """
         machine = self._machine
         self.was_aborted = aborted
         if usage:
             if usage.__class__ is not Usage:
                 usage = parse_usage(usage)
-            # In READY, the reply's last line was already written, and the next reply has its own
-            # usage.
+            # In the state READY, the reply's last line was already written. The next reply gets its
+            # own usage.
             if machine.state is not READY:
                 self.end_usage = usage
             if adds_usage:
@@ -153,9 +154,10 @@ class AssistantMessage:
             self.written_text.clear()
 
     def add_usage(self, usage: Usage, cost_usd: float = 0.0) -> None:
-        """Add the usage of one request to the usage of its model (contract 5.3).
+        """Add an API request's usage to the totals of the current model (contract 5.3).
 
-        The request may have no reply in the turn, like a failed request or a compaction.
+        Not every request results in an assistant message. Failed requests and compactions also have
+        usage.
         """
         if cost_usd:
             self.cost_usd += parse_dollars(cost_usd)
@@ -173,18 +175,19 @@ class AssistantMessage:
 
 
 class WrittenBlockTexts:
-    """The texts of the blocks of the open reply. If a vendor sends a complete block again, only its
-    new part is written.
+    """The text that was already written for each block of the open assistant message. If a vendor
+    sends a complete block again, only the new part is written.
 
-    `shorten_text` shortens a text to the length of an answer. If too much text is stored, only the
-    shortened texts and the full lengths are kept. `texts` is empty if there is nothing to clear.
+    `shorten_text` shortens a text to the maximum length of an answer. If too much text is stored,
+    only the shortened texts and the original lengths are kept. `texts` is empty if there is nothing
+    to clear.
     """
 
     def __init__(self, diagnostics: Diagnostics, shorten_text: Callable[[str], str]) -> None:
         self._diagnostics = diagnostics
         self._shorten_text = shorten_text
         self.texts: dict[BlockKey, list[str]] = {}
-        # the length in UTF-16 units, and the text shortened to the length of an answer
+        # The original length in UTF-16 units, and the shortened text.
         self._shortened: dict[BlockKey, tuple[int, str]] = {}
         self._stored_chars = 0
 
@@ -198,7 +201,7 @@ class WrittenBlockTexts:
             self.remove(*next(iter(self.texts)))
 
     def get_block_text(self, block_kind: TurnState, block_key: object) -> str:
-        """Return the text of a block, shortened to the length of an answer."""
+        """Return a block's text, shortened to the maximum length of an answer."""
         texts = self.texts.get((block_kind, block_key))
         if texts is None:
             return ""
@@ -208,7 +211,9 @@ class WrittenBlockTexts:
     def get_written_and_comparable_text(
         self, block_kind: TurnState, block_key: object, full_text: str
     ) -> tuple[str, str]:
-        """Return the stored text of a block, and the part of `full_text` to compare with it."""
+        """Return a block's stored text, and the part of `full_text` to compare with the stored
+        text.
+        """
         units, _ = self._shortened.get((block_kind, block_key), (0, ""))
         if units:
             full_text = full_text.encode("utf-16-le", "surrogatepass")[2 * units :].decode(
@@ -221,17 +226,17 @@ class WrittenBlockTexts:
         self._shortened.pop((block_kind, block_key), None)
 
     def clear(self) -> None:
-        """Clear all texts, because another reply starts."""
+        """Clear all texts when a new assistant message starts."""
         self.texts.clear()
         self._shortened.clear()
         self._stored_chars = 0
 
     def copy_texts(self) -> dict[BlockKey, list[str]]:
-        """Return a copy of the texts for `restore_texts`."""
+        """Return a copy of the stored texts, for use with `restore_texts`."""
         return {block: list(texts) for block, texts in self.texts.items()}
 
     def restore_texts(self, texts_by_block: dict[BlockKey, list[str]]) -> None:
-        """Replace the texts with a copy from `copy_texts`."""
+        """Replace the stored texts with a copy that `copy_texts` returned."""
         self.clear()
         for (kind, key), texts in texts_by_block.items():
             for text in texts:
@@ -241,8 +246,8 @@ class WrittenBlockTexts:
         for block, texts in self.texts.items():
             text = "".join(texts)
             units, shortened_text = self._shortened.get(block, (0, ""))
-            # Lengths are counted in UTF-16, because joining the two halves of a character (two
-            # surrogates) changes the length in characters, but not in UTF-16.
+            # Lengths are counted in UTF-16 units. If the two surrogates of a character are joined,
+            # the length in characters changes, but the length in UTF-16 units does not.
             units += len(text.encode("utf-16-le", "surrogatepass")) // 2
             self._shortened[block] = units, self._shorten_text(shortened_text + text)
             texts.clear()
@@ -250,22 +255,23 @@ class WrittenBlockTexts:
 
 
 class CutMessageTextTracker:
-    """The text of the open reply, by kind of block. It is compared with the repetition of an
-    incomplete reply, so that no text is written twice.
+    """Stores the open assistant message's text, by kind of block. If the message is interrupted and
+    the vendor repeats it, the new text is compared with the stored text, so that no text is
+    written twice.
 
-    `char_count` is in characters. It is 0 if there is nothing to clear.
+    `char_count` is the number of stored characters. 0 means that there is nothing to clear.
     """
 
     def __init__(self) -> None:
         self.char_count = 0
-        self.is_repeatable = True  # the complete text is stored
+        self.is_repeatable = True  # whether the complete text is stored
         self._texts: list[str] = []
         self._thinking_texts: list[str] = []
-        # the text of the incomplete reply, and how many of its characters were repeated
+        # The interrupted message's text, and how many of its characters were repeated.
         self._cut_texts: dict[TurnState, tuple[str, int]] = {}
 
     def add_block_text(self, block_kind: TurnState, text: str) -> None:
-        """Store the text of a block. If the reply becomes too long, its text is no longer
+        """Store a block's text. If the assistant message becomes too long, its text is no longer
         stored.
         """
         if block_kind is TEXT:
@@ -279,14 +285,14 @@ class CutMessageTextTracker:
             self.is_repeatable = False
 
     def clear(self) -> None:
-        """Clear the texts, because the reply cannot be repeated any more."""
+        """Clear the stored text, because the vendor can no longer repeat the message."""
         self._texts.clear()
         self._thinking_texts.clear()
         self.char_count = 0
 
     def start_comparing_with_cut_message(self) -> bool:
-        """Start to compare the next text with the incomplete reply. Return False if that reply has
-        no text.
+        """Start to compare the following text with the interrupted message. Return False if the
+        interrupted message has no text.
         """
         self._cut_texts = {
             TEXT: ("".join(self._texts), 0),
@@ -295,25 +301,29 @@ class CutMessageTextTracker:
         return any(text for text, _ in self._cut_texts.values())
 
     def restart_comparing_with_cut_message(self) -> bool:
-        """Restart the comparison, because the repetition was also incomplete."""
+        """Restart the comparison after the repeated message was also interrupted. Return False if
+        the interrupted message has no text.
+        """
         self._cut_texts = {kind: (text, 0) for kind, (text, _) in self._cut_texts.items()}
         return any(text for text, _ in self._cut_texts.values())
 
     def get_cut_text_and_repeated_chars(self, block_kind: TurnState) -> tuple[str, int]:
-        """Return the text of the incomplete reply, and how many of its characters were repeated."""
+        """Return the interrupted message's text, and how many of its characters the vendor has
+        repeated.
+        """
         return self._cut_texts.get(block_kind, ("", 0))
 
     def set_repeated_char_count(self, block_kind: TurnState, char_count: int) -> None:
-        """Set how many characters of the incomplete reply were repeated."""
+        """Set how many characters of the interrupted message the vendor has repeated."""
         self._cut_texts[block_kind] = (
             self.get_cut_text_and_repeated_chars(block_kind)[0],
             char_count,
         )
 
     def get_repeated_text_by_block_kind(self) -> dict[TurnState, str]:
-        """Return the text that was repeated so far, by kind of block."""
+        """Return the text that the vendor has repeated so far, by kind of block."""
         return {kind: text[:position] for kind, (text, position) in self._cut_texts.items()}
 
     def stop_comparing_with_cut_message(self) -> None:
-        """Stop the comparison, because the next text is new."""
+        """Stop the comparison with the interrupted message, because the following text is new."""
         self._cut_texts = {}

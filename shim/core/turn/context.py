@@ -1,4 +1,4 @@
-"""The input of a turn: its configuration and the state of the conversation."""
+"""A turn's inputs: its configuration, and the state of the conversation."""
 
 from collections.abc import Callable, Mapping
 
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
     from shim.core.policy.evaluate import PolicyEvaluator
     from shim.core.policy.policy import UnsupportedRule
 
-# a vendor's session id, and the session's total usage if the vendor reports it
+# A vendor's session id, and the session's total usage if the vendor reports it.
 VendorSessionUsage = tuple[str | None, Usage]
 NO_VENDOR_SESSION_USAGE: VendorSessionUsage = (None, NO_USAGE)
-# The maximum length of a vendor's ids and names. They are part of each line, and they are stored.
+# The maximum length of a vendor's ids and names, which are stored and repeated in each line.
 MAX_NAME_CHARS = 200
-# Stored call ids of a conversation. A later call with a stored id gets a new id.
+# The maximum number of stored call ids. A later call with a stored id gets a new id.
 MAX_USED_IDS = 10_000
 
 
 class UsageTotals(NamedTuple):
-    """The usage of a turn, and the cost in dollars and the usage by model of the session so far
+    """A turn's usage, and the session's totals so far: the cost in dollars, and the usage by model
     (contract 5.3).
     """
 
@@ -39,11 +39,11 @@ class UsageTotals(NamedTuple):
 
 
 class ConversationState:
-    """The state that persists between turns: the session id, the used call ids, and the cost and
-    usage so far.
+    """Conversation state that is kept between turns: the session id, the call ids in use, and the
+    total cost and usage.
 
-    `vendor_session_usage` is the usage of the vendor's session at the end of its last turn.
-    `thread_usage` is the value at the start.
+    `vendor_session_usage` is the vendor session's total usage at the end of the last turn.
+    `thread_usage` is its initial value.
     """
 
     __slots__ = (
@@ -68,8 +68,8 @@ class ConversationState:
         self.vendor_session_usage = thread_usage
 
     def get_vendor_session_usage(self, vendor_session_id: str) -> Usage:
-        """Return the usage of a session of the vendor, or no usage if the session is not the stored
-        one.
+        """Return the stored usage of a vendor session. Return no usage if another session's usage
+        is stored.
         """
         if self.vendor_session_usage[0] == vendor_session_id:
             return self.vendor_session_usage[1]
@@ -82,11 +82,11 @@ class ConversationState:
         cost_usd: float,
         model: str,
     ) -> UsageTotals:
-        """Add the usage of a turn. `usage_by_model` and `cost_usd` (dollars) are the sums of its
-        replies.
+        """Add a turn's usage and cost to the session's totals. `usage_by_model` and `cost_usd`
+        (dollars) are the sums over the turn's replies.
 
-        If `fields` has a usage or a cost that the vendor reports for the whole turn, it replaces
-        the sum.
+        If the vendor reports usage or a cost for the whole turn in `fields`, these numbers replace
+        the sums.
         """
         vendor_usage = parse_usage(fields.get("usage"))
         if any(vendor_usage.values()) and not usage_by_model:
@@ -106,8 +106,8 @@ class ConversationState:
         return UsageTotals(turn_usage, self.cost_usd, self.usage_by_model)
 
     def reserve_call_id(self, call_id: str, diagnostics: Diagnostics) -> str:
-        """Return the id for a call in our stream: its own id, or a new one if the id was used
-        before.
+        """Return the id to write for a tool call: the call's own id, or a new id if the
+        conversation has already used that id.
         """
         used_ids = self.used_ids
         size = len(self.used_ids)
@@ -121,11 +121,11 @@ class ConversationState:
         return call_id
 
     def clear_old_call_ids(self) -> None:
-        """Remove the older half of the call ids."""
+        """Remove the older half of the stored call ids."""
         self.older_ids, self.used_ids = self.used_ids, set()
 
     def create_unused_call_id(self, call_id: str) -> str:
-        """Return a new id for a call whose id was used before. Each returned id is unique."""
+        """Return a new, unique id for a tool call whose own id was already used."""
         while True:
             self.last_suffix += 1
             suffix = f"~{self.last_suffix}"
@@ -141,37 +141,39 @@ class ConversationState:
 
 
 class VendorDataReader(Protocol):
-    """Reads the folder in which the vendor stores its own data (`shim.process.vendor_data_dir`)."""
+    """Reads files in the vendor's own data folder (`shim.process.vendor_data_dir`)."""
 
     def find_file(self, folder: str, suffix: str) -> str | None:
         """Return the path of a file in `folder` whose name ends with `suffix`, or None."""
 
     def read_tail(self, path: str, min_offset: int = 0) -> tuple[int, bytes]:
-        """Return the content of a file after `min_offset`, or only its end if that is too long, and
-        the offset of the returned part.
+        """Read a file from `min_offset` to its end. If that part is too long, only its end is read.
+        Return the content and the offset at which it begins.
         """
 
 
 class JsonSchemaAnswer(NamedTuple):
-    """An answer for `--json-schema`: its `value`, or the `problem` if it does not match."""
+    """A structured answer for `--json-schema`. `value` is the answer. If the answer does not match
+    the schema, `problem` is the reason.
+    """
 
     value: dict[str, Any] | None = None
     problem: str = ""
 
 
 class VendorInfo(NamedTuple):
-    """The properties of the vendor that the turn needs.
+    """The vendor's properties that a turn depends on.
 
-    version_note       a note about that version, such as "newer than tested"
+    version_note       a note about the vendor's version, such as "newer than tested"
     is_unattended      the vendor never asks before it runs a tool
-    unattended_reason  why the vendor counts as unattended although its profile guarantees that it
-                       asks; "" otherwise
+    unattended_reason  why the vendor counts as unattended although its profile states that it
+                       asks, or ""
     can_retract        the vendor may repeat a reply; if not, less text is stored
-    has_claude_errors  its errors already have Claude's texts
-    is_replay          a recording is replayed, and no vendor runs
+    has_claude_errors  the vendor's errors already have Claude's texts
+    is_replay          a recording is replayed, and no vendor is running
     trust_prompt       the text on stderr if the vendor does not trust the folder
-    login_command      the command with which a person logs in
-    clean_exit_codes   exit codes that do not contradict a successful end
+    login_command      the command that a person runs to log in
+    clean_exit_codes   exit codes that are allowed after a successful turn
     """
 
     name: str
@@ -188,14 +190,15 @@ class VendorInfo(NamedTuple):
 
 
 class SessionConfig(NamedTuple):
-    """The session that the turn belongs to.
+    """The session that a turn belongs to.
 
-    new_id                its id, if neither the frontend nor the vendor has chosen one
-    requested_id          the id that the frontend chose
-    vendor_session_usage  the usage of the resumed session
-    list_servers          returns its MCP servers and their tools, if they are known to the shim
-    list_server_names     returns the names of all configured MCP servers, including those in the
-                          vendor's own settings
+    new_id                the session id if neither the frontend nor the vendor has chosen one
+    requested_id          the session id that the frontend chose
+    vendor_session_usage  the total usage of the vendor session that is resumed
+    list_servers          returns the session's MCP servers and their tools, as far as the shim
+                          knows them
+    list_server_names     returns the names of all configured MCP servers, including servers from
+                          the vendor's own settings
     """
 
     new_id: str
@@ -206,11 +209,11 @@ class SessionConfig(NamedTuple):
 
 
 class ConversationLimits(NamedTuple):
-    """The limits of a conversation.
+    """Limits that apply to a conversation.
 
-    max_turns            the limit that the shim counts; None if the vendor counts its turns
-    requested_max_turns  the requested limit, for both cases
-    max_budget_usd       the maximum cost of the session, in dollars
+    max_turns            the turn limit that the shim enforces; None if the vendor enforces it
+    requested_max_turns  the turn limit that was requested, enforced by either side
+    max_budget_usd       the session's maximum cost in dollars
     """
 
     max_turns: int | None = None
@@ -219,25 +222,27 @@ class ConversationLimits(NamedTuple):
 
 
 class TurnConfig(NamedTuple):
-    """The configuration of one turn.
+    """A turn's configuration.
 
     model                   the model that was passed to the vendor
     requested_model         the model that the frontend requested, if it is a different one
-    default_model           the vendor's default model, if known; written in `init` until the vendor
-                            reports a model
-    tools                   the tools for `init` if the vendor reports none
-    can_retry               an interrupted stream may be requested again, so the written text is
-                            stored until the end
+    default_model           the vendor's default model, if known; `init` contains this name until
+                            the vendor reports a model
+    tools                   the tools to list in `init` if the vendor reports none
+    can_retry               an interrupted stream may be requested again, so the text that was
+                            written is stored until the end of the turn
     read_answer             builds the structured answer if the vendor does not provide one
     redacts_secrets         secrets are removed from the output
-    asks_by_line            the line of a call, with its unchanged input, is the permission prompt
-    data_dir                the vendor's own data; None in a replay, in which no vendor runs
-    store_text              stores a text that is too large for a line, and returns its location
-    output_style            the name of the output style in Claude's settings; "" if none is set
-    rejects_unknown_lines   the frontend fails on a line of an unknown kind
-    forwards_subagent_text  texts and thinking of subagents are written; their calls always are
-    failed_attempts         the vendors that were asked before this one, in order
-    unsupported_rules       allow rules and keys of settings that have no effect
+    asks_by_line            returns whether the line with a tool call also serves as the
+                                permission prompt, so that its input is not changed
+    data_dir                the vendor's own data; None in a replay, in which no vendor is running
+    store_text              stores a text that is too long for a line, and returns its location
+    output_style            the name of the output style in Claude's settings, or ""
+    rejects_unknown_lines   the frontend fails on lines of an unknown kind
+    forwards_subagent_text  the text and thinking of subagents are written; their tool calls always
+                            are
+    failed_attempts         the vendors that were tried before this one, in order
+    unsupported_rules       allow rules and settings that have no effect
     elapsed_ms              returns the milliseconds since the turn started
     """
 

@@ -1,4 +1,4 @@
-"""The fields of a turn's first line, `init`."""
+"""Builds the fields of the init line, which is the first line of a turn."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -8,8 +8,8 @@ from shim.core.reading.json_text import JsonSanitizer
 from shim.core.turn.assistant_message import SYNTHETIC_MODEL
 from shim.core.turn.context import TurnConfig, VendorInfo
 
-# The types of the fields that a vendor reports about itself. Values of other types are ignored,
-# because they make some clients exit.
+# The fields that a vendor reports about itself, with their types. Values of another type are ignored,
+# because they would make some clients exit.
 INFO_TYPES: dict[str, type] = {
     **dict.fromkeys(("cwd", "model", "mode", "key_source", "vendor_version"), str),
     **dict.fromkeys(("tools", "mcp_servers", "slash_commands", "agents"), list),
@@ -23,7 +23,7 @@ ITEM_TYPES: dict[str, type] = {
 
 
 def clean_vendor_info(info: Mapping[str, Any], sanitizer: JsonSanitizer) -> dict[str, Any]:
-    """Return what a vendor reported about itself, without values that cannot be written."""
+    """Return a vendor's report about itself without values that cannot be written."""
     clean_info = {}
     for name, value in info.items():
         if value is None or value == SYNTHETIC_MODEL:
@@ -45,7 +45,7 @@ def build_init_fields(
     model: str,
     redact: Callable[[Any], Any] | None,
 ) -> dict[str, Any]:
-    """Return the fields of the init line. `model` is the model of the next reply."""
+    """Return the fields of the init line. `model` is the model that will write the next reply."""
     fields: dict[str, Any] = {
         "cwd": config.cwd,
         "tools": list(config.tools),
@@ -67,8 +67,8 @@ def build_init_fields(
 
 
 def build_version_warning_fields(vendor: VendorInfo) -> dict[str, Any]:
-    """Return the keys of `init.shim` about a version that was not tested, or {} for a tested
-    version.
+    """Return the members of `init.shim` that warn about the vendor's version. Return {} if there is
+    nothing to warn about.
     """
     fields: dict[str, Any] = {}
     if vendor.unattended_reason:
@@ -79,7 +79,7 @@ def build_version_warning_fields(vendor: VendorInfo) -> dict[str, Any]:
 
 
 def _build_shim_fields(config: TurnConfig, vendor_info: Mapping[str, Any]) -> dict[str, Any]:
-    """Return our own member of the init line."""
+    """Return the `shim` member of the init line."""
     fields: dict[str, Any] = {
         "vendor": config.vendor.name,
         "unattended": config.vendor.is_unattended,
@@ -99,7 +99,7 @@ def _build_shim_fields(config: TurnConfig, vendor_info: Mapping[str, Any]) -> di
 
 
 def _add_mcp_servers(config: TurnConfig, fields: dict[str, Any]) -> None:
-    """Add the MCP servers that the vendor does not list itself, and their tools."""
+    """Add the MCP servers, and their tools, that the vendor's own report does not list."""
     local_servers, local_tools = config.session.list_servers()
     if not local_servers:
         return

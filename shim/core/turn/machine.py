@@ -2,8 +2,9 @@
 
                                    HOW TO READ THE TABLE
 
-A column is a goal. The cell (state, goal) lists the actions on the path to the goal, in order. A
-reply is one assistant message.
+A column is a target state (the goal). The cell for a state and a goal lists the actions on the path
+to the goal, in order. A reply is one assistant message.
+
   init    write the first line                   text, thinking   open a block
   start   start a reply                          close            end the open block: last delta, its
                                                                   line, its stop
@@ -20,19 +21,19 @@ from shim.core.reading.diagnostics import Diagnostics
 
 
 class TurnState(StrEnum):
-    """The state of a turn. TEXT and THINKING are also the kinds of a block."""
+    """The state of a turn. TEXT and THINKING also serve as the kinds of a content block."""
 
-    NEW = "new"  # no line was written
-    READY = "ready"  # between two replies
-    MESSAGE = "message"  # in a reply, and no block is open
-    TEXT = "text"  # a block of text is open
-    THINKING = "thinking"  # a block of thinking is open
-    ECHO = "echo"  # an incomplete reply is repeated, and no new text has come yet
-    DONE = "done"  # the vendor has reported the end of the turn; its process may continue
+    NEW = "new"  # no line was written yet
+    READY = "ready"  # the first line was written, and no reply is open
+    MESSAGE = "message"  # a reply is open, without an open block
+    TEXT = "text"  # a text block is open
+    THINKING = "thinking"  # a thinking block is open
+    ECHO = "echo"  # an interrupted reply is being repeated, without new text so far
+    DONE = "done"  # the vendor has reported the end of the turn, and its process may continue
     CLOSED = "closed"  # the result was written
 
 
-# Reading a member of an enumeration class is slow.
+# These names exist for speed, because reading a member of an enumeration class is slow.
 NEW = TurnState.NEW
 READY = TurnState.READY
 MESSAGE = TurnState.MESSAGE
@@ -61,8 +62,8 @@ TRANSITIONS: dict[TurnState, dict[TurnState, str]] = {
 STEP_NAMES = {
     state: {goal: cell.split() for goal, cell in row.items()} for state, row in TRANSITIONS.items()
 }
-# Transitions without output. They are used after an incomplete reply, after the vendor has reported
-# the end of the turn (the result or a retry follows), and after `Turn.close` has failed.
+# Transitions without output. They are used after an interrupted reply, after the vendor has reported
+# the end of the turn (the result or a retry follows), and after an error in `Turn.close`.
 ALL_GOALS = frozenset(TRANSITIONS[NEW])
 SILENT_TRANSITIONS: dict[TurnState, frozenset[TurnState]] = {
     READY: ALL_GOALS | {ECHO, DONE},
@@ -74,15 +75,15 @@ TransitionAction = Callable[[], None]
 
 
 class TurnTransitionError(Exception):
-    """A transition that is not in the table. This is a bug in the shim."""
+    """Raised for a transition that is not in the table, which is a bug in the shim."""
 
     def __init__(self, state: TurnState, goal: TurnState) -> None:
         super().__init__(f"a turn that is {state} cannot become {goal}")
 
 
 class TurnStateMachine:
-    """The state of one turn. `set_transition_actions` sets the function of each action in the
-    table.
+    """The state machine of one turn. `set_transition_actions` sets a function for each action in
+    the table.
     """
 
     __slots__ = ("_before_move", "_diagnostics", "_steps_by_path", "state")
@@ -90,16 +91,14 @@ class TurnStateMachine:
     def __init__(
         self, diagnostics: Diagnostics, before_move: TransitionAction | None = None
     ) -> None:
-        """`before_move` is called before a transition is looked up. It writes the buffered part of
-        the open block.
-        """
+        """`before_move` is called before each transition. It writes the open block's buffered text."""
         self.state = NEW
         self._before_move = before_move
         self._diagnostics = diagnostics
         self._steps_by_path: dict[TurnState, dict[TurnState, tuple[TransitionAction, ...]]] = {}
 
     def set_transition_actions(self, **steps: TransitionAction) -> None:
-        """Set the function of each action in the table."""
+        """Set the function to call for each action in the transition table."""
         self._steps_by_path = {
             state: {goal: tuple([steps[name] for name in cell]) for goal, cell in row.items()}
             for state, row in STEP_NAMES.items()
@@ -107,11 +106,11 @@ class TurnStateMachine:
         self._steps_by_path[DONE] = self._steps_by_path[CLOSED] = {}
 
     def move_to(self, goal: TurnState, skip_actions: bool = False) -> bool:
-        """Move to `goal`, and run the actions on the path. If the turn is over, count the event and
-        return False.
+        """Move to the state `goal` and run the actions on the path. If the turn is already over,
+        count a late event and return False.
 
-        If `skip_actions`, no action runs, and the transitions of `SILENT_TRANSITIONS` are also
-        allowed. Raise TurnTransitionError if no path leads to `goal`.
+        If `skip_actions` is set, no actions run, and the transitions in `SILENT_TRANSITIONS` are
+        also allowed. Raise TurnTransitionError if no path leads to `goal`.
         """
         if skip_actions:
             if goal not in SILENT_TRANSITIONS.get(self.state, ALL_GOALS):
@@ -142,5 +141,5 @@ class TurnStateMachine:
         return self.state is CLOSED
 
     def record_late_event(self) -> None:
-        """Count an event that came after the end of the turn."""
+        """Count an event that arrived after the end of the turn."""
         self._diagnostics.record("late_event")

@@ -1,8 +1,8 @@
-"""Calls that wait for their results, by the vendor's id, and calls that wait for their arguments.
+"""Tool calls that wait for their results, and tool calls that wait for their arguments.
 
 Some model servers and agents (llama.cpp, ollama, kimi and others) give several open calls the same
-id, or no id. Such calls are distinguished by name and arguments, and their results are paired with
-them in order.
+id, or no id. Such calls are distinguished by name and arguments, and results are assigned to them
+in order.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,22 +13,24 @@ import orjson
 from shim.core.reading.json_text import dump_json
 from shim.core.turn.context import MAX_NAME_CHARS
 
-# The sources of an announcement are kinds of events of the vendor.
-STREAM = "stream"  # the vendor announces each call once
-PERMISSION_REQUEST = "question"  # the vendor asks for permission
-UPDATE = "update"  # the vendor replaces the arguments of an open call
-MAX_SOURCES = 8  # no vendor announces a call in more kinds of events
-MAX_ENDED_CALLS = 1000  # calls that are stored after their end
-MAX_ID_BITS = 512  # a longer number is not accepted as an id
+# The source of an announcement is the kind of event with which the vendor announces a tool call.
+STREAM = "stream"  # an event that announces each call once
+PERMISSION_REQUEST = "question"  # a permission request
+UPDATE = "update"  # an event that replaces the arguments of an open call
+MAX_SOURCES = 8  # no vendor announces a call with more kinds of events
+MAX_ENDED_CALLS = 1000  # the maximum number of ended calls that are stored
+MAX_ID_BITS = 512  # integers with more bits are not accepted as ids
 DIGEST_BYTES = 8  # enough to distinguish the long ids of one turn
 
 Entry = TypeVar("Entry")
 
 
 def normalize_call_id(value: object) -> str:
-    """Return a vendor's id as text that is short enough for every line, or "" if there is no id.
+    """Return a vendor's call id as a string that is short enough for every line. Return "" if there
+    is no id.
 
-    Long ids get a digest, so that two ids stay different even if only their ends differ.
+    A long id is shortened and gets a digest, so that two long ids with different endings stay
+    different.
     """
     if isinstance(value, int) and value.__class__ is int and value.bit_length() <= MAX_ID_BITS:
         return str(value)
@@ -43,7 +45,9 @@ def normalize_call_id(value: object) -> str:
 
 
 def compute_input_fingerprint(tool_input: object) -> int:
-    """Return a number that is equal for equal arguments. The order of the keys does not matter."""
+    """Return a hash of a tool call's arguments. Equal arguments have equal hashes, regardless of
+    the order of keys.
+    """
     try:
         return hash(orjson.dumps(tool_input, option=orjson.OPT_SORT_KEYS))
     except TypeError:
@@ -51,19 +55,19 @@ def compute_input_fingerprint(tool_input: object) -> int:
 
 
 class ToolCallAnnouncement:
-    """The name and arguments of one open call, as the vendor announced them."""
+    """An open tool call's name and arguments, as the vendor announced them."""
 
     __slots__ = ("call_id", "inputs_by_source", "is_forbidden", "name")
 
     def __init__(self, call_id: str, name: str, tool_input: object, source: str) -> None:
         self.call_id = call_id  # "" if the call has no id
         self.name = name
-        self.is_forbidden = False  # a rule forbids arguments that were announced later
-        # source → arguments, or their fingerprint (an int)
+        self.is_forbidden = False  # whether a rule forbids arguments that were announced later
+        # source → the arguments, or an int that is their fingerprint
         self.inputs_by_source: dict[str, object] = {source: tool_input}
 
     def has_input(self, tool_input: object) -> bool:
-        """Return whether the call was announced with these arguments."""
+        """Return whether the tool call was announced with these arguments."""
         return any(
             _is_equal_input(announced_input, tool_input)
             for announced_input in self.inputs_by_source.values()
@@ -71,11 +75,11 @@ class ToolCallAnnouncement:
 
     @property
     def has_any_input(self) -> bool:
-        """Whether any source has announced arguments."""
+        """Whether the tool call was announced with any arguments."""
         return any(self.inputs_by_source.values())
 
     def record_input_fingerprint_of_source(self, source: str, tool_input: object) -> None:
-        """Store the arguments with which another source has announced the call."""
+        """Store the arguments with which an event from `source` announced the tool call."""
         if len(self.inputs_by_source) < MAX_SOURCES or source in self.inputs_by_source:
             if tool_input:
                 self.inputs_by_source[source] = compute_input_fingerprint(tool_input)
@@ -84,23 +88,24 @@ class ToolCallAnnouncement:
 
 
 class OpenToolCalls(Generic[Entry]):
-    """The open calls of a turn, or of its nested agents.
+    """The open tool calls of a turn or of its subagents.
 
-    `calls` has an entry for each open call. The key of the oldest call with an id is the vendor's
-    id. A later call with the same id has another key until the calls before it have ended.
+    `calls` has an entry for each open tool call that is visible. If several open calls have the
+    same id, the oldest call's key is the id itself, and later calls have other keys. When the
+    oldest call ends, the next call takes over its key.
     """
 
     def __init__(self) -> None:
         self.calls: dict[str, Entry] = {}
-        self.hidden_keys: dict[str, None] = {}  # keys of calls that are omitted from the stream
+        self.hidden_keys: dict[str, None] = {}  # keys of calls that the stream omits
         self._announcements: dict[str, ToolCallAnnouncement] = {}  # by key
-        # the vendor's id → name and fingerprint of the arguments in the call's result
+        # the vendor's id → the name and the arguments' fingerprint from the call's result
         self._ended_calls: dict[str, tuple[str, int]] = {}
         # the vendor's id → keys of later calls with the same id; "" → calls without an id
         self._later_keys: dict[str, list[str]] = {}
 
     def has_call_id(self, call_id: str) -> bool:
-        """Return whether a call with this id is open or hidden."""
+        """Return whether any open or hidden tool call has this id."""
         if call_id in self.calls:
             return True
         if call_id in self.hidden_keys:
@@ -108,9 +113,9 @@ class OpenToolCalls(Generic[Entry]):
         return call_id in self._later_keys
 
     def list_keys_of_call_id(self, call_id: str) -> list[str]:
-        """Return the keys of the open and hidden calls with an id, the oldest first.
+        """Return the keys of all open and hidden tool calls with an id, oldest first.
 
-        `call_id` may also be the key of a later call.
+        `call_id` may also be the key of a later call with the same id.
         """
         keys = list(self._later_keys.get(call_id, []))
         is_used = call_id in self.calls or call_id in self.hidden_keys
@@ -128,11 +133,12 @@ class OpenToolCalls(Generic[Entry]):
         source: str = STREAM,
         accepts_key: Callable[[str], bool] | None = None,
     ) -> str | None:
-        """Return the key of the open call that is announced again, or None if this is a new call.
+        """Return the key of the open tool call that the vendor announces again, or None for a new
+        tool call.
 
-        It is the same call if name and arguments are equal. Another kind of event (`source`) may
-        announce it with other arguments, and a call without arguments may get them later. A source
-        announces a call without an id only once.
+        Announcements with equal names and arguments are for the same call. A different kind of
+        event (`source`) may announce the same call with other arguments, and arguments may be added
+        to a call that had none. One kind of event announces a call without an id only once.
         """
         keys = [
             key
@@ -163,8 +169,8 @@ class OpenToolCalls(Generic[Entry]):
         return None
 
     def _find_unrequested_call(self, name: str, tool_input: object) -> str | None:
-        """Return the key of the first open call with this name and these arguments for which no
-        permission was requested.
+        """Return the key of the first open tool call with this name and these arguments that has no
+        permission request yet, or None.
         """
         for key in self.calls:
             announcement = self._announcements.get(key)
@@ -179,14 +185,14 @@ class OpenToolCalls(Generic[Entry]):
         return None
 
     def is_call_announced_by_source(self, call_key: str, source: str) -> bool:
-        """Return whether this source has announced the call."""
+        """Return whether an event from this source has announced the tool call."""
         announcement = self._announcements.get(call_key)
         if announcement is None:
             return False
         return source in announcement.inputs_by_source
 
     def record_repeated_call(self, call_key: str, source: str, tool_input: object) -> bool:
-        """Store another announcement of a call. Return whether its arguments are new."""
+        """Store another announcement of an open tool call. Return whether its arguments are new."""
         announcement = self._announcements[call_key]
         is_new = not announcement.has_input(tool_input)
         if is_new or source not in announcement.inputs_by_source:
@@ -194,20 +200,22 @@ class OpenToolCalls(Generic[Entry]):
         return is_new
 
     def mark_call_forbidden(self, call_key: str) -> None:
-        """Record that a call must not run, because a rule forbids its later arguments."""
+        """Mark a tool call as forbidden after a rule has matched arguments that were announced
+        later.
+        """
         self._announcements[call_key].is_forbidden = True
 
     def is_call_forbidden(self, call_key: str) -> bool:
-        """Return whether a call must not run, because a rule forbids its later arguments."""
+        """Return whether a tool call was marked as forbidden."""
         announcement = self._announcements.get(call_key)
         if announcement is None:
             return False
         return announcement.is_forbidden
 
     def add(self, announcement: ToolCallAnnouncement, spare_key: str, entry: Entry | None) -> str:
-        """Add a call and return its key. A call without `entry` is hidden.
+        """Add a tool call and return its key. If `entry` is None, the call is hidden.
 
-        `spare_key` becomes the key if the id is empty or already in use.
+        `spare_key` is used as the key if the call's id is empty or already in use.
         """
         call_id = announcement.call_id
         key = call_id
@@ -231,10 +239,12 @@ class OpenToolCalls(Generic[Entry]):
         tool_input: object = None,
         accepts_key: Callable[[str], bool] | None = None,
     ) -> str | None:
-        """Return the key of the call that a result belongs to, or None if no call waits for it.
+        """Return the key of the tool call that a result belongs to, or None if no call waits for
+        this result.
 
-        It is the oldest call with the result's id, preferably with its name and arguments. A result
-        without an id belongs to a call without an id, or otherwise to any open call.
+        The result belongs to the oldest call with the same id, and preferably with the same name
+        and arguments. A result without an id belongs to a call without an id, or to any open call
+        if there is none.
         """
         keys = self.list_keys_of_call_id(call_id)
         if not keys and not call_id:
@@ -247,7 +257,7 @@ class OpenToolCalls(Generic[Entry]):
             if key in self._announcements and self._announcements[key].name == name
         ]
         if call_id and name is not None and tool_input is not None and not same_name:
-            return None  # the result names a call that is not open
+            return None  # the result is for a call that is not open
         if len(keys) > 1 and name is not None:
             same_input = [
                 key
@@ -264,23 +274,21 @@ class OpenToolCalls(Generic[Entry]):
         return None
 
     def _count_sources(self, key: str) -> int:
-        """Return how many kinds of events have announced a call. Permission requests are not
-        counted.
-        """
+        """Return how many kinds of events have announced a tool call, without permission requests."""
         announcement = self._announcements.get(key)
         if announcement is None:
             return 0
         return len(announcement.inputs_by_source.keys() - {PERMISSION_REQUEST})
 
     def record_ended_call(self, call_id: str, name: str, tool_input: object) -> None:
-        """Store the name and the arguments in the result of a call."""
+        """Store the name and arguments that a tool call's result contained."""
         if len(self._ended_calls) >= MAX_ENDED_CALLS:
             self._ended_calls.clear()
         self._ended_calls[call_id] = name, compute_input_fingerprint(tool_input)
 
     def differs_from_ended_call(self, call_id: str, name: str | None, tool_input: object) -> bool:
-        """Return whether a result belongs to a different call than the ended call with the same
-        id.
+        """Return whether a result's name or arguments differ from those of the ended tool call with
+        the same id.
         """
         ended_call = self._ended_calls.get(call_id)
         if ended_call is None:
@@ -290,7 +298,7 @@ class OpenToolCalls(Generic[Entry]):
         return ended_call != (name, compute_input_fingerprint(tool_input))
 
     def remove(self, key: str) -> None:
-        """Remove a call. The next call with the same id takes over its key."""
+        """Remove a tool call. The next call with the same id takes over the removed call's key."""
         self.calls.pop(key, None)
         self.hidden_keys.pop(key, None)
         announcement = self._announcements.pop(key, None)
@@ -312,8 +320,8 @@ class OpenToolCalls(Generic[Entry]):
             self.remove(key)
 
     def remove_visible_calls(self) -> None:
-        """Remove all calls that are not hidden."""
-        for key in reversed(list(self.calls)):  # the newest first, so that no key changes
+        """Remove all tool calls that are not hidden."""
+        for key in reversed(list(self.calls)):  # newest first, so that no call's key changes
             self.remove(key)
 
     def _get_id(self, key: str) -> str:
@@ -323,7 +331,7 @@ class OpenToolCalls(Generic[Entry]):
         return announcement.call_id
 
     def _rename_key(self, old_key: str, new_key: str) -> None:
-        """Give a call another key. Its position among the open calls does not change."""
+        """Change a tool call's key. Its position among the open calls stays the same."""
         self._announcements[new_key] = self._announcements.pop(old_key)
         if old_key in self.hidden_keys:
             del self.hidden_keys[old_key]
@@ -340,26 +348,28 @@ def _is_equal_input(announced_input: object, tool_input: Any) -> bool:
     return bool(announced_input == tool_input)
 
 
-MAX_DEFERRED_CALLS = 1000  # equal to the limit of open calls in one turn
-MAX_EARLY_CALLS = 100  # calls that arrived at the server before the vendor announced them
+MAX_DEFERRED_CALLS = 1000  # the limit of open calls in a turn is the same
+MAX_EARLY_CALLS = 100  # calls that reach the MCP server before the vendor announces them
 
 ToolInput = Mapping[str, Any]
 
 
 class DeferredToolCalls:
-    """The calls of one turn that were announced without arguments, in order.
+    """A turn's tool calls that were announced without arguments, in order.
 
-    Their tools belong to an MCP server in the frontend's process. A call is written when it arrives
-    there with its arguments.
+    The tools belong to an MCP server in the frontend's process. Such a call is written when the MCP
+    server receives it together with its arguments.
     """
 
     def __init__(self) -> None:
-        self._waiting_calls: dict[str, str] = {}  # the vendor's id → Claude's name of the tool
+        self._waiting_calls: dict[str, str] = {}  # vendor's call id → Claude's tool name
         self._early_calls: list[tuple[str, ToolInput]] = []
         self._written_ids: set[str] = set()  # ids of deferred calls that were written
 
     def add(self, call_id: str, name: str) -> ToolInput | None:
-        """Add a call. Return its arguments if they arrived before; the call then does not wait."""
+        """Add a tool call that was announced without arguments. If the arguments have already
+        arrived, return them. Otherwise the call waits for its arguments.
+        """
         if (
             call_id in self._waiting_calls
             or call_id in self._written_ids
@@ -375,10 +385,10 @@ class DeferredToolCalls:
         return None
 
     def match_input_to_call(self, name: str, tool_input: ToolInput) -> str | None:
-        """Return the id of the first call of this tool that waits for arguments. It then no longer
-        waits.
+        """Return the id of the first call of this tool that waits for arguments, and stop waiting
+        for them.
 
-        If no call waits for them, store the arguments and return None.
+        If no call is waiting, store the arguments and return None.
         """
         call_id = next(
             (
@@ -396,8 +406,8 @@ class DeferredToolCalls:
         return call_id
 
     def remove_refused_call(self, call_id: str) -> bool:
-        """Stop waiting for a refused call, which is written without arguments. Return whether it
-        was waiting.
+        """Stop waiting for the arguments of a refused tool call, so that the call can be written
+        without them. Return whether the call was waiting.
         """
         if self._waiting_calls.pop(call_id, None) is None:
             return False
@@ -405,6 +415,6 @@ class DeferredToolCalls:
         return True
 
     def stop_waiting_for_input(self, call_id: str) -> bool:
-        """Stop waiting for a call. Return whether it was already written."""
+        """Stop waiting for a tool call's arguments. Return whether the call was already written."""
         self._waiting_calls.pop(call_id, None)
         return call_id in self._written_ids

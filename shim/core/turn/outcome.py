@@ -1,7 +1,7 @@
-"""The outcome of a turn, derived from the vendor's report and the exit of its process.
+"""Determines a turn's outcome from the vendor's report and from how the vendor's process ended.
 
 An interrupt takes precedence over a failure, and a failure over a success. A turn without a report
-is an error.
+from the vendor is an error.
 """
 
 from collections.abc import Mapping
@@ -15,16 +15,16 @@ from shim.core.reading.typed import Any, NamedTuple
 from shim.core.turn.context import TurnConfig
 from shim.core.turn.machine import CLOSED, DONE, NEW, READY, TurnState, TurnStateMachine
 
-# The part of stderr in an error text. It can contain a reason and still fits into a dialog.
+# The maximum length of stderr in an error text: enough for a reason, and short enough for a dialog.
 STDERR_EXCERPT_CHARS = 2000
 BUDGET_SUBTYPE = "error_max_budget_usd"
 MAX_TURNS_TEXT = "Reached maximum number of turns"
-MAX_NAMED_CALLS = 8  # open calls in an error text; the others are counted
+MAX_NAMED_CALLS = 8  # the maximum number of open calls that an error text names
 
-# Causes for which another vendor of a list may answer: this vendor is not logged in, or has reached
-# a rate limit. If its stream never started, START_FAILURE_CAUSES are accepted too, because its
-# program could not start. After unknown events no cause is accepted, because these may have been
-# work.
+# Causes of a failure after which the next vendor in a list is tried: the vendor is not logged in, or
+# has reached a rate limit. If the vendor's stream never started, START_FAILURE_CAUSES are accepted,
+# too, because the program could not start. After unknown events, no cause is accepted, because the
+# vendor may already have done work.
 FALLBACK_CAUSES = frozenset(("auth", "rate_limit"))
 START_FAILURE_CAUSES = frozenset(("exit_code", "signal", "truncated", "protocol"))
 
@@ -38,8 +38,8 @@ DISCONNECT_PHRASES = (
 
 
 class ChildExit(NamedTuple):
-    """How a child ended: its exit code, or the name of the signal that ended it. Both are None if
-    it is unknown.
+    """How a child process ended: its exit code, or the name of the signal that ended it. If neither
+    is known, both are None.
     """
 
     code: int | None = None
@@ -52,33 +52,35 @@ class ChildExit(NamedTuple):
 
 
 class TurnOutcome(NamedTuple):
-    """The outcome of a turn. All fields except `kind` and `fields` describe a failure."""
+    """A turn's outcome. All fields except `kind` and `fields` describe a failure."""
 
     kind: str  # ended, failed or interrupted
     message: str = ""
     cause: TurnEndCause = "clean"
     failure: ApiFailure = ApiFailure()
-    is_api_error: bool = False  # a request to the model's API failed
+    is_api_error: bool = False  # an API request to the model failed
     subtype: str | None = None
     fields: Mapping[str, Any] = {}  # usage, cost, result …, as the vendor reported them
-    # the shim ended the turn, so a later report of the vendor is not the reason
+    # Whether the shim ended the turn. Later reports from the vendor do not change the reason.
     ended_by_shim: bool = False
 
 
 class TurnOutcomeTracker:
-    """Records the vendor's reports about the end of the turn, and the decisions of the shim."""
+    """Records what the vendor reports about the end of the turn, and what the shim decides."""
 
     def __init__(self, machine: TurnStateMachine) -> None:
         self._machine = machine
         self.outcome: TurnOutcome | None = None
         self.has_vendor_outcome = False  # the vendor has reported how the turn ended
         self.is_finalized = False  # the vendor has reported that it is done
-        self.is_paused = False  # the vendor may be done; it is done if no output follows
+        self.is_paused = False  # the vendor may be done, and is done if no output follows
         self.has_started = False  # a line was written before the end
-        self.child_exit: ChildExit | None = None  # None: the shim ended the child, or it still runs
-        # a real claude's own result line, and what it means
+        self.child_exit: ChildExit | None = (
+            None  # None if the shim ended the child, or it is running
+        )
+        # The real claude's own result line, and the outcome that it stands for.
         self.vendor_result: tuple[bytes, TurnOutcome | None] = (b"", None)
-        self.has_interrupt_line = False  # a real claude wrote the user line of an interrupt
+        self.has_interrupt_line = False  # the real claude wrote its line about an interrupt
         self.has_interrupted_call = False  # a call was open when the turn was interrupted
 
     def record_turn_end(self, result_fields: Mapping[str, Any]) -> None:
@@ -99,7 +101,7 @@ class TurnOutcomeTracker:
         status: int | None = None,
         subtype: str | None = None,
     ) -> None:
-        """Record that the turn failed. See `Turn.record_failure`."""
+        """Record that the turn failed. `Turn.record_failure` describes the arguments."""
         if self._is_too_late():
             return
         self.has_vendor_outcome = True
@@ -118,7 +120,9 @@ class TurnOutcomeTracker:
         self.outcome = TurnOutcome("failed", message, cause, failure, api, subtype, result_fields)
 
     def stop(self, message: str, cause: TurnEndCause) -> None:
-        """End the turn for this reason. Later reports of the vendor about its end are ignored."""
+        """Let the turn fail with this message and cause. Later reports from the vendor about the
+        end are ignored.
+        """
         if self._machine.state is CLOSED or self.is_interrupted:
             return
         fields = {} if self.outcome is None else self.outcome.fields
@@ -127,8 +131,8 @@ class TurnOutcomeTracker:
     def record_interrupt(
         self, result_fields: Mapping[str, Any], *, has_open_call: bool = False
     ) -> None:
-        """Record that the frontend stopped the turn, or that the vendor reported an interrupt. It
-        takes precedence over the vendor's report about the end.
+        """Record that the turn was interrupted, by the frontend or by the vendor. An interrupt
+        takes precedence over the vendor's report about the turn's end.
         """
         if self._machine.is_over:
             return
@@ -142,30 +146,31 @@ class TurnOutcomeTracker:
         self.record_open_call(has_open_call)
 
     def record_open_call(self, has_open_call: bool) -> None:
-        """Record whether a call is open in an interrupted turn."""
+        """Record whether an interrupted turn has an open tool call."""
         is_call_interrupted = self.has_interrupted_call or has_open_call
         self.has_interrupted_call = self.is_interrupted and is_call_interrupted
 
     def record_interrupt_line(self, *, names_tool: bool) -> None:
-        """Record the user line that a real claude writes after an interrupt."""
+        """Record that the real claude wrote its user line about an interrupt."""
         self.record_interrupt({})
         self.has_interrupt_line = True
         self.has_interrupted_call = names_tool
 
     def set_vendor_result(self, line: bytes, outcome: TurnOutcome) -> None:
-        """Set the result line of a real claude, and the outcome that it means."""
+        """Set the real claude's own result line, and the outcome that the line stands for."""
         self.outcome = outcome
         self.vendor_result = line, outcome
 
     def add_fields(self, fields: Mapping[str, Any]) -> None:
-        """Add fields to the outcome, if there is one."""
+        """Add fields to the outcome if the outcome is already known."""
         if self.outcome is not None:
             self.outcome = self.outcome._replace(fields={**self.outcome.fields, **fields})
 
     def record_vendor_completion(self) -> None:
-        """Record that the vendor is done. The driver may end its process after a moment.
+        """Record that the vendor has completed the turn. The driver may end the vendor's process
+        shortly afterwards.
 
-        If the vendor has also reported its outcome, all later output is ignored.
+        If the vendor has also reported its outcome, all further output is ignored.
         """
         self.is_finalized = True
         machine = self._machine
@@ -175,20 +180,21 @@ class TurnOutcomeTracker:
             machine.move_to(DONE, True)
 
     def cancel_vendor_completion(self) -> None:
-        """Record that the vendor continues. This has no effect after the vendor has reported its
-        outcome.
+        """Record that the vendor continues the turn. If the vendor has already reported its
+        outcome, this has no effect.
         """
         self.is_finalized = self._machine.state is DONE
         self.is_paused = False
 
     def record_possible_turn_end(self) -> None:
-        """Record that the vendor may be done. Used for vendors that do not report their end. If the
-        child is persistent, the turn ends when no output follows.
+        """Record that the vendor may have completed the turn. This is used for vendors that do not
+        report the end of a turn. If their process is persistent, the turn ends when no more
+        output follows.
         """
         self.is_paused = not self._machine.is_over
 
     def reset(self) -> None:
-        """Reset the outcome before another attempt."""
+        """Reset the outcome before the turn is tried again."""
         self.outcome = None
         self.is_finalized = self.is_paused = self.has_vendor_outcome = False
 
@@ -207,7 +213,9 @@ class TurnOutcomeTracker:
         return self.outcome.kind != "ended"
 
     def _is_too_late(self) -> bool:
-        """Return whether the vendor has already reported the end. Only the first report counts."""
+        """Return whether the vendor has already reported the end of the turn. Only its first report
+        counts.
+        """
         machine = self._machine
         if machine.is_over and machine.state is not CLOSED:
             machine.record_late_event()
@@ -215,7 +223,7 @@ class TurnOutcomeTracker:
 
 
 class TurnSnapshot(NamedTuple):
-    """The state of a turn when its child has ended."""
+    """A turn's state after its child process has ended."""
 
     config: TurnConfig
     outcome: TurnOutcome | None  # reported by the vendor or decided by the shim
@@ -223,18 +231,18 @@ class TurnSnapshot(NamedTuple):
     has_started: bool  # a line was written before the end
     has_output: bool  # the model has produced output
     has_effects: bool  # the turn had effects that must not happen twice
-    is_repeatable: bool  # the written text is stored, so that it is not written twice
-    # the names of the calls without a result, if the last reply ended with calls
+    is_repeatable: bool  # the written text is stored, so a retry does not write it twice
+    # The names of the calls without a result, if the last reply ended with calls.
     open_call_names: str
-    has_unknown_events: bool  # there were events that are not translated
-    has_misread_output: bool  # the vendor printed text that is not a known event
+    has_unknown_events: bool  # the vendor sent events that the shim does not know
+    has_misread_output: bool  # the vendor printed text that is not an event
 
 
 def decide_outcome(
     snapshot: TurnSnapshot, child_exit: ChildExit | None, stderr: str
 ) -> TurnOutcome:
-    """Decide the outcome when the child has exited. `child_exit` is None if the shim ended the
-    child.
+    """Decide a turn's outcome after the child process has exited. `child_exit` is None if the shim
+    ended the process.
     """
     outcome = snapshot.outcome
     config = snapshot.config
@@ -281,8 +289,8 @@ def decide_outcome(
 
 
 def build_over_budget_outcome(max_budget_usd: float, fields: Mapping[str, Any]) -> TurnOutcome:
-    """Return the outcome of a turn after which the session has cost more than its budget, with
-    Claude's text.
+    """Return the outcome for a session that has exceeded its budget. The message is Claude's own
+    text.
     """
     amount = f"{max_budget_usd:.12f}".rstrip("0").rstrip(".")
     text = f"Reached maximum budget (${amount})"
@@ -294,11 +302,11 @@ def build_over_budget_outcome(max_budget_usd: float, fields: Mapping[str, Any]) 
 def find_failed_attempt(
     snapshot: TurnSnapshot, child_exit: ChildExit | None, stderr: str, *, any_cause: bool
 ) -> FailedVendorAttempt | None:
-    """Return why a vendor did not answer, if another vendor may be asked. Return None if its turn
-    is the answer.
+    """Return why a vendor gave no answer, if another vendor may be tried. Return None if the turn
+    must not be repeated with another vendor.
 
-    `any_cause`: accept every cause. Otherwise only causes are accepted that another vendor may not
-    have.
+    If `any_cause` is set, every cause of a failure is accepted. Otherwise the cause must be one
+    that may not affect other vendors.
     """
     if snapshot.has_output or snapshot.has_unknown_events or snapshot.state is CLOSED:
         return None
@@ -315,8 +323,8 @@ def find_failed_attempt(
 
 
 def can_retry_turn(snapshot: TurnSnapshot, child_exit: ChildExit | None, stderr: str) -> bool:
-    """Return whether the stream of a turn was interrupted before it had effects that must not
-    happen twice (Yume's R11).
+    """Return whether a turn can be retried: its stream was interrupted before the turn had effects
+    that must not happen twice (Yume's R11).
     """
     if (
         not snapshot.config.can_retry
@@ -342,15 +350,16 @@ def can_retry_turn(snapshot: TurnSnapshot, child_exit: ChildExit | None, stderr:
 
 
 def is_disconnect_message(message: str) -> bool:
-    """Return whether an error text is about an interrupted stream."""
+    """Return whether an error text describes an interrupted stream."""
     return any(phrase in message.lower() for phrase in DISCONNECT_PHRASES)
 
 
 def _check_open_calls(snapshot: TurnSnapshot, outcome: TurnOutcome) -> TurnOutcome | None:
-    """Return a failure in place of a success if calls of the last reply have no result.
+    """Return a failure if tool calls of the last reply have no result, although the vendor reported
+    success. Return None otherwise.
 
-    A vendor that ends deliberately reports a result as text or structured output. A call with a
-    result may be the last event, because some models write no text after it.
+    If the vendor reported the answer as text or structured output, it ended the turn on purpose. A
+    tool call with a result may be the last event, because some models write no text after it.
     """
     if not snapshot.open_call_names:
         return None
@@ -363,7 +372,7 @@ def _check_open_calls(snapshot: TurnSnapshot, outcome: TurnOutcome) -> TurnOutco
 
 
 def format_open_call_names(calls: Mapping[str, tuple[str, str, Any]]) -> str:
-    """Format the names of the calls without a result as part of a sentence."""
+    """Format the names of tool calls without a result as a list for an error text."""
     names = [name for _, name, _ in islice(calls.values(), MAX_NAMED_CALLS)]
     unnamed_count = len(calls) - len(names)
     return ", ".join(names) + (f" and {unnamed_count} more" if unnamed_count else "")

@@ -1,4 +1,4 @@
-"""The permission requests of a vendor. The vendor sends one before it runs a call."""
+"""A vendor's permission requests, which the vendor sends before it runs tool calls."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,14 +10,14 @@ from shim.core.turn.open_calls import PERMISSION_REQUEST, DeferredToolCalls, nor
 from shim.core.turn.tool_calls import ToolCalls
 from shim.core.turn.turn_context import TurnContext
 
-# Requests in one turn. No real task needs more. The same number may wait in one chunk of output.
-# Further ones are dropped and counted.
+# The maximum number of permission requests in a turn, and of requests that wait in one chunk of output.
+# No real task needs more. Further requests in a chunk are dropped and counted.
 MAX_PERMISSION_REQUESTS = 1000
 
 
 class PermissionRequests:
-    """The permission requests of one turn. The stream reads new ones with `take_pending`, and the
-    driver decides about them.
+    """The permission requests of one turn. The stream reads new requests with `take_pending`, and
+    the driver decides about them.
     """
 
     def __init__(self, context: TurnContext, tool_calls: ToolCalls) -> None:
@@ -42,12 +42,14 @@ class PermissionRequests:
         is_unique: bool = False,
         is_deferred: bool = False,
     ) -> None:
-        """Add a request of the vendor. `vendor_call` is the vendor's own tool name and arguments.
+        """Add a permission request from the vendor. `vendor_call` is the vendor's own tool name and
+        arguments.
 
-        The call is written to the frontend now, unless it is already open or `is_deferred`. A
-        request that must not reach the frontend is added with a refusal, so that the vendor gets an
-        answer. `announced_call` is the name and the arguments with which the vendor announced the
-        call, if they differ from those of the request. `is_unique`: no other open call has this id.
+        The tool call is written to the frontend now, unless it is already open or `is_deferred` is
+        set. A request that must not reach the frontend is added with a refusal, so that the vendor
+        still gets an answer. `announced_call` is the name and arguments with which the vendor
+        announced the call, if they differ from the request. `is_unique` means that no other open
+        call has this id.
         """
         call_id = normalize_call_id(call_id)
         name = normalize_tool_name(name)
@@ -91,21 +93,19 @@ class PermissionRequests:
         )
 
     def take_pending(self) -> list[PermissionRequest]:
-        """Remove and return the requests since the last call."""
+        """Remove and return the permission requests since the last call."""
         pending = self.pending
         self.pending = []
         return pending
 
     def defer_call(self, call_id: str, name: str) -> None:
-        """Delay a call of a tool in the frontend's process until its arguments are known."""
+        """Delay a tool call until its arguments are known. The tool runs in the frontend's process."""
         tool_input = self.deferred_calls.add(call_id, name)
         if tool_input is not None:
             self._tool_calls.add_tool_call(call_id, name, tool_input, source=PERMISSION_REQUEST)
 
     def write_deferred_call(self, name: str, tool_input: Mapping[str, Any]) -> None:
-        """Write a deferred call, because its arguments have arrived at the frontend's MCP
-        server.
-        """
+        """Write a deferred tool call after its arguments have reached the frontend's MCP server."""
         if any(call[1:] == (name, tool_input) for call in self._tool_calls.open_calls.values()):
             return
         call_id = self.deferred_calls.match_input_to_call(name, tool_input)
@@ -113,14 +113,14 @@ class PermissionRequests:
             self._tool_calls.add_tool_call(call_id, name, tool_input, source=PERMISSION_REQUEST)
 
     def write_refused_call(self, call_id: str, name: str, tool_input: Mapping[str, Any]) -> None:
-        """Write a deferred call that was refused before its arguments were known."""
+        """Write a deferred tool call that was refused before its arguments were known."""
         if self.deferred_calls.remove_refused_call(call_id):
             self._tool_calls.add_tool_call(call_id, name, tool_input, source=PERMISSION_REQUEST)
 
     def refuse_pending_requests(self) -> None:
-        """Refuse the requests that were not taken yet, because the turn is over.
+        """Refuse the permission requests that were not taken yet, because the turn is over.
 
-        A prompt after the result would get no answer (contract S16b).
+        A prompt after the result would never be answered (contract S16b).
         """
         self.pending = [
             permission._replace(refusal=permission.refusal or TURN_OVER_TEXT)
@@ -128,8 +128,8 @@ class PermissionRequests:
         ]
 
     def _find_refusal(self, request_id: str, key: str | None, name: str) -> str:
-        """Return why the frontend must not be asked, or "". `key` identifies the open call, or is
-        None if no call is open.
+        """Return the reason why the frontend must not be asked, or "". `key` identifies the open
+        tool call, or is None if no call is open.
         """
         if self._machine.is_over:
             return TURN_OVER_TEXT

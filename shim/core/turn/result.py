@@ -1,5 +1,5 @@
-"""Builds the only `result` of a turn: `is_error`, `subtype`, texts, usage and cost. It is built
-from immutable data about the end of the turn.
+"""Builds a turn's only `result` line, with `is_error`, `subtype`, texts, usage and cost. The input
+is immutable data about the turn's end.
 """
 
 from collections.abc import Mapping
@@ -15,41 +15,42 @@ from shim.core.reading.typed import Any, NamedTuple
 from shim.core.turn.context import TurnConfig, UsageTotals
 from shim.core.turn.outcome import MAX_TURNS_TEXT, ChildExit, TurnOutcome
 
-INTERRUPTED = "[Request interrupted by user]"  # both texts: contract 6.4
+INTERRUPTED = "[Request interrupted by user]"  # contract 6.4 defines both texts
 INTERRUPTED_IN_TOOL = "[Request interrupted by user for tool use]"
 
-# Claude's number for an unknown model. Clients divide by it (contract 5.3, ACP).
+# The limit that Claude reports for an unknown model. Clients divide by this number (contract 5.3, ACP).
 MAX_OUTPUT_TOKENS = 32_000
 
-# The subtypes of an error (contract 5.3). Other names of a vendor are replaced with the first one.
+# The subtypes of error results (contract 5.3). Any other subtype from a vendor is replaced with
+# error_during_execution.
 ERROR_SUBTYPES = frozenset(("error_during_execution", "error_max_turns", "error_max_budget_usd"))
 _TERMINAL_REASONS = {"limit": "budget_exhausted", "interrupted": "aborted_streaming"}
 
 
 class FinishedTurn(NamedTuple):
-    """The data that a result is built from."""
+    """The data about a finished turn from which the result is built."""
 
     config: TurnConfig
     diagnostics: Diagnostics
     outcome: TurnOutcome
-    child_exit: ChildExit | None  # None: the shim ended the child, or it still runs
+    child_exit: ChildExit | None  # None if the shim ended the child, or it is running
     has_started: bool  # a line was written before the end
     has_output: bool  # the model has produced output
-    result_count: int  # tool results that were written
+    result_count: int  # the number of tool results that were written
     has_interrupted_call: bool  # a call was open when the turn was interrupted
-    stop_reason: str | None  # of the last reply
-    last_text: str  # of the last reply
+    stop_reason: str | None  # the last reply's stop reason
+    last_text: str  # the last reply's text
     model: str
     vendor_version: str | None
     denials: list[dict[str, Any]]
     usage_totals: UsageTotals
-    max_bytes: int  # bytes of a line
-    # `origin` of the message that this turn answers, sent by the frontend
+    max_bytes: int  # the maximum length of a line
+    # The `origin` member of the user message that this turn answers.
     origin: Mapping[str, Any] | None = None
 
 
 class ApiErrorLine(NamedTuple):
-    """The line about a failed request to the model's API. The result follows it."""
+    """The line about a failed API request to the model. The result line follows it."""
 
     text: str
     error: str
@@ -58,7 +59,7 @@ class ApiErrorLine(NamedTuple):
 
 
 class TurnResult(NamedTuple):
-    """The end of a turn. `line` is the result without the fields that every line has."""
+    """A turn's result. `line` is the result line without the fields that every line has."""
 
     line: dict[str, Any]
     is_error: bool
@@ -68,14 +69,14 @@ class TurnResult(NamedTuple):
 
 
 def build_turn_result(turn_end: FinishedTurn) -> TurnResult:
-    """Build the result, and the line about an API failure if there was one."""
+    """Build the result line, and the line about a failed API request if there was one."""
     outcome = turn_end.outcome
     failure = turn_end.outcome.failure
     text = turn_end.outcome.message
     is_error = outcome.kind != "ended"
     api_error = None
     if is_error and outcome.is_api_error:
-        # The line about the failure and the result have the same text.
+        # The line about the API failure has the same text as the result.
         text = omit_middle(
             _format_api_error(turn_end), turn_end.max_bytes // 4
         ) + _format_failed_attempts(turn_end)
@@ -119,10 +120,10 @@ def build_turn_result(turn_end: FinishedTurn) -> TurnResult:
 def build_minimal_error_result(
     vendor_name: str, text: str, cause: TurnEndCause = "internal"
 ) -> dict[str, Any]:
-    """Build an error result that uses no data of the turn.
+    """Build an error result without any data from the turn.
 
-    `num_turns` is 1 for an internal error, and otherwise 0: a session that does not exist had no
-    turn (5.10).
+    `num_turns` is 1 for an internal error. Otherwise `num_turns` is 0, because a session that does
+    not exist had no turn (5.10).
     """
     return {
         "subtype": "error_during_execution",
@@ -142,7 +143,7 @@ def build_minimal_error_result(
 
 
 def _format_failed_attempts(turn_end: FinishedTurn) -> str:
-    """Describe why the vendors that were asked before this one did not answer."""
+    """Describe why the vendors that were tried earlier gave no answer."""
     if turn_end.has_output or turn_end.outcome.kind == "interrupted":
         return ""
     return format_failed_attempts(turn_end.config.failed_attempts)
@@ -166,8 +167,8 @@ def _format_api_error(turn_end: FinishedTurn) -> str:
 
 
 def _list_limit_errors(turn_end: FinishedTurn) -> list[str]:
-    """Return the errors for a turn limit that the vendor has counted: Claude's text (contract F10),
-    then the vendor's text. Return [] if the outcome is not such a limit.
+    """Return the errors for a turn limit that the vendor enforced: Claude's text (contract F10),
+    followed by the vendor's text. Return [] for any other outcome.
     """
     outcome = turn_end.outcome
     if outcome.subtype != "error_max_turns" or outcome.message.startswith(MAX_TURNS_TEXT):
@@ -188,11 +189,10 @@ def _choose_subtype(outcome: TurnOutcome) -> str:
 
 
 def _count_turns(turn_end: FinishedTurn) -> int:
-    """Return `num_turns`: one, plus one for each tool result and one for an interrupt (contract
-    5.3).
+    """Return `num_turns`: 1, plus 1 for each tool result and 1 for an interrupt (contract 5.3).
 
-    A turn that never started counts as 0 (5.10). So does a command that the vendor answered without
-    its model.
+    A turn that never started counts as 0 (5.10). A command that the vendor answered without its
+    model also counts as 0.
     """
     outcome = turn_end.outcome
     if outcome.fields.get("local") or outcome.fields.get("unsent"):
@@ -249,7 +249,7 @@ def _choose_terminal_reason(turn_end: FinishedTurn) -> str:
 
 
 def _build_shim_member(turn_end: FinishedTurn) -> dict[str, Any]:
-    """Build our own member: the vendor, the cause of the end, and the repairs."""
+    """Build the result's `shim` member: the vendor, the cause of the turn's end, and the repairs."""
     diagnostics = turn_end.diagnostics
     child_exit = turn_end.child_exit
     member: dict[str, Any] = {"vendor": turn_end.config.vendor.name}
@@ -275,7 +275,9 @@ def _build_shim_member(turn_end: FinishedTurn) -> dict[str, Any]:
 
 
 def _list_unsupported_rules(turn_end: FinishedTurn) -> list[dict[str, str]]:
-    """Return the allow rules of denied calls that could not be passed to the vendor."""
+    """Return the allow rules that could not be passed to the vendor, if they are for a tool whose
+    calls were denied.
+    """
     denied_tools = {denial["tool_name"] for denial in turn_end.denials}
     return [
         rule.to_json()

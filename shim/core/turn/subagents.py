@@ -1,5 +1,5 @@
-"""The subagents of a turn. Their output has only complete lines, with the id of the call that runs
-them.
+"""A turn's subagents. Their output is not streamed: it consists of complete lines, with the id of
+the tool call that runs the subagent.
 """
 
 from collections.abc import Mapping
@@ -22,21 +22,21 @@ from shim.core.turn.open_calls import (
 from shim.core.turn.tool_calls import ToolCalls
 from shim.core.turn.turn_context import TurnContext
 
-MAX_SUBAGENT_CALLS = 1000  # open calls of all subagents
+MAX_SUBAGENT_CALLS = 1000  # the maximum number of open calls by all subagents
 
 MessageFields = Mapping[str, Any]
 
 
 class SubagentCall(NamedTuple):
-    """A call of a subagent that waits for its result."""
+    """A subagent's tool call that waits for its result."""
 
-    parent_call_id: str | None  # in the frontend's stream, the id of the call that runs the agent
-    call_id: str  # the id of this call in the frontend's stream
+    parent_call_id: str | None  # the stream's id for the call that runs the subagent
+    call_id: str  # the stream's id for this call
     name: str
 
 
 class SubagentTracker:
-    """The calls for whose results the subagents of one turn wait."""
+    """Tracks the tool calls of a turn's subagents until their results arrive."""
 
     def __init__(
         self, context: TurnContext, assistant_message: AssistantMessage, tool_calls: ToolCalls
@@ -45,9 +45,10 @@ class SubagentTracker:
         self.machine = context.machine
         self.assistant_message = assistant_message
         self.tool_calls = tool_calls
-        # the written id → arguments of open calls that the vendor should refuse
+        # written id → arguments, for open calls that the vendor should refuse
         self.forbidden_inputs: dict[str, Mapping[str, Any]] = {}
-        # False: only calls and results are written, which is the real claude's default
+        # Whether text and thinking are written in addition to calls and results. The real claude's
+        # default is False.
         self.forwards_text = context.config.forwards_subagent_text
         self.table: OpenToolCalls[SubagentCall] = OpenToolCalls()
         self.open_calls: dict[str, SubagentCall] = self.table.calls  # by the vendor's id
@@ -55,10 +56,11 @@ class SubagentTracker:
     def get_subagent(
         self, parent_call_id: str, written_parent_id: str | None, usage: Usage | None
     ) -> "Subagent":
-        """Return the subagent that the call `parent_call_id` runs. `usage` is the usage of the
+        """Return the subagent that the tool call `parent_call_id` runs. `usage` is the usage of the
         subagent's reply.
 
-        `written_parent_id` is the id of that call in our stream while the call is open, or None.
+        `written_parent_id` is the id under which that tool call was written, or None if the call is
+        not open.
         """
         if usage is not None:
             self.assistant_message.add_usage(usage)
@@ -70,15 +72,15 @@ class SubagentTracker:
         return Subagent(self, written_parent_id or parent_call_id, usage)
 
     def write_missing_tool_results(self, result_text: str) -> None:
-        """Write results for the calls that are open at the end of the turn."""
+        """Write results for the subagents' tool calls that are still open at the end of the turn."""
         while self.open_calls:
             call_id, call = next(iter(self.open_calls.items()))
             Subagent(self, call.parent_call_id).add_tool_result(call_id, result_text, True)
 
 
 class Subagent:
-    """One subagent. `parent_call_id` is the id of its call in the frontend's stream, or None if it
-    is unknown.
+    """A subagent. `parent_call_id` is the id, in the frontend's stream, of the tool call that runs
+    the subagent. None means that the id is unknown.
     """
 
     __slots__ = ("_parent_call_id", "_tracker", "_usage")
@@ -101,8 +103,8 @@ class Subagent:
             )
 
     def add_tool_call(self, call_id: str | None, name: str, tool_input: Mapping[str, Any]) -> None:
-        """Write a call of the subagent. Its id is unique in the conversation, so an id that was
-        used before is replaced.
+        """Write a tool call by the subagent. Ids must be unique in the conversation, so an id that
+        was already used is replaced.
         """
         tracker = self._tracker
         call_id = normalize_call_id(call_id)
@@ -139,7 +141,7 @@ class Subagent:
     def _check_call(
         self, call_id: str, written_id: str, name: str, tool_input: Mapping[str, Any]
     ) -> None:
-        """Check an announced call against the rules."""
+        """Check an announced tool call against the permission rules."""
         if self._tracker.tool_calls.enforce_rules_on_subagent_call(
             call_id, written_id, name, tool_input
         ):
@@ -167,7 +169,7 @@ class Subagent:
             "content": format_tool_result_content(content, call.name, is_failed=is_error),
             "is_error": is_error,
         }
-        # Use the parent of the call and not of this agent, because any agent may return the result.
+        # The line gets the parent id of the call, because another subagent may return the result.
         self._write_message(call.parent_call_id, "user", {"role": "user", "content": [block]})
         tool_input = tracker.forbidden_inputs.pop(call.call_id, None)
         if tool_input is not None and not is_error:
@@ -176,7 +178,7 @@ class Subagent:
             )
 
     def has_open_call(self, call_id: object) -> bool:
-        """Return whether a call of this agent waits for a result with this id."""
+        """Return whether a tool call by this subagent waits for a result with this id."""
         return (
             self._tracker.table.find_call_key_for_result(
                 normalize_call_id(call_id), accepts_key=self._is_agent_call
@@ -185,11 +187,13 @@ class Subagent:
         )
 
     def _is_agent_call(self, key: str) -> bool:
-        """Return whether an open call belongs to this agent. Two agents may use the same ids."""
+        """Return whether an open tool call belongs to this subagent. Two subagents may use the same
+        ids.
+        """
         return self._tracker.open_calls[key].parent_call_id == self._parent_call_id
 
     def add_user_text(self, text: str) -> None:
-        """Write the text that the subagent received."""
+        """Write the prompt that the subagent received, as a user line."""
         self._write_message(
             self._parent_call_id,
             "user",

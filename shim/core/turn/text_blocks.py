@@ -1,5 +1,5 @@
-"""Text and thinking of a turn: fragments, complete blocks, snapshots, characters that are split
-between fragments, and repeated replies.
+"""A turn's text and thinking blocks: streamed fragments, complete blocks, block snapshots,
+characters that are split between fragments, and repeated replies.
 """
 
 import orjson
@@ -25,11 +25,11 @@ from shim.core.turn.machine import (
 )
 from shim.core.turn.turn_context import TurnContext
 
-MAX_ESCAPE_FACTOR = 3  # an escaped text is at most this many times longer
+MAX_ESCAPE_FACTOR = 3  # JSON escapes make a text at most this many times longer
 
 
 class TextBlocks:
-    """Writes the text and the thinking of the model. Holds the open block."""
+    """Writes the model's text and thinking, and stores the open block."""
 
     def __init__(self, context: TurnContext, assistant_message: AssistantMessage) -> None:
         self._machine = context.machine
@@ -38,28 +38,29 @@ class TextBlocks:
         self._assistant_message = assistant_message
         self._outcome_tracker = context.outcome_tracker
         self._partial = writer.writes_partial_messages
-        self.max_bytes = writer.max_bytes  # bytes of a block in a line
-        # bytes that fit into a line even if all of them are escaped
+        self.max_bytes = writer.max_bytes  # the maximum length of a block in a line
+        # The maximum length of a text that fits into a line even if every character is escaped.
         self._safe_bytes = writer.max_bytes // MAX_ESCAPE_FACTOR
         self._can_retract = context.config.vendor.can_retract
         self._can_retry = context.config.can_retry
         self.block_key: object = None  # the vendor's index of the open block
         self.fragments: list[str] = []  # the fragments of the open block, as received
-        # the size of the open block: bytes with partial messages, characters without
+        # The open block's size, in bytes with partial messages and in characters without them.
         self._size = 0
-        # a block that is too long for a line is being closed and will continue as another block
+        # Whether a block that is too long for a line is being closed, to be continued in a new block.
         self.is_splitting = False
-        # The half of a character whose other half has not come. It is also the last fragment.
+        # The first half of a character whose second half has not arrived. It is also stored as the
+        # last fragment.
         self.half_character = ""
-        self._prefix = ""  # the part of the result's text before the open block
-        # reply number, key and text of a block that was too long for a line
+        self._prefix = ""  # the part of the result's text that precedes the open block
+        # The reply number, key and text of a block that was too long for a line.
         self._long_block: tuple[int, object, str] | None = None
 
     # -- text from the translators -----------------------------------------------------------------
 
     def add_text(self, fragment: str, block_key: object = None) -> None:
-        """Add a fragment of text. `block_key` is the vendor's index of the block. Another key
-        starts another block.
+        """Add a fragment of text. `block_key` is the vendor's index of the block. A different key
+        starts a new block.
         """
         is_next = (
             self._machine.state is TEXT
@@ -80,7 +81,7 @@ class TextBlocks:
             self._split_long_block(TEXT, fragment, block_key)
 
     def append_to_open_block(self, fragment: str) -> None:
-        """Add a fragment to the open text block. `half_character` must be empty."""
+        """Append a fragment to the open text block. Only allowed while `half_character` is empty."""
         self.fragments.append(fragment)
         if self._partial:
             self._write_delta(TEXT, fragment, self.block_key)
@@ -90,7 +91,7 @@ class TextBlocks:
             self._split_long_block(TEXT, fragment, self.block_key)
 
     def add_block(self, full_text: str, kind: str = TEXT) -> None:
-        """Add a complete block of text or thinking that was not streamed."""
+        """Add a complete text or thinking block that was not streamed."""
         if not full_text:
             return
         if full_text.__class__ is not str:
@@ -121,7 +122,7 @@ class TextBlocks:
                 self._writer.write_complete_block(state, dump_json(piece))
                 self._writer.compact_buffered_lines()
         message = self._assistant_message
-        # A reply whose usage is known is complete, so it will not be repeated.
+        # If a reply's usage is known, the reply is complete and will not be repeated.
         if self._can_retract and (self._can_retry or message.start_usage is NO_USAGE):
             message.written_text.add_block_text(state, full_text)
         if state is TEXT:
@@ -133,9 +134,10 @@ class TextBlocks:
             self._prefix = ""
 
     def update_block_text(self, block_kind: TurnState, full_text: str, block_key: object) -> None:
-        """Set the current text of a block, and write its new part.
+        """Set a block's full text so far, and write the part that is new.
 
-        A text that contradicts the written text is counted. Written text cannot be retracted.
+        If the full text contradicts text that was already written, the contradiction is counted.
+        Text that was written cannot be retracted.
         """
         if full_text.__class__ is not str:
             raise TypeError(f"the content of a {block_kind} block is not text")
@@ -146,14 +148,16 @@ class TextBlocks:
             if new_text := full_text[len(written_text) :]:
                 self.add_block_fragment(block_kind, new_text, block_key)
         elif full_text.strip() != written_text.strip():
-            # White space at the ends is ignored, because copilot streams a text and then sends it
-            # without such white space.
+            # Leading and trailing white space is ignored, because copilot removes it when it sends
+            # the complete text after the stream.
             self._diagnostics.record("contradicted_block", full_text)
 
     def get_written_and_comparable_text(
         self, block_kind: TurnState, block_key: object, full_text: str
     ) -> tuple[str, str]:
-        """Return the written text of a block, and the part of its full text to compare with it."""
+        """Return a block's written text, and the part of its full text to compare with the written
+        text.
+        """
         written_text, full_text = (
             self._assistant_message.written_blocks.get_written_and_comparable_text(
                 block_kind, block_key, full_text
@@ -167,14 +171,14 @@ class TextBlocks:
         return written_text, full_text
 
     def end_block(self) -> None:
-        """End the open block, so that its line is written now and not with the next event."""
+        """End the open block now, so that its line is not delayed until the next event."""
         state = self._machine.state
         if state is TEXT or state is THINKING:
             self._machine.move_to(MESSAGE)
 
     def retract_message(self) -> None:
-        """Handle an incomplete reply that the vendor will repeat. Drop its unwritten text, and skip
-        the repeated part later.
+        """Handle an interrupted reply that the vendor will repeat. Text that was not written yet is
+        dropped, and text that was already written will be skipped.
         """
         machine = self._machine
         message = self._assistant_message
@@ -197,13 +201,13 @@ class TextBlocks:
             machine.move_to(ECHO, True)
 
     def clear_passthrough_fragments(self) -> None:
-        """Clear the fragments, because a passthrough line has started a block."""
+        """Clear the stored fragments when a passthrough line starts a new block."""
         self.fragments = []
         self._size = 0
 
     def record_passthrough_text_fragment(self, fragment: str) -> None:
-        """Store a fragment of a passthrough line. If a block is longer than a line, the rest is not
-        stored.
+        """Store a text fragment from a passthrough line. Only as much text is stored as fits into a
+        line.
         """
         if self._size < self.max_bytes:
             self.fragments.append(fragment)
@@ -220,7 +224,7 @@ class TextBlocks:
             self._writer.start_block(THINKING)
 
     def write_open_block(self) -> None:
-        """Write the end of the open block: its last delta, its line, and its stop."""
+        """Write the end of the open block: its last delta, its complete line, and its stop event."""
         kind = self._machine.state
         parts = self.fragments
         writer = self._writer
@@ -242,7 +246,7 @@ class TextBlocks:
             text_json = dump_json(text)
         aborted = self._outcome_tracker.outcome is not None and self._outcome_tracker.is_interrupted
         if len(text_json) <= self._safe_bytes or self._partial:
-            # A streamed block was already split while it was streamed.
+            # With partial messages, a long block was already split while it was streamed.
             writer.write_block(kind, text_json, aborted)
         else:
             text_json = b""  # it may be large
@@ -252,7 +256,7 @@ class TextBlocks:
         self._record_block(kind, text)
 
     def finish_fully_repeated_message(self) -> None:
-        """Finish a repeated reply that had no new text. The answer is its repeated text."""
+        """Finish a repeated reply that had no new text. The answer is the text that was repeated."""
         message = self._assistant_message
         message.last_text = message.written_text.get_repeated_text_by_block_kind().get(TEXT, "")
         message.written_text.stop_comparing_with_cut_message()
@@ -289,8 +293,8 @@ class TextBlocks:
     def open_block_for_fragment(
         self, block_kind: TurnState, fragment: str, block_key: object
     ) -> str:
-        """Open a block for `block_key`. Return the part of `fragment` that must still be
-        written.
+        """Open a block with the key `block_key`. Return the part of `fragment` that still needs to
+        be written.
         """
         if self._machine.state is ECHO:
             fragment = self._skip_repeated(block_kind, fragment, block_key)
@@ -306,7 +310,7 @@ class TextBlocks:
         return fragment
 
     def _write_delta(self, kind: TurnState, fragment: str, block_key: object) -> None:
-        """Write a fragment of the open block."""
+        """Write a fragment of the open block as a delta."""
         try:
             text_json = orjson.dumps(fragment)
         except TypeError:
@@ -324,8 +328,8 @@ class TextBlocks:
             self._writer.write_block_delta(text_json)
 
     def _split_half_character(self, fragment: str) -> str:
-        """Return a fragment without the half character at its end. The half is kept for the next
-        fragment.
+        """Remove an incomplete character from the end of a fragment. The removed half is stored
+        until the next fragment arrives.
         """
         if has_lone_surrogates(fragment):
             self._diagnostics.record("surrogate", fragment)
@@ -336,10 +340,10 @@ class TextBlocks:
         return fragment
 
     def _split_long_block(self, kind: TurnState, fragment: str, block_key: object) -> None:
-        """Close the open block, because this fragment would make it longer than a line. The text
-        continues in another block.
+        """Close the open block before it becomes longer than a line. The text continues in a new
+        block.
 
-        The two halves of a character stay together.
+        A character is never split between two blocks.
         """
         was_splitting = self.is_splitting
         self.is_splitting = True
@@ -364,7 +368,7 @@ class TextBlocks:
         self.is_splitting = was_splitting
 
     def _write_pieces(self, kind: TurnState, fragment: str, block_key: object) -> None:
-        """Write a fragment that is longer than a line."""
+        """Write a fragment that is longer than a line as several blocks."""
         for piece in split_text(replace_lone_surrogates(fragment), self.max_bytes):
             if self._machine.state is not kind and not self.open_block_for_fragment(
                 kind, piece, block_key
@@ -377,7 +381,9 @@ class TextBlocks:
             self._writer.compact_buffered_lines()
 
     def _close_long_block(self, kind: TurnState, block_key: object) -> None:
-        """Close the block. In the result, the next block continues its text."""
+        """Close a block whose text continues in the next block. The result contains the joined
+        text.
+        """
         self._machine.move_to(MESSAGE)
         if kind is TEXT:
             self._long_block = (
@@ -389,8 +395,8 @@ class TextBlocks:
             )
 
     def _skip_repeated(self, kind: TurnState, fragment: str, block_key: object) -> str:
-        """Skip the part of a fragment that repeats the incomplete reply, and return the rest. If
-        there is a rest, leave the state ECHO.
+        """Skip the part of a fragment that repeats the interrupted reply, and return the rest. If
+        the rest is not empty, leave the state ECHO.
         """
         message = self._assistant_message
         diagnostics = self._diagnostics
@@ -427,7 +433,9 @@ class TextBlocks:
         return new_text
 
     def _record_block(self, kind: TurnState, text: str) -> None:
-        """Store the text of a complete block for the result, and for a vendor that repeats it."""
+        """Store a complete block's text, for the turn's result and for comparison if the vendor
+        repeats the text.
+        """
         message = self._assistant_message
         if self._can_retract and (self._can_retry or message.start_usage is NO_USAGE):
             message.written_text.add_block_text(kind, text)

@@ -1,5 +1,5 @@
-"""Tool calls of a turn. Every call gets exactly one result, and every result has a call, in any
-order of arrival.
+"""A turn's tool calls. Every tool call gets exactly one result, and every result belongs to a tool
+call, in whatever order they arrive.
 """
 
 from collections.abc import Callable, Mapping
@@ -36,26 +36,27 @@ from shim.core.turn.turn_context import TurnContext
 if TYPE_CHECKING:
     from shim.core.policy.evaluate import PolicyEvaluator
 
-MAX_EARLY_RESULTS = 64  # results that arrived before their call
-# Open calls, and the bytes of their arguments as JSON. No agent runs as many at once. Beyond a
-# limit, the older half gets an error result. This limits the memory if a vendor never reports
-# results.
+MAX_EARLY_RESULTS = 64  # the maximum number of results that wait for their calls
+# The maximum number of open calls, and the maximum size of their arguments as JSON. No agent runs as
+# many calls at once. Beyond a limit, the older half of the calls gets an error result, which bounds
+# the memory if a vendor never reports results.
 MAX_OPEN_CALLS = 1000
 MAX_OPEN_CALL_BYTES = 8 * 1024 * 1024
-MAX_DENIALS = 100  # entries of `permission_denials`, which are all in one line
-MAX_REFUSAL_CHARS = 20_000  # of the result of a refused call
-# Replaced ids, and calls for each id. They are stored because a later denial has the vendor's id.
+MAX_DENIALS = 100  # entries in `permission_denials`, which must fit into one line
+MAX_REFUSAL_CHARS = 20_000  # the maximum length of a refused call's result
+# The maximum number of ids that were replaced, and of calls for each id. The ids are stored because
+# a later denial has the vendor's own id.
 MAX_RENAMED_CALLS = 100
 
 UNANSWERED_TEXT = "No result was reported for this call."
 INTERRUPTED_TEXT = "Interrupted while this call was running; it may have run in part or in full."
 STRUCTURED_RESULT_TEXT = "Structured output provided successfully"  # contract 5.11
 
-OpenCall = tuple[str, str, Mapping[str, Any]]  # id in our stream, name, arguments
+OpenCall = tuple[str, str, Mapping[str, Any]]  # written id, name, arguments
 
 
 class PermissionDenials:
-    """The refused calls for the result's `permission_denials`. All of them together take at most
+    """Collects refused tool calls for `permission_denials` in the result. The list takes at most
     half of a line.
     """
 
@@ -64,17 +65,17 @@ class PermissionDenials:
         self._sanitizer = context.sanitizer
         self._max_bytes = context.writer.max_bytes // 2
         self._used_bytes = 0
-        self.entries: dict[str, dict[str, Any]] = {}  # by id
-        self._truncated_ids: set[str] = set()  # ids of entries without their arguments
-        # ids of this turn's calls that were written under the vendor's id
+        self.entries: dict[str, dict[str, Any]] = {}  # by written id
+        self._truncated_ids: set[str] = set()  # ids of entries whose arguments were omitted
+        # The ids of this turn's calls that were written under the vendor's own id.
         self._unchanged_ids: set[str] = set()
-        # the vendor's id → written id, name, and fingerprint of the arguments
+        # vendor's id → written id, name, and fingerprint of the arguments
         self._renamed_ids: dict[str, list[tuple[str, str, int]]] = {}
-        # the tool of a call that the vendor ran although it had received the denial
+        # The name of a tool that the vendor ran after it had received the denial.
         self.tool_that_ran = ""
 
     def add(self, call_id: str, name: str, tool_input: Mapping[str, Any]) -> None:
-        """Add a refused call. Arguments that are too long are omitted."""
+        """Add a refused tool call. If its arguments are too long, they are omitted."""
         call_id = normalize_call_id(call_id)
         if call_id in self.entries:
             return
@@ -99,7 +100,7 @@ class PermissionDenials:
                 self._truncated_ids.add(call_id)
 
     def has_denial(self, call_id: str, name: str, tool_input: Mapping[str, Any]) -> bool:
-        """Return whether this call was refused. Another call with the same id does not count."""
+        """Return whether a tool call with this id, name and arguments was refused."""
         entry = self.entries.get(call_id)
         if entry is None or entry["tool_name"] != name:
             return False
@@ -110,7 +111,7 @@ class PermissionDenials:
     def resolve_call_id_in_output(
         self, vendor_call_id: str, name: str, tool_input: Mapping[str, Any]
     ) -> str:
-        """Return the id under which a call of the vendor was written in this turn."""
+        """Return the id under which the vendor's tool call was written in this turn."""
         vendor_call_id = normalize_call_id(vendor_call_id)
         name = normalize_tool_name(name)
         renamed_calls = self._renamed_ids.get(vendor_call_id)
@@ -136,8 +137,8 @@ class PermissionDenials:
     def record_call_id_in_output(
         self, vendor_call_id: str, output_call_id: str, name: str, tool_input: Mapping[str, Any]
     ) -> None:
-        """Store the id under which a call is written, because the vendor may later deny the call
-        under its own id.
+        """Store the id under which a tool call is written. It is needed if the vendor later denies
+        the call, because the denial has the vendor's own id.
         """
         if output_call_id == vendor_call_id:
             if len(self._unchanged_ids) >= MAX_USED_IDS:
@@ -147,21 +148,21 @@ class PermissionDenials:
             renamed_calls = self._renamed_ids.setdefault(vendor_call_id, [])
             renamed_calls.append((output_call_id, name, compute_input_fingerprint(tool_input)))
             del renamed_calls[:-MAX_RENAMED_CALLS]
-            # The denial came before the call, under the vendor's id.
+            # The denial arrived before the call and has the vendor's own id.
             if self.has_denial(vendor_call_id, name, tool_input):
                 self._rename_entry(vendor_call_id, output_call_id)
 
     def _rename_entry(self, old_id: str, new_id: str) -> None:
-        """Replace the id of a refused call with the id in our stream."""
+        """Replace a refused tool call's id with the id that was written to the stream."""
         if old_id != new_id and new_id not in self.entries:
             self.entries[new_id] = self.entries.pop(old_id) | {"tool_use_id": new_id}
 
 
 class UnmatchedToolResults:
-    """Results that arrived before their calls."""
+    """Tool results that arrived before their tool calls."""
 
     def __init__(self) -> None:
-        # the vendor's id → content, and whether the call failed
+        # vendor's id → the results: the content, and whether the call failed
         self._results: dict[str, list[tuple[object, bool]]] = {}
         self._count = 0
 
@@ -177,7 +178,9 @@ class UnmatchedToolResults:
         self._count += 1
 
     def take_result(self, call_id: str) -> tuple[object, bool] | None:
-        """Remove and return the first result with an id, or return None."""
+        """Remove and return the first result with this call id. Return None if there is no such
+        result.
+        """
         results = self._results.get(call_id)
         if results is None:
             return None
@@ -187,12 +190,14 @@ class UnmatchedToolResults:
         return results.pop(0)
 
     def list_call_ids(self) -> list[str]:
-        """Return the ids of all results. An id is listed once for each of its results."""
+        """Return the call ids of all stored results. If two results have the same id, the id is
+        listed twice.
+        """
         return [call_id for call_id, results in self._results.items() for _ in results]
 
 
 class ToolCalls:
-    """Writes tool calls and results. Holds the calls that wait for their results."""
+    """Writes tool calls and their results, and stores the tool calls that wait for results."""
 
     def __init__(
         self,
@@ -200,8 +205,8 @@ class ToolCalls:
         assistant_message: AssistantMessage,
         finish: Callable[[], None],
     ) -> None:
-        """`finish` writes the result of the turn. It is called if a limit is reached, or if a
-        forbidden call has started.
+        """`finish` writes the turn's result. It is called if a limit is reached, or if a forbidden
+        tool call has started.
         """
         self._context = context
         self._machine = context.machine
@@ -214,26 +219,26 @@ class ToolCalls:
         self._outcome_tracker = context.outcome_tracker
         self.denials = PermissionDenials(context)
         self._finish = finish
-        # Half of a line, because the result of some tools is written twice in its line.
+        # Half of a line, because the lines of some tools contain the result twice.
         self._max_bytes = writer.max_bytes // 2
         self.table: OpenToolCalls[OpenCall] = OpenToolCalls()
-        # the vendor's id → the oldest open call with this id
+        # key → open call; the key is usually the vendor's id (see OpenToolCalls)
         self.open_calls: dict[str, OpenCall] = self.table.calls
-        self.result_count = 0  # results that were written
-        # calls and results for the frontend's hooks; None if it has no hooks
+        self.result_count = 0  # the number of results that were written
+        # Calls and results for the frontend's hooks, or None if the frontend has no hooks.
         self.hook_events: list[HookEvent] | None = None
         self._open_call_bytes = 0  # an upper bound of the size of the open calls' arguments
         self._early_results = UnmatchedToolResults()
-        # the written id → why the call was refused, and whether the vendor received the denial
-        # before the call ran
+        # written id → why the call was refused, and whether the vendor received the denial before
+        # the call ran
         self._refusals: dict[str, tuple[str, bool]] = {}
 
     def start_hook_events(self) -> None:
-        """Start to store calls and results for the frontend's hooks."""
+        """Start to collect tool calls and results for the frontend's hooks."""
         self.hook_events = []
 
     def take_hook_events(self) -> tuple[HookEvent, ...]:
-        """Return the hook events since the last call."""
+        """Remove and return the hook events since the last call."""
         if not self.hook_events:
             return ()
         events = tuple(self.hook_events)
@@ -250,13 +255,14 @@ class ToolCalls:
         is_hidden: bool = False,
         source: str = STREAM,
     ) -> str | None:
-        """Announce a complete call, with Claude's names. Return its key in `open_calls`, or None if
-        the call is not open.
+        """Announce a complete tool call, with Claude's names. Return the call's key in
+        `open_calls`, or None if the call is not open.
 
-        An announcement with the same id, name and arguments belongs to the same call while the call
-        is open. Any other announcement is a new call, with a new id. `source` is the kind of event.
-        Another kind of event may repeat the call with other arguments. If `is_hidden`, the call and
-        its result are omitted from the stream, unless a rule forbids the call.
+        While a call is open, another announcement with the same id, name and arguments refers to
+        the same call. Any other announcement is a new call with a new id. `source` is the kind of
+        event that announces the call. A different kind of event may announce the same call with
+        other arguments. If `is_hidden` is set, the stream omits the call and its result, unless a
+        rule forbids the call.
         """
         if call_id.__class__ is not str or len(call_id) > MAX_NAME_CHARS:
             call_id = normalize_call_id(call_id)
@@ -279,7 +285,7 @@ class ToolCalls:
         is_denied = False
         evaluator = self._config.evaluator
         if is_hidden or evaluator is not None:
-            # A refused call never ran, so the turn must not be stopped for it.
+            # A call that was refused never ran, so it must not stop the turn.
             was_refused = self._has_denial(call_id, name, tool_input)
             is_denied = (
                 evaluator is not None
@@ -292,10 +298,10 @@ class ToolCalls:
                 return None
         if self._machine.state is not MESSAGE and not self._machine.move_to(MESSAGE):
             return None
-        # Hooks get the vendor's arguments, because their answer may be returned to the vendor.
+        # Hooks receive the vendor's arguments, because a hook's answer may be sent to the vendor.
         vendor_tool = name
         vendor_input = tool_input
-        vendor_id = call_id  # without redaction, as in the vendor's result and other announcements
+        vendor_id = call_id  # not redacted, like the ids in the vendor's results
         redact = self._context.redact
         if redact is not None and not self._context.uses_call_line_as_permission_prompt:
             vendor_id = redact(vendor_id)
@@ -338,8 +344,8 @@ class ToolCalls:
     def record_permission_request(
         self, key: str, name: str, tool_input: Mapping[str, Any], *, has_same_input: bool
     ) -> None:
-        """Record a permission request for an open call. Its arguments are passed to hooks, unless
-        `has_same_input` shows that the hooks already have them.
+        """Record a permission request for an open tool call. Its arguments are passed to hooks,
+        unless `has_same_input` says that the hooks already have them.
         """
         is_new = self.table.record_repeated_call(key, PERMISSION_REQUEST, tool_input)
         if is_new and not has_same_input and self.hook_events is not None:
@@ -348,7 +354,7 @@ class ToolCalls:
             )
 
     def replace_call_input(self, call_id: str, name: str, tool_input: Mapping[str, Any]) -> None:
-        """Replace the arguments of an open call."""
+        """Replace the arguments of an open tool call."""
         name = normalize_tool_name(name)
         tool_input = self._sanitizer.clean(tool_input)
         key = self.table.find_call_key_for_result(normalize_call_id(call_id))
@@ -367,13 +373,13 @@ class ToolCalls:
         name: str | None = None,
         tool_input: Mapping[str, Any] | None = None,
     ) -> None:
-        """Write the result of a call. `name` and `tool_input` are used if the call was never
-        announced.
+        """Write a tool call's result. If the call was never announced, `name` and `tool_input` are
+        used to announce it.
 
-        `content` is a text, Claude's blocks, MCP blocks, or a complete MCP result (`tool_content`).
-        A result that comes before its call waits for the call. A second result is counted and
-        dropped. If several calls have the same id, or no id, their results are paired with them in
-        order.
+        `content` is a string, a list of Claude's blocks or MCP blocks, or a complete MCP result
+        (`tool_content`). If the result arrives before its call, it is stored until the call
+        arrives. A second result for the same call is counted and dropped. If several calls have the
+        same id, or no id, results are assigned to them in order.
         """
         if content.__class__ is not str:
             content = self._sanitizer.clean(content)
@@ -429,8 +435,8 @@ class ToolCalls:
             self._check_max_turns(self._config.limits.max_turns)
 
     def write_result_for_each_open_call(self, result_content: str = "") -> None:
-        """Write `result_content` as the result of each open call. Used for a vendor that never
-        reports results.
+        """Write `result_content` as the result of every open tool call. Used for vendors that never
+        report tool results.
         """
         if self.open_calls and self._machine.move_to(READY):
             calls = list(self.open_calls.values())
@@ -441,8 +447,8 @@ class ToolCalls:
                 self._check_max_turns(self._config.limits.max_turns)
 
     def stop_turn_for_forbidden_call(self, call_id: str, reason: str) -> None:
-        """Stop the turn, because the frontend forbids a call that the vendor runs without
-        asking.
+        """Stop the turn after the frontend has forbidden a tool call that the vendor runs without
+        asking for permission.
         """
         for written_id, name, tool_input in list(self.open_calls.values()):
             if written_id == call_id:
@@ -457,10 +463,12 @@ class ToolCalls:
     def enforce_rules_on_subagent_call(
         self, call_id: str, written_id: str, name: str, tool_input: Mapping[str, Any]
     ) -> bool:
-        """Check a call of a subagent against the rules. Stop the turn if the call is forbidden.
+        """Check a subagent's tool call against the permission rules. Stop the turn if a rule
+        forbids the call.
 
-        Return True if the vendor knows the rule and should refuse the call itself. If the vendor
-        runs the call nevertheless, `stop_turn_after_forbidden_call_ran` is called.
+        If the vendor knows the rule and should refuse the call itself, the turn is not stopped, and
+        the return value is True. If the vendor runs the call anyway,
+        `stop_turn_after_forbidden_call_ran` must be called.
         """
         evaluator = self._config.evaluator
         if (
@@ -477,8 +485,8 @@ class ToolCalls:
     def stop_turn_after_forbidden_call_ran(
         self, output_call_id: str, name: str, tool_input: Mapping[str, Any]
     ) -> None:
-        """Stop the turn, because the vendor ran a call although it knew the rule that forbids the
-        call.
+        """Stop the turn after the vendor has run a tool call that a rule forbids, although the
+        vendor knew the rule.
         """
         self.denials.tool_that_ran = name
         self._stop_for_forbidden_call(output_call_id, name, tool_input)
@@ -486,16 +494,16 @@ class ToolCalls:
     def record_denial_reason(
         self, call_id: str, message: str, *, vendor_knows: bool = False
     ) -> None:
-        """Store why an open call was refused, for its result.
+        """Store why an open tool call was refused. The reason replaces the call's result.
 
-        `vendor_knows`: the vendor received the denial before the call ran.
+        `vendor_knows` is set if the vendor received the denial before the call ran.
         """
-        # Only refusals of open calls are stored, so their number is limited.
+        # The number of stored refusals is limited, because only those of open calls are stored.
         if any(call_id == written_id for written_id, _, _ in self.open_calls.values()):
             self._refusals[call_id] = message[:MAX_REFUSAL_CHARS], vendor_knows
 
     def hide_call(self, call_id: str, name: str, tool_input: object, source: str = STREAM) -> None:
-        """Omit a call and its result from the stream."""
+        """Omit a tool call and its result from the stream."""
         if len(self.table.hidden_keys) >= MAX_USED_IDS:
             self.table.remove_calls_hidden_from_stream()
         announcement = ToolCallAnnouncement(
@@ -506,8 +514,8 @@ class ToolCalls:
     def find_call(
         self, call_id: object, name: str | None = None, tool_input: object = None
     ) -> OpenCall | None:
-        """Return the open call that a result with this id, name and arguments would belong to, or
-        None.
+        """Return the open tool call to which a result with this id, name and arguments would
+        belong, or None.
         """
         if isinstance(name, str):
             name = normalize_tool_name(name)
@@ -520,7 +528,7 @@ class ToolCalls:
 
     @property
     def has_tool_activity(self) -> bool:
-        """Whether the vendor has called a tool or sent a result."""
+        """Whether the vendor has sent any tool call or tool result in this turn."""
         return bool(
             self.result_count or self.open_calls or self.table.hidden_keys or self._early_results
         )
@@ -528,7 +536,7 @@ class ToolCalls:
     # -- end of the turn ---------------------------------------------------------------------------
 
     def write_structured_answer(self, value: Mapping[str, Any]) -> None:
-        """Write the structured answer as the call with which Claude returns it (contract F11,
+        """Write the structured answer as a tool call and its result, as Claude does (contract F11,
         5.11).
         """
         call_id = self._writer.create_uuid()
@@ -542,8 +550,8 @@ class ToolCalls:
         )
 
     def write_missing_results(self) -> str:
-        """Write results for the calls that are open at the end. Return the text of these
-        results.
+        """Write a result for each tool call that is still open at the end of the turn. Return the
+        text of these results.
         """
         is_interrupted = self._outcome_tracker.is_interrupted
         text = UNANSWERED_TEXT
@@ -559,14 +567,14 @@ class ToolCalls:
         return text
 
     def record_orphan_tool_results(self) -> None:
-        """Record the results whose calls were never announced."""
+        """Record the tool results whose tool calls were never announced."""
         for call_id in self._early_results.list_call_ids():
             self._diagnostics.record("orphan_tool_result", call_id)
 
     # -- helpers -----------------------------------------------------------------------------------
 
     def _write_result(self, call: OpenCall, content: object, is_error: bool) -> object:
-        """Write the result of a call. Return the content that was written."""
+        """Write a tool call's result. Return the content that was written."""
         if self._assistant_message.written_text.char_count:
             self._assistant_message.written_text.clear()
         self.result_count += 1
@@ -576,7 +584,7 @@ class ToolCalls:
         return content
 
     def _fit_content(self, content: object) -> object:
-        """Shorten the content of a result so that it fits into a line (contract 5.4)."""
+        """Shorten a tool result's content so that it fits into a line (contract 5.4)."""
         if isinstance(content, str) and len(content) * MAX_CHAR_BYTES <= self._max_bytes:
             return content
         fitted = shorten_strings(
@@ -594,10 +602,10 @@ class ToolCalls:
         name: str | None,
         tool_input: Mapping[str, Any] | None,
     ) -> str | None:
-        """Return the key of the call for a result whose call is not open, or None if the result is
-        not written.
+        """Handle a tool result that belongs to no open tool call. Return the key of the call that
+        is opened for the result, or None if no result is written.
 
-        If `name` is set, a missing call is announced now.
+        A missing call is only announced if `name` is set.
         """
         key = self.table.find_call_key_for_result(call_id, name, tool_input)
         if (
@@ -625,15 +633,15 @@ class ToolCalls:
             return None
         elif call_id and self._early_results.can_add_result:
             self._early_results.add_result(call_id, self._fit_content(content), is_error)
-        else:  # without an id, it might be paired with a later call
+        else:  # a result without an id might be assigned to a later call
             self._diagnostics.record("orphan_tool_result", call_id)
         return None
 
     def _find_open_key(self, call_id: str, name: str | None, tool_input: object) -> str | None:
-        """Return the key of the open call that a result belongs to, or None."""
+        """Return the key of the open tool call that a result belongs to, or None."""
         key = self.table.find_call_key_for_result(call_id, name, tool_input)
         if key is None and call_id and not self._conversation.has_used_call_id(call_id):
-            # The call may have been announced without its id.
+            # The vendor may have announced the call without its id.
             key = next(iter(self.table.list_keys_of_call_id("")), None)
         if key in self.open_calls:
             return key
@@ -642,8 +650,8 @@ class ToolCalls:
     def _has_run_forbidden(
         self, evaluator: "PolicyEvaluator", call: OpenCall, name: str | None, tool_input: object
     ) -> bool:
-        """Return whether a result proves that a forbidden call ran. The call is the open one, or
-        the one that the result names.
+        """Return whether a result proves that a forbidden tool call has run. Both the open call and
+        the call that the result itself describes are checked.
         """
         if evaluator.is_denial_enforced_by_vendor(call[1]) and evaluator.is_rule_violation(
             call[1], call[2]
@@ -664,16 +672,17 @@ class ToolCalls:
     def _note_repetition(
         self, key: str, name: str, tool_input: Mapping[str, Any], source: str
     ) -> str | None:
-        """Record another announcement of an open call, and check new arguments against the rules.
+        """Record another announcement of an open tool call. New arguments are checked against the
+        permission rules.
 
-        Return the key of the call, or None if the call is hidden.
+        Return the call's key, or None if the call is hidden.
         """
         is_new = self.table.record_repeated_call(key, source, tool_input)
         if key not in self.open_calls:
             return None
         evaluator = self._config.evaluator
         written_id = self.open_calls[key][0]
-        if is_new and self.hook_events is not None:  # hooks have only received earlier arguments
+        if is_new and self.hook_events is not None:  # hooks do not have these arguments yet
             self.hook_events.append(HookEvent("PreToolUse", written_id, name, tool_input))
         if (
             not is_new
@@ -689,8 +698,8 @@ class ToolCalls:
         return key
 
     def _remove_hidden_call(self, key: str, name: str, tool_input: Mapping[str, Any]) -> bool:
-        """Remove a hidden call that a rule forbids, so that it can be announced. Return whether it
-        was removed.
+        """Remove a hidden tool call if a rule forbids it, so that it can be announced. Return
+        whether the call was removed.
         """
         evaluator = self._config.evaluator
         if (
@@ -703,8 +712,8 @@ class ToolCalls:
         return True
 
     def _limit_open_calls(self, newest_id: str) -> None:
-        """Write results for the oldest calls if too many are open or their arguments are too
-        large.
+        """Write results for the oldest tool calls if too many calls are open or their arguments are
+        too large.
         """
         sizes = {call[0]: len(dump_json(call[2])) for call in self.open_calls.values()}
         self._open_call_bytes = sum(sizes.values())
@@ -712,7 +721,7 @@ class ToolCalls:
             len(self.open_calls) <= MAX_OPEN_CALLS
             and self._open_call_bytes <= MAX_OPEN_CALL_BYTES - MAX_OPEN_CALL_BYTES // 8
         ):
-            return  # an eighth of the limit is free, so many calls fit before the next measurement
+            return  # at least an eighth of the limit is free, which is enough for many calls
         for written_id, size in sizes.items():
             has_few = False
             if len(self.open_calls) <= MAX_OPEN_CALLS // 2:
@@ -724,8 +733,8 @@ class ToolCalls:
             self.add_tool_result(next(iter(self.open_calls)), UNANSWERED_TEXT, True)
 
     def _check_max_turns(self, max_turns: int) -> None:
-        """Apply `--max-turns` for a vendor that does not count turns: no reply starts after the
-        limit (contract F10).
+        """Apply `--max-turns` for vendors that do not count turns. After the limit, no further
+        reply starts (contract F10).
         """
         if self._assistant_message.number >= max_turns and not self.open_calls:
             self._outcome_tracker.record_failure(
@@ -734,10 +743,10 @@ class ToolCalls:
             self._finish()
 
     def finish_if_over_budget(self, max_budget_usd: float) -> None:
-        """Apply `--max-budget-usd` for a vendor that reports the cost of each reply. No reply
-        follows one that exceeds the budget.
+        """Apply `--max-budget-usd` for vendors that report the cost of each reply. After the budget
+        is exceeded, no further reply starts.
 
-        The limit does not change a turn that is over (contract F10).
+        If the turn is already over, the budget has no effect on it (contract F10).
         """
         is_over_budget = (
             self._conversation.cost_usd + self._assistant_message.cost_usd > max_budget_usd
@@ -753,8 +762,8 @@ class ToolCalls:
     def _stop_for_forbidden_call(
         self, call_id: str, name: str, tool_input: Mapping[str, Any], reason: str = ""
     ) -> None:
-        """Stop the turn, because a call has started that a rule forbids. This is the second line of
-        defense.
+        """Stop the turn after a forbidden tool call has started. Normally, such a call is denied
+        before it starts.
         """
         text = (
             f"{reason or f'{name} is not allowed in this session'}: the turn was stopped; the "

@@ -1,20 +1,20 @@
-"""One turn. Its methods record what the vendor reports, and write Claude's lines.
+"""A turn of a conversation. Its methods record what the vendor reports, and write Claude's lines.
 
 A vendor's translator may call the methods in any order. The Turn decides which lines must be
-written before an event, and which must not be written. `init` comes first, blocks never overlap,
-each call has exactly one result, and exactly one `result` comes last. The Turn is pure: it uses no
-clock, no files and no random numbers.
+written before an event, and which must be omitted. `init` comes first, content blocks never
+overlap, each tool call has exactly one result, and the last line is the only `result`. The Turn is
+pure: it uses no clock, no files and no random numbers.
 
     context              configuration, conversation, output, state machine, outcome
     user_messages        the messages that the turn answers
     text_blocks          text and thinking
-    assistant_message    the open reply: usage, stop reason, text
+    assistant_message    the current reply: usage, stop reason, text
     tool_calls           tool calls and results
-    subagents            the agents that a call runs
+    subagents            the subagents that tool calls run
     permission_requests  permission requests
 
-Each part knows the context and the parts that were passed to its constructor. Only the Turn knows
-all parts, so the Turn writes the end.
+Each part knows the context and the parts that its constructor received. The Turn knows all parts
+and writes the end of the turn.
 """
 
 from collections.abc import Callable, Mapping
@@ -62,13 +62,15 @@ from shim.core.turn.tool_calls import OpenCall, ToolCalls
 from shim.core.turn.turn_context import TurnContext
 from shim.core.turn.user_messages import UserMessages
 
-WriteLine = Callable[[bytes, dict[str, Any]], None]  # (line without its LF, parsed line)
+WriteLine = Callable[
+    [bytes, dict[str, Any]], None
+]  # arguments: line without its newline, parsed line
 
 
 class Turn:
-    """One turn: its parts, and its `result` (None until the end).
+    """A turn of a conversation. `result` is None until the turn has ended.
 
-    A method that only one part implements is assigned in the constructor.
+    Methods that only one part implements are assigned in the constructor.
     """
 
     def __init__(
@@ -80,9 +82,10 @@ class Turn:
         redact: Callable[[Any], Any] | None = None,
         before_move: TransitionAction | None = None,
     ) -> None:
-        """`redact` returns a value without its secrets. It is None if the turn writes secrets.
+        """`redact` returns a value without its secrets. If `redact` is None, secrets are not
+        removed.
 
-        `before_move` is called before the state changes.
+        `before_move` is called before each change of the turn's state.
         """
         self.writer = writer
         self.config = config
@@ -102,9 +105,9 @@ class Turn:
         self.vendor_info: dict[str, Any] = {}  # what the vendor reported about itself
         self.result: TurnResult | None = None
         self.retry_failure: ApiFailure | None = None  # why the vendor last repeated its API request
-        self.sends_heartbeats = False  # if True, a vendor without output has stopped working
-        self.is_terminated = True  # no terminator line is missing after the result
-        self.open_calls: dict[str, OpenCall] = tool_calls.open_calls  # the calls without a result
+        self.sends_heartbeats = False  # whether a vendor without any output counts as hung
+        self.is_terminated = True  # False if the result still needs its terminator line
+        self.open_calls: dict[str, OpenCall] = tool_calls.open_calls  # calls without a result
         self.set_user_message = user_messages.set_message
         self.add_steering_message = user_messages.add_steering_message
         self.update_message = message.update
@@ -146,28 +149,28 @@ class Turn:
     # -- properties for the drivers and the translators --------------------------------------------
 
     def wrap_passthrough_line_writer(self, write_line: WriteLine) -> WriteLine:
-        """Return the function that receives the lines of a real claude. By default it is
+        """Return the function to call with each line from the real claude. Subclasses can replace
         `write_line`.
         """
         return write_line
 
     @property
     def is_error(self) -> bool:
-        """Whether the result is an error. False before there is a result."""
+        """Whether the turn's result is an error. False as long as there is no result."""
         if self.result is None:
             return False
         return self.result.is_error
 
     @property
     def end_cause(self) -> TurnEndCause | Literal[""]:
-        """Why the turn ended, or "" before its end."""
+        """The reason why the turn ended, or "" if it has not ended."""
         if self.result is None:
             return ""
         return self.result.cause
 
     @property
     def final_text(self) -> str:
-        """The answer or the error text, or "" before there is a result."""
+        """The turn's answer or error text, or "" if there is no result yet."""
         if self.result is None:
             return ""
         return self.result.final_text
@@ -178,8 +181,7 @@ class Turn:
         """Record what the vendor reports about its session: `session_id`, `model`, `cwd`, `tools`
         (with Claude's names), `mode`, `slash_commands` and others.
 
-        The first call with a session id writes the `init` line. Later calls do not change that
-        line.
+        The first call with a session id writes the `init` line, which later calls do not change.
         """
         session_id = session_info.pop("session_id", None)
         if session_id and isinstance(session_id, str):
@@ -197,8 +199,8 @@ class Turn:
         conversation.vendor_session_id = session_id
 
     def _change_session_id(self, vendor_session_id: str) -> None:
-        """Continue under the vendor's new id if the old id was also the conversation's id (Yume's
-        R12).
+        """Continue under the vendor's new session id, if the conversation had used the vendor's
+        previous id (Yume's R12).
         """
         conversation = self.conversation
         session_id = canonicalize_uuid(vendor_session_id)
@@ -208,11 +210,11 @@ class Turn:
             self.writer.write_session_id_change(session_id)
 
     def set_failed_attempts(self, failed_attempts: tuple[FailedVendorAttempt, ...]) -> None:
-        """Set the vendors that were asked before this one. The `init` line names them."""
+        """Set the vendors that were tried before the current one, for the `init` line."""
         self.config = self.config._replace(failed_attempts=failed_attempts)
 
     def _write_init(self) -> None:
-        """Write the first line, and then the user's message if it is replayed."""
+        """Write the init line, followed by the user's message if messages are replayed."""
         config = self.config
         conversation = self.conversation
         message = self.assistant_message
@@ -241,7 +243,7 @@ class Turn:
         self.assistant_message.start()
 
     def start_message(self, model: str | None = None, usage: Usage | None = None) -> None:
-        """Start a new reply. No line is written before its first block."""
+        """Start a new reply. Nothing is written until the reply's first block."""
         if self.machine.state not in (NEW, READY, ECHO):
             self.machine.move_to(READY)
         self.assistant_message.update(model, usage)
@@ -250,26 +252,29 @@ class Turn:
         self.text_blocks.add_block_fragment(THINKING, fragment, key)
 
     def add_thinking_block(self, full_text: str) -> None:
-        """Add a complete block of thinking that was not streamed."""
+        """Add a complete thinking block that was not streamed."""
         self.text_blocks.add_block(full_text, THINKING)
 
     def update_text(self, full_text: str, key: object = None) -> None:
-        """Set the current text of a block, and write its new part.
+        """Set a text block's full text so far, and write the part that is new.
 
-        A text that contradicts the written text is counted. Written text cannot be retracted.
+        If the full text contradicts text that was already written, the contradiction is counted.
+        Text that was written cannot be retracted.
         """
         self.text_blocks.update_block_text(TEXT, full_text, key)
 
     def update_thinking(self, full_text: str, key: object = None) -> None:
-        """Set the current thinking of a block, like `update_text`."""
+        """Set a thinking block's full text so far. It works like `update_text`."""
         self.text_blocks.update_block_text(THINKING, full_text, key)
 
     # -- calls -------------------------------------------------------------------------------------
 
     def add_denial(self, call_id: str, name: str, tool_input: Mapping[str, Any]) -> None:
-        """Add a refused call to the result's `permission_denials`, once for each id.
+        """Add a refused tool call to `permission_denials` in the result. Each id is only added
+        once.
 
-        A call that is announced after its denial does not violate a rule, because it never ran.
+        A tool call that is announced after its denial does not violate a rule, because the call
+        never ran.
         """
         self.tool_calls.denials.add(
             self.tool_calls.denials.resolve_call_id_in_output(call_id, name, tool_input),
@@ -285,10 +290,10 @@ class Turn:
         frontend_knows: bool,
         vendor_knows: bool = True,
     ) -> None:
-        """Record that a permission was refused.
+        """Record that permission for a tool call was denied.
 
-        `frontend_knows`: the frontend itself refused it (5.13). `vendor_knows`: the vendor received
-        the denial before the call ran.
+        `frontend_knows` is set if the frontend itself denied the permission (5.13). `vendor_knows`
+        is set if the vendor received the denial before the call ran.
         """
         self.permission_requests.write_refused_call(
             permission.call_id, permission.tool, permission.tool_input
@@ -306,14 +311,14 @@ class Turn:
     def record_approval_with_changed_input(
         self, permission: PermissionRequest, message: str
     ) -> None:
-        """Record that a call was allowed only with other arguments. The text of its failed result
-        is `message`. It is not counted as a denial.
+        """Record that a tool call was only allowed with other arguments, so that the original call
+        fails. `message` is its result's text. The call does not count as denied.
         """
         self.tool_calls.record_denial_reason(permission.call_id, message)
 
     def get_subagent(self, parent_call_id: str, usage: Usage | None = None) -> Subagent:
-        """Return the subagent that the call `parent_call_id` runs. `usage` is the usage of the
-        subagent's reply, and is added to that of the turn.
+        """Return the subagent that the tool call `parent_call_id` runs. `usage` is the usage of the
+        subagent's reply and is added to the turn's usage.
         """
         call = self.tool_calls.open_calls.get(parent_call_id)
         if call is not None:
@@ -321,7 +326,7 @@ class Turn:
         subagent_call = self.subagents.open_calls.get(parent_call_id)
         if subagent_call is not None:
             return self.subagents.get_subagent(parent_call_id, subagent_call.call_id, usage)
-        # The call has ended.
+        # The tool call that runs the subagent has ended.
         return self.subagents.get_subagent(
             self.tool_calls.denials.resolve_call_id_in_output(parent_call_id, "", {}),
             None,
@@ -331,7 +336,7 @@ class Turn:
     # -- system events -----------------------------------------------------------------------------
 
     def write_system_event(self, subtype: str, **fields: Any) -> None:
-        """Write a `system` line. This never closes a block."""
+        """Write a `system` line. An open content block stays open."""
         self._write_system_event(subtype, **fields)
 
     def _write_system_event(self, subtype: str, **fields: Any) -> None:
@@ -343,7 +348,9 @@ class Turn:
             self.writer.write_system_message(subtype, self.context.sanitizer.clean(fields))
 
     def write_retry(self, attempt: int, max_attempts: int, delay_ms: int, message: str) -> None:
-        """Write that the vendor repeats its request to the model (contract 5.8, `api_retry`)."""
+        """Write a line that reports a retry of the vendor's API request (contract 5.8,
+        `api_retry`).
+        """
         self.retry_failure = failure = classify_api_error(message)
         self.write_system_event(
             "api_retry",
@@ -355,24 +362,24 @@ class Turn:
         )
 
     def write_compaction(self, trigger: str, tokens_before: int) -> None:
-        """Write that the vendor compacted its context. `trigger` is `manual` or `auto`, and
-        `tokens_before` is the size of the context before.
+        """Write a line that reports a compaction of the vendor's context. `trigger` is `manual` or
+        `auto`. `tokens_before` is the context's size before the compaction.
         """
         self.write_system_event(
             "compact_boundary", compact_metadata={"trigger": trigger, "pre_tokens": tokens_before}
         )
 
     def record_heartbeat(self) -> None:
-        """Record a heartbeat of the vendor. After the first one, missing output means that the
-        vendor has stopped working.
+        """Record a heartbeat from the vendor. From now on, a vendor without any output counts as
+        hung.
         """
         self.sends_heartbeats = True
 
     # -- end of the turn ---------------------------------------------------------------------------
 
     def record_turn_end(self, **result_fields: Any) -> None:
-        """Record that the vendor is done. The fields are `usage`, `cost`, `duration_ms`, `api_ms`,
-        `result`, `stop_reason` and others.
+        """Record that the vendor has completed the turn. The fields are `usage`, `cost`,
+        `duration_ms`, `api_ms`, `result`, `stop_reason` and others.
         """
         self.outcome_tracker.record_turn_end(result_fields)
 
@@ -386,23 +393,22 @@ class Turn:
         subtype: str | None = None,
         **result_fields: Any,
     ) -> None:
-        """Record that the turn failed. `kind` is the cause. If it is None, the cause is derived
-        from the text.
+        """Record that the turn failed. `kind` is the cause of the failure. None means that the
+        cause is derived from the message.
 
-        `api` is whether the model's API failed (contract S10). None derives that from the text.
+        `api` tells whether an API request to the model failed (contract S10). None means that this
+        is also derived from the message.
         """
         self.outcome_tracker.record_failure(message, result_fields, api, kind, status, subtype)
 
     def record_interrupt(self, **fields: Any) -> None:
-        """Record that the frontend stopped the turn, or that the vendor reported an interrupt. It
-        takes precedence over the vendor's report about the end.
+        """Record that the turn was interrupted, by the frontend or by the vendor. An interrupt
+        takes precedence over the vendor's report about the turn's end.
         """
         self.outcome_tracker.record_interrupt(fields, has_open_call=bool(self.open_calls))
 
     def prepare_retry(self) -> None:
-        """Prepare to request the complete turn again. Text that was written is not written
-        twice.
-        """
+        """Prepare the turn for another attempt. Text that was already written is not written again."""
         self.outcome_tracker.reset()
         if self.machine.state is DONE:
             goal = NEW
@@ -413,13 +419,13 @@ class Turn:
             self.text_blocks.retract_message()
 
     def finish(self) -> None:
-        """Write the result now, without waiting for the child's exit."""
+        """Write the result now, without waiting until the child process exits."""
         self.close(None, "")
 
     @property
     def has_output(self) -> bool:
-        """Whether the model has produced output in this turn: a block, a call, a result or a
-        permission request.
+        """Whether the model has produced any output in this turn: a content block, a tool call, a
+        tool result or a permission request.
         """
         return bool(
             self.assistant_message.number
@@ -430,7 +436,7 @@ class Turn:
 
     def close(self, child_exit: ChildExit | None, stderr: str) -> None:
         """End the turn after the child's stdout has ended. `child_exit` is None if the shim ended
-        the child.
+        the child process.
         """
         machine = self.machine
         outcome_tracker = self.outcome_tracker
@@ -459,22 +465,22 @@ class Turn:
     def find_failed_attempt(
         self, child_exit: ChildExit | None, stderr: str, *, any_cause: bool = False
     ) -> FailedVendorAttempt | None:
-        """Return why the vendor did not answer, if another vendor may be asked. Return None if this
-        turn is the answer.
+        """Return why the vendor gave no answer, if another vendor may be tried. Return None if the
+        turn must not be repeated with another vendor.
         """
         return outcomes.find_failed_attempt(
             self._take_snapshot(), child_exit, stderr, any_cause=any_cause
         )
 
     def can_retry(self, child_exit: ChildExit | None, stderr: str) -> bool:
-        """Return whether the stream was interrupted before the turn had effects that must not
-        happen twice (Yume's R11).
+        """Return whether the turn can be retried: its stream was interrupted before the turn had
+        effects that must not happen twice (Yume's R11).
         """
         return outcomes.can_retry_turn(self._take_snapshot(), child_exit, stderr)
 
     def write_internal_error(self, reason: str) -> None:
-        """Write a result after a bug of the shim in `close`. It uses no data that could fail
-        again.
+        """Write an error result after a bug in `close`. The result does not use the turn's data,
+        which could raise an error again.
         """
         self.machine.move_to(CLOSED, True)
         config = self.config
@@ -490,9 +496,7 @@ class Turn:
         self.writer.write_result(self.result.line)
 
     def write_result_terminator_line(self) -> None:
-        """Write the terminator after a passthrough result that does not have one. No line follows
-        it.
-        """
+        """Write the terminator line after a passthrough result, unless it was already written."""
         if not self.is_terminated:
             self.is_terminated = True
             self.writer.write_result_terminator_line()
@@ -500,14 +504,14 @@ class Turn:
     def create_next(
         self, config: TurnConfig | None = None, diagnostics: Diagnostics | None = None
     ) -> "Turn":
-        """Create the next turn of the same conversation. If `config` is None, it has the
-        configuration of this turn.
+        """Create the conversation's next turn. If `config` is None, this turn's configuration is
+        used.
         """
         turn = type(self)(
             self.writer, config or self.config, self.conversation, diagnostics or self.diagnostics
         )
         if config is not None and config.vendor.name != self.config.vendor.name:
-            return turn  # the reports of another vendor do not apply
+            return turn  # the reports from this turn's vendor do not apply to another vendor
         turn.vendor_info = dict(self.vendor_info)
         if config is None or config.model == self.config.model:
             turn.assistant_message.model = self.assistant_message.model
@@ -522,7 +526,7 @@ class Turn:
     # -- actions of the state machine --------------------------------------------------------------
 
     def _write_missing_results(self) -> None:
-        """Write missing tool results, and the user line of an interrupt."""
+        """Write missing tool results, and the user line that follows an interrupt."""
         text = self.tool_calls.write_missing_results()
         self.subagents.write_missing_tool_results(text)
         self.tool_calls.record_orphan_tool_results()
@@ -532,8 +536,8 @@ class Turn:
             )
 
     def _write_result(self) -> None:
-        """Write the result. A real claude's result is passed on unchanged if nothing contradicts
-        it.
+        """Write the turn's result. The real claude's own result is passed on unchanged unless it
+        contradicts the turn's outcome.
         """
         outcome_tracker = self.outcome_tracker
         message = self.assistant_message
@@ -583,8 +587,8 @@ class Turn:
         self.writer.write_result(result.line)
 
     def _is_over_budget(self, outcome: TurnOutcome) -> bool:
-        """Return whether the session has cost more than `--max-budget-usd` allows, according to the
-        vendor.
+        """Return whether the session has cost more than `--max-budget-usd` allows. The vendor
+        reports the cost.
         """
         max_budget_usd = self.config.limits.max_budget_usd
         if max_budget_usd is None:
@@ -597,7 +601,7 @@ class Turn:
     # -- helpers -----------------------------------------------------------------------------------
 
     def _take_snapshot(self) -> TurnSnapshot:
-        """Return the data that decides how the turn ended."""
+        """Return the state from which the turn's outcome is decided."""
         calls = self.tool_calls
         message = self.assistant_message
         diagnostics = self.diagnostics
@@ -627,8 +631,8 @@ class Turn:
     def _read_structured_answer(
         self, read_answer: Callable[[str], JsonSchemaAnswer], outcome: TurnOutcome
     ) -> TurnOutcome:
-        """Write the last text as `StructuredOutput`. Return a failure if it does not match the
-        schema (contract F11, 5.11).
+        """Write the last text as a `StructuredOutput` call. Return a failure if the text does not
+        match the schema (contract F11, 5.11).
         """
         if outcome.fields.get("structured_output") is not None:
             return outcome

@@ -1,4 +1,4 @@
-"""The data that the parts of one turn share."""
+"""The data that all parts of a turn share."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +12,7 @@ from shim.core.turn.outcome import TurnOutcomeTracker
 
 
 class TurnContext:
-    """The configuration of one turn, its conversation, its output, its state and its outcome."""
+    """A turn's shared data: its configuration, conversation, output, state and outcome."""
 
     __slots__ = (
         "config",
@@ -34,9 +34,10 @@ class TurnContext:
         redact: Callable[[Any], Any] | None,
         before_move: TransitionAction | None,
     ) -> None:
-        """`redact` returns a value without its secrets. It is None if the turn writes secrets.
+        """`redact` returns a value without its secrets. If `redact` is None, secrets are not
+        removed.
 
-        `before_move` is called before the state changes.
+        `before_move` is called before each change of the turn's state.
         """
         self.writer = writer
         self.config = config
@@ -49,8 +50,8 @@ class TurnContext:
 
     @property
     def uses_call_line_as_permission_prompt(self) -> bool:
-        """Whether the line of a call is the permission prompt. Its input is then not redacted,
-        because the frontend decides about the input in that line.
+        """Whether the line with a tool call also serves as the permission prompt. In this case, the
+        call's input is not redacted, because the frontend decides based on the input.
         """
         if self.config.asks_by_line is None:
             return False

@@ -1,4 +1,4 @@
-"""The user messages that one turn answers."""
+"""The user messages that a turn answers."""
 
 from collections.abc import Callable
 
@@ -8,7 +8,9 @@ from shim.core.turn.turn_context import TurnContext
 
 
 class UserMessages:
-    """The message of the turn, and the steering messages that were sent to the vendor during it."""
+    """The user message that started the turn, and the steering messages that were sent to the
+    vendor during the turn.
+    """
 
     def __init__(self, context: TurnContext) -> None:
         self._machine = context.machine
@@ -18,8 +20,8 @@ class UserMessages:
         self.steering_messages: list[UserMessage] = []
         self._get_accepted_kinds: Callable[[], BlockKinds] = lambda: TEXT_ONLY_KINDS
         self._replays_messages = False
-        self._answered_count = 0  # steering messages before the last reply
-        self._taken_count = 0  # answered steering messages that the caller has taken
+        self._answered_count = 0  # the number of steering messages before the last reply
+        self._taken_count = 0  # the number of answered messages that the caller has taken
 
     def set_message(
         self,
@@ -28,44 +30,44 @@ class UserMessages:
         replays: bool,
         get_accepted_kinds: Callable[[], BlockKinds] = lambda: TEXT_ONLY_KINDS,
     ) -> None:
-        """Set the message that the turn answers. If `replays`, it is written after the init line
-        (contract C15).
+        """Set the user message that the turn answers. If `replays` is set, the message is written
+        after the init line (contract C15).
 
         `get_accepted_kinds` returns the kinds of blocks that the vendor accepts in addition to
-        text. It is called after the vendor has reported them.
+        text. It is called once the vendor has reported them.
         """
         self.message = message
         self._replays_messages = replays
         self._get_accepted_kinds = get_accepted_kinds
-        # A persistent child may already have reported its session, which writes the init line.
+        # The init line was already written if a persistent child has reported its session.
         if self._machine.state is not NEW:
             self.write_message()
         self._writer.count_prompt_chars(message.text)
 
     def add_steering_message(self, message: UserMessage) -> None:
-        """Add a message that was sent to the vendor during the turn. The turn's result also answers
-        it.
+        """Add a user message that was sent to the vendor during the turn. The turn's result also
+        answers this message.
 
-        It is written before the next reply, as in the real claude, because the vendor has then
-        read it.
+        Like in the real claude, the message is written before the next reply, because the vendor
+        has read it by that time.
         """
         self.steering_messages.append(message)
         self._writer.count_prompt_chars(message.text)
 
     def write_message(self) -> None:
-        """Write the message of the turn, if there is one."""
+        """Write the user message that started the turn, if there is one."""
         if self.message is not None:
             self._write_message(self.message)
 
     def write_steering_messages(self) -> None:
-        """Write the steering messages that the vendor has read. Called when a reply starts."""
+        """Write the steering messages that the vendor has read. This is called when a reply starts."""
         for message in self.steering_messages[self._answered_count :]:
             self._write_message(message)
         self._answered_count = len(self.steering_messages)
 
     def take_answered_messages(self) -> list[UserMessage]:
-        """Return the steering messages that were answered since the last call, because a reply
-        followed them.
+        """Return the steering messages that were answered since the last call. A message counts as
+        answered when a reply has started after it.
         """
         messages = self.steering_messages[self._taken_count : self._answered_count]
         self._taken_count = self._answered_count
@@ -73,11 +75,13 @@ class UserMessages:
 
     @property
     def unanswered_steering_message_count(self) -> int:
-        """The number of steering messages that no reply has followed."""
+        """The number of steering messages that have no reply yet."""
         return len(self.steering_messages) - self._answered_count
 
     def _write_message(self, message: UserMessage) -> None:
-        """Write a message if messages are replayed, and a notice about its omitted blocks."""
+        """Write a user message if messages are replayed. If blocks were omitted, write a notice
+        about them.
+        """
         if self._replays_messages:
             self._writer.echo_user_message(message.raw_message, message.uuid, message.timestamp)
         notice = message.describe_omitted_blocks(self._vendor_name, self._get_accepted_kinds())
