@@ -1,3 +1,3 @@
-"""The recording format without I/O: encode, parse, verify and redact records, and replay one side
-of a recording.
+"""The recording format, without I/O: encodes, parses, verifies and redacts records, and replays one
+side of a recording.
 """

@@ -1,8 +1,9 @@
-"""Compares recorded output with current output line by line, and ignores values that differ in
-every run.
+"""Compares recorded output with current output line by line. Values that differ in every run are
+ignored.
 
-An id is compared as the n-th id of its output. So two equal ids in the recording must also be equal
-in the current output.
+An id is compared by its position: the first id in the recorded output corresponds to the first id
+in the current output, and so on. So two equal ids in the recorded output must also be equal in the
+current output.
 """
 
 import re
@@ -14,7 +15,8 @@ import orjson
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.json_text import map_json_leaves
 
-# By key: why its value is not compared directly. A key that ends in `_ms` is a duration.
+# The keys whose values are not compared directly, each with the reason. A key that ends in `_ms` is
+# a duration.
 ID_KEYS: Mapping[str, str] = {
     "uuid": "each line has a fresh one",
     "session_id": "generated if neither frontend nor vendor chose it",
@@ -35,17 +37,17 @@ IGNORED_KEYS: Mapping[str, str] = {
     "version_note": "a replay does not ask a program for its version",
     "replay": "only present in a replay",
 }
-# Keys whose values come from other programs, so the keys inside have other meanings. A tool may have
-# an argument `id` or `pid`.
+# Keys whose values come from other programs. Inside these values, a key such as `id` or `pid` may
+# be a tool argument with a different meaning.
 FOREIGN_VALUE_KEYS = frozenset(("input", "tool_input", "updatedInput", "structured_output"))
-SPILL_PATH = re.compile(r"/\S*/spill/[0-9a-f-]{36}/\d+-[0-9a-f]{8}\.txt")  # a file of one run
+SPILL_PATH = re.compile(r"/\S*/spill/[0-9a-f-]{36}/\d+-[0-9a-f]{8}\.txt")  # a spill file's path
 MAX_EXCERPT_CHARS = 300
-CONTEXT_CHARS = 40  # printed before the difference
+CONTEXT_CHARS = 40  # the number of characters that are printed before a difference
 
 
 class OutputDifference(NamedTuple):
-    """The first line that differs. `where` is the path of the value. `then` and `now` are printable
-    excerpts of the recorded and the current value.
+    """The first line that differs. `where` is the path of the value in the line. `then` and `now`
+    are printable excerpts of the recorded and the current value.
     """
 
     line: int
@@ -55,11 +57,11 @@ class OutputDifference(NamedTuple):
 
 
 class OutputNormalizer:
-    """Normalizes the lines of one output. `working_dirs` are the recorded and the current working
-    directory.
+    """Normalizes the lines of the recorded or the current output. `working_dirs` are the recorded
+    and the current working directory.
 
-    Both are replaced by the same text, because the vendor's text names the recorded one and the
-    drop-in's lines name the current one.
+    Both directories are replaced with the same text, because text from the vendor names the
+    recorded directory, and the shim's own lines name the current one.
     """
 
     def __init__(self, *working_dirs: str) -> None:
@@ -67,8 +69,8 @@ class OutputNormalizer:
         self._shared_names: dict[str, str] = {}
 
     def normalize_line(self, line: bytes) -> Any:
-        """Return a line in the form in which it is compared. A line that is not JSON is compared as
-        text.
+        """Return an output line in the form that is compared. A line that is not JSON is compared
+        as text.
         """
         try:
             return self._normalize_value("", orjson.loads(line))
@@ -76,11 +78,11 @@ class OutputNormalizer:
             return self._normalize_text(line.decode("utf-8", "replace").rstrip("\r\n"))
 
     def find_normalized_id(self, raw_id: str) -> str:
-        """Return the name for an id that both outputs share, "" for an unknown id."""
+        """Return the name that stands for an id in both outputs, or "" for an unknown id."""
         return self._shared_names.get(raw_id, "")
 
     def find_raw_id(self, normalized_id: str) -> str:
-        """Return the id with this shared name, "" if there is none."""
+        """Return the id for which a name stands, or "" for an unknown name."""
         if normalized_id:
             return next(
                 (raw_id for raw_id, name in self._shared_names.items() if name == normalized_id), ""
@@ -105,7 +107,9 @@ class OutputNormalizer:
         return value
 
     def _normalize_member(self, name: str, value: Any) -> Any:
-        """Return the value of a key. In the value of another program, only paths are replaced."""
+        """Return the normalized value of a key in a JSON object. In a value from another program,
+        only paths are replaced.
+        """
         if name in FOREIGN_VALUE_KEYS and not _is_hook_input(value):
             return map_json_leaves(value, str, self._normalize_text)
         return self._normalize_value(name, value)
@@ -120,14 +124,16 @@ class OutputNormalizer:
 
 
 def _is_hook_input(value: Any) -> bool:
-    """Return whether a value is the input of a hook, whose keys the shim defines."""
+    """Return whether a value is the input of a hook. The shim itself defines the keys of this
+    input.
+    """
     if not isinstance(value, dict):
         return False
     return "hook_event_name" in value
 
 
 def split_output_lines(output: bytes) -> list[bytes]:
-    """Return the lines of an output, or the items if the output is a JSON array."""
+    """Return the lines of an output. If the output is a JSON array, return the array's items."""
     if output.startswith(b"["):
         try:
             items = orjson.loads(output)
@@ -148,7 +154,9 @@ def compare_output_lines(
     current_normalizer: OutputNormalizer,
     current_line: bytes | None,
 ) -> OutputDifference | None:
-    """Return the difference between two lines, or None if they are equal. A missing line is None."""
+    """Return the difference between two lines, or None if the lines are equal. None stands for a
+    missing line.
+    """
     if recorded_line is None or current_line is None:
         missing = "no such line"
         return OutputDifference(
@@ -179,7 +187,7 @@ def _is_equal_json(left: Any, right: Any) -> bool:
 
 
 def _find_first_difference(left: Any, right: Any, path: str) -> tuple[str, Any, Any]:
-    """Return the path of the first difference, and the two values there."""
+    """Return the path of the first difference between two values, and the two values at that path."""
     if isinstance(left, dict) and isinstance(right, dict):
         for key in [*left, *(key for key in right if key not in left)]:
             if key not in left or key not in right or not _is_equal_json(left[key], right[key]):
@@ -197,7 +205,7 @@ def _find_first_difference(left: Any, right: Any, path: str) -> tuple[str, Any, 
 
 
 class _Absent:
-    """Represents a missing value."""
+    """Stands for a missing value."""
 
 
 def _format_value(value: Any, other_value: Any) -> str:

@@ -10,18 +10,19 @@ import orjson
 from shim.core.cast.format import FORMAT_VERSION
 from shim.core.reading.json_text import dump_json
 
-MAX_RECORD_BYTES = 1024 * 1024  # of one record; a longer line is split into several records
-CHECKPOINT_LINES = 64  # between two checkpoints
-DELAY_DECIMALS = 4  # of a time in seconds
-# A rare character that JSON does not escape. A text that contains it is encoded line by line.
+MAX_RECORD_BYTES = 1024 * 1024  # a longer line is split into several records
+CHECKPOINT_LINES = 64  # the number of lines between two checkpoints
+DELAY_DECIMALS = 4  # the number of decimals in a time, which is in seconds
+# A rare character that JSON does not escape. It stands for a newline while several lines are
+# encoded at once. A text that contains this character is encoded line by line.
 LINE_SEPARATOR = "\x7f"
 _LINE_SEPARATOR_BYTES = b"\x7f"
 # The size of one hashed block. For larger blocks `hashlib` releases the GIL, and the recording
 # thread would have to wait for the GIL after each block.
 HASH_BLOCK_BYTES = 2047
 
-# The arguments are the letter of a stream, a line or a part of a line without its newline, and
-# whether a newline follows. The result is the redacted data.
+# A function that redacts a record's data. Its arguments are the stream's letter, a line or a part
+# of a line (without the newline), and whether a newline follows.
 RedactFunction = Callable[[str, bytes, bool], bytes]
 
 
@@ -29,8 +30,8 @@ class RecordingEncoder:
     """Encodes the lines of a recording. `time_s` is in seconds since the start of the recording,
     and never decreases.
 
-    Bytes of a stream are buffered until their line is complete or has MAX_RECORD_BYTES. `redact` is
-    called once for each record of a stream, in order, and its result is recorded.
+    A stream's bytes are buffered until a line is complete or has MAX_RECORD_BYTES. `redact` is
+    called once for each stream record, in order, and the encoder writes its result.
     """
 
     def __init__(self, redact: RedactFunction | None = None) -> None:
@@ -40,15 +41,15 @@ class RecordingEncoder:
         self._unfinished_lines: dict[str, list[bytes]] = {}
 
     def encode_header(self, fields: Mapping[str, Any]) -> bytes:
-        """Return the first line. `fields` has all its keys except `shimcast`."""
+        """Return the first line of the recording. `fields` has all keys except `shimcast`."""
         return self._hash_chain.encode_lines_with_checkpoints(
             [dump_json({"shimcast": FORMAT_VERSION, **fields}) + b"\n"]
         )
 
     def encode_stream_chunk(self, stream_code: str, time_s: float, chunk: bytes) -> bytes:
-        """Return the records for bytes of a stream: complete lines, and parts of a long line.
+        """Return the records for a chunk of a stream: complete lines, and parts of a long line.
 
-        An empty chunk is the end of the stream. The unfinished line is then recorded.
+        An empty chunk means the end of the stream, and the stream's unfinished line is recorded.
         """
         if not chunk:
             return self.flush_stream(stream_code, time_s)
@@ -93,8 +94,8 @@ class RecordingEncoder:
     def encode_event_record(
         self, event_code: str, time_s: float, fields: Mapping[str, Any]
     ) -> bytes:
-        """Return the record of a child's start, of a note, or of a child's end. The end comes after
-        the child's unfinished lines.
+        """Return the record for the start of a child process, for a note, or for the end of a child
+        process. The child's unfinished lines are recorded before its end.
         """
         flushed = b""
         if event_code == "x":
@@ -107,13 +108,13 @@ class RecordingEncoder:
         )
 
     def flush_all_streams(self, time_s: float) -> bytes:
-        """Return the records of all unfinished lines."""
+        """Return the records for the unfinished lines of all streams."""
         return b"".join(
             [self.flush_stream(stream_code, time_s) for stream_code in list(self._unfinished_lines)]
         )
 
     def encode_recording_end(self, time_s: float) -> bytes:
-        """Return the records of all unfinished lines, and the last checkpoint."""
+        """Return the records for all unfinished lines, and the last checkpoint."""
         return self.flush_all_streams(time_s) + self._hash_chain.encode_end_checkpoint()
 
     def _encode_lines(self, stream_code: str, time_s: float, data: bytes) -> bytes:
@@ -144,8 +145,8 @@ class RecordingEncoder:
         return self._encode_text(stream_code, time_s, text)
 
     def _encode_text(self, stream_code: str, time_s: float, text: str) -> bytes:
-        """Return the records of a valid text. For speed, the text is encoded as one JSON string
-        with LINE_SEPARATOR instead of newlines.
+        """Return the records for text in valid UTF-8. For speed, the text is encoded as one JSON
+        string with LINE_SEPARATOR in place of newlines.
         """
         records = orjson.dumps(text.replace("\n", LINE_SEPARATOR))[1:-2].split(
             _LINE_SEPARATOR_BYTES
@@ -204,7 +205,9 @@ class RecordingEncoder:
 
 
 def encode_record_data(stream_code: str, data: bytes, code_suffix: str = "") -> bytes:
-    """Return the code and the data of a record. `code_suffix` is `-` if no newline follows."""
+    """Return the code and the data of a record. `code_suffix` is `-` if no newline follows the
+    data.
+    """
     try:
         text = orjson.dumps(data.decode())
     except UnicodeDecodeError:
@@ -216,7 +219,7 @@ def encode_record_data(stream_code: str, data: bytes, code_suffix: str = "") -> 
 class RecordingHashChain:
     def __init__(self) -> None:
         self._hash = hashlib.sha256()
-        self._line_count = 0  # lines since the last checkpoint
+        self._line_count = 0  # the number of lines since the last checkpoint
 
     def encode_lines_with_checkpoints(self, lines: list[bytes]) -> bytes:
         output = list[bytes]()
@@ -229,14 +232,14 @@ class RecordingHashChain:
 
     @property
     def lines_until_checkpoint(self) -> int:
-        """The number of lines until the next checkpoint."""
+        """The number of lines before the next checkpoint."""
         return CHECKPOINT_LINES - self._line_count
 
     def append_lines_and_checkpoint(
         self, line_block: bytes, line_count: int, output: list[bytes]
     ) -> None:
-        """Append `line_count` lines to `output`, and a checkpoint if one is due. `line_count` is at
-        most `lines_until_checkpoint`.
+        """Append `line_count` lines to `output`. If a checkpoint is due, append it, too.
+        `line_count` is at most `lines_until_checkpoint`.
         """
         output.append(line_block)
         self._line_count += line_count
@@ -253,13 +256,13 @@ class RecordingHashChain:
             self._line_count = 0
 
     def encode_end_checkpoint(self) -> bytes:
-        """Return the last line of the recording."""
+        """Return the last line of the recording, which is a checkpoint."""
         return b'["h","%s","end"]\n' % self._hash.hexdigest().encode()
 
 
 def _find_character_boundary(data: bytes, size: int) -> int:
-    """Return the largest position, at most `size`, that does not split a UTF-8 character."""
-    if size >= len(data):  # the next byte is not known yet
+    """Return the largest position up to `size` that does not split a UTF-8 character."""
+    if size >= len(data):  # the byte after the data is not known yet
         return size
     for offset in range(4):
         if data[size - offset] & 0xC0 != 0x80:

@@ -1,10 +1,10 @@
-"""The recording format and its reader. A recording has the input and output of one run of the
-drop-in, as lines of JSON.
+"""The recording format and its reader. A recording contains the input and output of one run of the
+shim, as lines of JSON.
 
 The first line describes the run. Every other line is a record: `[seconds since the previous record,
-code, data]`. A code is the letter of a stream or of an event. For a stream, `-` follows if no
-newline ends the data, and `b` if the data is base64. A checkpoint has the hash of all bytes before
-it. It detects damage, but it does not prove the author of the file.
+code, data]`. The code is the letter of a stream or an event. For a stream, the letter may be
+followed by `-` if no newline ends the data, and by `b` if the data is base64. A checkpoint contains
+the hash of all bytes before it. The hash detects damage, but does not prove who wrote the file.
 """
 
 import binascii
@@ -20,21 +20,22 @@ from shim.core.reading.lines import LineSplitter
 from shim.core.reading.values import as_dict, as_list, as_str
 
 FORMAT_VERSION = 1
-CAST_SUFFIX = ".cast"  # of a file in a folder of recordings
+CAST_SUFFIX = ".cast"  # the suffix of a recording's file name
 STREAMS = "iIoOe"  # the shim's stdin, the child's stdin, its stdout, the shim's stdout, its stderr
 EVENTS = "sxn"  # the start of a child, the end of a child, a note of the shim
 CHECKPOINT = "h"
-# of a line of the file; JSON escapes make a record of control characters six times as long
+# the limit for a line in the file; in JSON, a control character is six times as long
 MAX_LINE_BYTES = 8 * 1024 * 1024
-MAX_DELAY_S = 366 * 24 * 60 * 60.0  # between two records; no run pauses for a year
-UNUSUAL_DELAY_S = 7 * 24 * 3600  # a longer pause is noted, because a clock may have been wrong
-MAX_EXCERPT_CHARS = 60  # of a value from the file in a finding
+# the limit for the delay between two records; no run pauses for a year
+MAX_DELAY_S = 366 * 24 * 60 * 60.0
+UNUSUAL_DELAY_S = 7 * 24 * 3600  # longer delays are reported, as a clock may be wrong
+MAX_EXCERPT_CHARS = 60  # the limit for a file's value quoted in a finding
 RECORD_HINT = "`shim claude --shim-record FILE` makes one"
 DAMAGE = "damage"
 NOTE = "note"
 
-# By the code of a stream: the letter, whether a newline follows the data, and whether the data is
-# base64.
+# For each stream code: the stream's letter, whether a newline follows the data, and whether the
+# data is base64.
 STREAM_CODES = {
     f"{letter}{piece}{base64}": (letter, not piece, bool(base64))
     for letter in STREAMS
@@ -44,11 +45,11 @@ STREAM_CODES = {
 
 
 class RecordingError(FrontendError):
-    """A file that is not a recording, or a recording that cannot be read."""
+    """A file is not a recording, or is a recording that cannot be read."""
 
 
 class RecordingHeader(NamedTuple):
-    """The first line of a recording. `fields` has all its keys, including unknown ones."""
+    """The first line of a recording. `fields` has all its keys, including unknown keys."""
 
     version: int = FORMAT_VERSION
     started: str = ""
@@ -66,11 +67,11 @@ class RecordingHeader(NamedTuple):
 
 
 class RecordingRecord(NamedTuple):
-    """One record. `time_s` is in seconds since the start of the recording. `line_number` is its
-    line in the file, counted from 1.
+    """One record of a recording. `time_s` is in seconds since the start of the recording.
+    `line_number` is the record's line in the file, counted from 1.
 
-    `data` has the original bytes of a stream with their newline. `fields` is the object of an
-    event.
+    For a stream record, `data` has the stream's original bytes, including the newline. For an event
+    record, `fields` has the event's JSON object.
     """
 
     time_s: float
@@ -81,9 +82,10 @@ class RecordingRecord(NamedTuple):
 
 
 class RecordingProblem(NamedTuple):
-    """A problem in a line. DAMAGE means lost or wrong data, and a NOTE is only unusual.
+    """A problem in a line of a recording. The severity DAMAGE means lost or wrong data. The
+    severity NOTE means that the line is only unusual.
 
-    `kind` is a keyword for programs. `text` is a sentence for a person and can be printed in a
+    `kind` is a keyword for programs. `text` is a sentence for people, and is safe to print to a
     terminal.
     """
 
@@ -93,11 +95,12 @@ class RecordingProblem(NamedTuple):
 
 
 class RecordingLine(NamedTuple):
-    """The content of a line after the first, with its problems.
+    """The content of any line after a recording's first line, with the problems found in it.
 
-    `code` is that of a stream, of an event or CHECKPOINT, "" if the line is not a record. `delay_s`
-    is in seconds. `data` has the bytes of a stream without a newline, and `has_newline` is true if
-    one follows. `fields` is the object of an event, or `{"end": …}` of a checkpoint.
+    `code` is the letter of a stream or an event, or CHECKPOINT. It is "" if the line is not a
+    record. `delay_s` is in seconds. `data` has a stream's bytes without the newline, and
+    `has_newline` is true if a newline follows. `fields` is an event's JSON object, or `{"end": …}`
+    for a checkpoint.
     """
 
     code: str = ""
@@ -115,14 +118,14 @@ class RecordingLine(NamedTuple):
 
     @property
     def is_damaged(self) -> bool:
-        """Return whether a reader loses the line."""
+        """Return whether the line is lost for a reader because of damage."""
         if self.code:
             return False
         return any(problem.severity == DAMAGE for problem in self.problems)
 
 
 def parse_recording_line(raw: bytes) -> RecordingLine:
-    """Parse a line of a recording after the first, without its newline."""
+    """Parse any line after a recording's first line. The line is given without its newline."""
     if raw.startswith(b'["h"'):
         return RecordingLine(CHECKPOINT, fields={"end": raw.endswith(b',"end"]')})
     if not raw or raw.startswith(b"#"):
@@ -212,7 +215,7 @@ def parse_recording_line(raw: bytes) -> RecordingLine:
 
 
 def format_value_excerpt(value: object) -> str:
-    """Return the start of a value as one printable line."""
+    """Return the beginning of a value as one printable line."""
     try:
         if isinstance(value, str | bytes):
             text = value
@@ -226,23 +229,24 @@ def format_value_excerpt(value: object) -> str:
 
 
 class RecordingReader:
-    """The tolerant reader. It takes chunks of a file and returns records. Lines that cannot be read
-    are skipped and counted.
+    """Reads a recording and tolerates damage. It takes chunks of a file and returns records. Lines
+    that cannot be read are skipped and counted.
 
-    Raise RecordingError if the first line is not that of a recording, or is of a newer version.
+    RecordingError is raised if the first line does not belong to a recording, or if the recording
+    has a newer version.
     """
 
     def __init__(self) -> None:
         self._lines = LineSplitter(MAX_LINE_BYTES)
         self._time_s = 0.0
         self.header: RecordingHeader | None = None
-        self.line_count = 0  # lines so far
-        self.skipped_lines = 0  # lines that cannot be read
+        self.line_count = 0  # the number of lines so far
+        self.skipped_lines = 0  # the number of lines that cannot be read
         self.truncated_lines = 0  # 1 if the last line is cut off
         self.has_end = False  # whether the last checkpoint has been read
 
     def feed(self, chunk: bytes) -> list[RecordingRecord]:
-        """Return the records that a chunk completes."""
+        """Return the records that are complete after this chunk."""
         records = []
         for raw in self._lines.feed(chunk):
             self._skip_long_lines()
@@ -252,8 +256,8 @@ class RecordingReader:
         return records
 
     def close(self) -> None:
-        """Handle the end of the file. A last line without a newline was cut off and is skipped.
-        Raise RecordingError for an empty file.
+        """Handle the end of the file. A last line without a newline was cut off, so it is skipped.
+        Raise RecordingError if the file is empty.
         """
         if self.header is None:
             raise RecordingError("not a recording: it has no first line", hint=RECORD_HINT)
@@ -282,13 +286,13 @@ class RecordingReader:
 
 
 def strip_bom(raw: bytes) -> bytes:
-    """Return the first line of a file without a byte order mark, which some editors add."""
+    """Remove a byte order mark, which some editors add, from the first line of a file."""
     return raw.removeprefix(codecs.BOM_UTF8)
 
 
 def parse_recording_header(raw: bytes) -> RecordingHeader:
-    """Parse the first line of a recording. Raise RecordingError if it is not one, or is of a newer
-    version.
+    """Parse the first line of a recording. Raise RecordingError if the line is not a recording's
+    first line, or if the recording has a newer version.
     """
     try:
         fields = orjson.loads(strip_bom(raw))

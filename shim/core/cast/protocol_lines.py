@@ -1,5 +1,5 @@
-"""Selects parts of a recording (one child, the frontend), and parses the meaning of a line for a
-replay.
+"""Selects a part of a recording (one child process, or the frontend), and parses protocol lines for
+a replay.
 """
 
 from collections.abc import Iterable, Iterator
@@ -10,23 +10,23 @@ from shim.core.cast.format import RecordingRecord
 from shim.core.reading.json_text import parse_json_object
 from shim.core.reading.values import as_dict, as_str
 
-# In the protocols of Claude, Yume, the Qwen RFC and pi.
+# The kinds of interrupts in the protocols of Claude, Yume, the Qwen RFC and pi.
 INTERRUPT_KINDS = ("control_request/interrupt", "interrupt", "control/cancel", "abort")
-ANSWER_KINDS = ("control_response", "tool_approval")  # in the protocols of Claude and Yume
-DECISIONS = {"approve": "allow"}  # `approve` is from the Qwen RFC
-HEARTBEAT_KIND = "heartbeat_request"  # sent at fixed intervals, so a replay does not wait for it
-NOTE_RESULT = "result"  # the kind of a note with the decisions at the end of a turn
-NOTE_SIGNAL = "signal"  # the kind of a note about a signal that the shim sent to a child
-# the kind of a note with the report file of a child; also a stream code of replay steps
+ANSWER_KINDS = ("control_response", "tool_approval")  # used by Claude and Yume
+DECISIONS = {"approve": "allow"}  # the Qwen RFC uses `approve`
+HEARTBEAT_KIND = "heartbeat_request"  # a replay ignores these timed requests
+NOTE_RESULT = "result"  # the kind of the recorder note about decisions at a turn's end
+NOTE_SIGNAL = "signal"  # the kind of the recorder note about a signal to a child
+# the kind of the recorder note with a child's report file; also a stream code in replay steps
 NOTE_REPORT = "report"
 
 
 class ProtocolLine(NamedTuple):
-    """The meaning of a line for the other side. `kind` is "" if the line is not of a known
+    """The meaning of a line for its receiver. `kind` is "" if the line does not belong to a known
     protocol.
 
-    `id` is the id of a request, of the request that a response answers, or of a message. `decision`
-    is that of an answer.
+    `id` is the id of a request or a message, or the id of the request that a response answers.
+    `decision` is the decision in a permission response.
     """
 
     kind: str = ""
@@ -35,7 +35,7 @@ class ProtocolLine(NamedTuple):
 
 
 def parse_protocol_line(line: bytes) -> ProtocolLine:
-    """Return the meaning of one line, with or without its newline."""
+    """Return the meaning of a line. The line may end with a newline."""
     payload = parse_json_object(line)
     kind = payload.get("type")
     if kind == "control_request":
@@ -53,7 +53,7 @@ def parse_protocol_line(line: bytes) -> ProtocolLine:
         if not request_id:
             request_id = _get_text(payload, "request_id")
         return ProtocolLine(kind, request_id, decision or DECISIONS.get(behavior, behavior))
-    if kind == "extension_ui_response":  # pi's RPC; the answer to the shim's extension is JSON
+    if kind == "extension_ui_response":  # In pi's RPC, the answer to the shim's extension is JSON.
         return ProtocolLine(
             "control_response",
             _get_text(payload, "id"),
@@ -66,7 +66,7 @@ def parse_protocol_line(line: bytes) -> ProtocolLine:
             kind, _get_text(payload, "id"), "allow" if payload.get("approved") is True else "deny"
         )
     if kind is None and isinstance(payload.get("input"), dict):
-        return ProtocolLine("user")  # messages of the Qwen RFC have no type
+        return ProtocolLine("user")  # messages in the Qwen RFC have no type
     if kind == HEARTBEAT_KIND:
         return ProtocolLine()
     if isinstance(kind, str):
@@ -75,7 +75,7 @@ def parse_protocol_line(line: bytes) -> ProtocolLine:
 
 
 def _allows(value: str) -> bool:
-    """Return whether an answer to the shim's extension in pi allows the call."""
+    """Return whether an answer to the shim's extension in pi allows the tool call."""
     return parse_json_object(value).get("allow") is True
 
 
@@ -86,7 +86,7 @@ def _get_text(payload: Any, key: str) -> str:
 def split_records_by_child(
     records: Iterable[RecordingRecord],
 ) -> Iterator[Iterator[RecordingRecord]]:
-    """Yield the records of each child, from its start to the start of the next child."""
+    """Yield the records of each child process, from its start to the start of the next child."""
     child_count = 0
 
     def count_child(record: RecordingRecord) -> int:
@@ -100,10 +100,10 @@ def split_records_by_child(
 def select_child_records(
     records: Iterable[RecordingRecord], child_number: int
 ) -> Iterator[RecordingRecord]:
-    """Yield the records of a recording's n-th child, from its start to its end.
+    """Yield the records of a recording's n-th child process, from its start to its end.
 
-    The child's report file was recorded after the child's end. Here it comes before the end,
-    because the child wrote it before.
+    The child's report file was recorded after the child's end. In the result, the report comes
+    before the end, because the child wrote the file before it ended.
     """
     count = 0
     exit_record = None
@@ -129,7 +129,9 @@ def select_frontend_records(records: Iterable[RecordingRecord]) -> Iterator[Reco
 def skip_to_first_message(
     records: Iterator[RecordingRecord], input_stream: str
 ) -> Iterator[RecordingRecord]:
-    """Yield the records from the first message to a child, or no records without a message."""
+    """Yield the records from the first message to a child onwards. Yield nothing if there is no
+    message.
+    """
     for record in records:
         if record.code == input_stream and parse_protocol_line(record.data).kind == "user":
             yield record

@@ -1,8 +1,8 @@
 """Replays one side of a recording without I/O: its output, its waits, and its end.
 
-The other side is live. Its lines are paired with the recorded lines. If the recording has a line of
-the live side, the replay waits for the live line. The recorded ids of its requests and messages are
-replaced by the live ids.
+The other side is a live program. If the recording has a line from the other side, the replay waits
+for a matching line from the live program. The recorded ids of requests and messages are replaced
+with the live program's ids.
 """
 
 import re
@@ -23,14 +23,14 @@ from shim.core.cast.protocol_lines import (
 )
 from shim.core.reading.bounded_dict import BoundedDict
 
-# Lines of the live side that are stored until the replay waits for them. Further lines are dropped.
+# The limit for lines from the live program that wait for the replay. Further lines are dropped.
 MAX_PENDING_LINES = 1000
-MAX_IDS = 1000  # replaced ids
+MAX_IDS = 1000  # the limit for stored pairs of a recorded and a live id
 MAX_ID_CHARS = 200  # a longer id is not replaced
 
 SESSION_ID_PATTERN = re.compile(rb'"session_id"\s*:\s*("[0-9a-fA-F-]{36}")')
-# The positions of the live side's ids in a line: in a response, and in its repeated message. The
-# same text at any other position is not an id, because a frontend may use ids such as "2".
+# These patterns match the live program's ids in a response and in a repeated user message. The same
+# text at any other position is not an id, because a frontend may use ids such as "2".
 REQUEST_ID_PATTERN = re.compile(
     rb'("request_id"\s*:\s*)("(?:[^"\\]|\\.){0,%d}")' % (6 * MAX_ID_CHARS)
 )
@@ -43,7 +43,7 @@ class ReplayStep(NamedTuple):
     """The next step of a replay."""
 
     kind: str  # `say` (write data after a pause), `wait` (for a line or a signal), `end` or `fail`
-    pause_s: float = 0.0  # the recorded pause
+    pause_s: float = 0.0  # the recorded pause before the data
     stream_code: str = ""  # the stream of the data, or NOTE_REPORT for the child's report file
     data: bytes = b""
     exit_code: int | None = None
@@ -52,12 +52,13 @@ class ReplayStep(NamedTuple):
 
 
 class RecordingReplayer:
-    """Replays the records of one side with the streams `output_streams` and `input_stream`.
+    """Replays one side of a recording: the streams `output_streams` are written, and lines from
+    `input_stream` are awaited from the live program.
 
-    With `waits_for_signals`, the replay waits for each recorded signal. `session_id` is the live id
-    of the session. `select_records` takes the first live message and returns the records that
-    follow the same message, which may be in another recording. It returns None if no recording has
-    the message.
+    With `waits_for_signals`, the replay waits for each recorded signal. `session_id` is the live
+    session's id. `select_records` takes the first live message and finds the same message in all
+    recordings. It returns the records that follow this message, or None if no recording has the
+    message.
     """
 
     def __init__(
@@ -77,18 +78,20 @@ class RecordingReplayer:
         self._select_records = select_records
         self._first_message = b""  # the first message, for `select_records`
         self._expected_line: ProtocolLine | None = None  # the line that the replay waits for
-        self._unmatched_ids: set[bytes] = set()  # recorded requests without a live one
+        # recorded requests that the live program did not send
+        self._unmatched_ids: set[bytes] = set()
         self._uses_protocol = self._is_turn_running = False
-        # The recorded child was stopped because it was silent. No frontend repeats that signal.
+        # True if the recorded child was stopped because it was silent. The replay does not wait for
+        # the signals that stopped it, because no frontend sends them.
         self._has_timed_out = False
-        self._is_turn_finished = False  # the turn ends when the last step has been written
+        self._is_turn_finished = False  # true if the turn ends with the step that was returned last
         self._is_at_line_start = True  # whether the last data ended with a newline
         self._is_dropping_line = False
-        self._is_error_result = False  # of the last result
+        self._is_error_result = False  # whether the last result reports an error
         self._end_step: ReplayStep | None = None
-        self.jump_count = 0  # how often the replay continued at another record
+        self.jump_count = 0  # the number of jumps to a different record
 
-    # -- input of the live side --------------------------------------------------------------------
+    # -- input from the live program ---------------------------------------------------------------
 
     def feed_line(self, line: bytes) -> None:
         protocol_line = parse_protocol_line(line)
@@ -104,11 +107,11 @@ class RecordingReplayer:
             self._first_message = self._first_message or line
 
     def close_input(self) -> None:
-        """Stop waiting for lines of the live side."""
+        """Stop waiting for lines from the live program."""
         self._live_input.is_closed = True
 
     def feed_signal(self, signal_name: str) -> None:
-        """Continue after the recorded signal, or end if the recording does not have it."""
+        """Continue after the recorded signal. If the signal was not recorded, end the replay."""
         note_kinds = [NOTE_SIGNAL]
         if self._records.input_stream != "I":
             note_kinds.append("caught")
@@ -126,13 +129,15 @@ class RecordingReplayer:
         self._end_step = ReplayStep("end", signal_name=signal_name)
 
     def _start_jump(self) -> None:
-        """Prepare to continue at another record. The last step no longer counts."""
+        """Prepare to continue at a different record. The step that was returned last no longer ends
+        the turn.
+        """
         self.jump_count += 1
         self._is_turn_finished = False
 
     def _apply_interrupt(self, live_line: ProtocolLine) -> None:
-        """Continue after the recorded interrupt of this turn, or end the turn if the recording does
-        not have one.
+        """Continue after the interrupt that was recorded in this turn. If no interrupt was
+        recorded, end the turn.
         """
         expected_line = self._expected_line
         self._expected_line = None
@@ -160,8 +165,8 @@ class RecordingReplayer:
     # -- steps -------------------------------------------------------------------------------------
 
     def take_next_step(self) -> ReplayStep:
-        """Return the next step. Each step is returned once. Only `wait` is repeated until the
-        awaited input has arrived.
+        """Return the next step of the replay. Each step is returned once, except for `wait`, which
+        is repeated until the awaited input has arrived.
         """
         if (
             self._expected_line is not None
@@ -193,14 +198,18 @@ class RecordingReplayer:
                 return step
 
     def _take_response_step(self) -> ReplayStep | None:
-        """Return the next response to the live side, or None if there is none."""
+        """Return a step with the next response to the live program, or None if there is no response
+        to send.
+        """
         if not self._live_input.responses:
             return None
         response = self._live_input.responses.popleft()
         return ReplayStep("say", stream_code=self._records.output_streams[0], data=response)
 
     def _switch_recording(self) -> bool:
-        """Continue in the recording with the first message. Return whether there is one."""
+        """Continue in the recording that has the first live message. Return whether there is such a
+        recording.
+        """
         select_records = self._select_records
         self._select_records = None
         records = None
@@ -215,7 +224,7 @@ class RecordingReplayer:
         return True
 
     def skip_awaited_event(self) -> None:
-        """Continue without the awaited event, which has not arrived."""
+        """Stop waiting for an event that has not arrived, and continue the replay."""
         record = self._records.peek()
         if self._expected_line is not None:
             self._expected_line = None
@@ -243,7 +252,9 @@ class RecordingReplayer:
         return ReplayStep("say", pause_s, record.code, self._id_mapper.replace_ids(data))
 
     def _expect_input(self) -> None:
-        """Wait for the live line of a recorded line. Consecutive lines of text count as one line."""
+        """Wait for the live line that matches the next recorded line. Consecutive lines of plain
+        text count as one line.
+        """
         recorded_line = self._records.take_input_line()
         if recorded_line is None:
             return
@@ -259,7 +270,9 @@ class RecordingReplayer:
             self._records.skip_record_and_get_delay()
 
     def _match_input(self, recorded_line: ProtocolLine) -> ReplayStep | None:
-        """Return a step if the awaited line has not arrived, or None if the replay can continue."""
+        """Return a step if the awaited line has not arrived. Return None if the replay can
+        continue.
+        """
         if not recorded_line.kind:
             if (
                 self._live_input.text_count
@@ -288,7 +301,9 @@ class RecordingReplayer:
     def _pair_lines(
         self, recorded_line: ProtocolLine, live_line: ProtocolLine
     ) -> ReplayStep | None:
-        """Pair a recorded line with a live line. Return a step if their decisions differ."""
+        """Pair a recorded line with a live line. Return a step that ends the replay if the two
+        lines contain different decisions.
+        """
         if recorded_line.kind == "user":
             self._is_turn_running = True
         if (
@@ -322,8 +337,8 @@ class RecordingReplayer:
         return None
 
     def _build_end_step(self, record: RecordingRecord | None) -> ReplayStep:
-        """Return the end of the side. A program that uses the protocol first waits for the end of
-        its input.
+        """Return the step that ends the replayed side. A program that uses a protocol ends only
+        after its input has ended.
         """
         if self._uses_protocol and not self._is_turn_running and not self._live_input.is_closed:
             if self._live_input.has_message:
@@ -346,7 +361,7 @@ class RecordingReplayer:
 
 
 class ReplayRecordCursor:
-    """Reads the records of one side with a lookahead of one record."""
+    """Reads the records of one side of a recording, with a lookahead of one record."""
 
     def __init__(
         self, records: Iterator[RecordingRecord], output_streams: str, input_stream: str
@@ -359,7 +374,7 @@ class ReplayRecordCursor:
         self._partial_line = b""  # the start of a line of `input_stream`
 
     def switch_records(self, records: Iterator[RecordingRecord]) -> None:
-        """Continue with other records."""
+        """Continue with different records."""
         self._records = records
         self._next_record = None
 
@@ -379,7 +394,7 @@ class ReplayRecordCursor:
         return self._next_record
 
     def skip_record_and_get_delay(self) -> float:
-        """Skip the next record, and return the seconds since the previous one."""
+        """Skip the next record. Return the seconds between the previous record and this one."""
         record = self._next_record
         self._next_record = None
         assert record is not None
@@ -388,12 +403,12 @@ class ReplayRecordCursor:
         return max(pause_s, 0.0)
 
     def skip_next_record(self) -> None:
-        """Skip the next record. Its delay is added to that of the following record."""
+        """Skip the next record. Its delay is added to the delay of the record after it."""
         self._next_record = None
 
     def take_input_line(self) -> ProtocolLine | None:
-        """Skip the next record, which is of `input_stream`. Return its line, or None if the line is
-        not complete.
+        """Skip the next record, which belongs to `input_stream`. Return its line, or None if the
+        line is incomplete.
         """
         record = self.peek()
         assert record is not None
@@ -412,23 +427,23 @@ class ReplayRecordCursor:
 
 
 class ReplayLiveInput:
-    """The lines of the live side that the replay has not used."""
+    """The lines from the live program that the replay has not used yet."""
 
     def __init__(self) -> None:
         self.lines = deque[ProtocolLine]()
-        self.text_count = 0  # lines that are not of a protocol
+        self.text_count = 0  # the number of lines that belong to no protocol
         self.is_closed = False
-        self.responses = deque[bytes]()  # to live requests that the recording does not have
+        self.responses = deque[bytes]()  # responses to requests that were not recorded
 
     def add_pending_line(self, line: ProtocolLine) -> bool:
-        """Store a line. Return False if too many lines are stored."""
+        """Store a line from the live program. Return False if too many lines are stored already."""
         if len(self.lines) >= MAX_PENDING_LINES:
             return False
         self.lines.append(line)
         return True
 
     def take_matching_line(self, recorded_line: ProtocolLine) -> ProtocolLine | None:
-        """Remove and return the live line that matches a recorded line, or None."""
+        """Remove and return the live line that matches a recorded line, or return None."""
         for line in self.lines:
             if line.kind == recorded_line.kind and (
                 recorded_line.kind not in ANSWER_KINDS or line.id == recorded_line.id
@@ -442,8 +457,8 @@ class ReplayLiveInput:
         return any(line.kind == "user" for line in self.lines)
 
     def answer_control_request(self, request: ProtocolLine) -> None:
-        """Queue a successful response to a request that the recording does not have. A replay has
-        no real effects.
+        """Queue a successful response to a request that was not recorded. The request has no real
+        effect in a replay.
         """
         if request.kind.startswith("control_request/") and len(self.responses) < MAX_PENDING_LINES:
             response = {"subtype": "success", "request_id": request.id, "response": {}}
@@ -459,18 +474,18 @@ class ReplayLiveInput:
 
 
 class ReplayIdMapper:
-    """Replaces recorded ids by live ids. `session_id` is the live id of the session, or ""."""
+    """Replaces recorded ids with live ids. `session_id` is the live session's id, or ""."""
 
     def __init__(self, session_id: str) -> None:
         if session_id:
             self._session_id = encode_protocol_id(session_id)
         else:
             self._session_id = b""
-        self._session_id_pair: tuple[bytes, bytes] | None = None  # recorded and live
+        self._session_id_pair: tuple[bytes, bytes] | None = None  # the recorded id and the live id
         self._ids = BoundedDict[bytes, bytes](MAX_IDS)
 
     def add_id_pair(self, recorded_line: ProtocolLine, live_line: ProtocolLine) -> None:
-        """Store the ids of a recorded line and of its live line."""
+        """Store the id in a recorded line with the id in the matching live line."""
         if (
             recorded_line.id
             and live_line.id != recorded_line.id
@@ -479,7 +494,7 @@ class ReplayIdMapper:
             self._ids[encode_protocol_id(recorded_line.id)] = encode_protocol_id(live_line.id)
 
     def replace_ids(self, data: bytes) -> bytes:
-        """Return a line with the live ids."""
+        """Return a recorded line with its ids replaced with live ids."""
         if self._ids and b'"control_response"' in data:
             data = REQUEST_ID_PATTERN.sub(self._replace_id, data, count=1)
         elif self._ids and b'"isReplay"' in data:

@@ -1,10 +1,11 @@
-"""Redacts a recording. A secret in one line is redacted before the line is written. A secret that
-is split over several lines is redacted afterwards.
+"""Redacts a recording. A secret within one line is redacted before the line is written. A secret
+that is split over several lines is redacted later.
 
-Each string of a line is redacted by itself, and as a fragment of a text. The strings at one path of
-keys in one stream form one text, and so do lines that are not JSON. If a secret is split over lines
-that are already written, those lines get edits. An edit has the number of the record, the number of
-the string in the record, and the new text. `apply_string_edits` applies edits to a record.
+Each string in a line is redacted on its own, and also as a fragment of a longer text. The strings
+at the same path of JSON keys in one stream form such a text, and so do lines that are not JSON. If
+a secret is split over lines that are already written, these lines get edits. An edit contains a
+record number, the number of a string in that record, and the new text. `apply_string_edits` applies
+the edits to a record.
 """
 
 import itertools
@@ -40,39 +41,41 @@ from shim.core.secrets.redactor import (
     keep_if_unchanged,
 )
 
-# The number of texts that are tracked at the same time. A vendor has a few dozen paths with texts.
-# Above the limit, a text that is not inside a secret is closed.
+# The limit for texts that are tracked at the same time. A vendor's output has texts at a few dozen
+# paths. Above the limit, a text that cannot be inside a secret is closed.
 MAX_TEXT_JOINERS = 128
-# of a text that may be inside a secret; a private key has half of these characters
+# the limit for a text that may be inside a secret; a private key has half as many characters
 MAX_WINDOW_STRINGS = 10_000
 MAX_WINDOW_CHARS = 128 * 1024
-MAX_SNAPSHOT_CHARS = 4 * 1024 * 1024  # of texts that are repeated with more text each time
-# edits are stored until the end of the file
+MAX_SNAPSHOT_CHARS = 4 * 1024 * 1024  # the limit for stored versions of growing texts
+# the limits for edits, which are stored until the end of the file
 MAX_EDITS = 10_000
 MAX_EDIT_CHARS = 16 * 1024 * 1024
-# the longest match of a user's own pattern that is found across strings
+# the longest match for a user's own pattern that is found across several strings
 MAX_CUSTOM_MATCH_CHARS = 512
-# paths of keys; strings at further paths are only redacted by themselves
+# the limit for paths of JSON keys; a string at a further path is only redacted on its own
 MAX_JSON_PATHS = 4000
-MAX_SAFE_HASHES = 20_000  # of strings in which no secret starts; most strings are repeated
+MAX_SAFE_HASHES = 20_000  # the cache size for strings in which no secret starts
 
-# Keys whose strings are complete (an id, a kind, a name) and never fragments of a text.
+# JSON keys whose strings are always complete (an id, a kind, a name), and never fragments of a
+# text.
 _TOKEN_KEYS = frozenset((
     *("type", "subtype", "id", "uuid", "session_id", "sessionId", "message_id", "messageId", "request_id", "requestId"),
     *("tool_use_id", "toolCallId", "call_id", "parent_tool_use_id", "parentId", "responseId", "role", "model", "name"),
     *("toolName", "api", "provider", "timestamp", "stop_reason", "stopReason", "cwd", "session", "version", "object"),
 ))  # fmt: skip
 
-SecretSearch = Callable[[str], Iterable[SecretSpan]]  # returns the matches of a user's own patterns
-StringEdit = tuple[int, str]  # the number of a string in its line, and its new text
+SecretSearch = Callable[[str], Iterable[SecretSpan]]  # finds matches for a user's own patterns
+StringEdit = tuple[int, str]  # the number of a string in its record, and its new text
 
 
 class RecordingRedactor:
-    """Redacts the records of one recording. `custom_search` finds secrets of other kinds.
+    """Redacts the records of a recording. `custom_search` finds secrets that match the user's own
+    patterns.
 
     `secret_counts` counts the secrets by kind. `record_number` is the number of the last record,
-    counted from 0. `edits` has the edits by record number. `has_lost_edits` is true if more secrets
-    were split over lines than `edits` can store.
+    counted from 0. `edits` has a list of edits for each record number. `has_lost_edits` is true if
+    more secrets were split over lines than `edits` can store.
     """
 
     def __init__(self, custom_search: SecretSearch | None = None) -> None:
@@ -82,12 +85,13 @@ class RecordingRedactor:
         self._custom_search = custom_search
         self._redactor = Redactor(self.secret_counts)
         self._uncounted_redactor = Redactor()  # for texts whose secrets are counted elsewhere
-        # by the code of a stream, with a space after it for lines that are not JSON
+        # The root paths, by stream code. For lines that are not JSON, a space follows the stream
+        # code.
         self._root_paths = defaultdict[str, JsonPathNode](JsonPathNode)
         self._path_count = 0
         self._joiners: dict[JsonPathNode, TextJoiner] = {}
         self._safe_hashes: set[int] = set()
-        # of the record that is being written
+        # the string of the current record that is being redacted
         self._current_chunk: RecordedString | None = None
         self._snapshot_chars = 0
         self.record_number = -1
@@ -95,8 +99,8 @@ class RecordingRedactor:
         self._edit_budget = [MAX_EDITS, MAX_EDIT_CHARS]
 
     def redact_record(self, stream_code: str, data: bytes, has_newline: bool = True) -> bytes:
-        """Return the redacted data of the next record without its newline. The same object is
-        returned if it has no secrets.
+        """Return the redacted data of the next record, without its newline. If the data has no
+        secrets, return the same object.
 
         `has_newline` is true if a newline follows the data.
         """
@@ -125,10 +129,10 @@ class RecordingRedactor:
         return redacted_text.encode("utf-8", "surrogateescape")
 
     def _encode_record(self, data: bytes, value: Any, redacted: Any) -> bytes:
-        """Return the encoded line, or the original bytes if they have no secrets.
+        """Return the redacted line, or the original bytes if the line has no secrets.
 
-        If a key occurs twice, the parsed value misses one of the strings, so the bytes may have
-        more secrets than the value.
+        If a JSON key occurs twice, the parsed value contains only one of the two strings. So the
+        original bytes may have more secrets than the value.
         """
         if redacted is value:
             encoded = orjson.dumps(value)
@@ -139,7 +143,7 @@ class RecordingRedactor:
         return dump_json(restore_long_integers(redacted, find_long_integer_digits_by_float(data)))
 
     def redact_json_fields(self, fields: Any) -> Any:
-        """Return the header or the fields of an event without secrets."""
+        """Return the fields of a header or an event without their secrets."""
         redacted = self._redactor.redact_value(fields)
         if self._custom_search is None:
             return redacted
@@ -158,7 +162,7 @@ class RecordingRedactor:
         return value
 
     def close(self) -> None:
-        """Resolve all open texts after the last record."""
+        """Redact all texts that are still open after the last record."""
         for joiner in self._joiners.values():
             self._close_joiner(joiner)
         self._joiners.clear()
@@ -181,8 +185,8 @@ class RecordingRedactor:
         return path
 
     def _redact_value(self, value: Any, path: JsonPathNode) -> Any:
-        """Return a JSON value without secrets. The same object is returned if it has no secrets.
-        The strings are numbered in order.
+        """Return a JSON value without its secrets. If it has none, return the same object. Its
+        strings are numbered in order.
         """
         if value.__class__ is dict:
             return self._redact_object(value, path)
@@ -235,8 +239,8 @@ class RecordingRedactor:
         return replace_secret_spans(text, self._find_and_count_secrets(text))
 
     def _is_safe_text(self, text: str) -> bool:
-        """Return whether no secret can start in a text, independent of the preceding text. A safe
-        text is cached.
+        """Return whether no secret can start in a text, whatever text precedes it. A safe text is
+        cached.
         """
         if self._custom_search is not None or not has_no_secret_prefix(text):
             return False
@@ -265,7 +269,9 @@ class RecordingRedactor:
         return self._add_chunk(joiner, text)
 
     def _open_joiner(self, path: JsonPathNode) -> TextJoiner:
-        """Open a joiner for a path. If too many are open, an idle joiner is closed."""
+        """Create the joiner for the strings at a path. If too many joiners are open, close an idle
+        one.
+        """
         joiners = self._joiners
         if len(joiners) >= MAX_TEXT_JOINERS:
             idle_path = next(
@@ -283,7 +289,9 @@ class RecordingRedactor:
         self._clear_snapshots(joiner)
 
     def _add_chunk(self, joiner: TextJoiner, text: str) -> str:
-        """Add a string in which a secret may start, continue or end. Return the text to write."""
+        """Add a string that may contain the start, middle or end of a secret. Return the text to
+        write.
+        """
         self._current_chunk = chunk = RecordedString(
             self.record_number,
             self._string_number,
@@ -311,7 +319,7 @@ class RecordingRedactor:
         return chunk.written_text
 
     def _find_and_count_secrets(self, text: str) -> list[SecretSpan]:
-        """Return and count the secrets in a single string."""
+        """Return the secrets in a single string, and count them."""
         secrets = self._find_secrets(text)
         for _, _, placeholder in secrets:
             count_redaction_placeholder(self.secret_counts, placeholder)
@@ -328,7 +336,9 @@ class RecordingRedactor:
     # -- texts -------------------------------------------------------------------------------------
 
     def _redact_joined_text(self, joiner: TextJoiner, open_chars: int = 0) -> None:
-        """Find the secrets in a joined text so far. The last `open_chars` characters stay open."""
+        """Find the secrets in the text that has been joined so far. The last `open_chars`
+        characters stay open, because more text may follow.
+        """
         chunks = joiner.chunks
         context = "".join(joiner.context)[-NAME_CONTEXT_CHARS:]
         secrets = self._find_secrets(context + "".join([chunk.text for chunk in chunks]))
@@ -352,11 +362,11 @@ class RecordingRedactor:
         joiner.size_chars = sum(len(chunk.text) for chunk in joiner.chunks[1:])
 
     def _distribute_secrets(self, chunks: list[RecordedString], secrets: list[SecretSpan]) -> None:
-        """Add to each string its parts of the joined text's secrets. The first part of a secret
-        gets the placeholder.
+        """Add the joined text's secrets to the strings in which they occur. If a secret is split
+        over several strings, the first string gets the placeholder.
 
-        A part that the string's own secrets cover is skipped. Each string is visited once, because
-        a string of a megabyte may have a hundred thousand secrets.
+        A part that is covered by the string's own secrets is skipped. Each string is visited only
+        once, because a string of one megabyte may have a hundred thousand secrets.
         """
         first_index = first_offset = 0
         cursors: dict[int, SecretSpanCursor] = {}
@@ -389,7 +399,9 @@ class RecordingRedactor:
                 index += 1
 
     def _update_snapshots(self, joiner: TextJoiner, chunk: RecordedString) -> None:
-        """Redact the parts of a growing text's secrets in its shorter versions."""
+        """Redact a growing text's secrets in earlier, shorter versions of the text, which may end
+        with a part of a secret.
+        """
         snapshots = joiner.snapshots
         if joiner.does_text_extend_last_snapshot(chunk.text):
             for start, end, placeholder in chunk.spans:
@@ -411,7 +423,7 @@ class RecordingRedactor:
             joiner.snapshots.clear()
 
     def _record_edit(self, chunk: RecordedString) -> None:
-        """Add an edit if the redacted string differs from the written string."""
+        """Add an edit if the redacted string differs from the string that was written."""
         redacted = replace_secret_spans(chunk.text, chunk.spans)
         if redacted == chunk.written_text:
             return
@@ -429,9 +441,9 @@ class RecordingRedactor:
 
 
 def apply_string_edits(data: bytes, edits: Iterable[StringEdit]) -> bytes:
-    """Return the written bytes of a record with its edits applied."""
+    """Return the bytes of a written record after its edits are applied."""
     texts = dict(edits)
-    if 0 in texts:  # a line that is not JSON
+    if 0 in texts:  # the line is not JSON
         return texts[0].removesuffix("\n").encode("utf-8", "surrogateescape")
     string_numbers = itertools.count(1)
     try:
@@ -439,5 +451,5 @@ def apply_string_edits(data: bytes, edits: Iterable[StringEdit]) -> bytes:
             orjson.loads(data), str, lambda text: texts.get(next(string_numbers), text)
         )
         return dump_json(restore_long_integers(value, find_long_integer_digits_by_float(data)))
-    except (ValueError, RecursionError):  # the bytes are not those that were written
+    except (ValueError, RecursionError):  # the record is not the one that was written
         return CUT_PLACEHOLDER.encode()

@@ -1,4 +1,6 @@
-"""Finds the spans of secrets in a text, and in a text that is joined from several strings."""
+"""Finds secrets in a text, and in a text that is joined from several strings. A found secret is a
+span: its start, its end, and its replacement.
+"""
 
 import re
 from collections import deque
@@ -6,13 +8,13 @@ from collections import deque
 from shim.core.secrets.patterns import NAME_CONTEXT_CHARS, SecretPattern
 from shim.core.secrets.redactor import TEXT_START, StreamRedactor
 
-MIN_SNAPSHOT_CHARS = 16  # different fragments of a text never start with the same 16 characters
+MIN_SNAPSHOT_CHARS = 16  # two fragments of a text never start with the same 16 characters
 
-SecretSpan = tuple[int, int, str]  # start and end of a secret in a text, and its replacement
+SecretSpan = tuple[int, int, str]  # a secret's start and end, and its replacement
 
 
 class _SecretSpanCollector(StreamRedactor):
-    """Collects the spans of the secrets in a complete text."""
+    """Collects the spans of all secrets in a complete text."""
 
     __slots__ = ("spans",)
 
@@ -29,7 +31,7 @@ class _SecretSpanCollector(StreamRedactor):
 
 
 def find_secret_spans(text: str) -> list[SecretSpan]:
-    """Return the secrets in a complete text, in order."""
+    """Return the spans of the secrets in a complete text, in order."""
     collector = _SecretSpanCollector()
     collector.redact_full_text(text)
     return collector.spans
@@ -38,8 +40,8 @@ def find_secret_spans(text: str) -> list[SecretSpan]:
 class RecordedString:
     """A recorded string that may contain a part of a secret.
 
-    `string_number` is its number in its record. `written_text` is the text in the file, after the
-    recorded edits.
+    `string_number` is the string's number in its record. `written_text` is the string's text in the
+    file after all edits.
     """
 
     __slots__ = ("record_number", "spans", "string_number", "text", "written_text")
@@ -66,7 +68,9 @@ class SecretSpanCursor:
         self._index = self.covered_end = 0
 
     def is_range_covered(self, start: int, end: int) -> bool:
-        """Return whether a range is covered by a span. The ranges must be in ascending order."""
+        """Return whether one of the spans covers a range of the string. The ranges must be passed
+        in ascending order.
+        """
         while self._index < len(self._spans) and self._spans[self._index][0] <= start:
             self.covered_end = max(self.covered_end, self._spans[self._index][1])
             self._index += 1
@@ -74,7 +78,7 @@ class SecretSpanCursor:
 
 
 def replace_secret_spans(text: str, spans: list[SecretSpan]) -> str:
-    """Return a text with its secrets replaced. Overlapping secrets are replaced as one."""
+    """Return a text with its secrets replaced. Overlapping secrets are replaced together."""
     if not spans:
         return text
     parts: list[str] = []
@@ -87,11 +91,11 @@ def replace_secret_spans(text: str, spans: list[SecretSpan]) -> str:
 
 
 class JsonPathNode:
-    """A path of keys.
+    """A path of JSON keys.
 
-    `redacted_key` replaces the last key if that key contains a secret. `names_secret` is true if
-    the key indicates that its value is a secret. `is_token` is true if its strings are complete and
-    never fragments.
+    `redacted_key` replaces the path's last key if that key contains a secret. `names_secret` is
+    true if the key's name shows that its value is a secret. `is_token` is true if the strings at
+    the path are complete, and never fragments of a text.
     """
 
     __slots__ = ("children", "is_token", "joiner", "names_secret", "redacted_key")
@@ -111,7 +115,7 @@ class JsonPathNode:
 
 
 class TextJoiner:
-    """The strings at one path, joined to one text."""
+    """Joins the strings at one path to a single text."""
 
     __slots__ = ("chunks", "context", "size_chars", "snapshots", "stream")
 
@@ -120,11 +124,11 @@ class TextJoiner:
         self.context: deque[str] = deque(maxlen=NAME_CONTEXT_CHARS)
         self.chunks: list[RecordedString] = []  # the strings that may be inside a secret
         self.size_chars = 0
-        # shorter versions of a growing text, which may end with a part of a secret
+        # earlier, shorter versions of a growing text, which may end with a part of a secret
         self.snapshots: list[RecordedString] = []
 
     def does_text_extend_last_snapshot(self, text: str) -> bool:
-        """Return whether this text is the previous text with more text after it."""
+        """Return whether a text starts with the previous text and adds more text after it."""
         last_text = ""
         if self.snapshots:
             last_text = self.snapshots[-1].text
@@ -134,13 +138,13 @@ class TextJoiner:
 
     def add_text_without_secrets(self, text: str) -> None:
         """Add a string in which no secret starts. Only called while `chunks` is empty."""
-        if text:  # "" may be cached as a safe text
+        if text:  # an empty text may be cached as a safe text
             text = text[-NAME_CONTEXT_CHARS:]
             self.stream.record_passed(text)
             self.context.append(text)
 
 
 def count_redaction_placeholder(counts: dict[str, int], placeholder: str) -> None:
-    """Count the secret of a placeholder by its kind."""
+    """Count a redacted secret by the kind in its placeholder."""
     kind = placeholder[len("[REDACTED:") : -1]
     counts[kind] = counts.get(kind, 0) + 1

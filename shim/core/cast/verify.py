@@ -1,8 +1,8 @@
-"""The strict reader of a recording. It finds damage and its location, and unusual lines.
+"""Strictly verifies a recording. Finds damage and its location, and unusual lines.
 
-A checkpoint is the hash of all bytes before its line. The first checkpoint that does not match
-shows that the damage is between it and the previous checkpoint. Nothing after it can be verified.
-The chain detects damage, but it does not prove the author of the file.
+A checkpoint contains the hash of all bytes before its line. If a checkpoint does not match, the
+damage is between this checkpoint and the previous one, and nothing after it can be verified. The
+hash chain detects damage, but does not prove who wrote the file.
 """
 
 import hashlib
@@ -22,11 +22,12 @@ from shim.core.cast.format import (
     strip_bom,
 )
 
-# of each severity; further findings are only counted, because one damaged line may affect all later
-# lines
+# The limit for findings of each severity. Further findings are only counted, because one damaged
+# line may affect all later lines.
 MAX_FINDINGS = 100
 
-# The keys of a header. `vendor_version` may be null. Without `dialect`, the dialect is Claude's.
+# The keys of a recording's header. `vendor_version` may be null. Without `dialect`, the dialect is
+# Claude's.
 REQUIRED_HEADER_TYPES: dict[str, type | tuple[type, ...]] = {
     "started": str,
     "shim": str,
@@ -43,8 +44,8 @@ TYPE_NAMES = {str: "a text", list: "a list of texts", dict: "an object", bool: "
 
 
 class RecordingFinding(NamedTuple):
-    """A problem in the lines from `first` to `last`, counted from 1. The other fields are those of
-    `RecordingProblem`.
+    """A problem in the lines from `first` to `last`, counted from 1. The other fields have the same
+    meaning as in `RecordingProblem`.
     """
 
     first: int
@@ -55,12 +56,12 @@ class RecordingFinding(NamedTuple):
 
 
 class RecordingVerifier:
-    """Verifies a recording. Call `feed` with chunks of any size, then `close`. `findings` are in
-    the order of the lines.
+    """Verifies a recording. Call `feed` with chunks of any size, and `close` at the end. `findings`
+    are in the order of the lines.
 
-    `last_proved_line` is the last line that a matching checkpoint covers. `line_count` is the
-    number of lines. `omitted_findings` is the number of findings above the limit. `is_truncated` is
-    true if the last checkpoint is missing.
+    `last_proved_line` is the last line that is covered by a matching checkpoint. `line_count` is
+    the number of lines. `omitted_findings` is the number of findings above the limit.
+    `is_truncated` is true if the last checkpoint is missing.
     """
 
     def __init__(self) -> None:
@@ -74,13 +75,13 @@ class RecordingVerifier:
         self._parts: list[bytes] = []
         self._size_bytes = 0
         self._is_too_long = False
-        self._is_readable = True  # whether the first line is that of a recording
-        self._is_chain_broken = False  # a checkpoint does not match, or lines follow the last one
-        self._end_line = 0  # the line of the last checkpoint
+        self._is_readable = True  # whether the first line is a recording's header
+        self._is_chain_broken = False  # a checkpoint does not match, or is not the last line
+        self._end_line = 0  # the line number of the last checkpoint
         self._child_numbers: set[int] = set()
-        # the running child, and the line of its start
+        # the running child process, and the number of the line with its start
         self._running_child: tuple[object, int] | None = None
-        # by the code of a stream: the first line of its unfinished line
+        # by stream code: the number of the line in which an unfinished output line begins
         self._unfinished_lines: dict[str, int] = {}
 
     @property
@@ -89,8 +90,8 @@ class RecordingVerifier:
 
     @property
     def has_valid_hash_chain(self) -> bool:
-        """Return whether every checkpoint matches. If so, any damage that was found was already
-        written that way.
+        """Return whether every checkpoint matches. If so, any damage in the file was there when the
+        file was written.
         """
         if not self._is_readable:
             return False
@@ -98,8 +99,8 @@ class RecordingVerifier:
 
     @property
     def integrity_status(self) -> str:
-        """The status `intact`, `damaged`, `cut off` (no other damage), or `unreadable` (not a
-        recording, or of a newer version).
+        """The status `intact`, `damaged`, `cut off` (incomplete, with no other damage), or
+        `unreadable` (not a recording, or from a newer version).
         """
         if self.is_intact or not self._is_readable:
             if self.is_intact:
@@ -156,7 +157,7 @@ class RecordingVerifier:
         )
 
     def _buffer_part(self, part: bytes) -> None:
-        """Buffer a part of an unfinished line. A line that is too long is only hashed."""
+        """Buffer a part of an unfinished line. If the line is too long, its bytes are only hashed."""
         self._parts.append(part)
         self._size_bytes += len(part)
         if self._size_bytes > MAX_LINE_BYTES:
@@ -166,7 +167,7 @@ class RecordingVerifier:
             self._parts = []
 
     def _check_line(self, raw: bytes) -> None:
-        """Check a complete line, then add its bytes to the hash."""
+        """Check a complete line, and add its bytes to the hash."""
         self.line_count += 1
         if self._is_too_long or len(raw) > MAX_LINE_BYTES:
             self._add_finding_here(
@@ -277,7 +278,7 @@ class RecordingVerifier:
                 NOTE, "order", f"child {child_number} does not follow the one before it"
             )
         else:
-            self._child_numbers = {child_number}  # numbers increase, so the last one is sufficient
+            self._child_numbers = {child_number}  # numbers increase, so only the last is needed
 
     def _check_child_exit(self, fields: Mapping[str, Any]) -> None:
         child_number = fields.get("child")
@@ -293,7 +294,9 @@ class RecordingVerifier:
             self._unfinished_lines.pop(stream_code, None)
 
     def _check_unfinished(self) -> None:
-        """Add notes about a child and a line that are unfinished at the end of a complete file."""
+        """Add notes about an unfinished child process and an unfinished line at the end of a
+        complete file.
+        """
         if self._running_child is not None:
             child_number, start_line = self._running_child
             self._add_finding(
@@ -328,8 +331,8 @@ class RecordingVerifier:
 
 
 def verify_recording(read_chunk: Callable[[], bytes]) -> RecordingVerifier:
-    """Verify a complete recording. `read_chunk` returns its next bytes, and b"" at its end.
-    Exceptions of `read_chunk` are raised.
+    """Verify a complete recording. `read_chunk` returns the file's next bytes, or b"" at the end.
+    Exceptions from `read_chunk` are not caught.
     """
     verifier = RecordingVerifier()
     while chunk := read_chunk():
