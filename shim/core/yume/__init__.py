@@ -1,1 +1,1 @@
-"""Yume's flat dialect: its encoder, its command line and its control lines."""
+"""Yume's flat dialect: the output encoder, the command line, and the input lines."""

@@ -1,4 +1,4 @@
-"""Parses yume-cli's command line (Yume's reference, section 1). No command line is an error.
+"""Parses yume-cli's command line (Yume's reference, section 1). Every command line is accepted.
 
 yume-cli start --provider P --model M --cwd D --session-id ID [--prompt P] [--resume ID] …
 """
@@ -10,9 +10,9 @@ from shim.core.claude.argv.unknown_flags import find_similar_permission_flag
 from shim.core.reading.typed import NamedTuple
 
 MODE_FLAG = "--permission-mode"
-# Flag → the field of YumeInvocation that it sets, or None for a switch. A flag that is not in the
-# table takes the next argument, unless that is a flag. Flags are also accepted in camelCase, such
-# as `--historyFile`.
+# The YumeInvocation field that each flag sets, or None for a flag without a value. A flag that is
+# missing from the table takes the next argument as its value, unless that argument is a flag. Flags
+# are also accepted in camelCase, such as `--historyFile`.
 FLAGS: dict[str, str | None] = {
     "--provider": "provider",
     "--model": "model",
@@ -34,10 +34,10 @@ FLAGS: dict[str, str | None] = {
     "--help": None,
     "-h": None,
 }
-# flags that take the next argument even if it begins with a dash
+# flags that take the next argument as their value even if it begins with a dash
 TEXT_FLAGS = ("--prompt", "--append-system-prompt")
 
-# Provider → vendor. The name of a vendor is also accepted as a provider.
+# The vendor for each provider. A vendor's name is also accepted as a provider.
 VENDOR_BY_PROVIDER = {
     "openai": "codex",
     "anthropic": "claude",
@@ -49,9 +49,9 @@ PROTOCOL_VERSION = "1"
 
 
 class YumeInvocation(NamedTuple):
-    """One command line.
+    """A parsed command line of yume-cli.
 
-    `args` are the arguments of a command other than `start`. `warnings` are lines for stderr.
+    `args` are the arguments of commands other than `start`. `warnings` are lines for stderr.
     `misspelled` is an unknown flag that most likely means `--permission-mode`.
     """
 
@@ -75,13 +75,13 @@ class YumeInvocation(NamedTuple):
 
     @property
     def vendor_name(self) -> str:
-        """The vendor of the provider, or "" without a provider."""
+        """The name of the provider's vendor, or "" if no provider is given."""
         name = self.provider.strip().lower()
         return VENDOR_BY_PROVIDER.get(name, name)
 
     def to_claude_invocation(self) -> Invocation:
-        """Return the command line as an Invocation. It has no ids and no mode; the caller reads
-        these itself.
+        """Return the command line as an Invocation, as if it were Claude's. The result has no
+        session ids and no permission mode; the caller reads them from this object.
         """
         return Invocation(
             self.prompt or None,
@@ -99,8 +99,8 @@ class YumeInvocation(NamedTuple):
 
 
 def parse_yume_argv(argv: Sequence[str]) -> YumeInvocation:
-    """Parse the arguments after the program's name. An unknown flag is reported in a warning, and
-    skipped with its value.
+    """Parse yume-cli's arguments, without the program's name. An unknown flag is skipped with its
+    value, and a warning names the flag.
     """
     args = list(argv)
     command = ""
@@ -174,7 +174,7 @@ def _build_invocation(
 
 
 def _convert_to_kebab_case(name: str) -> str:
-    """Return a flag in kebab case: `--historyFile` becomes `--history-file`."""
+    """Convert a flag to kebab case: `--historyFile` becomes `--history-file`."""
     if not name.startswith("--"):
         return name
     return "".join("-" + letter.lower() if letter.isupper() else letter for letter in name)

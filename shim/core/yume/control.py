@@ -1,15 +1,16 @@
-"""The frames of a conversation with Yume (Yume's reference, section 1). The frames on stdin are:
+"""Handles the frames of a conversation with Yume (Yume's reference, section 1). Yume sends these
+frames on stdin:
 
-    {"type":"user","content":…}                              a message; Claude's `message` is also
-                                                              accepted
+    {"type":"user","content":…}                              a user message; Claude's `message` is
+                                                              also accepted
     {"type":"interrupt"}                                      stops the running turn
     {"type":"set_permission_mode","mode":…}                   a mode by Yume's or Claude's name
-    {"type":"tool_approval","id":…,"approved":true|false}     the answer for a call, by the id of its
-                                                              `tool_use` line
+    {"type":"tool_approval","id":…,"approved":true|false}     the decision on a tool call; `id` is
+                                                              the id in its `tool_use` line
 
-If the vendor asks about a call, the call is written first. The shim then waits APPROVAL_TIMEOUT_S
-for its approval. An approval that arrives before the vendor asks is stored. `$`, the older end of a
-message, is ignored. An invalid frame is skipped with a line on stderr.
+If the vendor asks about a tool call, the shim writes the call and waits APPROVAL_TIMEOUT_S for its
+approval. An approval that arrives before the vendor asks is stored. The line `$`, an older way to
+end a message, is ignored. An invalid frame is skipped and reported on stderr.
 """
 
 from collections.abc import Callable, Mapping
@@ -33,9 +34,9 @@ from shim.core.reading.values import as_dict
 from shim.core.yume.encoder import YumeEncoder
 from shim.core.yume.protocol import parse_yume_permission_mode
 
-# Yume's own limit for a turn is ten minutes, so no prompt needs to wait longer.
+# The time to wait for an approval. Yume limits a turn to ten minutes, so a longer wait is useless.
 APPROVAL_TIMEOUT_S = 600.0
-# approvals that arrive before the vendor asks, because the frontend already has the call
+# approvals for tool calls that the frontend already knows, but about which the vendor has not asked
 MAX_EARLY_APPROVALS = 1000
 APPROVAL_TIMEOUT_TEXT = "This call was not approved in time."
 CANNOT_ANSWER_TEXT = (
@@ -45,7 +46,9 @@ TURN_STOPPED_TEXT = "The turn was stopped before this call was approved."
 
 
 def _parse_approval(frame: Mapping[str, Any]) -> PermissionDecision:
-    """Return the decision of a frame. Only `true` approves."""
+    """Return the decision in a `tool_approval` frame. Only the JSON value true approves the tool
+    call.
+    """
     if frame.get("approved") is True:
         return PermissionDecision(True)
     reason = frame.get("reason")
@@ -58,7 +61,9 @@ def _parse_approval(frame: Mapping[str, Any]) -> PermissionDecision:
 
 
 class YumeControlSession(ControlSession):
-    """Handles Yume's frames, and asks Yume for permissions. The encoder writes all lines."""
+    """Handles the frames from Yume, and asks Yume for permissions. The encoder writes all output
+    lines.
+    """
 
     prompt_timeout_s = APPROVAL_TIMEOUT_S
     _prompt_abilities = PermissionPromptAbilities(
@@ -78,17 +83,17 @@ class YumeControlSession(ControlSession):
         *,
         never_asks: bool,
     ) -> None:
-        """`never_asks`: the vendor runs its tools and never asks."""
+        """Create the session. `never_asks` is set if the vendor runs its tools without asking."""
         super().__init__(session_state, create_id, format_now)
         self._encoder = encoder
         self.session_state.vendor = self.session_state.vendor._replace(never_asks=never_asks)
         self._early_approvals: dict[str, PermissionDecision] = {}
-        # Decided calls of this turn. A second approval of such a call does not approve a later
-        # prompt.
+        # The tool calls in this turn that were already decided. A second approval for such a call
+        # does not approve a later prompt.
         self._decided_calls = BoundedDict[str, None](MAX_EARLY_APPROVALS)
 
     def take_output(self) -> bytes:
-        """Return the lines of the encoder."""
+        """Return the lines that the encoder has written since the last call."""
         return self._encoder.take_bytes()
 
     # -- frames from the frontend ------------------------------------------------------------------
@@ -125,7 +130,8 @@ class YumeControlSession(ControlSession):
         except ValueError as error:
             self._report_bad_line(f"a message cannot be read: {error}")
             return
-        # Yume waits for the end of every message, so no message joins the turn of another one.
+        # Yume waits for each turn to end before it sends the next message, so no message joins a
+        # running turn.
         self.queued_messages.append(
             user_message._replace(size_bytes=size_bytes, priority=PRIORITY_LATER)
         )
@@ -139,7 +145,8 @@ class YumeControlSession(ControlSession):
                 "",
             )
         if answers_prompts and not self.session_state.vendor.asks_permissions:
-            # The next turn refuses an unattended vendor, unless another vendor answers.
+            # The next turn is refused if its vendor is unattended, unless a different vendor
+            # answers.
             self._report_bad_line(
                 "it does not ask for permission here"
                 + ("" if self.session_state.vendor.never_asks else "; its own default applies"),
@@ -169,16 +176,18 @@ class YumeControlSession(ControlSession):
     # -- permission prompts ------------------------------------------------------------------------
 
     def _find_prompt_error(self) -> str:
-        """Return "", because an early approval is valid even if stdin has ended."""
+        """Return "" (no error). Even after stdin has ended, an approval that arrived earlier is
+        valid.
+        """
         return ""
 
     def _write_prompt(
         self, pending: PendingPermission, tool_input: Mapping[str, Any]
     ) -> PermissionDecision | None:
-        """Write the call and wait for its approval.
+        """Write the tool call, which is the permission prompt, and wait for its approval.
 
-        Return the decision if the frontend has already approved the call, or if it cannot approve
-        it.
+        Return the decision immediately if the frontend has already approved the call, or cannot
+        approve it.
         """
         request = pending.request
         size_bytes = len(dump_json(tool_input))
@@ -195,15 +204,15 @@ class YumeControlSession(ControlSession):
         return None
 
     def _withdraw_prompt(self, pending: PendingPermission) -> None:
-        """Ignore later approvals of a call. Yume needs no line for this, because the result of the
-        call follows.
+        """Ignore all later approvals for a tool call. Yume needs no line for this, because the
+        call's result follows.
         """
         self._decided_calls[pending.request.call_id] = None
 
     # -- events that only frontends of Claude receive ----------------------------------------------
 
     def end_turn(self) -> None:
-        """Clear the approvals of the turn."""
+        """Clear the approvals at the end of a turn."""
         self._early_approvals.clear()
         self._decided_calls.clear()
         super().end_turn()
@@ -211,13 +220,13 @@ class YumeControlSession(ControlSession):
     def send_hook_callbacks(
         self, event: HookEvent, *, prompt: str = "", last_message: str = ""
     ) -> None:
-        """Do nothing: Yume has no hooks."""
+        """Do nothing, because Yume has no hooks."""
 
     def write_session_state(self, state: str) -> None:
-        """Do nothing: Yume derives the state from the lines."""
+        """Do nothing, because Yume derives the session state from other lines."""
 
     def write_system_message(self, subtype: str, **fields: object) -> None:
-        """Do nothing: Yume has no such lines."""
+        """Do nothing, because Yume has no such message."""
 
     def _report_bad_line(self, text: str, consequence: str = "; the line was skipped") -> None:
         self.warnings.append(f"{self.session_state.vendor.display_name}: {text}{consequence}\n")

@@ -1,9 +1,11 @@
-"""Encodes a turn in Yume's dialect: one small object per line (Yume's reference, sections 2 to 4).
+"""Encodes a turn in Yume's dialect, with one small object per line (Yume's reference, sections 2 to
+4).
 
-The types of the lines are `text`, `thinking`, `tool_use`, `tool_result`, `usage`, `result`,
-`error`, `interrupt`, `system` and `message_stop`. Every fragment becomes a line when it arrives. A
-complete block is not written again. `order` determines the order of calls, results and text. A turn
-ends with the usage, the error or the interrupt if there is one, the result, and the terminator.
+The line types are `text`, `thinking`, `tool_use`, `tool_result`, `usage`, `result`, `error`,
+`interrupt`, `system` and `message_stop`. Each text fragment becomes a line as soon as it arrives,
+so complete blocks are not written again. The module `order` determines the order of tool calls,
+results and text. A turn ends with the usage, an error or interrupt if there was one, the result,
+and the terminator.
 """
 
 from collections.abc import Mapping
@@ -24,7 +26,7 @@ from shim.core.yume.protocol import (
 )
 
 TERMINATOR = b'{"type":"message_stop"}\n'
-CHARS_PER_TOKEN = 4  # the estimate of R6
+CHARS_PER_TOKEN = 4  # used for the token estimate (R6)
 COMPACTION_TRIGGERS = ("auto", "manual")
 
 USAGE_KEYS = (
@@ -33,9 +35,10 @@ USAGE_KEYS = (
     "cache_creation_input_tokens",
     "cache_read_input_tokens",
 )
-TOOL_NAME_BY_CLAUDE_NAME = {"Agent": "Task"}  # Claude's newer name → Yume's name
+TOOL_NAME_BY_CLAUDE_NAME = {"Agent": "Task"}  # Yume uses Claude's older tool name
 
-# The fields of the shim's result that Yume reads. The answer itself was written before.
+# The fields in the shim's result that Yume reads. The answer is not among them, because it was
+# written earlier.
 COPIED_RESULT_FIELDS = (
     "duration_ms",
     "duration_api_ms",
@@ -47,13 +50,13 @@ COPIED_RESULT_FIELDS = (
 
 
 class YumeEncoder(OutputWriter):
-    """Writes Yume's lines into a buffer. `take_bytes` returns them. Events for which Yume has no
-    line are ignored.
+    """Writes Yume's lines into a buffer. `take_bytes` returns the buffered lines. Events without a
+    line in Yume's dialect are ignored.
 
-    One encoder is used for a process, so `init` is written once (R1), and the numbers of texts
-    continue between turns. `frontend_session_id` is the frontend's id of the session if that is not
-    a UUID. `transcript_writer` writes the same messages in Claude's format, for the transcript that
-    lists of past sessions read.
+    A process uses a single encoder. So `init` is written only once (R1), and the texts are numbered
+    across turns. `frontend_session_id` is the frontend's session id if that id is not a UUID.
+    `transcript_writer` writes the same messages in Claude's format to a transcript, which is used
+    to list past sessions.
     """
 
     writes_partial_messages = True
@@ -70,7 +73,7 @@ class YumeEncoder(OutputWriter):
         dialect_max_bytes = DIALECTS["yume"].max_line_bytes
         super().__init__(min(max_line_bytes or dialect_max_bytes, dialect_max_bytes))
         self.transcript_writer = transcript_writer
-        # without a transcript, the base class ignores the messages
+        # without a transcript, a writer of the base class ignores all messages
         self._transcript = transcript_writer or OutputWriter()
         self._uuid_prefix = uuid_prefix
         self._frontend_session_id = frontend_session_id
@@ -82,13 +85,13 @@ class YumeEncoder(OutputWriter):
         self._reset_turn()
 
     def _reset_turn(self) -> None:
-        """Reset the state of the turn."""
-        # the ids that the frontend knows at the start of the turn
+        """Reset the state that belongs to one turn."""
+        # the session ids that the frontend knows at the start of the turn
         self._session_ids_before_turn = self._session_id, self._frontend_session_id
         self._ordered_output = OrderedToolCallOutput(self._lines, self._encode_result)
         self._has_response = False
         self._has_text = False
-        self._input_chars = self._output_chars = 0  # for an estimate of the tokens
+        self._input_chars = self._output_chars = 0  # used to estimate the tokens
         self._error_and_status: tuple[str, int | None] = ("", None)
 
     def take_bytes(self) -> bytes:
@@ -97,8 +100,8 @@ class YumeEncoder(OutputWriter):
         return output
 
     def discard_turn(self) -> None:
-        """Discard the lines of the turn and the session id in them, because the frontend has not
-        received them.
+        """Discard the turn's lines and the session id in them, because the frontend has not
+        received these lines.
         """
         self._session_id, self._frontend_session_id = self._session_ids_before_turn
         self._lines.clear()
@@ -110,14 +113,14 @@ class YumeEncoder(OutputWriter):
         return f"{self._uuid_prefix}{self._uuid_count:012x}"
 
     def count_prompt_chars(self, prompt: str) -> None:
-        """Count the characters of a prompt, for an estimate of the input tokens."""
+        """Count the characters in a prompt. The count is used to estimate the input tokens."""
         self._input_chars += len(prompt)
 
     # -- session and turn --------------------------------------------------------------------------
 
     def write_init_message(self, session_id: str, fields: Mapping[str, Any]) -> None:
-        """Write the first line of the process. In later turns, only write a changed session id (R1,
-        R12).
+        """Write the first line of the process. In later turns, write only a session id that has
+        changed (R1, R12).
         """
         self._transcript.write_init_message(session_id, fields)
         if self._session_id is not None:
@@ -141,14 +144,14 @@ class YumeEncoder(OutputWriter):
         self._write_line(line | {"shim": fields.get("shim") or {}})
 
     def write_session_id_change(self, session_id: str) -> None:
-        """Write the new id with which the conversation can be resumed (R12)."""
+        """Write the new session id with which the conversation can be resumed (R12)."""
         if session_id != self._session_id:
             self._session_id = session_id
             self._frontend_session_id = ""
             self._write_line({"type": "system", "subtype": "session_id", "session_id": session_id})
 
     def write_system_message(self, subtype: str, fields: Mapping[str, Any]) -> None:
-        """Write a compaction. Yume understands no other system event (R12)."""
+        """Write a compaction event. Yume understands no other system event (R12)."""
         if subtype == "compact_boundary":
             compact_metadata = as_dict(fields.get("compact_metadata"))
             trigger = compact_metadata.get("trigger")
@@ -167,7 +170,7 @@ class YumeEncoder(OutputWriter):
             self._write_line(line)
 
     def write_result(self, fields: Mapping[str, Any]) -> None:
-        """Write the end of the turn (R6, R7, R9, R10, R11)."""
+        """Write the lines that end the turn (R6, R7, R9, R10, R11)."""
         self._ordered_output.write_all_buffered_lines()
         cause = str((fields.get("shim") or {}).get("cause") or "")
         is_error = bool(fields.get("is_error"))
@@ -178,7 +181,7 @@ class YumeEncoder(OutputWriter):
             and isinstance(answer, str)
             and "structured_output" not in fields
         ):
-            self._write_text("text", answer)  # only the result contains the answer
+            self._write_text("text", answer)  # the answer was not written as text before the result
         usage = self._resolve_usage(fields.get("usage"))
         self._write_line({"type": "usage", **usage})
         line: dict[str, Any] = {"is_error": is_error, "subtype": "success", "usage": usage}
@@ -201,11 +204,11 @@ class YumeEncoder(OutputWriter):
         self._reset_turn()
 
     def write_result_terminator_line(self) -> None:
-        """Write the terminator. `write_result` writes it itself."""
+        """Write the terminator line of a turn. `write_result` also writes this line."""
         self._lines.append(TERMINATOR)
 
     def _write_failure(self, result_fields: Mapping[str, Any], cause: str) -> dict[str, Any]:
-        """Write the error. Return the fields that the result repeats."""
+        """Write the error line. Return the fields that the result line repeats."""
         errors = result_fields.get("errors")
         if not errors:
             errors = [result_fields.get("result") or cause]
@@ -238,7 +241,9 @@ class YumeEncoder(OutputWriter):
         }
 
     def _resolve_usage(self, reported_usage: object) -> dict[str, Any]:
-        """Return the vendor's usage, or an estimate that is marked as such (R6)."""
+        """Return the usage that the vendor reported, or an estimate that is marked as an estimate
+        (R6).
+        """
         usage = parse_usage(reported_usage)
         if any(usage.values()):
             return {name: usage[name] for name in USAGE_KEYS}
@@ -269,7 +274,7 @@ class YumeEncoder(OutputWriter):
         self._block_kind = kind
 
     def write_block_delta(self, text_json: bytes) -> None:
-        """Write a fragment as a line (R2, R13)."""
+        """Write a text fragment as a line (R2, R13)."""
         if not text_json.isascii():
             text_json = escape_line_separators(text_json)
         self._has_response = True
@@ -280,11 +285,13 @@ class YumeEncoder(OutputWriter):
         self._has_text = self._has_text or self._block_kind == "text"
 
     def write_block(self, kind: str, text_json: bytes, is_aborted: bool = False) -> None:
-        """Write a block only to the transcript, because its fragments were written before."""
+        """Write a content block to the transcript only, because its fragments were already written
+        as lines.
+        """
         self._transcript.write_block(kind, text_json, is_aborted)
 
     def write_complete_block(self, block_kind: str, text_json: bytes) -> None:
-        """Write a complete block as one fragment."""
+        """Write a complete content block as a single fragment."""
         self._block_kind = block_kind
         self.write_block_delta(text_json)
         self._transcript.write_block(block_kind, text_json)
@@ -292,7 +299,9 @@ class YumeEncoder(OutputWriter):
     def write_tool_call(
         self, call_id: str, name: str, tool_input: Mapping[str, Any]
     ) -> Mapping[str, Any] | None:
-        """Write a complete call (R3, R5). Return other arguments if they had to be shortened."""
+        """Write a complete tool call (R3, R5). If its arguments had to be shortened, return the
+        shortened arguments.
+        """
         input_json, written_input = self._shorten_input(tool_input)
         self._has_response = True
         self._output_chars += len(input_json)
@@ -312,7 +321,7 @@ class YumeEncoder(OutputWriter):
         content: object,
         is_error: bool,
     ) -> None:
-        """Write the result of a call as one text."""
+        """Write a tool result as a single text."""
         self._transcript.write_tool_result(call_id, name, tool_input, content, is_error)
         text = format_tool_result(content)
         self._input_chars += len(text)
@@ -321,12 +330,14 @@ class YumeEncoder(OutputWriter):
         )
 
     def write_buffered_call(self, call_id: str) -> None:
-        """Write a call now, because the frontend is asked about it."""
+        """Write a buffered tool call immediately, because the frontend must answer its permission
+        prompt.
+        """
         self._ordered_output.write_buffered_call_and_ancestors(call_id)
 
     def write_user_text(self, text: str) -> None:
-        """Write a text of the user to the transcript. Yume has its own line for an interrupt
-        (R9).
+        """Write a text from the user to the transcript. For an interrupt, Yume has a line of its
+        own (R9).
         """
         self._transcript.write_user_text(text)
 
@@ -337,7 +348,7 @@ class YumeEncoder(OutputWriter):
     def write_api_error(
         self, text: str, error: str, status: int | None, error_type: str | None = None
     ) -> None:
-        """Store the error. It is written with the result."""
+        """Store an API error, which is written together with the result."""
         self._transcript.write_api_error(text, error, status, error_type)
         self._error_and_status = (error, status)
 
@@ -346,8 +357,8 @@ class YumeEncoder(OutputWriter):
     def write_subagent_message(
         self, parent_call_id: str | None, role: str, message: Mapping[str, Any]
     ) -> None:
-        """Write a message of a subagent with the same lines, and the id of the call that runs
-        it.
+        """Write a subagent's message. It uses the same line types, with the id of the tool call
+        that runs the subagent.
         """
         for block in message["content"]:
             kind = block["type"]
@@ -375,7 +386,7 @@ class YumeEncoder(OutputWriter):
                     )
 
     def set_session_id(self, session_id: str) -> None:
-        """Start the session for a result without an `init`, because Yume needs an `init`."""
+        """Write `init` before a result that arrives without one, because Yume needs an `init`."""
         self.write_init_message(session_id, {})
 
     # -- lines -------------------------------------------------------------------------------------
@@ -428,14 +439,14 @@ class YumeEncoder(OutputWriter):
         return b'{"type":"tool_result","tool_use_id":%b,"content":%b,"is_error":%b%b}\n' % members
 
     def _encode_parent(self, parent_call_id: str | None) -> bytes:
-        """Return the last member of a subagent's line, or b"" for the main agent."""
+        """Return the last member of a subagent's line as JSON, or b"" for the main agent."""
         if parent_call_id == "":
             return b""
         return b',"parent_tool_use_id":%b' % dump_json(parent_call_id)
 
     def _shorten_input(self, tool_input: Mapping[str, Any]) -> tuple[bytes, Mapping[str, Any]]:
-        """Return a call's input as JSON and as a value. It is shortened if it is too long for a
-        line.
+        """Return a tool call's input as JSON and as a value. An input that is too long for a line
+        is shortened.
         """
         input_json = dump_json(tool_input)
         if len(input_json) <= self.max_bytes:

@@ -1,21 +1,22 @@
-"""The order of Yume's lines (R3): a call, its result, and then the lines after it.
+"""Puts Yume's lines in order (R3): each tool call is directly followed by its result, and later
+lines come after the result.
 
-Vendors report parallel calls first, and their results in any order. Here, each call and each text
-waits for the result of the call before it. Each subagent has a separate order of lines, which
-starts after its call was written.
+Vendors report parallel tool calls first, and their results in any order. Yume needs each call next
+to its result, so later calls and texts wait until the result of the previous call has arrived. The
+lines of each subagent are ordered separately, and start after the tool call that runs the subagent.
 """
 
 from collections import deque
 from collections.abc import Callable
 
-# The most bytes that wait for a result. The calls and texts of one message need far fewer, but a
-# subagent may write for an hour while its call is open. Above the limit, open calls get the result
-# TOO_LATE_TEXT.
+# The most bytes of lines that wait for tool results. The lines for one message need far fewer
+# bytes, but a subagent may write for an hour before the result of its tool call arrives. Above the
+# limit, tool calls without a result get the result TOO_LATE_TEXT.
 MAX_BUFFERED_BYTES = 4 * 1024 * 1024
 
-# the id of the call that runs a subagent; "" for the main conversation, None for an unknown call
+# the id of the tool call that runs a subagent; "" for the main agent, None for an unknown call
 ParentCallId = str | None
-# encodes (id, parent, text, whether it is an error)
+# encodes a result from its call's id, the parent call's id, the text, and whether it is an error
 EncodeResult = Callable[[str, ParentCallId, str, bool], bytes]
 TOO_LATE_TEXT = (
     "[The result of this call arrived too late: too much other output was waiting for it.]"
@@ -24,42 +25,42 @@ NO_RESULT_TEXT = "No result was reported for this call."
 
 
 class AgentLinesAwaitingResults:
-    """The lines of one agent. `open_calls` are the calls that wait for a result. `buffered_lines`
-    are the lines that wait for these calls.
+    """The waiting lines of one agent. `open_calls` are the written tool calls that have no result
+    yet. `buffered_lines` are the lines that wait for these results.
     """
 
     __slots__ = ("buffered_lines", "buffered_results", "open_calls")
 
     def __init__(self) -> None:
         self.open_calls: dict[str, None] = {}
-        # the id of a call (or "" for another line), and the line
+        # the tool call's id and its line; for other lines the id is ""
         self.buffered_lines: deque[tuple[str, bytes]] = deque()
-        self.buffered_results: dict[str, bytes] = {}  # of calls that wait to be written
+        self.buffered_results: dict[str, bytes] = {}  # by tool call id: results of waiting calls
 
 
 class OrderedToolCallOutput:
-    """Orders the lines of all agents of one turn. The lines are appended to `output_lines` in
-    order. `encode_result` encodes a missing result.
+    """Orders the lines of all agents in one turn, and appends them to `output_lines`.
+    `encode_result` encodes a result for a tool call whose result is missing.
     """
 
     def __init__(self, output_lines: list[bytes], encode_result: EncodeResult) -> None:
         self._output_lines = output_lines
         self._encode_result = encode_result
         self._outputs: dict[ParentCallId, AgentLinesAwaitingResults] = {}
-        # the id of a call that waits to be written → its parent
+        # by the id of a waiting tool call: the id of the tool call that runs its agent
         self._parent_of_buffered_call: dict[str, ParentCallId] = {}
         self._buffered_bytes = 0
         self.late_result_count = 0
 
     def add_non_tool_line(self, parent_call_id: ParentCallId, line: bytes) -> None:
-        """Add a line that is neither a call nor a result."""
+        """Add a line that is neither a tool call nor a tool result."""
         if not self._outputs or not self._must_wait(parent_call_id):
             self._output_lines.append(line)
         else:
             self._buffer_line(parent_call_id, "", line)
 
     def add_tool_call_line(self, parent_call_id: ParentCallId, call_id: str, line: bytes) -> None:
-        """Add a call. If a call with the same id is still waiting, all waiting lines are written
+        """Add a tool call. If a call with the same id is still waiting, write all waiting lines
         first.
         """
         if call_id in self._parent_of_buffered_call:
@@ -72,7 +73,7 @@ class OrderedToolCallOutput:
             self._output_lines.append(line)
 
     def add_tool_result_line(self, parent_call_id: ParentCallId, call_id: str, line: bytes) -> None:
-        """Add a result. A result that comes too late is counted."""
+        """Add a tool result. A result that arrives too late is only counted."""
         output = self._outputs.get(parent_call_id)
         if output is not None and call_id in output.open_calls:
             del output.open_calls[call_id]
@@ -85,14 +86,16 @@ class OrderedToolCallOutput:
             self.late_result_count += 1
 
     def write_buffered_call_and_ancestors(self, call_id: str) -> None:
-        """Write a waiting call and its parents, because the frontend is asked about it now."""
+        """Write a waiting tool call and the calls that run its subagents, because the frontend must
+        answer the call's permission prompt now.
+        """
         buffered_calls = []
         ancestor_id: ParentCallId = call_id
         while ancestor_id in self._parent_of_buffered_call:
             buffered_calls.append(ancestor_id)
             ancestor_id = self._parent_of_buffered_call[ancestor_id]
         for ancestor_id in reversed(buffered_calls):
-            if ancestor_id not in self._parent_of_buffered_call:  # it was written with its parent
+            if ancestor_id not in self._parent_of_buffered_call:  # the call was already written
                 continue
             parent = self._parent_of_buffered_call[ancestor_id]
             output = self._outputs[parent]
@@ -107,7 +110,9 @@ class OrderedToolCallOutput:
     def write_all_buffered_lines(
         self, missing_result_text: str = NO_RESULT_TEXT, *, is_error: bool = True
     ) -> None:
-        """Write all waiting lines. Calls without a result get the result `missing_result_text`."""
+        """Write all waiting lines. Tool calls without a result get the result
+        `missing_result_text`.
+        """
         while self._outputs:
             for parent, output in list(self._outputs.items()):
                 for call_id in output.open_calls:
@@ -127,8 +132,8 @@ class OrderedToolCallOutput:
         return output
 
     def _must_wait(self, parent: ParentCallId) -> bool:
-        """Return whether a line must wait for an open call, for earlier waiting lines, or for the
-        call that runs its agent.
+        """Return whether a line must wait for an open tool call, for earlier waiting lines, or for
+        the tool call that runs the line's agent.
         """
         output = self._outputs.get(parent)
         if output is not None and bool(output.open_calls or output.buffered_lines):
@@ -154,10 +159,10 @@ class OrderedToolCallOutput:
             output.open_calls[call_id] = None
 
     def _write_buffered_lines(self, parent: ParentCallId) -> None:
-        """Write the waiting lines of an agent, up to the next call without a result.
+        """Write an agent's waiting lines, up to the next tool call without a result.
 
-        A call is followed by the lines of its subagent, and then by its result, if that has
-        arrived.
+        After each call, the lines of its subagent are written, followed by the call's result if it
+        has arrived.
         """
         agents: list[ParentCallId] = [parent]
         while agents:

@@ -7,8 +7,8 @@ from shim.core.reading.json_text import convert_json_to_text
 from shim.core.reading.values import as_dict
 from shim.core.turn.outcome import is_disconnect_message
 
-# The `code` of an error line. The key is the `error` of Claude's line about a failed API request,
-# or the shim's cause.
+# Yume's error code for each failure. The key is the `error` field in Claude's message about a
+# failed API request, or the shim's cause.
 ERROR_CODES = {
     "authentication_failed": "AUTH",
     "auth": "AUTH",
@@ -20,13 +20,13 @@ ERROR_CODES = {
     "server_error": "SERVER",
     "truncated": "STREAM_DISCONNECT",
 }
-# codes of failures after which the same request may succeed later
+# the error codes after which the same request may succeed later
 RETRYABLE_CODES = ("RATE_LIMIT", "SERVER", "STREAM_DISCONNECT")
 
 INTERACTIVE_MODE = "interactive"
 
-# Yume's mode → Claude's mode, and whether the frontend is asked. Names of Claude's modes keep their
-# meaning.
+# For each of Yume's permission modes: Claude's mode, and whether the frontend is asked for
+# permissions. Names of Claude's modes keep their meaning.
 MODES = {
     "default": ("default", False),
     INTERACTIVE_MODE: ("default", True),
@@ -38,7 +38,8 @@ MODES = {
     "manual": ("default", True),
 }
 
-# The delay in an error text. A number without a unit is seconds, as in the header Retry-After.
+# Matches the retry delay in an error text. A number without a unit is in seconds, as in the header
+# Retry-After.
 _RETRY_DELAY = re.compile(
     r"(?:retry.?after|(?:try again|retry|resets?) in)\W{1,4}(\d{1,6}(?:\.\d{1,3})?) ?"
     r"(ms|milliseconds|m(?:in|inutes?)?\b|h)?",
@@ -48,10 +49,10 @@ _SECONDS_PER_UNIT = {"": 1.0, "m": 60.0, "h": 3600.0}
 
 
 def parse_yume_permission_mode(name: object) -> tuple[str, bool, bool]:
-    """Return Claude's mode, whether the frontend is asked, and whether the name is valid. An
-    unknown name means `default` (R15).
+    """Return Claude's permission mode for a mode name, whether the frontend is asked for
+    permissions, and whether the name is valid. An unknown name means `default` (R15).
 
-    No frame can select bypassPermissions.
+    bypassPermissions cannot be selected by any frame.
     """
     is_valid = isinstance(name, str) and name in MODES
     if is_valid:
@@ -62,8 +63,8 @@ def parse_yume_permission_mode(name: object) -> tuple[str, bool, bool]:
 
 
 def choose_yume_error_code(error: str, cause: str, message: str) -> str:
-    """Return the code of a failure. `error` is Claude's name of a failed API request, and `cause`
-    is the shim's cause of any failure.
+    """Return Yume's error code for a failure. `error` is Claude's name for a failed API request,
+    and `cause` is the shim's cause for any failure.
     """
     if error in ("", "server_error") and (
         is_disconnect_message(message) or classify_api_error(message).kind == "connection"
@@ -73,7 +74,7 @@ def choose_yume_error_code(error: str, cause: str, message: str) -> str:
 
 
 def parse_retry_delay_s(text: str) -> float | None:
-    """Return the delay in an error text in seconds, or None."""
+    """Return the retry delay in an error text, in seconds, or None."""
     match = _RETRY_DELAY.search(text[:MAX_READ_CHARS])
     if match is None:
         return None
@@ -84,7 +85,7 @@ def parse_retry_delay_s(text: str) -> float | None:
 
 
 def format_tool_result(content: object) -> str:
-    """Return a tool result as one text. An image is replaced with its media type."""
+    """Return a tool result as a single text. Each image is replaced with its media type."""
     if not isinstance(content, list):
         return convert_json_to_text(content)
     return "\n".join(_format_block(block) for block in content)
