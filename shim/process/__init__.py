@@ -1,1 +1,1 @@
-"""Child processes: found, probed, started, fed, read and ended."""
+"""Finds, probes, starts, feeds, reads and stops the vendors' child processes."""

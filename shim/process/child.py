@@ -1,8 +1,8 @@
-"""A vendor's process and its process group: its pipes, and how it ends.
+"""A vendor's child process and its process group.
 
 The process is started without anyio, so that it runs while anyio is imported. Its pipes are read
-without blocking, and the head and the tail of its stderr are kept. When the process exits, the rest
-of its group is stopped, too.
+without blocking. Only the head and the tail of its stderr are kept. When the process exits, the
+rest of its process group is stopped, too.
 """
 
 import contextlib
@@ -27,23 +27,24 @@ from shim.process.spawn import (
 
 CHUNK_BYTES = 256 * 1024
 
-# The time to exit after the interrupt signal, after SIGTERM and after SIGKILL. The last one takes
-# no time unless the kernel is stuck. A process group that ignores the first two ends within 2.5 s.
+# The times to exit after the interrupt signal, SIGTERM and SIGKILL. After SIGKILL, a process exits
+# at once unless the kernel is stuck. A group that ignores the first two signals ends within 2.5 s.
 INTERRUPT_TIMEOUT_S = 1.4
-# The time for the rest of a group after its leader has exited. A program whose wrapper does not
-# wait for it, such as copilot's, saves its session in this time.
+# The time for the rest of a process group after its leader has exited. Some programs, such as
+# copilot, have a wrapper that exits first. They need this time to save their session.
 GROUP_EXIT_TIMEOUT_S = 1.2
 TERMINATE_TIMEOUT_S = 0.6
-# The same times for an idle child at the end of a conversation. The TypeScript SDK kills the
-# drop-in 2 s after it has closed stdin.
+# The times to exit for an idle child at the end of a conversation. The TypeScript SDK kills the
+# drop-in 2 s after closing its stdin.
 IDLE_EXIT_TIMEOUT_S = 0.8
 IDLE_TERMINATE_TIMEOUT_S = 0.5
 IDLE_KILL_TIMEOUT_S = 0.2
 
 
 class Child:
-    """A running child. `read_stdout` reads its stdout, and `stderr_tail` contains its stderr.
-    `wait_for_exit` and `stop` make sure that it exits.
+    """A running child process, with its pipes and its exit.
+
+    Call `wait_for_exit` or `stop` to make sure that the process exits.
     """
 
     def __init__(self, spawned_child: ChildSpawnResult) -> None:
@@ -59,7 +60,7 @@ class Child:
         self.stderr_tail = stderr_tail or HeadTailBuffer()
         self.child_exit: ChildExit | None = None
         self.start_time_s = anyio.current_time()
-        # seconds until the first output on its stdout
+        # The seconds from the start to the first output on stdout.
         self.first_output_delay_s: float | None = None
         self._was_signalled = self._was_terminated = False
         self._descendants: dict[int, bytes] = {}
@@ -69,7 +70,7 @@ class Child:
                 os.set_blocking(pipe.fileno(), False)
 
     async def read_stdout(self) -> bytes:
-        """Return the next bytes of stdout, or b"" at the end."""
+        """Return the next bytes of the child's stdout, or b"" at the end."""
         assert self._process.stdout is not None
         chunk = await _read_chunk(self._process.stdout.fileno())
         if self.first_output_delay_s is None:
@@ -79,7 +80,7 @@ class Child:
         return chunk
 
     def read_available_stdout(self) -> bytes:
-        """Return the bytes of stdout that are available now, or b""."""
+        """Return the bytes of the child's stdout that are available without waiting, or b""."""
         assert self._process.stdout is not None
         try:
             chunk = os.read(self._process.stdout.fileno(), CHUNK_BYTES)
@@ -90,8 +91,8 @@ class Child:
         return chunk
 
     async def write_initial_stdin_and_close(self) -> None:
-        """Write the initial stdin and close it. It is not an error if the child does not read its
-        stdin.
+        """Write the initial input to the child's stdin, and close stdin. A child that does not read
+        its stdin causes no error.
         """
         try:
             await self.write_stdin(self._stdin)
@@ -99,7 +100,9 @@ class Child:
             self.close_stdin()
 
     async def write_stdin(self, data: bytes) -> None:
-        """Write to stdin and keep it open. It is not an error if the child has closed its stdin."""
+        """Write to the child's stdin and keep it open. A child that has closed its stdin causes no
+        error.
+        """
         pipe = self._process.stdin
         async with self._write_lock:
             view = memoryview(data)
@@ -123,8 +126,8 @@ class Child:
                 self._process.stdin.close()
 
     async def drain_stderr(self, copy_chunk: Callable[[bytes], None] = lambda chunk: None) -> None:
-        """Read stderr until the end, so that the child never waits for a reader. `copy_chunk` gets
-        each chunk.
+        """Read the child's stderr until it ends, so that the child never blocks on a full pipe.
+        `copy_chunk` is called with each chunk.
         """
         assert self._process.stderr is not None
         try:
@@ -139,7 +142,9 @@ class Child:
             self.stderr_drained.set()
 
     async def wait_for_exit(self) -> ChildExit:
-        """Wait for the child, and stop the rest of its group. Return how the child ended."""
+        """Wait until the child exits, and stop the rest of its process group. Return the child's
+        exit.
+        """
         if self.child_exit is None:
             await self.wait_for_exit_without_reaping()
             if self._was_signalled:
@@ -160,7 +165,7 @@ class Child:
         return self.child_exit
 
     async def wait_for_exit_without_reaping(self) -> None:
-        """Wait for the child, and leave the rest of its group running."""
+        """Wait until the child exits, and leave the rest of its process group running."""
         with contextlib.suppress(AttributeError, OSError):
             descriptor = os.pidfd_open(self._process.pid)
             try:
@@ -168,7 +173,7 @@ class Child:
             finally:
                 os.close(descriptor)
             return
-        # Other code of this process has waited for the child.
+        # ChildProcessError means that other code in this process has already reaped the child.
         with contextlib.suppress(ChildProcessError):
             while (
                 os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
@@ -176,7 +181,9 @@ class Child:
                 await anyio.sleep(POLL_INTERVAL_S)
 
     def send_signal(self, signal_name: str) -> None:
-        """Send a signal to the group. The current descendants of the child will be stopped with it."""
+        """Send a signal to the child's process group. The child's current descendants are recorded,
+        so that they can be stopped later.
+        """
         if self._process.returncode is None:
             self._was_signalled = signal_name != "SIGKILL"
             self._was_terminated = self._was_terminated or signal_name == "SIGTERM"
@@ -186,8 +193,8 @@ class Child:
             signal_process_group(self._process, signal_name)
 
     async def stop(self, first_signal: str = "SIGTERM") -> None:
-        """Send `first_signal`, then SIGTERM, then SIGKILL, and wait after each. The wait cannot be
-        cancelled.
+        """Send `first_signal`, SIGTERM and SIGKILL in turn, and wait after each signal. The waits
+        cannot be cancelled.
 
         If the child has already received SIGTERM, `first_signal` is skipped.
         """
@@ -199,8 +206,8 @@ class Child:
         )
 
     async def shut_down_idle_process(self) -> None:
-        """Stop an idle child: close its stdin, then send the signals of `stop`. This takes at most
-        1.5 s.
+        """Stop an idle child: close its stdin, and then send the same signals as `stop`. This takes
+        at most 1.5 s.
         """
         self._descendants.update(descendants.find_descendant_start_times(self._process.pid))
         self.close_stdin()
@@ -228,11 +235,11 @@ class Child:
 
     @property
     def pids(self) -> set[int]:
-        """The ids of the child and its watchdog, which this process must wait for."""
+        """The process ids of the child and of its watchdog. This process must reap both."""
         return {self._process.pid, *watchdog.list_watchdog_pids(self._process.pid)}
 
     def close(self) -> None:
-        """Close the pipes, and remove temporary files."""
+        """Close the child's pipes, and remove its temporary files."""
         watchdog.stop_watchdog(self._process.pid)
         if self._recorder is not None:
             self._recorder.record_remaining_output(self._process)

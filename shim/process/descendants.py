@@ -1,9 +1,10 @@
-"""Finds and stops descendants of a child that have left its process group. A vendor's shell often
-has its own session.
+"""Finds and stops a child's descendants that have left its process group. For example, a vendor's
+shell often runs in a session of its own.
 
-The descendants are recorded before the child is signalled, and stopped when it has exited. A
-process whose parent has exited can be found only if this process is its subreaper
-(`become_subreaper`). Only Linux supports this; on other systems only the group is stopped.
+Descendants are recorded before the child is signalled, and stopped after the child has exited. A
+process whose parent has exited can be found only if this process is a subreaper
+(`become_subreaper`). Only Linux supports subreapers. On other systems, only the process group is
+stopped.
 """
 
 import contextlib
@@ -12,23 +13,23 @@ import signal
 import sys
 from collections.abc import Collection, Mapping
 
-MAX_DESCENDANTS = 1000  # limits the search below a fork bomb
+MAX_DESCENDANTS = 1000  # the limit for one search, in case of a fork bomb
 PR_SET_CHILD_SUBREAPER = 36  # prctl(2)
 
 _is_subreaper = False
 
 
 def become_subreaper() -> None:
-    """Become the parent of all orphaned descendants, so that they can be found. Call this before a
-    child is started.
+    """Make this process the parent of all orphaned descendants, so that they can be found. Call
+    this before any child is started.
     """
     global _is_subreaper
     if _is_subreaper or not sys.platform.startswith("linux"):
         return
     _is_subreaper = True
     with contextlib.suppress(ImportError, OSError, AttributeError, TypeError, ValueError):
-        # `_ctypes` is imported five times as fast as `ctypes`, and the start of a child waits for
-        # it.
+        # `_ctypes` is imported five times as fast as `ctypes`. The start of a child waits for this
+        # import.
         import _ctypes
 
         prctl = _ctypes.dlsym(_ctypes.dlopen(None, os.RTLD_NOW), "prctl")  # type: ignore[arg-type]
@@ -36,7 +37,7 @@ def become_subreaper() -> None:
 
 
 def kill_orphans(excluded_pids: Collection[int] = ()) -> None:
-    """Kill every descendant, except the children `excluded_pids` and their descendants."""
+    """Kill all descendants, except the children in `excluded_pids` and their descendants."""
     if not _is_subreaper:
         return
     kill_running_processes(find_descendant_start_times(os.getpid(), excluded_pids))
@@ -44,7 +45,7 @@ def kill_orphans(excluded_pids: Collection[int] = ()) -> None:
 
 
 def reap_orphans(excluded_pids: Collection[int]) -> None:
-    """Wait for orphans that have exited. Other code waits for `excluded_pids`."""
+    """Reap orphans that have exited. `excluded_pids` are reaped by other code."""
     if not _is_subreaper:
         return
     for pid in _list_child_pids(os.getpid()):
@@ -54,8 +55,8 @@ def reap_orphans(excluded_pids: Collection[int]) -> None:
 
 
 def find_descendant_start_times(pid: int, excluded_pids: Collection[int] = ()) -> dict[int, bytes]:
-    """Return the descendants of a process with their start times, which distinguish them from later
-    processes with the same id.
+    """Return the start times of a process's descendants by process id. The start time tells a
+    descendant from a later process with the same id.
 
     `excluded_pids` and their descendants are left out.
     """
@@ -75,8 +76,8 @@ def find_descendant_start_times(pid: int, excluded_pids: Collection[int] = ()) -
 def count_running_processes(
     start_time_by_pid: Mapping[int, bytes], group_id: int | None = None
 ) -> int:
-    """Return how many of these processes still run, without zombies. With `group_id`, count only
-    those in the group.
+    """Return how many of these processes are still running, not counting zombies. With `group_id`,
+    count only processes in that group.
     """
     count = 0
     for pid, start_time in start_time_by_pid.items():
@@ -91,7 +92,7 @@ def count_running_processes(
 
 
 def kill_running_processes(start_time_by_pid: Mapping[int, bytes]) -> None:
-    """Kill those processes that still run."""
+    """Kill those of the given processes that are still running."""
     for pid, start_time in start_time_by_pid.items():
         if _read_start_time(pid) == start_time:
             with contextlib.suppress(OSError):
@@ -117,7 +118,7 @@ def _read_start_time(pid: int) -> bytes:
     return b""
 
 
-# Indexes of the fields after a process's name (proc(5)).
+# Field indexes in /proc/PID/stat, counted after the process name (proc(5)).
 _STATE_FIELD = 0
 _GROUP_FIELD = 2
 _START_TIME_FIELD = 19

@@ -1,17 +1,15 @@
-"""Computes a limit for connections from the limit for file descriptors, which is 256 per process on
-macOS.
-"""
+"""Computes a connection limit from the file descriptor limit, which is 256 per process on macOS."""
 
 import resource
 
-MIN_CONNECTIONS = 8  # a process with fewer descriptors cannot start a session anyway
+MIN_CONNECTIONS = 8  # with fewer descriptors, no session could start anyway
 
 
 def compute_connection_limit(max_connections: int, *, per_connection: int, reserved: int) -> int:
-    """Return how many connections the descriptors allow, at most `max_connections`.
+    """Return how many connections the file descriptor limit allows, at most `max_connections`.
 
-    Each connection needs `per_connection` descriptors. `reserved` descriptors remain for files,
-    children and connections that are about to be closed.
+    Each connection needs `per_connection` descriptors. `reserved` descriptors are kept for files,
+    child processes and connections that are about to be closed.
     """
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:

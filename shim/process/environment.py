@@ -1,5 +1,5 @@
-"""Builds the environment of a child: without variables of Claude and the shim, and with a counter
-that prevents endless recursion.
+"""Builds the environment variables of a child process. Variables of Claude and the shim are
+removed, and a depth counter prevents endless recursion.
 """
 
 import os
@@ -10,18 +10,18 @@ from shim.core.errors import FrontendError
 from shim.state.config import VendorSettings
 
 DEPTH_VARIABLE = "SHIM_DEPTH"
-# A vendor's tool may call `claude`, whose vendor may call it again. A fourth level is an error.
+# A vendor's tool may run `claude`, whose vendor may run `claude` again. A fourth level is an error.
 MAX_DEPTH = 3
 
-# The prefix of a variable that the installed file hides from the shim's Python. A child gets the
-# variable back.
+# The prefix for variables that the drop-in hides from the shim's Python. A child process gets these
+# variables under their original names.
 SAVED_PREFIX = "SHIM_PUT_ASIDE_"
 SHIM_PREFIXES = ("SHIM_", "CLAUDE_SHIM_")
 _CLAUDE_PREFIXES = ("CLAUDE_CODE_", "CLAUDE_AGENT_SDK_")
 
 
 def parse_shim_depth(environment: Mapping[str, str]) -> int:
-    """Return how many drop-ins are above this one."""
+    """Return how many drop-ins are ancestors of this process."""
     text = environment.get(DEPTH_VARIABLE, "0")
     if text.isascii() and text.isdigit() and len(text) < 4:
         return int(text)
@@ -31,15 +31,15 @@ def parse_shim_depth(environment: Mapping[str, str]) -> int:
 def build_child_environment(
     adapter: Adapter, settings: VendorSettings, environment: Mapping[str, str]
 ) -> dict[str, str]:
-    """Build the environment of the children of `adapter`. No vendor gets the API key of another
-    one.
+    """Build the environment variables for the vendor's children. No vendor receives another
+    vendor's API key.
 
-    PWD is set to the working directory. Some vendors work in it, and a frontend may pass on the
-    value of another program.
+    PWD is set to the working directory, because some vendors work in PWD and a frontend may have
+    passed on another program's value.
     """
     variables = {}
     for name, value in environment.items():
-        # A bundled program runs in the shim's own Python.
+        # A bundled program runs in the shim's Python, so these variables stay hidden.
         if name.startswith(SAVED_PREFIX) and not adapter.cli.bundled_module:
             name = name.removeprefix(SAVED_PREFIX)
         if name.startswith(SHIM_PREFIXES):
@@ -60,8 +60,8 @@ def build_child_environment(
 def build_launch_environment(
     child_environment: Mapping[str, str], launch: LaunchSpec, settings: VendorSettings
 ) -> dict[str, str]:
-    """Build the environment of one launch. The user's settings take precedence over the adapter's
-    variables, except over those that enforce rules.
+    """Build the environment variables for one launch. The user's settings override the adapter's
+    variables, except variables that enforce rules.
     """
     variables = {
         name: value
@@ -75,7 +75,9 @@ LAST_STRICT_SDK_VERSION = (0, 1, 39)  # newer Python SDKs skip unknown lines
 
 
 def is_sdk_rejecting_unknown_messages(environment: Mapping[str, str]) -> bool:
-    """Return whether the frontend is a Python SDK that fails on an unknown kind of line."""
+    """Return whether the frontend is a version of the Python SDK that fails on unknown message
+    types.
+    """
     if not environment.get("CLAUDE_CODE_ENTRYPOINT", "").startswith("sdk-py"):
         return False
     version = environment.get("CLAUDE_AGENT_SDK_VERSION", "").split(".")
@@ -87,7 +89,7 @@ def is_sdk_rejecting_unknown_messages(environment: Mapping[str, str]) -> bool:
 
 
 def get_working_directory() -> str:
-    """Return the working directory, or "" if it was removed."""
+    """Return the working directory, or "" if the directory was removed."""
     try:
         return os.getcwd()
     except OSError:
@@ -95,7 +97,9 @@ def get_working_directory() -> str:
 
 
 def parse_extra_args(environment: Mapping[str, str]) -> list[str]:
-    """Split the arguments of SHIM_ARGS like a shell. Raise FrontendError if they cannot be split."""
+    """Split the value of SHIM_ARGS into arguments with shell syntax. Raise FrontendError if the
+    syntax is invalid.
+    """
     text = environment.get("SHIM_ARGS")
     if not text:
         return []

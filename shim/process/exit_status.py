@@ -1,4 +1,4 @@
-"""Names of signals, and exit statuses as a person writes them."""
+"""Formats signal names, and parses exit statuses that a person has typed."""
 
 from typing import TYPE_CHECKING
 
@@ -7,7 +7,9 @@ if TYPE_CHECKING:
 
 
 def format_signal_name(signal_number: int) -> str:
-    """Return SIGTERM for 15. A number without a name is called "signal 40"."""
+    """Return the name of a signal, such as "SIGTERM" for 15. A number without a name becomes
+    "signal 40".
+    """
     import signal
 
     try:
@@ -17,8 +19,8 @@ def format_signal_name(signal_number: int) -> str:
 
 
 def parse_exit_status(text: str) -> "ChildExit":
-    """Return an exit code, or minus the number of a signal for its name with or without SIG. Raise
-    ValueError for anything else.
+    """Parse an exit code, or a signal name with or without SIG, which becomes the negative signal
+    number. Raise ValueError for anything else.
     """
     import signal
 

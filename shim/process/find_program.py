@@ -1,8 +1,9 @@
-"""Finds a vendor's program. A hostile checkout cannot influence the search, and the drop-in itself
-is never found.
+"""Finds a vendor's program. The search never returns the drop-in itself, and a malicious repository
+cannot influence it.
 
-Relative PATH entries and entries inside the working directory are ignored. This does not apply if
-the working directory is the home directory or above it, because repositories are not cloned there.
+Relative PATH entries are ignored, and so are entries inside the working directory. Entries are
+accepted if the working directory is the home directory or one of its parents, because repositories
+are not cloned there.
 """
 
 import os
@@ -14,16 +15,18 @@ from shim.core.claude.argv.invocation import Invocation
 from shim.core.errors import FrontendError, UnsupportedPermissionModeError, VendorError
 from shim.state.config import VendorSettings, get_shim_settings_path
 
-# This text is in the second line of every file that `shim install` writes.
+# The marker in the second line of every drop-in that `shim install` writes.
 DROP_IN_MARKER = b"claude-shim drop-in"
 BACKUP_SUFFIX = ".before-shim"
-MAX_SETTINGS_BYTES = 1_000_000  # a larger settings file of a vendor is not searched
+MAX_SETTINGS_BYTES = 1_000_000  # a vendor's settings file is searched up to this size
 
 
 def find_program(
     adapter: Adapter, settings: VendorSettings, environment: Mapping[str, str], cwd: str
 ) -> str:
-    """Return the absolute path of a vendor's program. Raise VendorError if it cannot be found."""
+    """Return the absolute path of a vendor's program. Raise VendorError if the program cannot be
+    found.
+    """
     configured = environment.get("SHIM_BIN")
     if not configured:
         configured = settings.bin
@@ -68,8 +71,8 @@ def _resolve_program(program: str, environment: Mapping[str, str], cwd: str) -> 
 def resolve_command_prefix(
     args: Sequence[str], environment: Mapping[str, str], cwd: str
 ) -> list[str]:
-    """Return the command prefix with its program as an absolute path. Raise VendorError if it
-    cannot be found.
+    """Return the command prefix with the absolute path of its program. Raise VendorError if that
+    program cannot be found.
     """
     if not args:
         return []
@@ -83,8 +86,8 @@ def resolve_command_prefix(
 
 
 def list_program_candidates(name: str, environment: Mapping[str, str], cwd: str) -> Iterator[str]:
-    """Return the executables called `name`, in the order of PATH. A drop-in is replaced by the file
-    that it replaced.
+    """Return the executables with the given name, in PATH order. A drop-in is replaced by the
+    original file that `shim install` moved away.
     """
     for directory in list_search_dirs(environment, cwd):
         path = os.path.join(directory, name)
@@ -95,12 +98,12 @@ def list_program_candidates(name: str, environment: Mapping[str, str], cwd: str)
 
 
 def list_search_dirs(environment: Mapping[str, str], cwd: str) -> list[str]:
-    """Return the directories of PATH that may be searched."""
+    """Return the PATH directories that may be searched."""
     return [directory for directory, reason in _check_path_entries(environment, cwd) if not reason]
 
 
 def list_ignored_path_entries(environment: Mapping[str, str], cwd: str) -> list[tuple[str, str]]:
-    """Return the entries of PATH that are not searched, each with the reason."""
+    """Return the PATH entries that are not searched, each with the reason."""
     return [
         (directory, reason) for directory, reason in _check_path_entries(environment, cwd) if reason
     ]
@@ -137,11 +140,13 @@ def is_drop_in_script(path: str) -> bool:
 def find_programs_on_path(
     adapters: Mapping[str, Adapter], environment: Mapping[str, str], cwd: str
 ) -> dict[str, str]:
-    """Return vendor → program for the vendors whose program is on PATH (for hints)."""
+    """Return the vendors whose program is on PATH, as a dict from vendor name to program path.
+    Hints use this list.
+    """
     paths = {}
     for name, adapter in adapters.items():
         if adapter.cli.unreleased_note:
-            continue  # another program has the same name
+            continue  # a different program has the same name
         path = next(
             (
                 path
@@ -158,11 +163,12 @@ def find_programs_on_path(
 def explain_possible_policy_bypass(
     adapter: Adapter, command_prefix: Sequence[str], folders: Sequence[str] = ()
 ) -> str:
-    """Return why a vendor's program might ignore the shim's file or hook, or "": it may not read
-    it, or other files may take precedence.
+    """Return why a vendor's program might ignore the shim's settings file or hook, or "" if no
+    reason is known.
 
-    `folders` are the working directory and the user's home. Their settings may give the program
-    tools that no rule names.
+    The program may run on another machine, where it cannot read the file. Other settings files in
+    `folders` may also take precedence or add tools that no rule names. `folders` are the working
+    directory and the user's home directory.
     """
     if command_prefix:
         return "with a launcher it might not see the shim's file"
@@ -185,10 +191,10 @@ def explain_possible_policy_bypass(
 def check_project_autostart_programs(
     adapter: Adapter, request: LaunchRequest, environment: Mapping[str, str], cwd: str
 ) -> None:
-    """Raise UnsupportedPermissionModeError if a vendor would start programs of the working
-    directory without trust.
+    """Raise UnsupportedPermissionModeError if a vendor would start programs from the working
+    directory although the user has not trusted that directory.
 
-    The folders up to that of the repository are searched, but not the user's home.
+    All folders up to the repository's root are searched, except the user's home directory.
     """
     environment_info = adapter.environment
     if request.opens_trust_prompt or not environment_info.autostart_files:
@@ -212,7 +218,7 @@ def check_project_autostart_programs(
 def _find_project_program(
     programs: Mapping[str, tuple[str, ...]], folder: str, home_dir: str
 ) -> str:
-    """Return the first path that is such a program or names one, or ""."""
+    """Return the path of the first file that would make the vendor start a program, or ""."""
     while True:
         for name, keys in programs.items() if folder != home_dir else ():
             path = os.path.join(folder, name)
@@ -229,8 +235,8 @@ def _find_project_program(
 
 
 def _may_contain_key(path: str, key: str) -> bool:
-    """Return whether a JSON file may contain a key: it contains the word or escaped letters, or it
-    is too long.
+    """Return whether a JSON file may contain a key. Files with Unicode escapes and files that are
+    too large are assumed to contain it.
     """
     if not os.path.isfile(path):
         return False

@@ -1,5 +1,5 @@
-"""`shim install` and `shim uninstall`: the file that replaces `claude`, and the bytecode of the
-package.
+"""Implements `shim install` and `shim uninstall`: writes the drop-in that replaces `claude`, and
+compiles the package's bytecode.
 """
 
 import json
@@ -27,16 +27,16 @@ except ImportError as error:
 """
 DEFAULT_DIR = "~/.local/bin"
 PACKAGE_DIR = os.path.dirname(os.path.abspath(shim.__file__))
-# Variables that change the folders of Python even in isolated mode. They are hidden from the shim's
-# Python and passed to the vendor.
+# Variables that change where Python finds its files, even in isolated mode. They are hidden from
+# the shim's Python and passed to the vendor.
 MISLEADING_VARIABLES = ("PYTHONEXECUTABLE", "__PYVENV_LAUNCHER__")
 JAVASCRIPT_PREFIX = "\nconst script = "
-MAX_SCRIPT_BYTES = 64 * 1024  # a drop-in has a few lines with paths
+MAX_SCRIPT_BYTES = 64 * 1024  # the size limit for reading a drop-in, which has a few lines
 
 
 def build_drop_in_script(settings: Mapping[str, str], name: str = "claude") -> bytes:
-    """Build the file. It executes the Python of this installation in isolated mode with these
-    settings. `name` is the program that the file imitates.
+    """Build the drop-in script. The script runs this installation's Python in isolated mode with
+    the given settings. `name` is the program that the drop-in replaces.
     """
     save_commands = "".join(
         f'[ -z "${{{variable}+x}}" ] || {{ export {SAVED_PREFIX}{variable}="${variable}"; unset {variable}; }}\n'
@@ -52,7 +52,7 @@ def build_drop_in_script(settings: Mapping[str, str], name: str = "claude") -> b
     entry_code = ENTRY_CODE.replace("MISSING_HINT", repr(missing_hint))
     python, *messages = map(shlex.quote, (sys.executable, missing_message, missing_hint))
     check_command = f"[ -x {python} ] || {{ printf '%s: %s\\n%s\\n' \"$0\" {' '.join(messages)} >&2; exit 1; }}\n"
-    # `-c` instead of `-m shim`: finding the module would take a fifth of the time of `--version`.
+    # Use `-c`, because finding the module for `-m shim` takes a fifth of the time of `--version`.
     command = " ".join(
         map(shlex.quote, [sys.executable, "-I", "-c", entry_code, *setting_args, name])
     )
@@ -61,7 +61,7 @@ def build_drop_in_script(settings: Mapping[str, str], name: str = "claude") -> b
 
 
 def _build_missing_hint() -> str:
-    """Return what the file prints if claude-shim was removed, after the error."""
+    """Return the hint that the drop-in prints after its error message if claude-shim is missing."""
     from shim.process.installation import build_install_hint
 
     return (
@@ -73,10 +73,10 @@ def _build_missing_hint() -> str:
 def install_drop_in_script(
     directory: str, name: str, settings: Mapping[str, str], *, force: bool
 ) -> tuple[str, str | None]:
-    """Write DIRECTORY/NAME. Return its path, and the new path of the old file (None: there was no
-    file).
+    """Write the drop-in to DIRECTORY/NAME. Return its path, and the backup path of the old file
+    (None if there was no file).
 
-    Raise FrontendError if another program's file is there, unless `force` is set.
+    Raise FrontendError if another program's file exists there, unless `force` is set.
     """
     path = _resolve_target(directory, name)
     try:
@@ -100,13 +100,13 @@ def install_drop_in_script(
             )
         os.rename(path, backup_path)
     replace_file(path, lambda file: write_all(file, build_drop_in_script(settings, name)), 0o755)
-    os.chmod(path, 0o755)  # for any umask, because frontends of other users may start it
+    os.chmod(path, 0o755)  # regardless of umask; other users' frontends may run it
     return path, backup_path
 
 
 class DropInUninstallResult(NamedTuple):
-    """The result of `uninstall_drop_in_script`: the file, whether it was a drop-in, whether the old
-    file was restored, and where it recorded runs.
+    """The result of `uninstall_drop_in_script`: the file's path, whether it was a drop-in, whether
+    the old file was restored, and where the drop-in recorded runs.
     """
 
     path: str
@@ -116,8 +116,8 @@ class DropInUninstallResult(NamedTuple):
 
 
 def uninstall_drop_in_script(directory: str, name: str) -> DropInUninstallResult:
-    """Remove DIRECTORY/NAME and restore the old file. Another program's file is not changed; a
-    missing file is not an error.
+    """Remove the drop-in DIRECTORY/NAME and restore the old file. Another program's file is not
+    changed, and a missing file is not an error.
     """
     path = _resolve_target(directory, name)
     if os.path.islink(path) or not is_drop_in_script(path):
@@ -132,11 +132,13 @@ def uninstall_drop_in_script(directory: str, name: str) -> DropInUninstallResult
 
 
 def read_drop_in_settings(path: str) -> tuple[str, dict[str, str]]:
-    """Return the Python that an installed file runs ("": unreadable), and its settings."""
+    """Return the path of the Python that a drop-in runs, and the drop-in's settings. The path is ""
+    if the drop-in cannot be parsed.
+    """
     try:
         with open(path, "rb") as file:
             text = file.read(MAX_SCRIPT_BYTES).decode("utf-8", "replace")
-        # A JavaScript file contains the script as a string.
+        # A JavaScript drop-in contains the shell script as a string.
         _, separator, line = text.partition(JAVASCRIPT_PREFIX)
         script_text = text
         if separator:
@@ -151,10 +153,11 @@ def read_drop_in_settings(path: str) -> tuple[str, dict[str, str]]:
 
 
 def compile_bytecode(package_dir: str = PACKAGE_DIR) -> bool:
-    """Write missing and stale bytecode of the package. Return whether all of it exists now.
+    """Compile missing and stale bytecode of the package. Return whether all bytecode is now up to
+    date.
 
-    Python writes bytecode itself unless that is forbidden. Without it each start takes twice as
-    long.
+    Python writes bytecode itself unless that is disabled. Without bytecode, each start takes twice
+    as long.
     """
     import compileall
 
@@ -162,7 +165,7 @@ def compile_bytecode(package_dir: str = PACKAGE_DIR) -> bool:
 
 
 def list_uncompiled_modules(package_dir: str = PACKAGE_DIR) -> list[str]:
-    """Return the modules whose bytecode is missing or stale, as paths in the package."""
+    """Return the modules with missing or stale bytecode, as paths relative to the package."""
     return [
         os.path.relpath(os.path.join(folder, name), package_dir)
         for folder, _, names in os.walk(package_dir)
@@ -172,7 +175,9 @@ def list_uncompiled_modules(package_dir: str = PACKAGE_DIR) -> list[str]:
 
 
 def _has_bytecode(source_path: str) -> bool:
-    """Return whether Python would use the bytecode (PEP 552: magic number, flags, time and size)."""
+    """Return whether Python would use the existing bytecode (PEP 552: magic number, flags, time and
+    size).
+    """
     from importlib.util import MAGIC_NUMBER, cache_from_source
 
     try:
@@ -195,7 +200,7 @@ def _has_bytecode(source_path: str) -> bool:
 
 
 def find_first_program_on_path(name: str, path_variable: str) -> str | None:
-    """Return the program that a shell would run as `name`, or None."""
+    """Return the path of the program that a shell would run for `name`, or None."""
     for directory in path_variable.split(os.pathsep):
         candidate = os.path.join(directory or ".", name)
         if os.path.isfile(candidate) and os.access(candidate, os.X_OK):

@@ -1,7 +1,7 @@
-"""How this copy of claude-shim was installed, and the command that installs it again.
+"""Detects how this copy of claude-shim was installed, and builds the command that reinstalls it.
 
-Hints print this command. A plain `pip install` is wrong for a copy that pipx or uv installed, and
-for a checkout.
+Hints print this command. A plain `pip install` would be wrong for a copy that was installed by pipx
+or uv, and for a source checkout.
 """
 
 import json
@@ -15,16 +15,16 @@ from urllib.parse import unquote, urlsplit
 from shim.process.package import PACKAGE_DIR
 
 PACKAGE_NAME = "claude-shim"
-# Files that these programs write into the environment of each tool.
+# The files that pipx and uv write into the environment of each tool they install.
 PIPX_FILE = "pipx_metadata.json"
 UV_TOOL_FILE = "uv-receipt.toml"
 
 
 class PackageSource(NamedTuple):
-    """The source that a copy was installed from.
+    """The source from which this copy of claude-shim was installed.
 
-    `requirement` is a path, a URL with its scheme (`git+https://…`), or the package's name. It is
-    empty if a path does not exist any more.
+    `requirement` is a path, a URL with its scheme (`git+https://…`), or the package name. It is
+    empty if the path no longer exists.
     """
 
     requirement: str
@@ -32,8 +32,9 @@ class PackageSource(NamedTuple):
 
 
 def build_install_hint(extra: str = "") -> str:
-    """Return what a person can do to install this copy again, with an extra if one is named: "run
-    `COMMAND`", or a sentence without a command if none is known to work.
+    """Return a hint for reinstalling this copy of claude-shim, optionally with an extra.
+
+    The hint is "run `COMMAND`", or a sentence without a command if no command is known to work.
     """
     metadata = _find_distribution()
     source = _read_source(metadata)
@@ -60,7 +61,7 @@ def build_install_hint(extra: str = "") -> str:
 
 
 def find_checkout() -> str:
-    """Return the folder of the source tree that this copy runs from, or ""."""
+    """Return the root folder of the source checkout that this copy runs from, or ""."""
     root = os.path.dirname(PACKAGE_DIR)
     if os.path.exists(os.path.join(root, "pyproject.toml")):
         return root
@@ -68,20 +69,22 @@ def find_checkout() -> str:
 
 
 def _detect_installer(metadata: Distribution | None) -> str:
-    """Return "pipx", "uv tool", or the installer that the metadata names: "pip", "uv", "conda"."""
+    """Return the program that installed this copy: "pipx", "uv tool", or the installer from the
+    metadata, such as "pip", "uv" or "conda".
+    """
     if os.path.exists(os.path.join(sys.prefix, PIPX_FILE)):
         return "pipx"
     if os.path.exists(os.path.join(sys.prefix, UV_TOOL_FILE)):
         return "uv tool"
     if metadata is None:
-        return "pip"  # a source tree on the module path
+        return "pip"  # the copy is a source tree on the module path
     return (metadata.read_text("INSTALLER") or "").strip()
 
 
 def _find_distribution() -> Distribution | None:
-    """Return the metadata of the running copy, or None if it was not installed.
+    """Return the package metadata of the running copy, or None if this copy was not installed.
 
-    Another copy may be installed in the same environment.
+    The environment may contain another installed copy.
     """
     try:
         metadata = distribution(PACKAGE_NAME)
@@ -106,7 +109,9 @@ def _read_source(metadata: Distribution | None) -> PackageSource:
 
 
 def _parse_direct_url(text: str | None) -> PackageSource:
-    """Parse a `direct_url.json` (PEP 610). A copy from a package index has none."""
+    """Parse a `direct_url.json` file (PEP 610). A copy from a package index does not have this
+    file.
+    """
     if text is None:
         return PackageSource(PACKAGE_NAME)
     try:

@@ -1,8 +1,8 @@
-"""Checks whether the files of this package were moved, removed or replaced while the process runs.
+"""Checks whether this package's files were moved, removed or replaced while the process is running.
 
 A background session and `bridge serve` run for weeks, and the package may be upgraded meanwhile.
-They have imported the modules that they need. Only the programs that they start read the package's
-files again.
+These processes have already imported all modules that they need. Only the programs that they start
+read the package's files again.
 """
 
 import os
@@ -13,15 +13,15 @@ from shim.core.errors import SystemResourceError
 
 PACKAGE_DIR = os.path.dirname(os.path.abspath(shim.__file__))
 VERSION_FILE = os.path.join(PACKAGE_DIR, "__init__.py")
-MAX_VERSION_FILE_BYTES = 4096  # the file with the version has a few lines
-MODULE_PREFIX = "shim."  # the beginning of a module's name after `python -m`
-# Modules that a vendor starts: their names occur in the middle of a longer argument.
+MAX_VERSION_FILE_BYTES = 4096  # the size limit for reading the version
+MODULE_PREFIX = "shim."  # the prefix of module names after `python -m`
+# Modules that a vendor runs as programs. Their names occur inside longer arguments.
 CHILD_MODULES = ("shim.conversation.tool_hook", "shim.io.mcp.relay")
 
 
 def describe_shim_package_change() -> str:
-    """Return a sentence about a change of the package's files since this process started, or "" for
-    no change.
+    """Return a sentence about a change to the package's files since this process started, or "" if
+    nothing has changed.
     """
     try:
         with open(VERSION_FILE, encoding="utf-8", errors="replace") as file:
@@ -32,7 +32,7 @@ def describe_shim_package_change() -> str:
             "while it was running"
         )
     except OSError:
-        # For example, no descriptor is free. This does not mean that the package has changed.
+        # An error such as a lack of file descriptors does not mean that the package has changed.
         return ""
     version = _parse_version(text)
     if version == shim.__version__:
@@ -46,10 +46,11 @@ def describe_shim_package_change() -> str:
 def require_package_files_for_child(
     command: Iterable[str], environment_values: Iterable[str] = ()
 ) -> None:
-    """Raise SystemResourceError if a program that is about to start needs files of this package
-    that were removed.
+    """Raise SystemResourceError if a program is about to start that needs removed files of this
+    package.
 
-    Without them a vendor would run without the settings and hooks that make it ask for permission.
+    Without these files, a vendor would run without the settings and hooks that make it ask for
+    permission.
     """
     if os.path.exists(VERSION_FILE):
         return
@@ -63,7 +64,7 @@ def require_package_files_for_child(
 
 
 def _parse_version(text: str) -> str:
-    """Return the value of `__version__`, or "" if the text has none."""
+    """Return the value of `__version__` in Python source text, or ""."""
     for line in text.splitlines():
         name, _, value = line.partition("=")
         if name.strip() == "__version__":

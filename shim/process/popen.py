@@ -1,5 +1,5 @@
-"""Starts a child with `subprocess` if `posix_spawn` cannot: in another folder, or with a glibc
-older than 2.26.
+"""Starts a child with `subprocess`, for cases that `posix_spawn` does not support: another working
+directory, or a glibc older than 2.26.
 """
 
 import signal
@@ -17,8 +17,8 @@ def spawn_with_subprocess(
     *,
     opens_stdin: bool,
 ) -> "subprocess.Popen[bytes]":
-    """Start a child in its own session, with default handlers of `default_signals` and no blocked
-    signals.
+    """Start a child in a session of its own. The child gets default handlers for `default_signals`,
+    and no blocked signals.
     """
     with _reset_signals(default_signals):
         if opens_stdin:
@@ -38,10 +38,11 @@ def spawn_with_subprocess(
 
 @contextmanager
 def _reset_signals(signals: Sequence[int]) -> Iterator[None]:
-    """Keep a child that is started in this context from inheriting ignored or blocked signals.
+    """Reset ignored and blocked signals in this context, so that a child started here does not
+    inherit them.
 
-    A child inherits SIG_IGN, but no handler. `Popen` itself resets SIGPIPE and SIGXFSZ. Only the
-    main thread can set handlers.
+    A child inherits SIG_IGN but no handlers. `Popen` itself resets SIGPIPE and SIGXFSZ. Only the
+    main thread can set signal handlers.
     """
     ignored_signals = [
         signal_number

@@ -1,9 +1,9 @@
-"""Asks an installed program for its `--help` and `--version`, once, and stores the answers.
+"""Asks an installed program for its `--help` and `--version` output, and caches the answers.
 
-A probe takes at most 2 s. A program that fails counts as the newest known version; a program that
-is too slow counts as a version without flags. The answers are stored in the state directory. Their
-key contains the program's real path, times and size, so that an update is noticed, and the
-arguments of the question.
+A probe takes at most 2 s. A program that fails is assumed to be the newest known version. A program
+that does not answer in time is assumed to lack optional flags. The answers are cached in the state
+directory. The cache key contains the program's real path, timestamps and size, so that an update is
+noticed, and the arguments of the probe.
 """
 
 import os
@@ -24,32 +24,34 @@ from shim.state.files import read_state_file, remove_file, write_state_file
 from shim.state.stored_versions import store_vendor_version
 
 PROBE_TIMEOUT_S = 2.0
-# The timeout if a person waits, not a turn. Programs in Node need some seconds on a busy machine.
+# The timeout for interactive commands. Node programs need several seconds on a busy machine.
 INTERACTIVE_TIMEOUT_S = 10.0
-# The time for a program to report its login or its models, which needs a complete start.
+# The timeout for questions about the login or the models, which need a complete program start.
 START_TIMEOUT_S = 15.0
 KILL_TIMEOUT_S = 0.5  # for a killed program to exit
-# Between two checks of a program, because processes that it started may hold its pipes forever.
+# The time between two checks whether the program has exited. The end of its pipes is not enough,
+# because processes that it started may hold the pipes open forever.
 POLL_INTERVAL_S = 0.02
-# The limit for stdout and for stderr. The longest known answer has 14 KB.
+# The size limit for stdout and for stderr. The longest known answer has 14 KB.
 MAX_ANSWER_BYTES = 64 * 1024
-# Per program. It is asked for its help, its version and its models, and a profile may change the
-# arguments of these questions.
+# The number of cached answers per program. A program is asked for its help, version and models, and
+# a profile may change the arguments for these questions.
 MAX_ANSWERS = 8
-# The size of a file with answers. A byte may take six bytes as JSON.
+# The size limit for a cache file. One byte may take up to six bytes in JSON.
 MAX_CACHE_FILE_BYTES = MAX_ANSWERS * 2 * 6 * MAX_ANSWER_BYTES
-# The exit codes of a shell or of `env` if the interpreter is missing.
+# The exit codes of a shell or of `env` for a program that cannot run.
 CANNOT_RUN_CODES = (126, 127)
-# The number of programs with stored answers; the oldest are removed. Each update of a program counts
-# as another program.
+# The number of programs with cached answers. The oldest are removed. Each update of a program
+# counts as a new program.
 MAX_CACHED_PROGRAMS = 200
 HELP_ARGS = ("--help",)
-MAX_FAILURE_CHARS = 200  # of an error message
+MAX_FAILURE_CHARS = 200  # the length limit for an error message
 
 
 class ProgramProbe:
-    """The answers of one program. An answer is read when it is first needed. `command` is the
-    program with its command prefix.
+    """Asks one program for its version, help text and models. Each answer is loaded on first use.
+
+    `command` is the program with its command prefix.
     """
 
     def __init__(
@@ -61,12 +63,12 @@ class ProgramProbe:
         *,
         cache_only: bool = False,
     ) -> None:
-        """`timeout_s` is the time for an answer (None: PROBE_TIMEOUT_S).
+        """Create a probe. `timeout_s` is the time limit for an answer (None means PROBE_TIMEOUT_S).
 
-        `cache_only`: nothing is started, and a question without a stored answer has no answer.
+        With `cache_only`, the program is never started, and only cached answers are available.
         """
         self._cache_only = cache_only
-        self.is_answer_missing = False  # a needed answer is not stored
+        self.is_answer_missing = False  # the requested answer is not cached
         self._command = list(command)
         self._environment = environment
         self._child_environment = dict(child_environment)
@@ -76,11 +78,11 @@ class ProgramProbe:
         else:
             self._timeout_s = timeout_s
         self.failure = ""  # why the last question had no answer
-        # whether `failure` is the first line of an answer without a version
+        # Whether `failure` is the first line of an answer that contains no version.
         self.has_answer = False
         self.cannot_run = False  # the program cannot run at all
         self.has_timed_out = False  # the program did not exit in time
-        self._help_timed_out = False  # the same for the help
+        self._help_timed_out = False  # the question for the help text timed out
         self.has_succeeded = False  # the program exited with status 0
 
     @property
@@ -88,11 +90,11 @@ class ProgramProbe:
         return self._command[-1]
 
     def accepts_flag(self, flag: str) -> bool:
-        """Return whether the help contains `flag`. A program without help counts as the newest
-        version, which has the flag.
+        """Return whether the program's help text contains `flag`.
 
-        A program that did not answer in time may be any version. It counts as a version without the
-        flag, because an unknown flag would end its turn.
+        A program without a help text is assumed to be the newest version, which has the flag. A
+        program that did not answer in time may be any version. It is assumed to lack the flag,
+        because an unknown flag would end the turn.
         """
         help_text = self.get_help_text()
         if flag in help_text:
@@ -100,15 +102,15 @@ class ProgramProbe:
         return not (help_text.strip() or self._help_timed_out)
 
     def get_help_text(self) -> str:
-        """Return the help text, or ""."""
+        """Return the program's help text, or "" if there is none."""
         if self._help_text is None:
             self._help_text = self.get_command_output(HELP_ARGS)
             self._help_timed_out = self.has_timed_out
         return self._help_text
 
     def ask_version(self, version_probe: VersionProbe, *, refresh: bool = False) -> str | None:
-        """Return the program's version, or None if it does not report one. With `refresh`, ask
-        again even if an answer is stored.
+        """Return the program's version, or None if it reports none. With `refresh`, ignore a cached
+        answer.
         """
         answer = self.get_command_output(version_probe.args, refresh=refresh, cache_failures=False)
         version = version_probe.parse_version(answer)
@@ -120,14 +122,14 @@ class ProgramProbe:
         return version
 
     def find_cached_version(self, version_probe: VersionProbe) -> str | None:
-        """Return the version in a stored answer, or None. Nothing is started."""
+        """Return the program's cached version, or None. The program is not started."""
         answer = self._load_answers(self._build_cache_key()).get(" ".join(version_probe.args))
         if answer:
             return version_probe.parse_version(answer)
         return None
 
     def cache_models(self, model_probe: ModelProbe) -> None:
-        """Store the models that the program reports, for `list_cached_models`."""
+        """Ask the program for its models, and cache the answer for `list_cached_models`."""
         if model_probe.args:
             usual_timeout_s = self._timeout_s
             self._timeout_s = max(self._timeout_s, START_TIMEOUT_S)
@@ -135,7 +137,7 @@ class ProgramProbe:
             self._timeout_s = usual_timeout_s
 
     def list_cached_models(self, model_probe: ModelProbe) -> list[str]:
-        """Return the models in a stored answer. Nothing is started."""
+        """Return the program's cached models. The program is not started."""
         if model_probe.args:
             return model_probe.parse_models(
                 self._load_answers(self._build_cache_key()).get(" ".join(model_probe.args), "")
@@ -143,8 +145,8 @@ class ProgramProbe:
         return []
 
     def find_login_error(self, login_probe: LoginProbe) -> str | None:
-        """Ask whether the program is logged in. Return its message about a missing login, "" if it
-        is logged in, or None if it does not answer (see `failure`).
+        """Ask the program whether the user is logged in. Return the program's message if the login
+        is missing, "" if the user is logged in, and None if there is no answer (see `failure`).
         """
         usual_timeout_s = self._timeout_s
         self._timeout_s = max(self._timeout_s, START_TIMEOUT_S)
@@ -161,11 +163,10 @@ class ProgramProbe:
     def get_command_output(
         self, args: Sequence[str], *, refresh: bool = False, cache_failures: bool = True
     ) -> str:
-        """Return the output of the program with `args`: stdout, then stderr. Return "" if the
-        program failed.
+        """Run the program with `args`, and return its stdout followed by its stderr. Return "" if
+        the program failed.
 
-        With `cache_failures`, the answer of a program that exits with another status than 0 is
-        stored, too.
+        With `cache_failures`, the output is cached even if the exit status is not 0.
         """
         key = self._build_cache_key()
         question = " ".join(args)
@@ -187,7 +188,7 @@ class ProgramProbe:
         return os.path.join(get_state_dir(self._environment), "probes")
 
     def _build_cache_key(self) -> str:
-        """Return the name of the file with the program's answers, or "" if the program does not
+        """Return the file name for the program's cached answers, or "" if the program does not
         exist.
         """
         from hashlib import sha256
@@ -263,10 +264,10 @@ def create_program_probe(
     *,
     cache_only: bool = False,
 ) -> ProgramProbe:
-    """Create the probe of the program that a turn would start. Raise ShimError if the program or
-    its command prefix is missing.
+    """Create a probe for the program that a turn would start. Raise ShimError if the program or its
+    command prefix cannot be found.
 
-    `timeout_s` and `cache_only` are those of `ProgramProbe`.
+    `timeout_s` and `cache_only` have the same meaning as for `ProgramProbe`.
     """
     command = [
         *resolve_command_prefix(settings.launcher, environment, cwd),
@@ -279,8 +280,8 @@ def create_program_probe(
 def find_cached_version(
     adapter: Adapter, settings: VendorSettings, environment: Mapping[str, str], cwd: str
 ) -> str | None:
-    """Return the version of that program if an answer is stored. Nothing is started, and no error
-    is raised.
+    """Return the cached version of the program that a turn would start, or None. The program is not
+    started, and no error is raised.
     """
     if adapter.cli.bundled_module and (
         adapter.cli.replayed_vendor or not environment.get("SHIM_BIN")
@@ -297,8 +298,8 @@ def find_cached_version(
 def find_unsupported_argument(
     adapter: Adapter, settings: VendorSettings, environment: Mapping[str, str], cwd: str
 ) -> str:
-    """Return the first argument of the two-way command that the stored help of that program does
-    not name, or "".
+    """Return the first argument for two-way mode that the program's cached help text does not
+    mention, or "".
     """
     args = adapter.cli.two_way_help_texts
     if not args or (adapter.cli.bundled_module and not environment.get("SHIM_BIN")):
@@ -320,7 +321,7 @@ def find_unsupported_argument(
 def list_cached_models(
     adapter: Adapter, settings: VendorSettings, environment: Mapping[str, str], cwd: str
 ) -> list[str]:
-    """Return the models of that program if an answer is stored. Nothing is started."""
+    """Return the cached models of the program that a turn would start, without starting it."""
     if adapter.cli.replayed_vendor:
         return []
     try:
@@ -361,13 +362,13 @@ def _read_output(process: "subprocess.Popen[bytes]", timeout_s: float) -> tuple[
 
 
 def _remove_old_answers(directory: str) -> None:
-    """Remove the oldest answers, beyond MAX_CACHED_PROGRAMS programs."""
+    """Remove the oldest cached answers, so that answers of MAX_CACHED_PROGRAMS programs remain."""
     try:
         names = [os.path.join(directory, name) for name in os.listdir(directory)]
         if len(names) > MAX_CACHED_PROGRAMS:
             for path in sorted(names, key=os.path.getmtime)[: len(names) - MAX_CACHED_PROGRAMS]:
                 remove_file(path)
-    except OSError:  # another process has removed one meanwhile
+    except OSError:  # another process has removed a file meanwhile
         return
 
 

@@ -1,7 +1,8 @@
-"""The file in which a child reports about its run. Its folder is accessible only to the current
-user. It is read once and removed.
+"""Reads a child's run report from a file. The file's folder is accessible only to the current user.
+The report is read once and then removed.
 
-The folder is in `spill`, so the files of a killed run are removed with old spill files.
+The folder is created inside `spill`, so that reports of killed runs are removed together with old
+spill files.
 """
 
 import contextlib
@@ -19,12 +20,12 @@ from shim.state.spill import LargeTextFolder
 if TYPE_CHECKING:
     from shim.io.record_sinks import RunRecordSink
 
-# vibe writes its complete configuration (10 KB). The totals of a conversation are smaller.
+# vibe's report includes its complete configuration (10 KB). The usage totals are smaller.
 MAX_REPORT_BYTES = 1024 * 1024
 
 
 class RunReportFile:
-    """The report of one child. `folder` is None if there is no private folder for it."""
+    """The run report file of one child. `folder` is None if no private folder could be created."""
 
     def __init__(
         self,
@@ -38,7 +39,9 @@ class RunReportFile:
         self.folder = LargeTextFolder(environment, session_id).create_private_subfolder()
 
     def read_and_remove(self) -> dict[str, Any] | None:
-        """Return the requested keys of the report (None: no file), and remove its folder."""
+        """Return the required keys of the report, or None if there is no report. Remove the
+        report's folder.
+        """
         if self.folder is None:
             return None
         data = read_state_file(self.folder, self._report.file_name, MAX_REPORT_BYTES)
@@ -51,17 +54,21 @@ class RunReportFile:
         return values
 
     def remove(self) -> None:
-        """Remove the folder with its files, and the folder of its session if that is empty."""
+        """Remove the report's folder with all files. Remove the session's spill folder, too, if it
+        is empty.
+        """
         folder = self.folder
         self.folder = None
         if folder is not None:
             shutil.rmtree(folder, ignore_errors=True)
-            with contextlib.suppress(OSError):  # the folder contains spilled texts, which are kept
+            with contextlib.suppress(OSError):  # the folder still contains spilled texts
                 os.rmdir(os.path.dirname(folder))
 
 
 def parse_selected_json_keys(data: bytes, keys: tuple[str, ...]) -> dict[str, Any] | None:
-    """Return these keys of a JSON object, or None for other bytes."""
+    """Parse a JSON object, and return the given keys that it contains. Return None if the bytes are
+    not a JSON object.
+    """
     try:
         value: object = orjson.loads(data)
     except orjson.JSONDecodeError:

@@ -1,8 +1,8 @@
-"""Starts a vendor's process, and kills a process that is not needed.
+"""Starts a vendor's child process, and kills child processes.
 
-A turn waits for its vendor, so as little as possible is imported before the start. `os.posix_spawn`
-starts a child several milliseconds sooner than `subprocess`. `subprocess` is used for another
-working directory, and on systems with old libraries that cannot create a session.
+A turn waits for its vendor, so as little as possible is imported before the child starts.
+`os.posix_spawn` starts a child several milliseconds faster than `subprocess`. `subprocess` is used
+for a different working directory, and on systems whose `posix_spawn` cannot create a session.
 """
 
 import os
@@ -20,28 +20,27 @@ if TYPE_CHECKING:
     from shim.core.reading.head_and_tail import HeadTailBuffer
     from shim.io.record_sinks import ChildRecordSink
 
-# gemini (Node's `process.exit`) loses output that does not fit into the pipe when it exits. Linux
-# allows this size to every user.
+# When gemini exits (Node's `process.exit`), it loses output that does not fit into the pipe. On
+# Linux, every user may set this pipe size.
 STDOUT_PIPE_BYTES = 1024 * 1024
-# The time for a killed process to exit. It exits at once unless the kernel is stuck.
+# The time for a killed process to exit. A killed process exits at once unless the kernel is stuck.
 KILL_TIMEOUT_S = 0.5
 POLL_INTERVAL_S = 0.01
 # A child inherits the signals that Python ignores (SIGPIPE and SIGXFSZ) and those that the shim's
 # parent ignores. A vendor that ignores SIGINT could not be interrupted. SIGKILL and SIGSTOP cannot
 # be changed.
 DEFAULT_SIGNALS = tuple(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
-MAX_DESCRIPTORS = 256  # checked if the system does not list the open ones
+MAX_DESCRIPTORS = 256  # the range to check if the system cannot list open descriptors
 
-# The child of the next message may be running while the last one is being stopped.
+# The next message's child may already be running while the last message's child is being stopped.
 running_pids: set[int] = set()
 
 
 class SpawnedProcess:
-    """A started process: its id, the parent's ends of its pipes, and its exit code once it is
-    known.
+    """A started process: its id, the shim's ends of its pipes, and its exit code.
 
-    It has the members of `subprocess.Popen` that `Child` uses. A negative exit code is minus the
-    number of a signal.
+    The class has those members of `subprocess.Popen` that `Child` uses. The exit code is None until
+    it is known, and the negative signal number if a signal ended the process.
     """
 
     __slots__ = ("pid", "returncode", "stderr", "stdin", "stdout")
@@ -54,11 +53,11 @@ class SpawnedProcess:
         self.returncode: int | None = None
 
     def poll(self) -> int | None:
-        """Return the exit code, or None while the process runs."""
+        """Return the exit code, or None if the process is still running."""
         return self._reap(os.WNOHANG)
 
     def wait(self) -> int:
-        """Wait for the process, and return the exit code."""
+        """Wait until the process exits, and return the exit code."""
         return self._reap(0) or 0
 
     def _reap(self, options: int) -> int | None:
@@ -66,7 +65,7 @@ class SpawnedProcess:
             try:
                 pid, status = os.waitpid(self.pid, options)
             except ChildProcessError:
-                # Other code of this process has waited for the child, so its exit code is lost.
+                # Other code in this process has already reaped the child, so the exit code is lost.
                 self.returncode = 0
             else:
                 if pid:
@@ -81,14 +80,14 @@ if TYPE_CHECKING:
 
 
 class ChildSpawnResult(NamedTuple):
-    """A started child, with everything that `Child` needs.
+    """A started process, with the data that `Child` needs.
 
-    process              the process, with the parent's ends of its pipes
-    stdin_bytes          the bytes for its stdin
-    stderr_tail          keeps its stderr; None: the head and the tail unchanged
-    recorder             records the child
-    temporary_paths      files that are removed when it has exited
-    interrupt_timeout_s  seconds that its interrupt may take, 0 for the default
+    process              the process, with the shim's ends of its pipes
+    stdin_bytes          the initial input for stdin
+    stderr_tail          the buffer for stderr; by default, head and tail are kept unredacted
+    recorder             records the child's input and output, if recording is on
+    temporary_paths      the files to remove after the process has exited
+    interrupt_timeout_s  the time limit for an interrupt in seconds; 0 for the default
     """
 
     process: "AnyProcess"
@@ -107,10 +106,11 @@ def spawn_child(
     opens_stdin: bool,
     temporary_paths: Sequence[str] = (),
 ) -> "AnyProcess":
-    """Start a child in its own session and process group. Raise ShimError if it cannot be started.
+    """Start a child in a new session and process group. Raise ShimError if the child cannot be
+    started.
 
-    With `opens_stdin`, the child's stdin is a pipe instead of the null device. `temporary_paths`
-    belong to the child and are removed if it cannot be started.
+    With `opens_stdin`, the child's stdin is a pipe instead of the null device. If the child cannot
+    be started, the files in `temporary_paths` are removed.
     """
     if not os.path.exists(shim.__file__):
         from shim.process.package import require_package_files_for_child
@@ -138,8 +138,8 @@ def spawn_child(
 def _start_by_posix_spawn(
     command: Sequence[str], environment: Mapping[str, str], cwd: str, *, opens_stdin: bool
 ) -> "AnyProcess":
-    """Start the process. Raise OSError if the system refuses it, and ValueError for arguments that
-    cannot be passed.
+    """Start the process with `os.posix_spawn`. Raise OSError if the system refuses, and ValueError
+    if an argument cannot be passed.
     """
     disable_descriptor_inheritance()
     descriptors: list[int] = []
@@ -182,8 +182,8 @@ def _start_by_posix_spawn(
 def _start_by_subprocess(
     command: Sequence[str], environment: Mapping[str, str], cwd: str, *, opens_stdin: bool
 ) -> "subprocess.Popen[bytes]":
-    """Start the process in any folder, or on a system whose `posix_spawn` cannot create a session
-    (glibc before 2.26).
+    """Start the process with `subprocess`: in any folder, and also with a glibc before 2.26, whose
+    `posix_spawn` cannot create a session.
     """
     from shim.process.popen import spawn_with_subprocess
 
@@ -193,8 +193,8 @@ def _start_by_subprocess(
 
 
 def disable_descriptor_inheritance() -> None:
-    """Prevent the child from inheriting descriptors that the shim inherited from its own parent.
-    Descriptors that Python opened are never inherited.
+    """Prevent children from inheriting file descriptors that the shim inherited from its own
+    parent. Descriptors that Python opened are never inherited.
     """
     try:
         names = os.listdir("/dev/fd")
@@ -205,12 +205,12 @@ def disable_descriptor_inheritance() -> None:
             try:
                 os.set_inheritable(int(name), False)
             except OSError:
-                continue  # the descriptor of the listing itself
+                continue  # this descriptor belonged to the listing itself
 
 
 def _enlarge_stdout_pipe(process: "AnyProcess") -> None:
-    """Enlarge the pipe of the child's stdout if the system allows it, so that the child does not
-    wait for the shim, even when it exits.
+    """Enlarge the pipe for the child's stdout, if the system allows it. The child then does not
+    have to wait for the shim to read, even when it exits.
     """
     try:
         import fcntl
@@ -218,11 +218,11 @@ def _enlarge_stdout_pipe(process: "AnyProcess") -> None:
         assert process.stdout is not None
         fcntl.fcntl(process.stdout.fileno(), fcntl.F_SETPIPE_SZ, STDOUT_PIPE_BYTES)
     except (ImportError, AttributeError, OSError):
-        return  # not Linux, or the limit of this user is reached
+        return  # not Linux, or the user's limit is reached
 
 
 def kill_child(process: "AnyProcess") -> None:
-    """Kill a child that is not needed, because an error occurred before the loop started."""
+    """Kill a child that is no longer needed because an error occurred before the loop started."""
     from shim.process import watchdog
 
     signal_process_group(process, "SIGKILL")
@@ -235,19 +235,19 @@ def kill_child(process: "AnyProcess") -> None:
 
 
 def signal_process_group(process: "AnyProcess", signal_name: str) -> None:
-    """Send a signal to a child's group. If the child has been reaped, nothing is sent, because
-    another process may have its id.
+    """Send a signal to a child's process group. Nothing is sent if the child has been reaped,
+    because a new process may have the same id.
     """
     if process.returncode is not None:
         return
     try:
         os.killpg(process.pid, getattr(signal, signal_name))
     except OSError:
-        return  # the group has exited
+        return  # the process group has exited
 
 
 def close_pipes(process: "AnyProcess") -> None:
-    """Close the parent's ends of the pipes."""
+    """Close the shim's ends of the child's pipes."""
     for pipe in (process.stdin, process.stdout, process.stderr):
         if pipe is not None:
             try:
@@ -261,4 +261,4 @@ def remove_files(paths: Sequence[str]) -> None:
         try:
             os.unlink(path)
         except OSError:
-            continue  # it was never written, or has been removed
+            continue  # the file was never written, or is already removed

@@ -1,7 +1,7 @@
-"""Explains why a program could not be started, and how to fix it.
+"""Explains why a program could not be started, and how to fix the problem.
 
-The messages of the system describe a system call: for a script without its interpreter, the script
-"does not exist", and a prompt that is too long is an argument list.
+The system's error messages describe a failed system call. They say that a script without its
+interpreter "does not exist", and call a prompt that is too long an argument list.
 """
 
 import errno
@@ -11,13 +11,13 @@ from collections.abc import Mapping, Sequence
 from shim.core.errors import FrontendError, ShimError, SystemResourceError, VendorError
 
 MACHINE_ERRNOS = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
-MAX_FIRST_LINE_BYTES = 256  # the kernel reads no more to find the interpreter
+MAX_FIRST_LINE_BYTES = 256  # the part of a script in which the kernel looks for an interpreter
 
 
 def create_spawn_error(
     command: Sequence[str], environment: Mapping[str, str], cwd: str, error: OSError | ValueError
 ) -> ShimError:
-    """Return the error for a child that could not be started."""
+    """Create the error for a child process that could not be started."""
     program = command[0]
     if not isinstance(error, OSError):
         return FrontendError(
@@ -45,7 +45,9 @@ def create_spawn_error(
 
 
 def _create_too_long_error(command: Sequence[str], environment: Mapping[str, str]) -> FrontendError:
-    """Return an error that contains the sizes, because the limit depends on the system."""
+    """Create the error for arguments that are too long. The error states the sizes, because the
+    limit depends on the system.
+    """
     sizes = [len(os.fsencode(arg)) for arg in command]
     longest_index = max(range(len(sizes)), key=sizes.__getitem__)
     previous_flag = ""
@@ -68,7 +70,7 @@ def _create_too_long_error(command: Sequence[str], environment: Mapping[str, str
 def _explain_failure(
     program: str, error_number: int | None, system_message: str
 ) -> tuple[str, str]:
-    """Return what is wrong with the program, and what to do."""
+    """Return why the program cannot be started, and how to fix the problem."""
     if os.sep not in program:
         return "it was not found on PATH", "install it, or use its absolute path"
     if os.path.isdir(program):

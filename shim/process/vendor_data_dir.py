@@ -1,8 +1,8 @@
-"""A vendor's folder of records. It is read for data that the vendor's stream lacks, and never
-written to.
+"""Reads files from a vendor's own data directory, for data that is missing from the vendor's output
+stream. The directory is never written to.
 
-Only regular files inside the folder are read, without waiting for them. If a file is missing, the
-stream is translated without it.
+Only regular files inside the directory are read. If a file is missing, the shim does not wait for
+it, and the output is translated without the data.
 """
 
 import os
@@ -12,15 +12,15 @@ from itertools import islice
 from shim.core.adapter.adapter import Adapter
 from shim.state.files import open_regular_file
 
-MAX_ENTRIES = 10_000  # searched entries of a folder, more than the sessions of a day
-TAIL_BYTES = 4 * 1024 * 1024  # of a record; a file change is never larger
+MAX_ENTRIES = 10_000  # the number of folder entries to search; a day has fewer sessions
+TAIL_BYTES = 4 * 1024 * 1024  # the part of a file that is read; a file change is never larger
 
 
 def open_vendor_data_dir(
     adapter: Adapter, environment: Mapping[str, str]
 ) -> "VendorDataDir | None":
-    """Return the folder of a vendor that keeps records, or None for other vendors. `environment` is
-    that of its children.
+    """Return the vendor's data directory, or None if the vendor has none. `environment` contains
+    the environment variables of the vendor's children.
     """
     if adapter.environment.data_dir is None:
         return None
@@ -28,7 +28,9 @@ def open_vendor_data_dir(
 
 
 class VendorDataDir:
-    """One vendor's folder: the value of `variable`, or `folder` in the user's home."""
+    """A vendor's data directory: the path in the environment variable `variable`, or `folder` in
+    the user's home directory.
+    """
 
     def __init__(self, variable: str, folder: str, environment: Mapping[str, str]) -> None:
         configured_path = environment.get(variable, "")
@@ -54,8 +56,8 @@ class VendorDataDir:
         return None
 
     def read_tail(self, path: str, min_offset: int = 0) -> tuple[int, bytes]:
-        """Return the bytes of a file after `min_offset`, at most the last TAIL_BYTES, and their
-        offset.
+        """Return an offset and the bytes of a file from this offset. At most the last TAIL_BYTES
+        are read, and nothing before `min_offset`.
         """
         real_path = self._resolve_inside(path)
         if real_path is None:
@@ -74,7 +76,7 @@ class VendorDataDir:
             os.close(descriptor)
 
     def _resolve_inside(self, path: str) -> str | None:
-        """Return the real path of a path in the folder, or None if it leads out of the folder."""
+        """Return the real path for a path in the directory, or None if the path leads outside."""
         real_path = ""
         if "\0" not in path:
             real_path = os.path.realpath(os.path.join(self._root, path))

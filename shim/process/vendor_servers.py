@@ -1,5 +1,5 @@
-"""Names of the MCP servers in a vendor's own settings files. Tools of a server are named after the
-server.
+"""Lists the MCP servers in a vendor's own settings files. A server's name is part of its tools'
+names.
 """
 
 import os
@@ -8,14 +8,14 @@ from collections.abc import Iterable, Mapping
 from shim.core.reading.values import as_dict
 
 MAX_SETTINGS_BYTES = 1024 * 1024  # a larger settings file is not read
-MAX_SERVERS = 200  # names that are read from one file
+MAX_SERVERS = 200  # the number of server names that are read from one file
 
 
 def list_mcp_server_names(key_by_file: Mapping[str, str], folders: Iterable[str]) -> list[str]:
-    """Return the names of the MCP servers in JSON files.
+    """Return the names of the MCP servers that are defined in JSON settings files.
 
-    `key_by_file`: path below each of the folders → the key that lists the servers. A file that is
-    missing, too large or not plain JSON is ignored.
+    `key_by_file` maps a path below each folder to the JSON key that contains the servers. A file
+    that is missing, too large or not plain JSON is ignored.
     """
     names: dict[str, None] = {}
     for folder in filter(None, folders):

@@ -1,9 +1,9 @@
-"""Checks the version of the program that a turn starts, and whether the promises of the profile
+"""Checks the version of an installed program, and whether the guarantees of the vendor's profile
 hold for this version.
 
-Every start of a child waits for this check. So a known version is read from a small file, without
-importing `shim.process.probe`. The program is started for its version only if that file is missing
-or the program has changed.
+Every start of a child waits for this check. Therefore a known version is read from a small file,
+without importing `shim.process.probe`. The program is asked for its version only if this file is
+missing or the program has changed.
 """
 
 import os
@@ -25,9 +25,9 @@ from shim.process.find_program import find_program, resolve_command_prefix
 from shim.state.config import TWIN_VENDORS, VendorSettings
 from shim.state.stored_versions import find_executed_denied_call, find_stored_vendor_version
 
-# If the program does not answer in time, a turn that needs its promises is refused. cline 3.0.65
-# needs 1.6 s of CPU for `--version`: with seven busy processes for each core it took 9.6 s, and
-# with ten more than 10 s.
+# If the program does not answer in time, a turn that needs the profile's guarantees is refused.
+# `cline --version` (3.0.65) takes 1.6 s of CPU time. It took 9.6 s with seven busy processes per
+# core, and more than 10 s with ten.
 VERSION_TIMEOUT_S = 20.0
 
 
@@ -40,11 +40,12 @@ def check_installed_version(
     is_trusted: bool = False,
     cache_only: bool = False,
 ) -> VersionCheck:
-    """Return what the installed version means for the promises of a vendor.
+    """Check whether the guarantees of a vendor's profile hold for the installed version.
 
-    `command` is the program after its command prefix. `child_environment` is the environment for
-    children of this vendor. With `is_trusted`, the user vouches for any version. With `cache_only`,
-    no program is started, and an unknown version counts as tested.
+    command            the program with its command prefix
+    child_environment  the environment variables for the vendor's children
+    is_trusted         the user has declared that any version can be trusted
+    cache_only         no program is started, and an unknown version is assumed to be tested
     """
     if adapter.cli.replayed_vendor:
         return VersionCheck()
@@ -74,8 +75,8 @@ def choose_adapter_of_installed_cli(
     without_passthrough: bool = False,
     cache_only: bool = False,
 ) -> Adapter:
-    """Return the vendor whose program is installed: this vendor, or the other vendor whose program
-    has the same name.
+    """Return the adapter for the installed program: the given adapter, or the adapter for the other
+    vendor whose program has the same name.
     """
     if adapter.name not in TWIN_VENDORS:
         return adapter
@@ -133,7 +134,7 @@ def _check_version(
 def describe_version_failure(
     command: Sequence[str], version_probe: VersionProbe, failure: str, *, has_answer: bool
 ) -> str:
-    """Describe why a program's version is not recognised."""
+    """Describe why a program's version could not be determined."""
     question = " ".join((os.path.basename(command[-1]), *version_probe.args))
     if has_answer:
         return describe_unexpected_version_output(question, failure)

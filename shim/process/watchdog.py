@@ -1,8 +1,9 @@
-"""Stops a child's process group if the shim dies without a chance to stop it, as after SIGKILL.
+"""A watchdog that stops a child's process group if the shim dies without cleaning up, for example
+after SIGKILL.
 
-A shell reads from a pipe whose writing end only the shim holds. A line means a normal end; the end
-of the pipe means that the shim has died. The vendor itself would not notice, because it may read
-and write nothing for hours while a tool runs.
+The watchdog is a shell that reads from a pipe. Only the shim holds the pipe's write end. A line
+from the pipe means a normal end. The end of the pipe means that the shim has died. The vendor would
+not notice that itself, because it may neither read nor write for hours while a tool is running.
 """
 
 import contextlib
@@ -11,13 +12,15 @@ import subprocess
 WATCHDOG_SCRIPT = (
     'read -r line || { kill -s TERM -- "-$1"; sleep 1; kill -s KILL -- "-$1"; } 2>/dev/null'
 )
-EXIT_TIMEOUT_S = 0.5  # for the shell to exit after the line
+EXIT_TIMEOUT_S = 0.5  # for the shell to exit after a normal end
 
 _watchdogs: dict[int, "subprocess.Popen[bytes]"] = {}
 
 
 def start_watchdog(group_id: int) -> None:
-    """Start the watchdog of a process group. If no shell can be started, there is none."""
+    """Start the watchdog for a process group. If no shell can be started, the group has no
+    watchdog.
+    """
     command = ["/bin/sh", "-c", WATCHDOG_SCRIPT, "sh", str(group_id)]
     null_device = subprocess.DEVNULL
     with contextlib.suppress(OSError):
@@ -31,7 +34,7 @@ def start_watchdog(group_id: int) -> None:
 
 
 def stop_watchdog(group_id: int) -> None:
-    """Stop the watchdog of a group that has ended."""
+    """Stop the watchdog for a process group that has ended."""
     watchdog = _watchdogs.pop(group_id, None)
     if watchdog is not None and watchdog.stdin is not None:
         with contextlib.suppress(OSError, subprocess.TimeoutExpired):
@@ -41,7 +44,9 @@ def stop_watchdog(group_id: int) -> None:
 
 
 def list_watchdog_pids(group_id: int) -> list[int]:
-    """Return the process id of a group's watchdog, which this process must wait for."""
+    """Return the process id of a group's watchdog as a list, which is empty if there is no
+    watchdog. This process must reap the watchdog.
+    """
     if group_id in _watchdogs:
         return [_watchdogs[group_id].pid]
     return []
