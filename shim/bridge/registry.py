@@ -432,7 +432,8 @@ _TEXT_TYPES = (str,)
 _NUMBER_TYPES = (int, float)
 _KEY_TYPES: Mapping[str, tuple[type, ...]] = {
     "id": _TEXT_TYPES, "session": _TEXT_TYPES, "cwd": _TEXT_TYPES, "vendor": _TEXT_TYPES,
-    "name": _TEXT_TYPES, "created": _NUMBER_TYPES, "started": _NUMBER_TYPES, "pid": (int,), "generation": (int,),
+    "name": _TEXT_TYPES, "created": _NUMBER_TYPES, "started": _NUMBER_TYPES,
+    "updated": _NUMBER_TYPES, "pid": (int,), "generation": (int,),
     "status": _TEXT_TYPES, "waitingFor": _TEXT_TYPES, "state": _TEXT_TYPES, "needs": _TEXT_TYPES,
     "detail": _TEXT_TYPES, "driver": _TEXT_TYPES, "version": _TEXT_TYPES, "unanswered": (int,),
 }  # fmt: skip

@@ -38,6 +38,7 @@ def test_end_frame_stops_the_session_and_stores_its_state(hosts):
     assert received[-1]["kind"] == "bye"
     now = hosts.wait_for_end(session)
     assert now.metadata["state"] == "stopped" and now.metadata["pid"] is None
+    assert now.metadata["updated"] >= now.metadata["started"]
 
 
 def test_busy_session_is_stopped_and_not_failed_after_sigterm(box, hosts):

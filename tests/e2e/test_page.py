@@ -284,6 +284,17 @@ def test_list_updates_with_its_sessions_and_preserves_the_focus(page, browser, h
     assert browser.run_script("return document.activeElement.dataset.id") == was
 
 
+def test_sessions_of_a_group_are_listed_by_their_last_change(page, browser, hosts):
+    list_ids = (
+        "return [...document.querySelectorAll('#list section.ended a')].map(a => a.dataset.id)"
+    )
+    page.open_page()
+    ids = browser.run_script(list_ids)
+    (last,) = (host for host in hosts if host.metadata["id"] == ids[-1])
+    last.metadata.update(updated=scenes.NOW + 1000)
+    browser.wait_until(lambda: browser.run_script(list_ids)[0] == ids[-1])
+
+
 @full
 def test_filter_lists_only_matching_sessions(page, browser):
     page.open_page()

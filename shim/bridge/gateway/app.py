@@ -5,9 +5,9 @@ Each request needs a token or a cookie. `POST /login` sets the cookie in exchang
 for the login code of the printed URL. A request with the cookie must also send the login's `proof`
 in the header X-Shim-Page. Bodies and responses are JSON.
 
-SESSION is {id, session, vendor, name, cwd, created, started, alive, state, status, waitingFor,
-needs, detail, driver, version}: the metadata in `host.json`, times in ms since 1970, null for
-unknown values.
+SESSION is {id, session, vendor, name, cwd, created, started, updated, alive, state, status,
+waitingFor, needs, detail, driver, version}: the metadata in `host.json`, times in ms since 1970,
+null for unknown values. `updated` is the time of the last change.
 
 An error is {error: a sentence, ...}: 400 invalid request, 401 no valid token, 403 not permitted,
 404 no such session, 409 {driver} another client controls the session (`take: true` takes it), {by,
@@ -117,8 +117,8 @@ MEDIA_TYPES["webmanifest"] = "application/manifest+json"
 INDEX_FILE = "index.html"
 # keys from a session's metadata
 SESSION_KEYS = (
-    "id", "session", "vendor", "name", "cwd", "created", "started", "alive", "state", "status", "waitingFor", "needs",
-    "detail", "driver", "version",
+    "id", "session", "vendor", "name", "cwd", "created", "started", "updated", "alive", "state", "status", "waitingFor",
+    "needs", "detail", "driver", "version",
 )  # fmt: skip
 # the default and the maximum number of past steps
 DEFAULT_STEPS = 1000

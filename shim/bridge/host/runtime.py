@@ -68,7 +68,8 @@ class SessionHostMetadata:
         if self.owns_session_folder and any(
             self.values.get(key) != value for key, value in changes.items()
         ):
-            self.values = {**self.values, **changes}
+            updated_ms = round(1000 * time.time())
+            self.values = {**self.values, **changes, "updated": updated_ms}
             with suppress(OSError):
                 registry.write_metadata(self._folder, self.values)
 

@@ -3,6 +3,7 @@
 The keys and values of the status are those of `claude agents --json`.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -21,6 +22,10 @@ from shim.core.reading.values import as_dict, as_list, as_str, shorten_session_i
 MAX_DETAIL_CHARS = 200
 MAX_NAME_CHARS = 80  # of a session without a name; the start of its first message is used
 STARTING_TEXT = "starting…"
+WORKING_TEXT = "working…"
+# Markdown: marks at the start of a line, strong text and code.
+_LINE_MARKS = re.compile(r"(?:#{1,6}|>|[-*+])\s+")
+_TEXT_MARKS = re.compile(r"\*\*(\w[^*]*)\*\*|`([^`]+)`")
 START_HINT = "send a prompt to start"
 CONTINUE_HINT = "send a prompt to continue"
 INTERRUPTED_DETAIL = "interrupted"
@@ -79,6 +84,14 @@ def shorten_first_line(text: object) -> str:
     if len(line) > MAX_DETAIL_CHARS:
         line = line[: MAX_DETAIL_CHARS - 1] + "…"
     return line
+
+
+def format_message_detail(text: object) -> str:
+    """Return the first line of a message without Markdown marks, because a detail is plain text."""
+    line = shorten_first_line(text)
+    if match := _LINE_MARKS.match(line):
+        line = line[match.end() :]
+    return _TEXT_MARKS.sub(lambda match: match[1] or match[2], line)
 
 
 def describe_tool_call(tool: object, tool_input: object) -> str:
@@ -187,6 +200,8 @@ class SessionStatus:
             self.is_turn_active = False
         elif kind in ("user", "assistant") or is_init_line(line):
             self.is_turn_active = True
+            if self._detail == STARTING_TEXT:
+                self._detail = WORKING_TEXT
         if kind == "assistant" and not get_parent_call_id(line):
             self._record_assistant_line(line)
 
@@ -195,10 +210,10 @@ class SessionStatus:
             if block.get("type") == "tool_use":
                 self._detail = describe_tool_call(block.get("name"), block.get("input"))
             elif block.get("type") == "text":
-                self._detail = shorten_first_line(block.get("text")) or self._detail
+                self._detail = format_message_detail(block.get("text")) or self._detail
 
     def _record_result(self, line: Mapping[str, Any]) -> None:
-        detail = shorten_first_line(get_result_text(line))
+        detail = format_message_detail(get_result_text(line))
         self._needs = ""
         if _is_stopped_result(line):
             self._state = self._detail = STOPPED_STATE

@@ -36,10 +36,15 @@ function describeActivity(session) {
   return formatLine(session.detail || session.needs || "");
 }
 
+/** When a session changed last, in milliseconds since 1970; 0 if that is not known. */
+function getLastChange(session) {
+  return session.updated || session.started || session.created || 0;
+}
+
 function createEntry(session, now) {
   const [kind, sign, label] = getSign(session);
   const vendor = formatLine(session.vendor || "", 40);
-  const moment = session.updated || session.started || session.created;
+  const moment = getLastChange(session);
   return element(
     "li",
     { class: `entry ${kind}` },
@@ -69,7 +74,7 @@ function drawList() {
   list.signature = signature;
   const focused = document.activeElement && document.activeElement.dataset ? document.activeElement.dataset.id : null;
   const groups = GROUPS.map(([kind, title]) => {
-    const members = sessions.filter((session) => getGroup(session) === kind).sort((first, second) => (second.started || 0) - (first.started || 0));
+    const members = sessions.filter((session) => getGroup(session) === kind).sort((first, second) => getLastChange(second) - getLastChange(first));
     const listed = kind === "ended" && !query && !list.showsAll ? members.slice(0, MAX_LISTED_ENDED) : members;
     if (!members.length) return "";
     const more = members.length > listed.length ? element("button", { type: "button", class: "more", onclick: () => ((list.showsAll = true), drawList()) }, `Show ${grouped(members.length - listed.length)} more`) : "";
