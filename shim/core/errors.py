@@ -1,6 +1,7 @@
 """The shim's errors, classified by their origin: the frontend, the vendor or the machine.
 
-If the first vendor in a list of fallbacks does not answer, this is not an error yet. It is a
+The user may configure a list of vendors, each of which is a fallback for the vendors before it. If
+a vendor fails and a fallback is left, there is no error. The failure becomes a
 `FailedVendorAttempt`, which `init.shim`, `result.shim` and error texts include.
 """
 
@@ -24,8 +25,8 @@ NOTE_PASSED_OVER = "passed_over"
 
 
 class FailedVendorAttempt(NamedTuple):
-    """A vendor that did not answer, so that the next vendor in the list was started. It has the
-    vendor's name, the failure's cause, and the vendor's own reason.
+    """A vendor that did not answer, so that the next vendor in the list was tried: the vendor's
+    name, the cause of the failure, and the vendor's own reason.
     """
 
     vendor: str
@@ -48,8 +49,8 @@ def create_failed_vendor_attempt(
 
 
 def format_failed_attempts(attempts: Sequence[FailedVendorAttempt]) -> str:
-    """Return text about the failed attempts. It is added to the last vendor's error if no vendor in
-    a list has answered.
+    """Return the end of the error text for the case that no vendor in a list has answered. It lists
+    the failed attempts.
     """
     from shim.core.api_errors import describe_cause
 
@@ -74,8 +75,8 @@ def parse_failed_attempt(fields: Mapping[str, Any]) -> FailedVendorAttempt:
 
 
 def format_spelling_suggestion(name: str, candidates: Iterable[str], prefix: str = ", ") -> str:
-    """Return a spelling suggestion for the end of an error about an unknown word. It names the most
-    similar candidate, or is "" if none is similar.
+    """Return a suggestion for an error about an unknown word. The suggestion names the most similar
+    candidate, or is "" if none is similar.
     """
     from difflib import get_close_matches
 

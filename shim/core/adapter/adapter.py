@@ -66,7 +66,7 @@ class VendorAbilities(NamedTuple):
     can_limit_turns          the vendor counts turns (`--max-turns`); otherwise the Turn counts them
     accepts_json_schema      the vendor implements `--json-schema`; otherwise the prompt asks for
                              JSON, and the shim parses the answer
-    reports_cost             the vendor reports the cost of an answer, which `--max-budget-usd` needs
+    reports_cost             the vendor reports the cost of an answer; `--max-budget-usd` needs it
     can_repeat_reply         the vendor may repeat an answer that was cut off
     accepts_mcp_servers      the vendor accepts MCP servers (`--mcp-config`)
     accepts_command_servers  an MCP server may be a command, such as the shim's relays to the
@@ -127,9 +127,9 @@ class VendorSessionBehavior(NamedTuple):
 class VendorShutdownConfig(NamedTuple):
     """How a vendor's turn is interrupted, and how its process ends.
 
-    interrupt_signal  the signal that interrupts a turn grace_s           the seconds between this
-    signal and SIGTERM; 0 for the general default clean_exit_codes  exit codes that are normal after
-    a turn that the vendor reported as done
+    interrupt_signal  the signal that interrupts a turn
+    grace_s           the seconds between this signal and SIGTERM; 0 for the general default
+    clean_exit_codes  exit codes that are normal after a turn that the vendor reported as done
     """
 
     interrupt_signal: str = "SIGINT"
@@ -157,16 +157,18 @@ class ReplaySource(Protocol):
 class VendorCliInfo(NamedTuple):
     """The properties of a vendor's command-line program.
 
-    bundled_module      the shim's module that serves as the program variants            the
-    program's variants by name; `Adapter.detect_variant` selects one unreleased_note     a message
-    for the user if the vendor's program is not released yet install_command     the command that
-    installs the program login_probe         the command that checks whether the user is logged in
-    replayed_vendor     the vendor whose recordings are replayed replay              the recordings
-    to replay has_two_way         `Adapter.build_two_way` builds an adapter that asks for
-    permissions two_way_help_texts  texts in the `--help` output of a version that can ask for
-    permissions always_keeps_child  the child is also persistent in one-shot mode model_names
-    the vendor's model name for each of Claude's; settings take precedence model_probe         the
-    command that lists the models
+    bundled_module      the shim's module that serves as the program
+    variants            the program's variants by name; `Adapter.detect_variant` selects one
+    unreleased_note     a message for the user if the vendor's program is not released yet
+    install_command     the command that installs the program
+    login_probe         the command that checks whether the user is logged in
+    replayed_vendor     the vendor whose recordings are replayed
+    replay              the recordings to replay
+    has_two_way         `Adapter.build_two_way` builds an adapter that asks for permissions
+    two_way_help_texts  texts in the `--help` output of a version that can ask for permissions
+    always_keeps_child  the child is also persistent in one-shot mode
+    model_names         the vendor's model name for each of Claude's; settings take precedence
+    model_probe         the command that lists the models
     """
 
     bundled_module: str = ""
@@ -190,11 +192,11 @@ class VendorEnvironment(NamedTuple):
     api_base_variable  the variable that sets a different URL for the model's API
     data_dir           the folder of the vendor's data: the variable that names it, and the default
                        folder in the user's home
-    run_report         the report about the run that the program writes into one of the shim's folders
+    run_report         the report about its run that the program writes into a folder of the shim
     overriding_files   by system: files, and folders with `.toml` files, that override the shim's
                        settings
-    extra_tool_keys    by JSON file in the working directory or home folder: the key that lists tools
-                       that no rule names
+    extra_tool_keys    by JSON file in the working directory or home folder: the key that lists
+                       tools that no rule names
     mcp_server_keys    by JSON file in the working directory or home folder: the key that lists MCP
                        servers by name
     autostart_files    files in a working directory or its parents that make the program start other
@@ -202,8 +204,8 @@ class VendorEnvironment(NamedTuple):
                        these programs; the value is () if the file itself is started
     no_autostart_flag  the flag that disables these starts in newer versions
     trust_prompt_text  the text on stderr if the folder is not trusted; `trust = true` trusts it
-    attachment_dirs    the folders from which the program reads files that a prompt names: variables,
-                       and folders below the folder of the first variable
+    attachment_dirs    the folders from which the program reads files that a prompt names:
+                       variables, and folders below the folder of the first variable
     """
 
     visible_variables: tuple[str, ...] = ()

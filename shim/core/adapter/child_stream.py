@@ -229,7 +229,8 @@ class ChildStream:
 
     def feed(self, chunk: bytes) -> StreamOutput:
         """Translate a chunk of the child's stdout."""
-        # No variable refers to the lines here. So a large line is freed before its output is joined.
+        # No variable refers to the lines here, so that a large line is freed before its output is
+        # joined.
         self._dispatcher.dispatch_lines(self.split_lines(chunk))
         return self.take_output()
 

@@ -55,7 +55,7 @@ class TurnStage(Enum):
     RUNNING = "running"
     PAUSED = "paused"  # the turn ends if the vendor stays silent
     VENDOR_DONE = "settled"  # the vendor has reported that it is done
-    FINISHED = "finished"  # the result has been written
+    FINISHED = "finished"  # the turn's result has been written
 
 
 StreamCommand = (

@@ -17,8 +17,8 @@ MAX_LINE_CHARS = 80  # the limit for program output in an error text
 
 
 def has_tested_versions(adapter: Adapter) -> bool:
-    """Return whether a vendor's profile names tested versions. If it does not, its guarantees hold
-    for every version.
+    """Return whether a vendor's guarantees depend on the version of its program. They do not if the
+    profile names no tested versions, or if the vendor is a replay.
     """
     if not adapter.version_probe.tested_range:
         return False
@@ -107,8 +107,8 @@ def describe_required_vendor_guarantee(
 
 
 def _is_as_wide_as_bypass(adapter: Adapter, mode: str) -> bool:
-    """Return whether the permission mode is acceptEdits and allows as much as bypassPermissions:
-    the program gets the same arguments and cannot ask for permissions.
+    """Return whether acceptEdits is the permission mode and allows as much as bypassPermissions.
+    This is the case if the program gets the same arguments in both modes and never asks.
     """
     has_same_arguments = False
     if adapter.modes.get(mode) is not None:

@@ -25,7 +25,7 @@ class ToolMapping:
     drop          the vendor's keys that Claude's tool does not have
     convert       by Claude's key: a function that converts the value
     extra         arguments that are always added
-    reshape       a function that converts all renamed arguments at once; it may also change the name
+    reshape       a function that converts all renamed arguments at once, and may change the name
     """
 
     __slots__ = (

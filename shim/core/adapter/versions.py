@@ -32,10 +32,10 @@ class VersionCheck(NamedTuple):
     The guarantees are that the program asks before a tool runs, and that it obeys permission modes
     and rules.
 
-    version    the version, or None if it was not recognized note       a remark about a version
-    whose guarantees hold, such as "newer than tested", or "" distrust   why the guarantees do not
-    hold, or "" withdrawn  whether this version is no longer trusted because it ran a denied tool
-    call
+    version    the version, or None if it was not recognized
+    note       a remark about a version whose guarantees hold, such as "newer than tested", or ""
+    distrust   why the guarantees do not hold, or ""
+    withdrawn  whether this version is no longer trusted because it ran a denied tool call
     """
 
     version: str | None = None
@@ -103,7 +103,7 @@ class VersionProbe(NamedTuple):
 
 
 class ModelProbe(NamedTuple):
-    """The command that lists a program's models. `args` is () if the program has no such command.
+    """The command that lists a program's models. If a program has no such command, `args` is ().
 
     `regex` finds a model in each line of the output: its groups joined with slashes, or the
     complete match.
@@ -126,8 +126,9 @@ class LoginProbe(NamedTuple):
     stdin.
 
     `args` are the command's arguments, and `environment` has variables for it. `refusal_regex`
-    matches an output line that reports a missing login; it is "" if there is no such command.
-    `login_exception` describes when the program runs without a login, or is "" if it never does.
+    matches an output line that reports a missing login. If the program has no such command,
+    `refusal_regex` is "". `login_exception` describes when the program runs without a login, or is
+    "" if it never does.
     """
 
     args: tuple[str, ...] = ()

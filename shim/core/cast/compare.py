@@ -60,8 +60,8 @@ class OutputNormalizer:
     """Normalizes the lines of the recorded or the current output. `working_dirs` are the recorded
     and the current working directory.
 
-    Both directories are replaced with the same text, because text from the vendor names the
-    recorded directory, and the shim's own lines name the current one.
+    Both directories are replaced with the same text. The vendor's text names the recorded
+    directory, and the shim's own lines name the current one.
     """
 
     def __init__(self, *working_dirs: str) -> None:
@@ -107,8 +107,8 @@ class OutputNormalizer:
         return value
 
     def _normalize_member(self, name: str, value: Any) -> Any:
-        """Return the normalized value of a key in a JSON object. In a value from another program,
-        only paths are replaced.
+        """Return the normalized value of a key in a JSON object. If the value comes from a
+        different program, only paths are replaced.
         """
         if name in FOREIGN_VALUE_KEYS and not _is_hook_input(value):
             return map_json_leaves(value, str, self._normalize_text)

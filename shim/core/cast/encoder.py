@@ -17,8 +17,8 @@ DELAY_DECIMALS = 4  # the number of decimals in a time, which is in seconds
 # encoded at once. A text that contains this character is encoded line by line.
 LINE_SEPARATOR = "\x7f"
 _LINE_SEPARATOR_BYTES = b"\x7f"
-# The size of one hashed block. For larger blocks `hashlib` releases the GIL, and the recording
-# thread would have to wait for the GIL after each block.
+# The size of the blocks that are hashed. For larger blocks, `hashlib` releases the GIL, and the
+# recording thread would have to wait for the GIL after each block.
 HASH_BLOCK_BYTES = 2047
 
 # A function that redacts a record's data. Its arguments are the stream's letter, a line or a part
@@ -66,7 +66,7 @@ class RecordingEncoder:
             encoded = self._encode_lines(stream_code, time_s, complete_lines)
         if end < len(chunk):
             parts.append(chunk[end:] if end else chunk)
-            # Merge small parts, because a child may write single bytes.
+            # Merge small parts of a line, because a child may write single bytes.
             while len(parts) > 1 and len(parts[-1]) >= len(parts[-2]):
                 parts[-2:] = [parts[-2] + parts[-1]]
         if parts and sum(map(len, parts)) >= MAX_RECORD_BYTES:

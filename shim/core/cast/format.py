@@ -21,8 +21,8 @@ from shim.core.reading.values import as_dict, as_list, as_str
 
 FORMAT_VERSION = 1
 CAST_SUFFIX = ".cast"  # the suffix of a recording's file name
-STREAMS = "iIoOe"  # the shim's stdin, the child's stdin, its stdout, the shim's stdout, its stderr
-EVENTS = "sxn"  # the start of a child, the end of a child, a note of the shim
+STREAMS = "iIoOe"  # shim stdin, child stdin, child stdout, shim stdout, child stderr
+EVENTS = "sxn"  # the start of a child process, the end of a child process, a recorder note
 CHECKPOINT = "h"
 # the limit for a line in the file; in JSON, a control character is six times as long
 MAX_LINE_BYTES = 8 * 1024 * 1024
@@ -242,7 +242,7 @@ class RecordingReader:
         self.header: RecordingHeader | None = None
         self.line_count = 0  # the number of lines so far
         self.skipped_lines = 0  # the number of lines that cannot be read
-        self.truncated_lines = 0  # 1 if the last line is cut off
+        self.truncated_lines = 0  # 1 if the last line was cut off, otherwise 0
         self.has_end = False  # whether the last checkpoint has been read
 
     def feed(self, chunk: bytes) -> list[RecordingRecord]:

@@ -26,7 +26,7 @@ from shim.core.reading.bounded_dict import BoundedDict
 # The limit for lines from the live program that wait for the replay. Further lines are dropped.
 MAX_PENDING_LINES = 1000
 MAX_IDS = 1000  # the limit for stored pairs of a recorded and a live id
-MAX_ID_CHARS = 200  # a longer id is not replaced
+MAX_ID_CHARS = 200  # longer ids are not replaced
 
 SESSION_ID_PATTERN = re.compile(rb'"session_id"\s*:\s*("[0-9a-fA-F-]{36}")')
 # These patterns match the live program's ids in a response and in a repeated user message. The same
@@ -44,7 +44,7 @@ class ReplayStep(NamedTuple):
 
     kind: str  # `say` (write data after a pause), `wait` (for a line or a signal), `end` or `fail`
     pause_s: float = 0.0  # the recorded pause before the data
-    stream_code: str = ""  # the stream of the data, or NOTE_REPORT for the child's report file
+    stream_code: str = ""  # the stream code, or NOTE_REPORT for a child's report file
     data: bytes = b""
     exit_code: int | None = None
     signal_name: str | None = None
@@ -76,8 +76,8 @@ class RecordingReplayer:
         self._id_mapper = ReplayIdMapper(session_id)
         self._waits_for_signals = waits_for_signals
         self._select_records = select_records
-        self._first_message = b""  # the first message, for `select_records`
-        self._expected_line: ProtocolLine | None = None  # the line that the replay waits for
+        self._first_message = b""  # the first live message, passed to `select_records`
+        self._expected_line: ProtocolLine | None = None  # the recorded line to wait for
         # recorded requests that the live program did not send
         self._unmatched_ids: set[bytes] = set()
         self._uses_protocol = self._is_turn_running = False
@@ -371,7 +371,7 @@ class ReplayRecordCursor:
         self.time_s = 0.0  # the time of the last skipped record
         self._records = records
         self._next_record: RecordingRecord | None = None
-        self._partial_line = b""  # the start of a line of `input_stream`
+        self._partial_line = b""  # the beginning of an incomplete input line
 
     def switch_records(self, records: Iterator[RecordingRecord]) -> None:
         """Continue with different records."""

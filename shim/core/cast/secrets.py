@@ -84,7 +84,7 @@ class RecordingRedactor:
         self.has_lost_edits = False
         self._custom_search = custom_search
         self._redactor = Redactor(self.secret_counts)
-        self._uncounted_redactor = Redactor()  # for texts whose secrets are counted elsewhere
+        self._uncounted_redactor = Redactor()  # used where secrets must not be counted twice
         # The root paths, by stream code. For lines that are not JSON, a space follows the stream
         # code.
         self._root_paths = defaultdict[str, JsonPathNode](JsonPathNode)

@@ -122,7 +122,7 @@ class TextJoiner:
     def __init__(self) -> None:
         self.stream = StreamRedactor({})
         self.context: deque[str] = deque(maxlen=NAME_CONTEXT_CHARS)
-        self.chunks: list[RecordedString] = []  # the strings that may be inside a secret
+        self.chunks: list[RecordedString] = []  # strings that may contain a part of a secret
         self.size_chars = 0
         # earlier, shorter versions of a growing text, which may end with a part of a secret
         self.snapshots: list[RecordedString] = []

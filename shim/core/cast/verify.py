@@ -290,7 +290,7 @@ class RecordingVerifier:
             )
             return
         self._running_child = None
-        for stream_code in "oe":  # the output of a child may end without a newline
+        for stream_code in "oe":  # a child's output may end without a newline
             self._unfinished_lines.pop(stream_code, None)
 
     def _check_unfinished(self) -> None:

@@ -83,8 +83,8 @@ class ShellLine(NamedTuple):
     """The commands and redirections in a line of shell code, in the order of its text."""
 
     parts: tuple[ShellCommand | ShellRedirect, ...]
-    is_complete: bool  # every part of the line was parsed
-    # The line has only commands, redirections, lists, pipes and loops. So it has no effects except
+    is_complete: bool  # the complete line was parsed
+    # The line has only commands, redirections, lists, pipes and loops. So it has no effects beyond
     # those of its commands.
     is_plain: bool
 
@@ -214,8 +214,8 @@ def _can_start_comment(data: bytes, offset: int) -> bool:
 
 
 def _is_without_effect(node: "Node") -> bool:
-    """Return whether a syntax node has no effects except those of its commands. A loop has more
-    effects if it assigns a variable that changes which commands run.
+    """Return whether a syntax node has no effects beyond those of the commands in it. A loop has
+    more effects if it assigns a variable that changes which commands run.
     """
     if node.type == "for_statement":
         variable, *words = (_decode_text(child) for child in node.named_children)

@@ -154,8 +154,8 @@ def list_path_operands(command: ShellCommand) -> Iterator[str | None]:
         elif not word.startswith("-"):
             yield word
         elif "/" in word or (copies_files and not word.startswith("--") and "t" in word):
-            # In `-f/path` and `-tFOLDER`, only the command knows which letters belong to the
-            # option.
+            # In arguments such as `-f/path` and `-tFOLDER`, only the command knows where the option
+            # ends and the path begins.
             yield None
     if copies_files:  # a file keeps its name when it is copied into a folder
         *sources, target = [

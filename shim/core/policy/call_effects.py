@@ -36,8 +36,10 @@ CHANGE_TOOLS = {
 } | {"NotebookEdit": "notebook_path"}
 SEARCH_TOOLS = frozenset(("Grep", "Glob", "LS"))  # they search the working directory by default
 CONTENT_SEARCH_TOOL = "Grep"  # Grep shows the content of every file below its path
-MAX_LINE_PARTS = 2000  # commands and redirections; a line with more may have any effect
-MAX_FOLDERS = 16  # that `cd` may reach in a line; with more, a relative path may be any file
+MAX_LINE_PARTS = 2000  # a shell line with more commands and redirections may have any effect
+# the limit for folders that `cd` may reach in a shell line; above it, a relative path may be any
+# file
+MAX_FOLDERS = 16
 
 
 class FileAccess(NamedTuple):
@@ -52,7 +54,7 @@ class ToolCallEffects(NamedTuple):
     """All effects of a tool call."""
 
     file_accesses: tuple[FileAccess, ...]
-    line: ShellLine | None = None  # None for a tool that is not a shell
+    line: ShellLine | None = None  # the parsed shell line; None if the tool is not a shell
     commands: tuple[ShellCommand, ...] = ()  # the line's commands, and those that they run
 
 

@@ -17,8 +17,8 @@ class SafeArguments(NamedTuple):
     workspace.
     """
 
-    first: tuple[str, ...]  # patterns of the first arguments
-    others: str  # the pattern of all other arguments
+    first: tuple[str, ...]  # the patterns for the first arguments, in order
+    others: str  # the pattern for all other arguments
     min_others: int
     options: frozenset[str]  # the allowed options among the other arguments
 

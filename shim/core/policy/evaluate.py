@@ -58,8 +58,8 @@ class PolicyEvaluator:
 
     can_ask            the vendor asks before it runs a call, so ask rules have an effect
     asks_for_all       no permission mode allows a call without a prompt; only a rule can
-    is_sent_to_vendor  returns whether the vendor received a rule that covers every call of a tool, so
-                       that the vendor itself refuses such calls
+    is_sent_to_vendor  returns whether the vendor received a rule that covers every call of a tool;
+                       the vendor itself refuses such calls
     announces_first    the vendor reports a call before the shim's hook has decided about it
     prompted_tools     the tools whose calls run only after a permission response; "mcp__" means the
                        tools of all MCP servers

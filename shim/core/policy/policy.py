@@ -24,7 +24,7 @@ TOOL_ALIASES = {"Agent": "Task"}
 MATCH_ALL_CONTENTS = (None, "", "*", ":*")
 MCP_PREFIX = "mcp__"
 SUBAGENT_TOOL = "Task"
-UNNAMED_TOOL = "unknown"  # stands for the tool of a call without a tool name
+UNNAMED_TOOL = "unknown"  # the tool name for calls that have no tool name
 ANY_TOOL = "*"
 # the characters that Claude allows in a tool name
 ALLOWED_NAME_CHARS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
@@ -58,10 +58,10 @@ def normalize_tool_name(name: str) -> str:
 class PermissionRule(NamedTuple):
     """A permission rule.
 
-    tool     Claude's name for a tool, or an MCP server: `mcp__server`, `mcp__server__*` content
-    the text in parentheses; None if the rule applies to every call of the tool base     the folder
-    for paths that begin with one slash; "" for the working directory source   where the rule was
-    set, for messages: a flag such as "--disallowedTools", or a file
+    tool     Claude's name for a tool, or an MCP server: `mcp__server`, `mcp__server__*`
+    content  the text in parentheses; None if the rule applies to every call of the tool
+    base     the folder for paths that begin with one slash; "" for the working directory
+    source   where the rule was set, for messages: a flag such as "--disallowedTools", or a file
     """
 
     tool: str
@@ -78,9 +78,9 @@ class PermissionRule(NamedTuple):
         """Return whether the rule applies to a tool, regardless of the rule's content. If
         `is_restriction`, a star in the rule's tool name matches any text.
 
-        A deny or ask rule may also spell an MCP server as its configuration does. The real claude
-        matches such a rule with no tool, but applying the restriction is safer. An allow rule with
-        this spelling is not applied.
+        A deny or ask rule may also spell an MCP server as its configuration does. In the real
+        claude, a rule with this spelling has no effect, but applying the restriction is safer. An
+        allow rule with this spelling is not applied.
         """
         tool = normalize_tool_name(TOOL_ALIASES.get(tool, tool))
         rule_tool = self.tool
@@ -147,8 +147,9 @@ SHIM_FOLDERS = ("/.config/shim/", "/Library/Application Support/shim/", "/.local
 class Workspace(NamedTuple):
     """The folders in which a turn may work.
 
-    `directories` are the folders besides the working directory. `resolve_links` resolves the
-    symbolic links in a path. It is passed in because the core does no I/O.
+    `directories` are the folders besides the working directory. `resolve_links` is a function that
+    resolves the symbolic links in a path. The core does no I/O of its own, so the caller passes
+    this function.
     """
 
     cwd: str
@@ -250,9 +251,10 @@ class PolicyDecision(NamedTuple):
 class Policy:
     """The permission rules of one conversation.
 
-    only_tools    the tools that `--tools` permits; None for all tools hidden_tools  tools whose
-    calls and results are left out of the output stream hooks         the settings' hooks that run
-    before a tool call workspace     the folders in which the conversation may work
+    only_tools    the tools that `--tools` permits; None for all tools
+    hidden_tools  tools whose calls and results are left out of the output stream
+    hooks         the settings' hooks that run before a tool call
+    workspace     the folders in which the conversation may work
 
     The permission mode is not part of the policy, because the mode may change between two calls.
     """

@@ -1,8 +1,7 @@
-"""Serializes a policy and settings for another process of the shim: a hook that the vendor runs, or
-a frontend that joins a session.
+"""Serializes a policy and settings as text for a separate process of the shim: a hook that the
+vendor runs, or a frontend that joins a session.
 
-The serialized text is a Python literal in ASCII. Writing the literal needs no import, and `ast` can
-parse it.
+The text is a Python literal in ASCII. No import is needed to write it, and `ast` can parse it.
 """
 
 from collections.abc import Callable, Iterable

@@ -39,7 +39,7 @@ class SettingsSource(NamedTuple):
 
     name: str  # the file's path, or "--settings"; used in messages
     content: Mapping[str, Any]
-    base: str = ""  # the folder of paths that begin with one slash; "" for the working directory
+    base: str = ""  # the folder for paths that begin with one slash; "" for the working directory
     can_allow: bool = True  # the file belongs to the user, so its allow rules apply
     # The file's hooks may run, because the file belongs to the user, or the user trusts the working
     # directory.
@@ -57,7 +57,7 @@ class ClaudeSettings(NamedTuple):
     ask: tuple[PermissionRule, ...] = ()
     allow: tuple[PermissionRule, ...] = ()
     mode: str | None = None
-    bypass_forbidden_by: str = ""  # the name of the file that forbids bypassPermissions
+    bypass_forbidden_by: str = ""  # the settings file that forbids bypassPermissions
     directories: tuple[str, ...] = ()  # working directories besides the current one
     hooks: "tuple[SettingsHook, ...]" = ()  # hooks that run before a tool call
     # Restrictions that the shim cannot apply. The key is "KEY in FILE", and the value is JSON.
@@ -142,8 +142,8 @@ def _is_bypass_forbidden(source: SettingsSource) -> bool:
 def _allows_hooks(source: SettingsSource, sources: Iterable[SettingsSource]) -> bool:
     """Return whether the hooks in a settings file may run.
 
-    Managed settings can disable all hooks, or only those outside of managed settings. The user's
-    own files can disable all hooks outside of managed settings.
+    Managed settings can disable all hooks, or all hooks that are not in managed settings. The
+    user's own files can disable only hooks that are not in managed settings.
     """
     if (
         any(

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from shim.core.reading.typed import Any, NamedTuple
 from shim.core.reading.values import as_dict, as_list, as_str
 
-DEFAULT_TIMEOUT_S = 600.0  # the default of the real claude
+DEFAULT_TIMEOUT_S = 600.0  # the real claude's default
 MAX_HOOKS = 100  # the limit per file; a turn with more hooks is refused
 UNTRUSTED_REASON = "it is a program in the working directory, which is not trusted"
 
@@ -18,7 +18,7 @@ class SettingsHook(NamedTuple):
     """A hook command from a settings file."""
 
     matcher: str  # the hook's tools: "" or "*" for all tools, a list of names, or a pattern
-    command: str  # a shell line, or a program if there are `args`
+    command: str  # a line of shell code, or a program if there are `args`
     args: tuple[str, ...] | None = None
     condition: str = ""  # a rule that the tool call must match (`if`)
     timeout_s: float = DEFAULT_TIMEOUT_S

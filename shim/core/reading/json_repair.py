@@ -1,8 +1,13 @@
 """Parses lines of a child's stdout that orjson refuses, and counts every repair.
 
-Vendors print text that orjson refuses: lone surrogate escapes (pi splits a pair over two deltas),
-invalid UTF-8, NaN, raw control characters, a BOM, a banner before the first event, and two objects
-on a line. The repairs are tried in order. Text that is not JSON is kept for error messages.
+orjson refuses some text that vendors print:
+
+- lone surrogate escapes (pi splits a pair over two deltas)
+- invalid UTF-8, NaN, raw control characters, and a BOM
+- a banner before the first event
+- two objects on a line
+
+The repairs are tried in order. Text that is not JSON is kept for error messages.
 """
 
 import re

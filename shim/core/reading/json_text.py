@@ -26,7 +26,7 @@ Leaf = TypeVar("Leaf")
 
 MAX_EXACT_INTEGER = 2.0**63  # larger integers are parsed as floats, which keep 17 digits
 
-# Only values of these types may need a repair before they are written.
+# The types of values that may need a repair before they are written.
 REPAIRABLE_TYPES = frozenset((float, dict, list))
 CONTAINER_TYPES = (dict, list)
 _LONG_INTEGER = rb"(?<![0-9.])-?[0-9]{19,}(?![0-9.eE])"

@@ -1,1 +1,3 @@
-"""Removes secrets: the table of secret patterns, and the code that applies it."""
+"""Finds and removes secrets. This package has the table of secret patterns and the code that
+applies it.
+"""

@@ -15,8 +15,8 @@ _QUOTED_SERVER_KEYS = tuple(f'"{key}"'.encode() for key in _SERVER_KEYS)
 
 
 def has_mcp_server_config_key(json_line: bytes) -> bool:
-    """Return whether a line of JSON may contain the configuration of MCP servers. Only few lines
-    may contain one.
+    """Return whether a line of JSON may contain the configuration of MCP servers. Most lines do
+    not.
     """
     return any(quoted_key in json_line for quoted_key in _QUOTED_SERVER_KEYS)
 

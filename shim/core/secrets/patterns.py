@@ -91,10 +91,10 @@ class SecretPattern:
     """The pattern for one kind of secret.
 
     A secret begins with one of `stems`, which are in lower case. Without stems, a secret begins
-    with an assignment sign (SIGN_CHARS) directly after one of `preceding_names`. If these names are
-    in upper case, the text must be, too. The first `visible_part_count` parts of the pattern are
-    not redacted. All following `tail_chars` belong to the secret. For a private key, the characters
-    of its block are in `body_chars` instead.
+    with an assignment sign (SIGN_CHARS) directly after one of `preceding_names`. Names in upper
+    case match only uppercase text. The first `visible_part_count` parts of the pattern are not
+    redacted. All following `tail_chars` belong to the secret. For a private key, `body_chars` are
+    used instead: the characters of the key's block.
     """
 
     def __init__(

@@ -274,8 +274,8 @@ class RedactedTurn(Turn):
         self.diagnostics.record_unknown_event(kind, sample)
 
     def record_turn_end(self, **result_fields: Any) -> None:
-        """Record that the vendor has ended the turn. The fields repeat earlier texts, so their
-        secrets are not counted again.
+        """Record that the vendor has ended the turn. The fields repeat texts whose secrets were
+        already counted, so secrets in them are not counted again.
         """
         super().record_turn_end(**Redactor().redact_value(result_fields))
 

@@ -1,9 +1,11 @@
 """Replaces secrets in strings with `[REDACTED:kind]`, and counts them by kind.
 
 The table in `patterns` describes the secrets. The lower-case text is first searched for possible
-beginnings of secrets, and most texts have none. Patterns are tried only at these positions. A
-stream of fragments is redacted like its full text. A fragment that may become part of a secret is
-buffered until the next fragment, and the rest of a secret is dropped as it arrives.
+beginnings of secrets, and most texts have none. Patterns are tried only at these positions.
+
+A stream of fragments is redacted like its full text. If a fragment may be the beginning of a
+secret, it is buffered until the next fragment arrives. The rest of a secret is dropped as it
+arrives.
 """
 
 import codecs
@@ -205,6 +207,8 @@ def _convert_to_lower(text: str) -> str:
 class StreamRedactor:
     """Redacts a text that arrives in fragments. At any time, all returned texts joined together are
     the beginning of the redacted full text.
+
+    Text is final once it no longer depends on later fragments. Other text is buffered.
     """
 
     __slots__ = (
@@ -233,9 +237,9 @@ class StreamRedactor:
 
     def _reset(self) -> None:
         self.is_busy = False  # true while text is buffered or the rest of a secret is dropped
-        # the last decided characters before `_passed_fragments`, and then the buffered text
+        # the end of the final text before `_passed_fragments`, followed by the buffered text
         self._pending_text = TEXT_START
-        self._decided_chars = 1  # the number of decided characters of `_pending_text`
+        self._decided_chars = 1  # the number of final characters in `_pending_text`
         # the pattern of the secret whose rest is dropped
         self._secret_pattern: SecretPattern | None = None
         self._passed_fragments.clear()
@@ -245,7 +249,7 @@ class StreamRedactor:
         return len(self._pending_text) > self._decided_chars
 
     def feed(self, fragment: str) -> str:
-        """Add a fragment, and return the text that no longer depends on later fragments."""
+        """Add a fragment. Return the text that has become final, redacted."""
         if not fragment:
             return ""
         if not self.is_busy:
@@ -291,7 +295,7 @@ class StreamRedactor:
         return redacted
 
     def _set_decided(self, text: str, position: int) -> None:
-        """Mark the text before a position as decided, and keep only its end. Buffer the text after
+        """Mark the text before a position as final, and keep only its end. Buffer the text after
         the position.
         """
         self._pending_text = text[max(position - NAME_CONTEXT_CHARS, 0) :]

@@ -132,8 +132,8 @@ class OrderedToolCallOutput:
         return output
 
     def _must_wait(self, parent: ParentCallId) -> bool:
-        """Return whether a line must wait for an open tool call, for earlier waiting lines, or for
-        the tool call that runs the line's agent.
+        """Return whether a line must wait. A line waits for an open tool call, for earlier waiting
+        lines, and for the tool call that runs the line's agent.
         """
         output = self._outputs.get(parent)
         if output is not None and bool(output.open_calls or output.buffered_lines):
