@@ -1,4 +1,6 @@
-"""The adapters of all vendors. A module or a profile is loaded when its vendor is requested."""
+"""The adapters for all vendors. An adapter's module or profile is loaded when its vendor is
+requested.
+"""
 
 from collections.abc import Callable
 from importlib import import_module
@@ -32,17 +34,17 @@ VENDORS = {
     "vibe": "vibe.toml",
 }
 PROFILE_SUFFIX = ".toml"
-# A user's profile can extend these.
+# A user's profile can extend these profiles.
 BUNDLED_PROFILES = tuple(
     name for name, source in VENDORS.items() if source.endswith(PROFILE_SUFFIX)
 )
 
-# Adapters that translate the lines of a vendor whose default adapter passes them through.
+# Adapters that translate a vendor's lines although its default adapter passes them through.
 FLAT_ADAPTERS = {"claude": "claude:FLAT_ADAPTER"}
 
 
 def _load_bundled_profile(name: str, source: str) -> Adapter:
-    """Return the adapter of a bundled profile. Only resources of this package are read."""
+    """Return the adapter for a bundled profile. Only resources of this package are read."""
     from shim.profiles.load.profile_file import load_bundled_profile, load_profile_adapter
 
     return load_profile_adapter(name, source, load_bundled_profile, BUNDLED_PROFILES)
@@ -54,9 +56,9 @@ profile_loaders: list[Callable[[str, str], Adapter]] = [_load_bundled_profile]
 
 
 def get_adapter(name: str, *, without_passthrough: bool = False) -> Adapter:
-    """Return the adapter of a vendor. Raise CommandUsageError for an unknown name.
+    """Return the adapter for a vendor. Raise CommandUsageError for an unknown name.
 
-    With `without_passthrough`, lines are translated even if they are already Claude's.
+    If `without_passthrough` is set, lines are translated even if they already have Claude's format.
     """
     if not is_valid_vendor_name(name) or name not in VENDORS:
         raise CommandUsageError(
@@ -77,9 +79,9 @@ def get_adapter(name: str, *, without_passthrough: bool = False) -> Adapter:
 def build_replay_adapter(
     name: str, replay: ReplaySource, *, persistent: bool, without_passthrough: bool
 ) -> Adapter:
-    """Return an adapter that replays recordings of a vendor. The vendor itself is not started.
+    """Return an adapter that replays recordings of a vendor. The vendor's program is not started.
 
-    The adapter drives and translates like that vendor's adapter, but it accepts every permission
+    The adapter drives and translates like the vendor's adapter, but it accepts every permission
     mode, and no tools run. Its program is `shim.recording.player`. `persistent` is set if the
     recorded child received its messages through stdin.
     """

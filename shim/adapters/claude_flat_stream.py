@@ -1,8 +1,8 @@
-"""Translates the lines of a real claude to a dialect other than Claude's.
+"""Translates the lines of a real claude to a flat dialect.
 
-The stream has deltas, if they were requested, and a line for each complete block. Tool calls,
-results and messages of subagents are complete lines. A synthetic line precedes the result of a
-failed request.
+The stream has deltas, if they were requested, and a line for each complete content block. Tool
+calls, tool results and messages from subagents are complete lines. A synthetic line precedes the
+result of a failed request.
 """
 
 from typing import Any
@@ -23,7 +23,7 @@ ERROR_CAUSES: dict[str, TurnEndCause] = {
 
 
 class FlatClaudeTranslator(ClaudeProtocolTranslator):
-    """Translates the lines of one real claude."""
+    """Translates the output lines of one real claude process."""
 
     def __init__(self, turn: Turn, *, partial: bool = False) -> None:
         super().__init__(turn, partial=partial)

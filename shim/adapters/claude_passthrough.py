@@ -1,7 +1,7 @@
-"""Forwards the lines of a real claude unchanged and updates the turn from them.
+"""Forwards the lines of a real claude unchanged, and updates the turn from them.
 
-The turn tracks open blocks, open calls, the session and the result. If a real claude dies, the turn
-can then complete Claude's stream.
+The turn tracks open content blocks, open tool calls, the session and the result. If the real claude
+dies, the turn can complete Claude's stream.
 """
 
 from typing import Any
@@ -23,7 +23,8 @@ from shim.core.turn.result import INTERRUPTED, INTERRUPTED_IN_TOOL
 from shim.core.turn.subagents import SubagentCall
 from shim.core.turn.turn import Turn
 
-# calls without a result; beyond this limit the oldest is removed, and its result is dropped
+# Maximum number of calls without a result. Beyond this limit, the oldest call is removed and its
+# result is dropped.
 MAX_FOLLOWED_CALLS = 1000
 BLOCK_STATES = {"text": TEXT, "thinking": THINKING}
 
@@ -31,9 +32,9 @@ ClaudeLine = dict[str, Any]
 
 
 class PassthroughTurn:
-    """Forwards a real claude's lines for one turn through `forward_claude_line`.
+    """A turn that forwards a real claude's lines through `forward_claude_line`.
 
-    All other output is written by the turn itself.
+    The turn itself writes all other output.
     """
 
     def __init__(self, turn: Turn) -> None:
@@ -53,17 +54,22 @@ class PassthroughTurn:
             self._hidden_tools = turn.config.evaluator.policy.hidden_tools
         # the index of the open block of a hidden call
         self._hidden_block_index: int | None = None
-        # results of background work that may follow the first result; each has its own `init`
+        # results from background work that may follow the first result; each has its own `init`
         self._pending_result_count = 0
 
     def forward_claude_line(self, raw: bytes, event: ClaudeLine) -> None:
-        """Write a line of a real claude. `raw` is the line without its LF, `event` the parsed line.
+        """Write a line of a real claude. `raw` is the line without its LF, and `event` is the
+        parsed line.
 
         A result is held until the next line or the end of the stream, because either may contradict
-        it. Three kinds of lines are dropped if the frontend reads up to a terminator: a second
-        `init` before a result, the second result that belongs to this `init` (contract S20), and a
-        tool result without its call. Lines that are not part of the conversation may come at any
-        time, so the terminator is written at the end of the stream or when the next turn starts.
+        the result. If the frontend reads up to a terminator, three kinds of lines are dropped:
+
+        - a second `init` before a result
+        - the second result, which belongs to this `init` (contract S20)
+        - a tool result without its call
+
+        Lines that are not part of the conversation may come at any time. The terminator is
+        therefore written at the end of the stream or when the next turn starts.
         """
         kind = event.get("type")
         if kind == "result":
@@ -104,17 +110,17 @@ class PassthroughTurn:
 
     @property
     def _accepts_every_line(self) -> bool:
-        """Whether the frontend accepts every line of a real claude: it does not read up to a
-        terminator, and no tools are hidden.
+        """Whether the frontend accepts every line of a real claude, because it does not read up to
+        a terminator and no tools are hidden.
         """
         return not (self._writer.has_result_terminator_line or self._hidden_tools)
 
     def _is_in_turn(self, raw: bytes, *, is_user_line: bool = False) -> bool:
-        """Return whether a line belongs to the turn. If the turn has no `init` yet, write one
+        """Return whether a line belongs to the turn. If the turn has no `init` line yet, write one
         first.
 
-        After the result, a line is still written if it belongs to background work or repeats a
-        message of the user.
+        After the result, a line still belongs to the turn if it comes from background work or
+        repeats a message from the user.
         """
         if self._turn_end.vendor_result[0] and self._machine.state is not CLOSED:
             self._turn.finish()
@@ -151,7 +157,7 @@ class PassthroughTurn:
         self._machine.move_to(READY, True)
 
     def _store_result(self, raw: bytes, event: ClaudeLine) -> None:
-        """Store the result of a real claude, which is written later."""
+        """Store the result of a real claude. It is written later."""
         if self._machine.state is CLOSED or self._turn_end.vendor_result[0]:
             self._diagnostics.record("second_result", raw)
             if self._pending_result_count:
@@ -162,7 +168,7 @@ class PassthroughTurn:
         session_id = event.get("session_id")
         if self._machine.state is NEW and isinstance(session_id, str):
             self._conversation.vendor_session_id = session_id
-        # A turn that never started has no `init` (contract 5.10). A call may still be open.
+        # A turn that never started has no `init` (contract 5.10). A tool call may still be open.
         if self._accepts_every_line:
             self._tool_calls.table.remove_visible_calls()
             if self._machine.state is NEW:
@@ -178,8 +184,8 @@ class PassthroughTurn:
     # -- tracking the lines ------------------------------------------------------------------------
 
     def _is_hidden_call(self, block: ClaudeLine) -> bool:
-        """Return whether a block is a call of a hidden tool. Remember its id, because its result is
-        hidden too.
+        """Return whether a content block is a call to a hidden tool. The call's id is stored,
+        because the call's result is hidden too.
         """
         if block.get("type") != "tool_use" or block.get("name") not in self._hidden_tools:
             return False
@@ -235,16 +241,16 @@ class PassthroughTurn:
         return True
 
     def _track_interrupt(self, content: list[ClaudeLine]) -> None:
-        """Record that claude has reported an interrupt. A claude that is interrupted while it
-        starts ends without a result.
+        """Record that claude has reported an interrupt. If claude is interrupted while it starts,
+        it ends without a result.
         """
         texts = {block.get("text") for block in content}
         if texts & {INTERRUPTED, INTERRUPTED_IN_TOOL}:
             self._turn_end.record_interrupt_line(names_tool=INTERRUPTED_IN_TOOL in texts)
 
     def _track_stream_event(self, event: ClaudeLine) -> bool:
-        """Update the turn from a stream event. Return whether it may be written to a frontend that
-        reads partial messages.
+        """Update the turn from a stream event. Return whether the event may be written to a
+        frontend that reads partial messages.
         """
         inner = event["event"]
         kind = inner["type"]
@@ -297,8 +303,8 @@ class PassthroughTurn:
 
 
 def _track_call(table: OpenToolCalls[Any], block: ClaudeLine, entry: Any) -> None:
-    """Remember an open call. Two calls may have the same id; their lines are written with the id
-    that the real claude gave them.
+    """Record an open tool call. Two calls may have the same id; their lines keep the id from the
+    real claude.
     """
     call_id = normalize_call_id(block["id"])
     name = block["name"]
@@ -314,7 +320,7 @@ def _track_call(table: OpenToolCalls[Any], block: ClaudeLine, entry: Any) -> Non
 
 
 def _end_call(table: OpenToolCalls[Any], block: ClaudeLine) -> bool:
-    """Remove the call that a result belongs to. Return whether the call was open."""
+    """Remove the tool call that a result belongs to. Return whether the call was open."""
     key = table.find_call_key_for_result(normalize_call_id(block.get("tool_use_id")))
     if key is not None:
         table.remove(key)

@@ -1,4 +1,4 @@
-"""Translates Claude's stream-json for the two vendors that print it: a real claude in the flat
+"""Translates Claude's stream-json from the two vendors that print it: a real claude in the flat
 dialect, and qwen.
 """
 
@@ -13,11 +13,11 @@ from shim.core.turn.subagents import Subagent
 from shim.core.turn.turn import Turn
 
 MAX_STREAMED_BLOCKS = 1000  # per reply
-MAX_PENDING_REQUESTS = 1000  # control requests; a child that sends more does not wait for answers
+MAX_PENDING_REQUESTS = 1000  # control requests; a child with more does not wait for answers
 
 
 class ClaudeProtocolTranslator(Translator):
-    """Translates fragments of blocks, complete blocks, the messages of subagents, and permission
+    """Translates block fragments, complete content blocks, messages from subagents, and permission
     requests.
 
     A streamed block is not written again when the complete block arrives. `_streamed_blocks` lists
@@ -35,7 +35,7 @@ class ClaudeProtocolTranslator(Translator):
 
     @staticmethod
     def translate_tool_use(block: Event) -> tuple[str, Arguments]:
-        """Return Claude's name and arguments of a call."""
+        """Return Claude's tool name and arguments for a tool call."""
         return block["name"], block["input"]
 
     # -- blocks ------------------------------------------------------------------------------------
@@ -60,10 +60,10 @@ class ClaudeProtocolTranslator(Translator):
         self.turn.start_message(model=message.get("model"))
 
     def _translate_other_stream_event(self, inner: Event) -> None:
-        """Ignore an event that frontends do not need."""
+        """Ignore a stream event that frontends do not need."""
 
     def _write_fragment(self, kind: str, fragment: str) -> None:
-        """Write a fragment of the open block. `kind` is text or thinking."""
+        """Write a fragment of the open content block. `kind` is text or thinking."""
         if not self._streamed_blocks or self._streamed_blocks[-1] != (kind, self._block_number):
             self._streamed_blocks.append((kind, self._block_number))
             del self._streamed_blocks[:-MAX_STREAMED_BLOCKS]
@@ -71,8 +71,8 @@ class ClaudeProtocolTranslator(Translator):
         write(fragment, self._block_number)
 
     def _write_block(self, kind: str, full_text: str) -> None:
-        """Write a complete block. It completes the first streamed block of its kind, if there is
-        one.
+        """Write a complete content block. If a block of its kind was streamed, the first such block
+        is completed instead.
         """
         for position, (streamed_kind, key) in enumerate(self._streamed_blocks):
             if streamed_kind == kind:
@@ -92,7 +92,7 @@ class ClaudeProtocolTranslator(Translator):
         self._streamed_blocks.clear()
 
     def _write_nested(self, subagent: Subagent, content: list[dict[str, Any]]) -> None:
-        """Write the blocks of a subagent's message."""
+        """Write the content blocks of a subagent's message."""
         for block in content:
             if block["type"] == "text":
                 subagent.write_text_message(block["text"])
@@ -104,7 +104,7 @@ class ClaudeProtocolTranslator(Translator):
     # -- control requests --------------------------------------------------------------------------
 
     def on_control_request(self, event: Event) -> None:
-        """Ask the frontend for permission. Refuse any other request."""
+        """Ask the frontend about a permission request, and refuse any other control request."""
         request = event["request"]
         request_id = str(event["request_id"])
         call_id = request.get("tool_use_id")

@@ -14,12 +14,12 @@ from shim.core.reading.values import as_dict
 from shim.core.turn.outcome import ChildExit
 from shim.core.turn.turn import Turn
 
-# The types of lines that every frontend reads. Up to 0.1.39, the Python SDK stopped at any other
-# type.
+# The line types that every frontend reads. Up to version 0.1.39, the Python SDK stopped at any
+# other type.
 LEGACY_KINDS = {"assistant", "user", "stream_event", "system", "result"}
 LEGACY_KINDS |= {"control_request", "control_response", "control_cancel_request"}
-# The other types that are written before the first message. All other lines are dropped until then,
-# because that SDK stops reading after a hundred lines until `initialize` is answered.
+# The other line types that are written before the first message. Until then, all other lines are
+# dropped, because this SDK reads only a hundred lines before the answer to `initialize`.
 EARLY_KINDS = {"auth_status", "keep_alive", "rate_limit_event"}
 
 MAX_PENDING_REQUESTS = 1000  # requests whose refusal is not written yet
@@ -29,8 +29,8 @@ TOO_LARGE_MESSAGE = "The call is too large to be asked about ({size} bytes)."
 class ClaudeTranslator(Translator):
     """Passes a real claude's lines through.
 
-    `_raw_line` is the current line, or None if it had to be repaired. `_split_delta` describes a
-    delta that ended in half a character: its event, the key of its text, and the half.
+    `_raw_line` is the current line, or None if the line had to be repaired. `_split_delta`
+    describes a delta that ended in half a character: its event, the key of its text, and the half.
     """
 
     def __init__(self, turn: Turn, *, partial: bool = False) -> None:
@@ -52,8 +52,8 @@ class ClaudeTranslator(Translator):
         )
 
     def filter_line(self, raw: bytes) -> bytes | None:
-        """Store the bytes of the line, which the frontend gets unchanged. A line that contains a CR
-        is encoded again, because some frontends read a CR as the end of a line.
+        """Store the bytes of the line, which are sent to the frontend unchanged. A line that
+        contains a CR is encoded again, because some frontends treat a CR as the end of a line.
         """
         stripped = raw.rstrip(b"\r")
         if b"\r" in stripped:
@@ -102,8 +102,8 @@ class ClaudeTranslator(Translator):
             self._write_event(dump_json(short_event), short_event)
 
     def _refuse_oversized(self, event: Event, size: int) -> None:
-        """Refuse a control request that exceeds the line limit. If it were truncated, the
-        frontend's answer would return a damaged input.
+        """Refuse a control request that exceeds the line limit. If the request were truncated, the
+        frontend's answer would contain a damaged input.
         """
         self.turn.diagnostics.record("question_too_large")
         if len(self.outbox) < MAX_PENDING_REQUESTS:
@@ -134,7 +134,9 @@ class ClaudeTranslator(Translator):
         self.feed(event)
 
     def _join_split_character(self, event: Event, delta: dict[str, Any]) -> None:
-        """Join a character that was split between two deltas. It is written with the second delta."""
+        """Join a character that was split between two deltas. The character is written with the
+        second delta.
+        """
         for name in ("text", "thinking"):
             if isinstance(delta.get(name), str):
                 split_delta = self._split_delta
@@ -148,7 +150,7 @@ class ClaudeTranslator(Translator):
                 delta[name] = text
 
     def _write_half_character(self) -> None:
-        """Write half a character as its own delta, because the other half never came."""
+        """Write half a character as a separate delta, because the other half did not arrive."""
         assert self._split_delta is not None
         (event, name, half), self._split_delta = self._split_delta, None
         inner = event["event"]

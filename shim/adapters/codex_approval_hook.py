@@ -1,12 +1,14 @@
-"""The hook of codex's app-server, which makes codex ask about calls. Measured with 0.169.0.
+"""The hook for codex's app-server, which makes codex ask about tool calls. Measured with 0.169.0.
 
-codex asks about each command, unless a `.rules` file of the user allows it. So the hook adds a
-command that does nothing before each command: no rule matches the result, and codex asks about the
-complete line. codex also asks about each patch, and about each tool of the MCP servers that are
-configured to ask; the hook receives their names. If the policy asks about a call, codex's own
-request follows. If the policy denies a call, the hook refuses it at once, because a hook that codex
-did not list might answer the request. codex asks about nothing else (`view_image`, other servers),
-so the hook refuses such a call if the policy would ask.
+codex asks about each command, unless a `.rules` file of the user allows the command. The hook
+therefore adds a command that does nothing before each command: no rule matches the result, and
+codex asks about the complete line. codex also asks about each patch, and about each tool of the MCP
+servers that are configured to ask. The hook receives the names of these servers.
+
+If the policy asks about a call, codex's own approval request follows. If the policy denies a call,
+the hook refuses the call immediately, because a hook that codex did not list might answer the
+request. codex does not ask about any other call (`view_image`, other servers), so the hook refuses
+such a call if the policy would ask.
 """
 
 import json
@@ -22,16 +24,16 @@ NOOP_PREFIX = ": claude-shim;"  # the shell's `:` ignores its arguments
 def list_hook_calls(
     event: Mapping[str, Any], workspace: Workspace, *servers: str
 ) -> list[codex_hook.ClaudeCall]:
-    """Return the calls of an event. Raise ValueError for an event with an unknown form."""
+    """Return the tool calls in a hook event. Raise ValueError for an event with an unknown form."""
     return codex_hook.list_hook_calls(event, workspace)
 
 
 def can_ask(event: Mapping[str, Any], mode: str, *servers: str) -> bool:
-    """Return whether codex asks about the calls of an event, and the request can be allowed in this
-    mode.
+    """Return whether codex asks about the calls in a hook event, and the request can be allowed in
+    this mode.
 
-    `servers` are the MCP servers that are configured to ask, as they are spelled in the names of
-    their tools.
+    `servers` are the MCP servers that are configured to ask, as they are spelled in their tools'
+    names.
     """
     name = str(event.get("tool_name"))
     asking_prefixes = tuple(f"mcp__{server}__" for server in servers)

@@ -1,9 +1,9 @@
-"""Converts events of codex's hook `PreToolUse` to Claude's calls. Measured with 0.169.0.
+"""Converts events of codex's hook `PreToolUse` to Claude's tool calls. Measured with 0.169.0.
 
     {"hook_event_name":"PreToolUse","cwd":FOLDER,"tool_name":"Bash","tool_input":{"command":…},…}
 
 `cwd` is the folder in which the call runs; the model may choose another folder for each command. A
-patch is the input of `apply_patch`, or a command that codex treats as a patch: `apply_patch
+patch is the input of `apply_patch`, or a command that codex treats as a patch, such as `apply_patch
 <<'EOF'`.
 """
 
@@ -16,7 +16,7 @@ from shim.core.policy.policy import Workspace
 
 ClaudeCall = tuple[str, dict[str, Any]]
 
-# A patch that is a complete command. The delimiter of the heredoc is quoted, so the shell expands
+# A command that only applies a patch. The heredoc's delimiter is quoted, so the shell expands
 # nothing in the patch.
 PATCH_COMMAND = re.compile(r"\s*apply_patch\s*<<\s*(['\"])(\w+)\1[ \t]*\n(.*\n)?\2\s*", re.DOTALL)
 MOVE_MARKER = "*** Move to:"
@@ -28,7 +28,7 @@ CHANGE_MARKERS = {
     MOVE_MARKER: "Write",
     "*** Delete File:": "Delete",
 }
-# the prefix of most subagent tools; no separator follows it
+# The prefix of most subagent tools. No separator follows the prefix.
 SUBAGENT_PREFIX = r"^multi_agent_v\d+"
 # Tools that only send messages, plan or wait → Claude's names.
 HARMLESS_TOOLS = {
@@ -40,7 +40,7 @@ HARMLESS_TOOLS = {
         ("update_plan", "get_goal", "create_goal", "update_goal", "request_user_input"), "TodoWrite"
     ),
     **dict.fromkeys(("list_mcp_resources", "list_mcp_resource_templates"), "ListMcpResourcesTool"),
-    # The hook is also called for each call of a script.
+    # The hook is also called for each tool call that a script makes.
     **dict.fromkeys(("exec", "wait", "sleep", "write_stdin"), "TaskOutput"),
     "tool_search": "ToolSearch",
     "read_mcp_resource": "ReadMcpResourceTool",
@@ -49,7 +49,7 @@ HARMLESS_TOOLS = {
 
 
 def list_hook_calls(hook_event: Mapping[str, Any], workspace: Workspace) -> list[ClaudeCall]:
-    """Return the calls of an event. The event is denied unless each call is allowed.
+    """Return the tool calls in a hook event. The event is denied unless all its calls are allowed.
 
     Raise ValueError for an event with an unknown form.
     """
@@ -76,12 +76,12 @@ def list_hook_calls(hook_event: Mapping[str, Any], workspace: Workspace) -> list
 
 
 def format_hook_output(reason: str, event: object) -> str:
-    """Return "", because codex reads only the exit code and stderr of the hook."""
+    """Return "", because codex reads only the hook's exit code and stderr."""
     return ""
 
 
 def find_patch_in_command(command: str) -> str | None:
-    """Return the patch that a command applies, or None for any other command."""
+    """Return the patch that a command applies, or None if the command applies no patch."""
     match = PATCH_COMMAND.fullmatch(command)
     body = ""
     if match is not None:
@@ -104,10 +104,10 @@ def _build_command_call(command: str, folder: str, workspace: Workspace) -> list
 
 
 def parse_patch_as_tool_calls(patch: str, folder: str) -> list[ClaudeCall]:
-    """Return a call for each changed file of a patch, and for each part of an edit. Raise
+    """Return a tool call for each changed file in a patch, and for each part of an edit. Raise
     ValueError if the patch names no file.
 
-    A line that is mistaken for the name of a file denies more calls, never fewer.
+    A line that is mistaken for a file name denies more calls, never fewer.
     """
     calls: list[ClaudeCall] = []
     for line in patch.split("\n"):
@@ -122,7 +122,7 @@ def parse_patch_as_tool_calls(patch: str, folder: str) -> list[ClaudeCall]:
         )
         if change_marker is not None:
             path = posixpath.join(folder, stripped[len(change_marker[0]) :].strip())
-            # The lines after a move still belong to the edit.
+            # The lines after a file is moved still belong to the edit.
             is_move = change_marker[0] == MOVE_MARKER and calls
             calls.insert(len(calls) - bool(is_move), (change_marker[1], {"file_path": path}))
         elif calls:
@@ -133,7 +133,7 @@ def parse_patch_as_tool_calls(patch: str, folder: str) -> list[ClaudeCall]:
 
 
 def _add_patch_line(calls: list[ClaudeCall], line: str) -> None:
-    """Add a line of a patch to the call that it belongs to."""
+    """Add a line of a patch to the tool call that the line belongs to."""
     name, arguments = calls[-1]
     prefix = line[:1]
     text = line[1:] + "\n"

@@ -32,12 +32,12 @@ from shim.core.policy.policy import MCP_PREFIX
 from shim.core.reading.values import as_str
 from shim.core.turn.context import VendorDataReader
 
-# calls and changes of a turn that are not written yet; no real turn has more
+# Limit for a turn's calls and changes that are not written yet. No real turn has more.
 MAX_PENDING_ENTRIES = 1000
-MAX_SEARCHES = 20  # a record exists before the first item is printed, or never
+MAX_SEARCHES = 20  # a record is created before the first item is printed, or never
 # The folder has the local date, which may differ by a day from the thread's date in UTC.
 DAY_OFFSETS = (0, -1, 1)
-# The quotes are not escaped, so this cannot be part of a text of a user or a model.
+# The quotes are not escaped, so a text from the user or the model cannot contain these bytes.
 TASK_STARTED_MARKER = b'"type":"task_started"'
 TURN_CONTEXT = "turn_context"
 RELEVANT_MARKERS = (
@@ -46,12 +46,12 @@ RELEVANT_MARKERS = (
     b'_call_output",',
     b'"type":"turn_context"',
 )
-# type of a change → Claude's tool; any other type is an Edit
+# Type of a file change → Claude's tool. Any other type is an Edit.
 CHANGE_TOOL_NAMES = {"add": "Write", "delete": "Delete"}
-# in the head of a command's output; without it the command may still be running
+# At the start of a finished command's output. Without this text, the command may still be running.
 EXIT_CODE_REGEX = r"Process exited with code (\d+)\n"
 SHELL_TOOL = "exec_command"
-PATCH_REJECTED = "patch rejected"  # by the sandbox; other errors are mistakes of the model
+PATCH_REJECTED = "patch rejected"  # rejected by the sandbox; other errors are mistakes of the model
 PATCH_ERRORS = (PATCH_REJECTED, "apply_patch verification failed")
 # by the shim's hook
 HOOK_BLOCKED = ("Command blocked by PreToolUse hook: ", "Tool call blocked by PreToolUse hook: ")
@@ -66,7 +66,9 @@ ClaudeCall = tuple[str, dict[str, Any]]
 
 
 class UnstreamedToolCall(NamedTuple):
-    """A call of the model that the stream lacks, with Claude's calls for it and its output."""
+    """A call from the model that is missing in the stream: Claude's tool calls for it, and its
+    output.
+    """
 
     call_id: str
     calls: list[ClaudeCall]
@@ -76,7 +78,9 @@ class UnstreamedToolCall(NamedTuple):
 
 
 class CodexRollout:
-    """The record of one thread. `model` is the model of the turn, or "" before it has been read."""
+    """The record of one codex thread. `model` is the turn's model, or "" before it has
+    been read.
+    """
 
     def __init__(self, data_dir: VendorDataReader, thread_id: str) -> None:
         self.model = ""
@@ -90,7 +94,9 @@ class CodexRollout:
         self._missing_calls: list[UnstreamedToolCall] = []
 
     def take_recorded_file_change(self, paths: set[str]) -> dict[str, Any] | None:
-        """Return the first change of exactly these files that was not returned before, or None."""
+        """Return the first recorded change of exactly these files that was not returned before, or
+        None.
+        """
         self._read_new_lines()
         for index, change in enumerate(self._changes):
             if set(change["changes"]) == paths:
@@ -98,7 +104,7 @@ class CodexRollout:
         return None
 
     def take_unstreamed_tool_calls(self) -> list[UnstreamedToolCall]:
-        """Return the calls that the stream lacks, since the previous call of this method."""
+        """Return the tool calls that are missing in the stream and were not returned before."""
         self._read_new_lines()
         missing_calls = self._missing_calls
         self._missing_calls = []
@@ -126,8 +132,8 @@ class CodexRollout:
                     continue  # the first line is incomplete, or another version wrote it
 
     def _find_path(self) -> str | None:
-        """Return the path of the record, or None. The first part of a thread's id is its start time
-        in milliseconds.
+        """Return the path of the thread's record, or None. The first part of a thread's id is its
+        start time in milliseconds.
         """
         from datetime import UTC, datetime, timedelta
 
@@ -146,7 +152,7 @@ class CodexRollout:
     def _record_payload(self, payload: Mapping[str, Any], kind: str) -> None:
         if kind == "item_completed":
             item = payload["item"]
-            self._calls.pop(item["id"], None)  # the stream has it
+            self._calls.pop(item["id"], None)  # the stream contains this call
             if item["type"] == "FileChange" and isinstance(item["changes"], dict):
                 self._changes.append(item)
                 del self._changes[:-MAX_PENDING_ENTRIES]
@@ -166,8 +172,8 @@ class CodexRollout:
 
 
 def _find_missing_call(call: Mapping[str, Any], output: object) -> UnstreamedToolCall | None:
-    """Return a call that certainly has no item: it was refused, or its command has ended. Return
-    None for any other call.
+    """Return a call that certainly has no item in the stream, because it was refused or its command
+    has ended. Return None for any other call.
     """
     name = _format_tool_name(call)
     text = as_str(output)
@@ -201,9 +207,7 @@ def _find_missing_call(call: Mapping[str, Any], output: object) -> UnstreamedToo
 
 
 def _format_tool_name(call: Mapping[str, Any]) -> str:
-    """Return the name of the tool that the model called. The name of an MCP tool includes its
-    server.
-    """
+    """Return the name of the tool that the model called. An MCP tool's name includes its server."""
     name = str(call["name"])
     namespace = call.get("namespace")
     is_server_tool = isinstance(namespace, str) and namespace.startswith(MCP_PREFIX)
@@ -213,8 +217,8 @@ def _format_tool_name(call: Mapping[str, Any]) -> str:
 
 
 def _parse_arguments(call: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a call: its `input` if the tool takes a text, its parsed JSON
-    otherwise.
+    """Return the arguments of a call: its `input` if the tool takes a text, otherwise its parsed
+    JSON.
     """
     if "input" in call:
         return {"input": call["input"]}
@@ -228,7 +232,7 @@ def _parse_arguments(call: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def build_file_change_tool_calls(path: str, change: Mapping[str, Any]) -> list[ClaudeCall]:
-    """Return Claude's calls for a recorded change of one file. The list is never empty."""
+    """Return Claude's tool calls for the recorded change of one file. The list is never empty."""
     file_argument = {"file_path": path}
     kind = change.get("type")
     if kind == "add" and isinstance(change.get("content"), str):
@@ -242,7 +246,9 @@ def build_file_change_tool_calls(path: str, change: Mapping[str, Any]) -> list[C
 
 
 def parse_patch_as_tool_calls(patch: str) -> list[ClaudeCall]:
-    """Return Claude's calls for a patch in codex's format, with the paths that the model wrote."""
+    """Return Claude's tool calls for a patch in codex's format. The paths are those that the model
+    wrote.
+    """
     calls: list[ClaudeCall] = []
     for part in re.split(r"^\*\*\* (?=(?:Add|Update|Delete) File: )", patch, flags=re.M)[1:]:
         header, _, body = part.partition("\n")
@@ -269,10 +275,12 @@ def _build_edit_calls(file_argument: dict[str, Any], diff: str) -> list[ClaudeCa
 
 
 def split_diff_hunks(diff: str) -> Iterator[tuple[str, str]]:
-    """Yield the old text and the new text of each part of a unified diff, with context lines."""
+    """Yield the old text and the new text of each hunk in a unified diff, including
+    context lines.
+    """
     old: list[str] = []
     new: list[str] = []
-    last_sides: list[list[str]] = []  # the sides that got the previous line
+    last_sides: list[list[str]] = []  # the texts (old, new or both) that contain the previous line
     for line in diff.split("\n"):
         prefix = line[:1]
         if prefix == "@":

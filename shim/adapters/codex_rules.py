@@ -1,17 +1,17 @@
-"""Builds the settings that apply a conversation's rules to codex before it runs a call. Measured
-with 0.169.0.
+"""Builds the settings with which codex applies a conversation's rules before it runs a tool call.
+Measured with 0.169.0.
 
-codex's sandbox allows more than Claude's modes: it runs any command, and it only distinguishes
-folders. So codex starts a hook of the shim (`hooks.PreToolUse`) before each call: for commands,
-patches, MCP tools and subagents, for calls of subagents, and for calls of a script in its code
-mode. A hook that exits with status 2 and a reason on stderr blocks the call. After any other
-failure the call would run, so a shell turns every failure into status 2. codex silently ignores a
-hook that has not been reviewed, unless `--dangerously-bypass-hook-trust` is set.
+codex's sandbox allows more than Claude's permission modes: it runs any command, and it only
+distinguishes folders. Therefore codex starts a hook of the shim (`hooks.PreToolUse`) before each
+call: for commands, patches, MCP tools and subagents, for calls by subagents, and for calls by a
+script in its code mode. A hook that exits with status 2 and a reason on stderr blocks the call.
+After any other failure the call would run, so a shell turns every failure into status 2. codex
+silently ignores a hook that has not been reviewed, unless `--dangerously-bypass-hook-trust` is set.
 
-With the hook, codex also ignores all settings in the working directory (`.codex/config.toml`:
-servers, roles, writable folders). Outside bypassPermissions it also ignores `.rules` files, which
-let commands run outside the sandbox. The model's service searches the web without calling the hook,
-so web search is disabled unless it may run without a prompt.
+When the hook is used, codex also ignores all settings in the working directory
+(`.codex/config.toml`: servers, roles, writable folders). Outside bypassPermissions, codex also
+ignores `.rules` files, which let commands run outside the sandbox. The model's service searches the
+web without calling the hook, so web search is disabled unless it may run without a prompt.
 """
 
 from shim.core.adapter.adapter import LaunchRequest
@@ -36,13 +36,13 @@ __all__ = (
 )
 
 HOOK_MODULE = "shim.adapters.codex_hook"  # reads the hook's events
-APPROVAL_HOOK_MODULE = "shim.adapters.codex_approval_hook"  # the same, if codex asks about calls
+APPROVAL_HOOK_MODULE = "shim.adapters.codex_approval_hook"  # used if codex asks about calls
 WEB_TOOL = "WebSearch"
-EMITS_CALL_BEFORE_HOOK = False  # codex reports a call when it runs the call
+EMITS_CALL_BEFORE_HOOK = False  # codex reports a tool call when the call runs
 
 
 def build_arguments(request: LaunchRequest) -> list[str]:
-    """Return the arguments that apply the rules of a request to `codex exec`."""
+    """Return the arguments with which `codex exec` applies a request's rules."""
     policy = request.policy
     mode = request.permission_mode
     if policy is None:
@@ -64,8 +64,8 @@ def build_arguments(request: LaunchRequest) -> list[str]:
 
 
 def build_app_server_arguments(request: LaunchRequest) -> list[str]:
-    """Return the arguments of codex's app-server, which asks about its calls: the sandbox, and
-    settings for actions that codex does not ask about.
+    """Return the arguments for codex's app-server, which asks about its tool calls: the sandbox,
+    and settings for actions that codex does not ask about.
 
     codex does not ask about input for a running program (`write_stdin`), so programs get no
     terminal.
@@ -90,8 +90,8 @@ def can_ask_frontend_for_permission(request: LaunchRequest) -> bool:
 
 
 def build_sandbox_arguments(request: LaunchRequest) -> list[str]:
-    """Return the sandbox settings of a mode. The sandbox is off if a person can be asked, because a
-    command that the person allowed must run.
+    """Return the sandbox settings for a permission mode. The sandbox is off if the user can be
+    asked, because a command that the user has allowed must run.
     """
     policy = request.policy
     mode = request.permission_mode
@@ -104,11 +104,11 @@ def build_sandbox_arguments(request: LaunchRequest) -> list[str]:
 
 
 def build_approval_hook_settings(request: LaunchRequest, servers: list[str]) -> dict[str, object]:
-    """Return the table `hooks` of a thread's settings. `servers` are the MCP servers that are
+    """Return the table `hooks` for a thread's settings. `servers` are the MCP servers that are
     configured to ask about their tools.
 
-    Return {} in bypassPermissions without rules, which needs no hook, if codex might not run the
-    hook. Raise UnsupportedPermissionModeError if codex might not run a hook that is needed.
+    In bypassPermissions without rules, no hook is needed; return {} if codex might not run the
+    hook. Otherwise raise UnsupportedPermissionModeError if codex might not run the hook.
     """
     if request.policy_bypass and not needs_policy_hook(request):
         return {}
@@ -125,14 +125,16 @@ def build_environment(request: LaunchRequest) -> dict[str, str]:
 
 
 def can_hook_apply_allow_rule(rule: PermissionRule) -> bool:
-    """Return whether codex runs every call that the rule allows. codex only runs the tools of an
-    MCP server that are declared read-only.
+    """Return whether codex runs every call that the rule allows. From an MCP server, codex only
+    runs the tools that are declared read-only.
     """
     return not rule.tool.startswith(MCP_PREFIX)
 
 
 def can_search_web_unprompted(request: LaunchRequest) -> bool:
-    """Return whether codex may search the web. No permission is requested for a search."""
+    """Return whether codex may search the web without a prompt. codex never requests permission for
+    a search.
+    """
     policy = request.policy
     if policy is None:
         return False
@@ -142,8 +144,8 @@ def can_search_web_unprompted(request: LaunchRequest) -> bool:
 
 
 def can_tool_run_unprompted(policy: Policy, tool: str, mode: str) -> bool:
-    """Return whether some call of the tool runs without a permission prompt. The tool must be one
-    that prompts in every mode except bypassPermissions.
+    """Return whether at least one call of the tool can run without a permission prompt. `tool` must
+    be a tool that prompts in every mode except bypassPermissions.
     """
     if not policy.list_visible_tools([tool]) or any(
         rule.matches_tool(tool, is_restriction=True) for rule in policy.ask
@@ -155,7 +157,7 @@ def can_tool_run_unprompted(policy: Policy, tool: str, mode: str) -> bool:
 
 
 def _has_hook_for(policy: Policy, tool: str) -> bool:
-    """Return whether a hook of the settings matches the tool."""
+    """Return whether a hook from the settings matches the tool."""
     if not policy.hooks:
         return False
     from shim.core.claude.hooks.commands import is_hook_for_tool
@@ -164,8 +166,8 @@ def _has_hook_for(policy: Policy, tool: str) -> bool:
 
 
 def _build_workspace_sandbox(policy: Policy, mode: str) -> list[str]:
-    """Return the sandbox settings that are used together with the hook. The sandbox is writable if
-    the mode, a rule or a hook may allow a change.
+    """Return the sandbox settings that are used together with the hook. Files are writable in the
+    sandbox if the mode, a rule or a hook may allow a change.
     """
     if mode == "plan" or (mode in ("default", "dontAsk") and not (policy.allow or policy.hooks)):
         return []
@@ -174,7 +176,7 @@ def _build_workspace_sandbox(policy: Policy, mode: str) -> list[str]:
         _quote_toml(policy.workspace.make_path_absolute(folder))
         for folder in policy.workspace.directories
     )
-    # `Bash(git push:*)` needs the network
+    # a rule such as `Bash(git push:*)` needs network access
     allows_commands = any(rule.tool == "Bash" for rule in policy.allow)
     return [
         *_format_setting("sandbox_mode", '"workspace-write"'),
@@ -189,8 +191,8 @@ def _build_untrusted_projects(policy: Policy) -> list[str]:
     """Return the setting that marks the working directory and its parents as untrusted, so that
     codex ignores their settings.
 
-    codex checks whether a folder is trusted before it checks the folder's repository, so each
-    folder is listed.
+    codex checks the trust of a folder before that of the folder's repository, so each folder is
+    listed.
     """
     projects: dict[str, None] = {}
     for folder in policy.workspace.list_equivalent_paths(policy.workspace.cwd):
@@ -212,7 +214,7 @@ def _format_setting(key: str, value: str) -> list[str]:
 
 
 def _quote_toml(value: str) -> str:
-    """Return a string as TOML."""
+    """Return a string as a TOML string literal."""
     escaped = value.replace("\\", "\\\\").replace('"', '\\"')
     return (
         '"'

@@ -1,12 +1,14 @@
-"""Builds the settings of a codex thread that make codex ask about each call, regardless of the user's
-settings. Measured with 0.169.0.
+"""Builds the settings for a codex thread that make codex ask about each tool call, regardless of
+the user's settings. Measured with 0.169.0.
 
-The settings are tables. codex applies dotted keys and tables in its own order, and the last one
-wins. codex merges the hook lists of all its settings, so the hooks of the user cannot be replaced.
-But each hook that codex lists can be disabled. A hook that decides about calls is disabled, because
-it would answer the permission request (`PermissionRequest`) or remove the prefix that makes codex
-ask (`PreToolUse`). A hook that has not been reviewed is disabled too, because it would only run
-because the shim makes codex run unreviewed hooks.
+The settings are tables, because codex applies dotted keys and tables in an order of its own, and
+the last value wins. codex merges the hook lists from all settings, so the user's hooks cannot be
+replaced. But each hook that codex lists can be disabled. Two kinds of hooks are disabled:
+
+- A hook that decides about calls. It would answer the permission request (`PermissionRequest`), or
+  remove the prefix that makes codex ask (`PreToolUse`).
+- A hook that has not been reviewed. It would only run because the shim makes codex run unreviewed
+  hooks.
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from shim.core.reading.typed import Any
 from shim.core.reading.values import as_dict
 
-# makes codex ask about each tool of the server
+# this value makes codex ask about each tool of a server
 PROMPT_APPROVAL = {"default_tools_approval_mode": "prompt"}
 DECIDING_EVENTS = ("preToolUse", "permissionRequest")
 UNKNOWN_HOOKS_MESSAGE = (
@@ -31,10 +33,10 @@ def build_mcp_server_tables(
     configured_servers: Mapping[str, Any],
     server_names: Iterable[str],
 ) -> dict[str, dict[str, Any]]:
-    """Return the tables of the MCP servers. Each server asks about each tool, including read-only
-    tools.
+    """Return the settings tables for the MCP servers. Each server asks about each of its tools,
+    even about read-only tools.
 
-    `added_servers` are complete tables, `configured_servers` are the tables of codex's settings,
+    `added_servers` are complete tables, `configured_servers` are the tables from codex's settings,
     and `server_names` are the names of the configured servers that must ask.
     """
     tables: dict[str, dict[str, Any]] = {}
@@ -74,8 +76,8 @@ def convert_mcp_server_config(config: Mapping[str, Any]) -> dict[str, Any]:
 def build_disabled_hook_states(
     hook_list: Mapping[str, Any], *, has_shim_hook: bool
 ) -> dict[str, dict[str, bool]]:
-    """Return the table `hooks.state` that disables each hook that decides about calls, and each
-    hook that has not been reviewed.
+    """Return the table `hooks.state`, which disables each hook that decides about tool calls and
+    each hook that has not been reviewed.
 
     `hook_list` is codex's response to `hooks/list`. An administrator's hook cannot be disabled.
     Raise ValueError if such a hook decides about calls and the shim's hook is needed

@@ -6,9 +6,9 @@ and the end of a turn.
     {"method":"item/commandExecution/requestApproval","id":0,"params":{"itemId":…,"command":…}}
     {"method":"turn/completed","params":{"threadId":…,"turn":{"id":…,"status":…,"error":…}}}
 
-A refused call has no item. It is read from codex's own record of the thread (`codex_rollout`). An
-item of another thread belongs to a subagent. The texts of a subagent are nested in the call that
-started it. Its calls are not nested, because the frontend is asked about them.
+A refused tool call has no item. It is read from codex's own record of the thread (`codex_rollout`).
+An item of another thread belongs to a subagent. A subagent's texts are nested in the call that
+started the subagent. Its tool calls are not nested, because the frontend is asked about them.
 """
 
 import re
@@ -37,10 +37,10 @@ from shim.core.turn.turn import Turn
 from shim.profiles.rpc.form import MAX_OPEN_REQUESTS
 from shim.profiles.rpc.translator import RpcTranslator
 
-MAX_OPEN_ITEMS = 1000  # per turn; beyond this limit the oldest is dropped
-MAX_SUBAGENTS = 1000  # subagents whose call is known
+MAX_OPEN_ITEMS = 1000  # per turn; beyond this limit, the oldest item is dropped
+MAX_SUBAGENTS = 1000  # subagents whose starting call is stored
 RETRY_MESSAGE = re.compile(r"Reconnecting\.\.\. (\d+)/(\d+)")
-# Ignored, because they are about the session or the program, or are repeated at the end of an item.
+# Ignored notifications: they are about the session or the program, or an item's end repeats them.
 IGNORED_METHODS = frozenset(
     (
         "configWarning",
@@ -78,7 +78,7 @@ IGNORED_METHODS = frozenset(
         "thread/environment/disconnected",
     )
 )
-# Items before which missing calls are written.
+# Missing tool calls are written before items of these types.
 CHECKPOINT_ITEMS = ("agentMessage", "reasoning", "commandExecution", "fileChange", "mcpToolCall")
 SILENT_ITEMS = (
     "userMessage",
@@ -92,7 +92,7 @@ SILENT_ITEMS = (
 
 
 class CodexThreadTranslator(RpcTranslator):
-    """Translates the lines of one app-server."""
+    """Translates the output lines of one app-server process."""
 
     untyped = True
     session_class = CodexThread
@@ -102,7 +102,7 @@ class CodexThreadTranslator(RpcTranslator):
         super().__init__(turn, partial=partial, session=session)
         # started items that have not ended; several may have the same id
         self._open_items: list[Event] = []
-        # the MCP calls and patches among them for which codex has requested approval
+        # the started MCP calls and patches for which codex has requested approval
         self._prompted_items: list[Event] = []
         self._subagent_calls: dict[str, str] = {}  # a subagent's thread → the call that started it
         self._completed_items = codex_items.CompletedCodexItems()
@@ -162,8 +162,8 @@ class CodexThreadTranslator(RpcTranslator):
             self.turn.record_unknown_event(method or "untyped", event)
 
     def feed_event_from_broken_line(self, event: Event) -> None:
-        """Translate an event of a repaired line. Requests and notifications of another thread are
-        not trusted.
+        """Translate an event from a repaired line. Requests, and notifications about another
+        thread, are not trusted.
         """
         params = event.get("params")
         is_main_thread = False
@@ -176,7 +176,7 @@ class CodexThreadTranslator(RpcTranslator):
         ):
             self.turn.diagnostics.record("doubtful_event")
             if "id" in event and len(self.outbox) < MAX_OPEN_REQUESTS:
-                # codex would wait forever
+                # without a response, codex would wait forever
                 self.outbox.append(
                     self.session.encode_decline_response(event["id"], str(event["method"]))
                 )
@@ -191,7 +191,7 @@ class CodexThreadTranslator(RpcTranslator):
         return not self.session.session_id
 
     def _write_missing_calls(self, params: Event) -> None:
-        """Write new calls of codex's record that have no item in the stream."""
+        """Write new tool calls from codex's record that have no item in the stream."""
         data_dir = self.turn.config.data_dir
         if data_dir is None or not self._is_main_thread(params):
             return
@@ -258,8 +258,8 @@ class CodexThreadTranslator(RpcTranslator):
                 self._record_subagents(item, call_id if open_call is None else open_call[0])
 
     def _close_item(self, item: Event) -> None:
-        """Remove the started item that has ended. It is the first item with the same id, preferably
-        one with the same calls.
+        """Remove the started item that has ended. This is the first item with the same id,
+        preferably one with the same tool calls.
         """
         started_items = [
             open_item for open_item in self._open_items if open_item.get("id") == item.get("id")
@@ -276,13 +276,15 @@ class CodexThreadTranslator(RpcTranslator):
         self._prompted_items = [other for other in self._prompted_items if other is not item]
 
     def _record_subagents(self, item: Event, call_id: str) -> None:
-        """Remember the call that started the subagents of an item."""
+        """Record which tool call started the subagents of an item."""
         for thread_id in item.get("receiverThreadIds") or ():
             if len(self._subagent_calls) < MAX_SUBAGENTS:
                 self._subagent_calls.setdefault(str(thread_id), call_id)
 
     def _announce_calls(self, item: Event, source: str) -> None:
-        """Announce the calls of an item when it starts. When it ends, announce only new calls."""
+        """Announce the tool calls of an item when the item starts. When the item ends, announce
+        only new calls.
+        """
         calls = self._list_calls(item)
         for call_id, (name, arguments) in zip(
             _build_call_ids(normalize_call_id(item.get("id")), calls), calls, strict=True
@@ -300,7 +302,7 @@ class CodexThreadTranslator(RpcTranslator):
 
     @property
     def _working_dirs(self) -> tuple[str, ...]:
-        """The path of the working directory, in the shim's spelling and in codex's."""
+        """The path of the working directory, as the shim spells it and as codex spells it."""
         return (self.turn.config.cwd, self.session.cwd)
 
     def _write_text_delta(self, params: Event) -> None:
@@ -316,7 +318,7 @@ class CodexThreadTranslator(RpcTranslator):
     def _write_full_text(
         self, params: Event, text: str, key: object, *, is_thinking: bool = False
     ) -> None:
-        """Write a complete text. Its deltas may have been written before."""
+        """Write a complete text. Its deltas may already have been written."""
         if self._is_main_thread(params):
             (self.turn.update_thinking if is_thinking else self.turn.update_text)(text, key)
             self.turn.end_block()
@@ -325,7 +327,7 @@ class CodexThreadTranslator(RpcTranslator):
             (agent.write_thinking_message if is_thinking else agent.write_text_message)(text)
 
     def _write_plan(self, params: Event) -> None:
-        """Write the plan as a list of todos, if it has changed."""
+        """Write codex's plan as a todo list, if the plan has changed."""
         steps = params.get("plan")
         if (
             not self._is_main_thread(params)
@@ -348,8 +350,8 @@ class CodexThreadTranslator(RpcTranslator):
         self.turn.add_tool_result(call_id, "")
 
     def _record_usage(self, params: Event) -> None:
-        """Record the usage of one request of this turn. A resumed thread first reports the usage of
-        its previous turn.
+        """Record the usage of one model request in this turn. A resumed thread first reports the
+        usage of its previous turn.
         """
         if self._is_main_thread(params) and params.get("turnId") == self.session.turn_id:
             last = params["tokenUsage"]["last"]
@@ -385,7 +387,7 @@ class CodexThreadTranslator(RpcTranslator):
         )
         if params.get("kind", "command") == "command" and isinstance(params.get("command"), str):
             self._ask_frontend(request_id, COMMAND_APPROVAL, [item_id], [call], params)
-        else:  # the network, or input for a running program: there is no call to show
+        else:  # network access, or input for a running program: there is no call to show
             self.outbox.append(self.session.encode_decline_response(request_id, COMMAND_APPROVAL))
 
     def _ask_patch(self, request_id: object, params: Event) -> None:
@@ -403,7 +405,7 @@ class CodexThreadTranslator(RpcTranslator):
         return any(prompted_item is item for prompted_item in self._prompted_items)
 
     def _ask_server(self, request_id: object, params: Event) -> None:
-        """Ask the frontend about a call of an MCP tool, or show a form of the server."""
+        """Ask the frontend about a call to an MCP tool, or show a form from the MCP server."""
         meta = params.get("_meta")
         if not meta:
             meta = {}
@@ -439,7 +441,9 @@ class CodexThreadTranslator(RpcTranslator):
         )
 
     def _refuse_extra_permissions(self, request_id: object, params: Event) -> None:
-        """Refuse permissions that go beyond a call, such as another folder or the network."""
+        """Refuse a request for permissions beyond a single call, such as another folder or network
+        access.
+        """
         self.outbox.append(
             self.session.encode_response(request_id, result={"permissions": {}, "scope": "turn"})
         )
@@ -452,7 +456,7 @@ class CodexThreadTranslator(RpcTranslator):
         calls: list[ClaudeCall],
         params: Event,
     ) -> None:
-        """Ask the frontend about each call of a request."""
+        """Ask the frontend about each tool call in an approval request."""
         names = self.session.split_approval_request_by_call(request_id, kind, call_ids)
         for name, call_id, (tool, arguments) in zip(names, call_ids, calls, strict=False):
             self.turn.request_permission(name, call_id, tool, arguments, (kind, params))
@@ -497,7 +501,7 @@ class CodexThreadTranslator(RpcTranslator):
         self.turn.record_vendor_completion()
 
     def _record_retry(self, params: Event) -> None:
-        """Record that codex repeats its request to the model."""
+        """Record that codex retries its request to the model."""
         if not (self._is_main_thread(params) and params.get("willRetry")):
             return
         message = str(params["error"].get("message"))
@@ -518,8 +522,8 @@ class CodexThreadTranslator(RpcTranslator):
         self.turn.record_vendor_completion()
 
 
-# codex's names for errors of the model's service → the HTTP status that they mean. codex reports a
-# number only for errors without a name.
+# codex's names for errors of the model's service → the equivalent HTTP status. codex reports a
+# status number only for errors without a name.
 ERROR_STATUSES = {
     "badRequest": 400,
     "contextWindowExceeded": 400,
@@ -550,5 +554,5 @@ TODO_STATUSES = {"completed": "completed", "inProgress": "in_progress"}
 
 
 def _build_call_ids(item_id: str, calls: list[ClaudeCall]) -> list[str]:
-    """Return an id for each call of an item. The first call has the item's id."""
+    """Return an id for each tool call of an item. The first call has the same id as the item."""
     return [f"{item_id}:{index}" if index and item_id else item_id for index in range(len(calls))]

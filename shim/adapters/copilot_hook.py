@@ -1,9 +1,9 @@
-"""Converts events of copilot's hook `preToolUse` to Claude's calls. Measured with 1.0.102.
+"""Converts events of copilot's hook `preToolUse` to Claude's tool calls. Measured with 1.0.102.
 
     {"sessionId":…,"cwd":FOLDER,"toolName":"bash","toolArgs":{"command":…},…}
 
-The `toolArgs` of a patch are its text. An MCP tool is called `SERVER-TOOL`, and both names may
-contain dashes, so such a call is converted to one call for each possible split.
+For a patch, `toolArgs` is the patch's text. An MCP tool is called `SERVER-TOOL`. Both names may
+contain dashes, so an event for an MCP tool is converted to one call for each possible split.
 """
 
 import posixpath
@@ -16,7 +16,7 @@ from shim.core.policy.policy import Workspace
 ClaudeCall = tuple[str, dict[str, Any]]
 
 FILE_TOOLS = {"view": "Read", "create": "Write", "edit": "Edit", "str_replace_editor": "Edit"}
-# copilot's arguments that hooks of the settings may inspect → Claude's
+# copilot's names for arguments that hooks in the settings may inspect → Claude's names
 TEXT_ARGUMENTS = {"file_text": "content", "old_str": "old_string", "new_str": "new_string"}
 SEARCH_TOOLS = {"grep": "Grep", "rg": "Grep", "glob": "Glob"}
 # Tools that only send messages, plan, wait or fetch → Claude's names.
@@ -31,7 +31,7 @@ HARMLESS_TOOLS = {
 
 
 def list_hook_calls(event: Mapping[str, Any], workspace: Workspace) -> list[ClaudeCall]:
-    """Return the calls of an event. The event is denied unless each call is allowed.
+    """Return the tool calls in a hook event. The event is denied unless all its calls are allowed.
 
     Raise ValueError for an event with an unknown form.
     """
@@ -90,8 +90,8 @@ def list_hook_calls(event: Mapping[str, Any], workspace: Workspace) -> list[Clau
 
 
 def format_hook_output(reason: str, event: object) -> str:
-    """Return copilot's JSON for a denial with `reason`, or for an allowed call if `reason` is
-    empty.
+    """Return copilot's JSON for a denial with `reason`. If `reason` is empty, return the JSON for
+    an allowed call.
     """
     import json
 

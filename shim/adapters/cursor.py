@@ -1,8 +1,8 @@
-"""The adapter of cursor-agent (`agent`): `agent -p --output-format stream-json
+"""The adapter for cursor-agent (`agent`): `agent -p --output-format stream-json
 [--stream-partial-output] PROMPT`.
 
-It was never run for this project, because it needs its own servers. `cursor_stream` translates its
-lines.
+cursor-agent was never run for this project, because it needs its own servers. `cursor_stream`
+translates its output lines.
 """
 
 from shim.adapters.cursor_tools import LISTED_TOOLS, PLAN_TOOLS, TOOLS
@@ -19,8 +19,8 @@ from shim.core.adapter.adapter import (
 from shim.core.adapter.versions import VersionProbe
 from shim.core.errors import FrontendError
 
-# In one capture it was silent for 757 s while it wrote one long reply. Longer silences are
-# possible.
+# In one capture, cursor printed nothing for 757 s while it wrote one long reply. Longer silences
+# are possible.
 IDLE_TIMEOUT_S = 1800.0
 
 
@@ -46,8 +46,8 @@ class CursorAdapter(Adapter):
     login_hint = "run `agent login`, or set CURSOR_API_KEY"
 
     def build_launch(self, request: LaunchRequest) -> LaunchSpec:
-        """Pass the frontend's session id as cursor's own with `--resume`. Raise FrontendError for a
-        fork.
+        """Build the launch. The frontend's session id is passed to cursor with `--resume`. Raise
+        FrontendError for a fork.
         """
         invocation = request.invocation
         prompt = request.build_full_prompt()

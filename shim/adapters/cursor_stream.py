@@ -1,10 +1,10 @@
-"""Translates cursor's stream, as captures and public documents show it.
+"""Translates cursor's stream as it appears in captures and public documents.
 
-With --stream-partial-output, cursor repeats each text segment as a complete line at four places.
-The text since the last complete line is `_pending`. A line that equals it may be a delta or a
-repetition; the next event decides, so the line is held in `_buffered_text`. Some builds repeat a
-segment only after the tool call that ends it has started, so `_unrepeated` keeps the segment until
-then.
+With --stream-partial-output, cursor repeats each text segment as a complete line, in one of four
+places. `_pending` is the text since the last complete line. A line with the same text may be a
+delta or a repetition, so it is held in `_buffered_text` until the next event shows which. Some
+builds repeat a segment only after the tool call that ends the segment has started, so `_unrepeated`
+keeps the segment until then.
 """
 
 from collections.abc import Mapping
@@ -21,17 +21,18 @@ from shim.core.turn.turn import Turn
 
 FLUSH_EVENTS = ("interaction_query", "retry")
 MAX_TODOS = 1000
-MAX_TODO_CHARS = 1000  # per text of a todo
+MAX_TODO_CHARS = 1000  # length of a todo's text
 TODO_FIELDS = ("id", "content", "status", "activeForm")
-# characters of a segment that are compared with its repetition; the total length is compared too
+# The number of characters that are compared to recognize a repeated segment. The total length is
+# compared, too.
 MAX_PENDING_CHARS = 512 * 1024
 
 
 class CursorTranslator(Translator):
-    """Translates the lines of one cursor-agent.
+    """Translates the output lines of one cursor-agent process.
 
     `_pending` is the text written since the last complete line. `_buffered_text` is a line that may
-    repeat it.
+    repeat this text.
     """
 
     def __init__(self, turn: Turn, *, partial: bool = False) -> None:
@@ -41,7 +42,7 @@ class CursorTranslator(Translator):
         self._fragment_count = 0  # fragments of the pending text
         self._unrepeated = ""
         self._unrepeated_length = 0
-        self._unrepeated_is_streamed = False  # the segment came in several fragments
+        self._unrepeated_is_streamed = False  # whether the segment came in several fragments
         self._buffered_text: str | None = None
         self._written_chars = 0
         self._plan_query: dict[str, Any] | None = None
@@ -114,10 +115,11 @@ class CursorTranslator(Translator):
         self.turn.end_block()
 
     def _strip_repetition(self, text: str, *, from_model: bool) -> str:
-        """Return the new part of a complete segment that is repeated after the event that ended it.
+        """Return the new part of a complete segment that cursor repeats after the event that ended
+        the segment.
 
-        A line without the id of a model call may be another reply with the same text, unless the
-        segment was streamed.
+        Unless the segment was streamed, a line without a model call's id may be another reply with
+        the same text.
         """
         pending = "".join(self._pending)
         is_repetition = bool(self._unrepeated) and text.startswith(self._unrepeated)
@@ -129,7 +131,9 @@ class CursorTranslator(Translator):
         return text[self._unrepeated_length :]
 
     def _end_segment(self) -> None:
-        """End the segment because of another event. The segment may be repeated later."""
+        """End the text segment because another event has arrived. The segment may be repeated
+        later.
+        """
         if self._pending:
             self._unrepeated = "".join(self._pending)
             self._unrepeated_length = self._pending_length
@@ -167,7 +171,9 @@ class CursorTranslator(Translator):
             self.turn.add_tool_call(call_id, name, arguments)
             return
         open_call = self.turn.find_call(call_id, name, arguments)
-        if open_call is not None and not arguments:  # the end may lack the arguments
+        if (
+            open_call is not None and not arguments
+        ):  # the event for the call's end may lack the arguments
             name, arguments = open_call[1:]
         content, failed, is_denied = parse_tool_result(name, body.get("result") or {})
         if is_denied and name not in SKIPPED_TOOLS:
@@ -192,8 +198,8 @@ class CursorTranslator(Translator):
         return name, claude_arguments
 
     def _merge_todos(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Return a todo update as the complete list. An update with `merge` only has the changed
-        entries.
+        """Return the complete todo list after an update. An update with `merge` contains only the
+        changed entries.
         """
         if not arguments.get("merge"):
             self._todos.clear()
@@ -213,8 +219,8 @@ class CursorTranslator(Translator):
     def on_interaction_query(self, event: Event) -> None:
         """Store the arguments of a request that the CLI answers itself.
 
-        They may not appear again: no tool call repeats a plan, and a call that was rejected before
-        it started has no other arguments.
+        The arguments may not be sent again: no tool call repeats a plan, and a call that was
+        rejected before it started has no other arguments.
         """
         self._end_segment()
         for name, query in (event.get("query") or {}).items():
@@ -226,7 +232,7 @@ class CursorTranslator(Translator):
                     self._plan_query = self._last_query
 
     def on_connection(self, event: Event) -> None:
-        """Ignore a lost and restored network connection. The turn continues."""
+        """Ignore events about a lost or restored network connection. The turn continues."""
 
     def on_retry(self, event: Event) -> None:
         self._end_segment()
@@ -270,7 +276,7 @@ def _parse_arguments(arguments: object, diagnostics: Diagnostics) -> object:
 
 
 def convert_usage(raw_usage: object) -> Usage | None:
-    """Return the usage of a turn, or None if there is none. `inputTokens` does not include the
+    """Return the usage of a turn, or None if there is no usage. `inputTokens` does not include the
     cached tokens.
     """
     if not isinstance(raw_usage, dict):

@@ -1,4 +1,4 @@
-"""Converts cursor's tool calls to Claude's, with one entry for each kind of call.
+"""Converts cursor's tool calls to Claude's, with one table entry for each kind of call.
 
 cursor's arguments include internal ids and parsed commands, so only the listed keys are kept. Older
 captures spell some keys with underscores.
@@ -17,8 +17,8 @@ _RESHAPE_EDITS = build_edit_list_converter("oldText", "newText", "replaceAll")
 
 
 def _reshape_edit(arguments: Arguments) -> tuple[str, Arguments]:
-    """Return Claude's call for an edit. cursor has four forms of edits: one replacement, several
-    replacements, a patch, or a complete file.
+    """Return Claude's tool call for an edit. cursor has four forms of edits: one replacement,
+    several replacements, a patch, or a complete file.
     """
     path = {"file_path": arguments.get("file_path", "")}
     if isinstance(replacement := arguments.get("strReplace"), dict):
@@ -182,8 +182,8 @@ LISTED_TOOLS = (
     ),
     *("WebSearch", "Task"),
 )
-# The tools that cursor's mode `plan` allows: it reads files, changes nothing, and asks before it
-# uses the web.
+# The tools that cursor allows in its mode `plan`: they read files and change nothing. In this mode,
+# cursor asks before it uses the web.
 PLAN_TOOLS = ("Read", "Grep", "Glob", "LS", "TodoWrite", "Task")
 # Print mode always skips these calls. They are not permission denials.
 SKIPPED_TOOLS = ("AskUserQuestion",)
@@ -192,8 +192,8 @@ _SUCCESS_KEYS = ("success", "approved")
 
 
 def parse_tool_result(name: str, result: dict[str, Any]) -> tuple[object, bool, bool]:
-    """Return a call's result: its text or MCP blocks, whether it failed, and whether it was
-    refused.
+    """Return a tool call's result: its text or MCP content blocks, whether the call failed, and
+    whether it was refused.
     """
     key = "success"
     body = result.get("success")
@@ -235,8 +235,8 @@ def _read_shell_output(body: dict[str, Any]) -> str:
 
 
 def _read_content(name: str, body: dict[str, Any]) -> object:
-    """Return the content of a successful call: MCP blocks if it includes an image or a file, or
-    else a text.
+    """Return the content of a successful call: MCP blocks if it includes an image or a file,
+    otherwise a text.
     """
     parts = body.get("content")
     if isinstance(parts, list):
@@ -249,8 +249,8 @@ def _read_content(name: str, body: dict[str, Any]) -> object:
 
 
 def _convert_part(part: dict[str, Any]) -> dict[str, Any]:
-    """Return a part of an MCP result as an MCP block. cursor writes `{"image": {…}}` instead of
-    `{"type": "image", …}`.
+    """Return one part of an MCP result as an MCP content block. cursor writes `{"image": {…}}`
+    instead of `{"type": "image", …}`.
     """
     kind = next(iter(part), "text")
     content = part.get(kind)
@@ -260,7 +260,7 @@ def _convert_part(part: dict[str, Any]) -> dict[str, Any]:
 
 
 def _read_text(name: str, body: dict[str, Any]) -> str:
-    """Return the text of a successful call, which depends on the fields that it has."""
+    """Return the text of a successful call. The call's fields determine how the text is read."""
     if name == "Bash" or "exitCode" in body:
         return _read_shell_output(body)
     if "workspaceResults" in body:
@@ -292,7 +292,7 @@ def _read_text(name: str, body: dict[str, Any]) -> str:
 
 
 def _format_matches(workspaces: dict[str, Any]) -> str:
-    """Return the matches of a search as `file:line:text`, as a list of files, or as `file:count`."""
+    """Return search matches as `file:line:text`, as a list of files, or as `file:count`."""
     lines: list[str] = []
     for workspace in workspaces.values():
         for file in (workspace.get("content") or {}).get("matches", ()):
@@ -315,7 +315,7 @@ MAX_TREE_LINES = 2000
 
 
 def _format_tree(root: dict[str, Any]) -> str:
-    """Return a directory listing with one path per line. After 2,000 lines no further folder is
+    """Return a directory listing with one path per line. After 2,000 lines, no more folders are
     listed.
     """
     lines: list[str] = []

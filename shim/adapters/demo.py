@@ -1,7 +1,7 @@
-"""The adapter of demo, a bundled vendor that needs no installation. It plays a small session in a
+"""The adapter for demo, a bundled vendor that needs no installation. It plays a small session in a
 real child process, with real pauses.
 
-The child is `shim.commands.turn.demo_child`; `demo_stream` translates its lines.
+The child is `shim.commands.turn.demo_child`, and `demo_stream` translates its lines.
 """
 
 from shim.core.adapter.adapter import (
@@ -25,11 +25,13 @@ class DemoAdapter(Adapter):
     )
     listed_tools = ("Read", "Edit", "Bash")
     abilities = VendorAbilities(can_stream=True, can_resume=True)
-    # its calls are only printed and never run
+    # demo only prints tool calls and never runs them
     policy_support = VendorPolicySupport(has_native_rules=True)
 
     def build_launch(self, request: LaunchRequest) -> LaunchSpec:
-        """Send the prompt through stdin, and the session id as an argument."""
+        """Build the launch. The prompt is sent through stdin, and the session id is passed as an
+        argument.
+        """
         session_id = request.resume_id
         if not session_id:
             session_id = request.invocation.session_id

@@ -6,7 +6,9 @@ from shim.core.adapter.translator import Event, Translator
 
 
 class DemoTranslator(Translator):
-    """Calls one method of the turn for each event. This is the smallest possible translator."""
+    """Translates demo's events by calling one method of the turn for each. This is the smallest
+    possible translator.
+    """
 
     def on_start(self, event: Event) -> None:
         self.turn.record_vendor_session_info(

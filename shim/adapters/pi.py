@@ -1,8 +1,8 @@
-"""The adapter of pi: `pi --mode json` with the prompt on stdin, or `pi --mode rpc`. Measured with
+"""The adapter for pi: `pi --mode json` with the prompt on stdin, or `pi --mode rpc`. Measured with
 0.73.1, 0.87.1, 1.5.2 and 1.6.0.
 
-`pi_stream` translates pi's lines. In a conversation pi is driven by its RPC: `pi_rpc_session`
-encodes the requests, and `pi_rpc_stream` translates the lines that only the RPC has.
+`pi_stream` translates pi's output lines. A conversation uses pi's RPC: `pi_rpc_session` encodes the
+requests, and `pi_rpc_stream` translates the lines that only the RPC has.
 """
 
 from shim.core.adapter.adapter import (
@@ -27,7 +27,7 @@ from shim.core.claude.argv.models import CLAUDE_EFFORT_LEVELS, choose_supported_
 from shim.core.errors import UnsupportedPermissionModeError
 from shim.core.policy.policy import BYPASS_MODE, MCP_PREFIX, PERMISSION_MODES, PermissionRule
 
-# pi's tools and Claude's names for them. They read `path` and ignore `file_path`.
+# pi's tools and Claude's names for them. pi's tools read `path` and ignore `file_path`.
 _DROPPED_KEYS = ("file_path",)
 TOOLS = {
     "read": ToolMapping("Read", {"path": "file_path"}, drop=_DROPPED_KEYS),
@@ -48,20 +48,20 @@ TOOLS = {
     "find": ToolMapping("Glob", drop=("limit",)),
     "ls": ToolMapping("LS", drop=("limit",)),
 }
-# enabled by default, unlike grep, find and ls
+# tools that pi enables by default, unlike grep, find and ls
 BUILT_IN_TOOLS = ("read", "bash", "edit", "write")
 ALL_TOOLS = (*BUILT_IN_TOOLS, "grep", "find", "ls")
 # Since 1.0.4, `--tools` keeps the tools of pi's MCP servers unless it names one of them, and
 # `--no-mcp` removes them. This tool does not exist. `--tools` names it if pi's help could not be
 # read in time. Older versions ignore the name.
 NO_MCP_TOOL = "mcp__claude-shim__none"
-SUPPORTED_EFFORTS = CLAUDE_EFFORT_LEVELS[:-1]  # 0.73 does not have the highest
+SUPPORTED_EFFORTS = CLAUDE_EFFORT_LEVELS[:-1]  # pi 0.73 does not have the highest level
 
 
 def uses_permission_extension(request: LaunchRequest) -> bool:
-    """Return whether the shim's extension asks about each call of a conversation.
+    """Return whether the shim's pi extension asks about each tool call in a conversation.
 
-    The extension is not used if pi might not load it and no call needs a permission.
+    The extension is not used if pi might not load it and no call needs permission.
     """
     policy = request.policy
     is_needed = request.permission_mode != BYPASS_MODE or (policy is not None and policy.has_rules)
@@ -73,11 +73,11 @@ def uses_permission_extension(request: LaunchRequest) -> bool:
 
 
 def build_extension_settings_json(request: LaunchRequest) -> str:
-    """Return the settings of the shim's extension. Raise UnsupportedPermissionModeError if pi might
-    not load the extension.
+    """Return the settings for the shim's pi extension. Raise UnsupportedPermissionModeError if pi
+    might not load the extension.
 
-    The extension asks about each call, or, if edits need no permission, it restricts pi's tools to
-    some folders.
+    The extension asks about each tool call. If edits need no permission, it restricts pi's tools to
+    some folders instead.
     """
     if request.policy_bypass and request.persistent:
         raise UnsupportedPermissionModeError(
@@ -108,12 +108,12 @@ def build_extension_settings_json(request: LaunchRequest) -> str:
 
 
 def choose_enabled_tools(request: LaunchRequest) -> tuple[list[str], bool]:
-    """Return pi's names of the tools that a request allows, and whether they differ from pi's
+    """Return pi's names for the tools that a request allows, and whether they differ from pi's
     default.
 
-    pi has one flag for tools, which combines the permission mode, `--tools` and denied tools. An
-    allow rule for a complete tool adds the tool to the mode, except in plan. pi has no flag for
-    rules about some calls of a tool.
+    pi has only one flag for tools, which combines the permission mode, `--tools` and denied tools.
+    Except in plan mode, a rule that allows a complete tool adds the tool to those of the mode. pi
+    has no flag for rules about some calls of a tool.
     """
     invocation = request.invocation
     if request.mode_arguments:
@@ -144,7 +144,7 @@ def choose_enabled_tools(request: LaunchRequest) -> tuple[list[str], bool]:
 
 
 def build_tool_selection_arguments(request: LaunchRequest) -> list[str]:
-    """Return the arguments that select pi's tools."""
+    """Return the command-line arguments that select pi's tools."""
     names, is_limited = choose_enabled_tools(request)
     arguments = []
     if needs_mcp_tool_removal(request):
@@ -165,8 +165,8 @@ def build_tool_selection_arguments(request: LaunchRequest) -> list[str]:
 def needs_mcp_tool_removal(request: LaunchRequest) -> bool:
     """Return whether the tools of pi's own MCP servers must be removed.
 
-    One-shot mode has no permission prompts, and only default and bypassPermissions run these tools
-    without a prompt.
+    One-shot mode has no permission prompts, and only the modes default and bypassPermissions run
+    these tools without a prompt.
     """
     if request.persistent:
         return False
@@ -180,11 +180,11 @@ def needs_mcp_tool_removal(request: LaunchRequest) -> bool:
 
 
 def needs_built_in_tool_restore(request: LaunchRequest) -> bool:
-    """Return whether pi's built-in tools are enabled again in a resumed session.
+    """Return whether pi's built-in tools must be enabled again in a resumed session.
 
     Since 1.3, a session keeps the tools of its last run, which may have been in plan mode. The
-    tools are restored only if the shim's extension asks about each call, or in bypassPermissions:
-    in other cases the user may have disabled a tool in pi's settings.
+    tools are restored only in bypassPermissions, or if the shim's extension asks about each call.
+    In other cases, the user may have disabled a tool in pi's settings.
     """
     may_run = request.persistent or request.permission_mode == BYPASS_MODE
     if not may_run:
@@ -194,14 +194,14 @@ def needs_built_in_tool_restore(request: LaunchRequest) -> bool:
     return request.has_flag("+name")
 
 
-# The shim's extension. It asks about each call, or, in one-shot mode, it restricts pi's tools to
-# the folders of the turn.
+# The shim's extension asks about each tool call. In one-shot mode, it restricts pi's tools to the
+# turn's folders instead.
 PERMISSION_EXTENSION = __file__.rpartition("/")[0] + "/pi_gate.js"
 READ_ONLY_ARGUMENTS = ("--tools", "read,grep,find,ls")
 
 
 class PiAdapter(Adapter):
-    """Drives pi in one-shot mode, where pi never asks for permission."""
+    """The adapter for pi in one-shot mode, in which pi never asks for permission."""
 
     name = "pi"
     programs = ("pi",)
@@ -226,7 +226,7 @@ class PiAdapter(Adapter):
         reports_cost=True,
     )
     session_traits = VendorSessionBehavior(saves_late=True)
-    # 0.73 loads these files. Newer versions first ask whether the folder is trusted.
+    # pi 0.73 loads these files. Newer versions first ask whether the folder is trusted.
     environment = VendorEnvironment(
         autostart_files={".pi/extensions": (), ".pi/settings.json": ()},
         no_autostart_flag="--no-approve",
@@ -242,8 +242,8 @@ class PiAdapter(Adapter):
     login_hint = "start `pi` once and use its /login, or set the API key of the model's provider"
 
     def build_launch(self, request: LaunchRequest) -> LaunchSpec:
-        """Send the prompt through stdin. As an argument it could be read as a flag or a file, or be
-        too long.
+        """Build the launch. The prompt is sent through stdin, because as an argument it could be
+        too long, or pi could read it as a flag or a file.
         """
         invocation = request.invocation
         arguments = [
@@ -257,7 +257,7 @@ class PiAdapter(Adapter):
             ("--system-prompt", invocation.system_prompt),
             ("--append-system-prompt", invocation.append_system_prompt),
         ):
-            # pi also accepts the path of a file
+            # pi also accepts the path of a session file
             if text:
                 arguments += [name, request.store_oversized_argument(text) or text]
         arguments += build_tool_selection_arguments(request)
@@ -285,7 +285,7 @@ class PiAdapter(Adapter):
         )
 
     def list_available_tools(self, request: LaunchRequest) -> tuple[str, ...]:
-        """List the tools of the request. pi's `edit` stands for Edit and MultiEdit."""
+        """Return the tools that the request allows. pi's `edit` stands for Edit and MultiEdit."""
         names, _ = choose_enabled_tools(request)
         listed = [
             claude_name
@@ -295,7 +295,9 @@ class PiAdapter(Adapter):
         return tuple(listed)
 
     def can_enforce_rule(self, rule: PermissionRule, request: LaunchRequest) -> bool:
-        """Return whether the rule is about MCP. Such a rule removes the tools of all servers."""
+        """Return whether the rule is about MCP. For such a rule, the tools of all MCP servers are
+        removed.
+        """
         return rule.tool.startswith(MCP_PREFIX)
 
     def build_two_way(self) -> Adapter:
@@ -303,8 +305,8 @@ class PiAdapter(Adapter):
 
 
 class PiRpcAdapter(PiAdapter):
-    """Drives pi through its RPC. The shim's extension asks about each call, and the policy or the
-    frontend answers.
+    """The adapter that drives pi through its RPC. The shim's extension asks about each tool call,
+    and the policy or the frontend answers.
     """
 
     translator_ref = "shim.adapters.pi_rpc_stream:PiRpcTranslator"

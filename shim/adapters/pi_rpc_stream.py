@@ -1,8 +1,9 @@
-"""Translates pi's RPC: the events of its stream, responses, and dialogs of its extensions.
+"""Translates pi's RPC: the events of its stream, responses to requests, and dialogs of its
+extensions.
 
-A run ends with `agent_settled`. Versions before 0.80.4 do not have this event. Their `agent_end`
-may be followed by a retry or a compaction, which is reported at once. So the run has ended if
-nothing follows `agent_end` for some time.
+A run ends with `agent_settled`. Versions before 0.80.4 do not have this event. After their
+`agent_end`, pi reports a retry or a compaction immediately, so the run has ended if nothing follows
+for some time.
 """
 
 from typing import Any
@@ -42,19 +43,19 @@ EARLY_DIALOG_MESSAGE = (
     'reads any answer; remove that extension, or set [vendors.pi] driver = "one-way", '
     "where pi opens no dialog"
 )
-# The prefix of an extension's tool that has the name of one of Claude's tools.
+# The prefix for an extension's tool that has the name of one of Claude's tools.
 FOREIGN_TOOL_PREFIX = "mcp__pi__"
-HANDLED_DISPOSITION = "handled"  # an extension has handled it, so no run starts
+HANDLED_DISPOSITION = "handled"  # an extension has handled the message, so no run starts
 
 
 class PiRpcTranslator(RpcTranslator, PiTranslator):
-    """Translates the lines of one pi. A recording does not contain the requests that were sent to
-    pi.
+    """Translates the output lines of one pi process. A recording does not contain the requests that
+    were sent to pi.
     """
 
     session_class = PiRpcSession
     session: PiRpcSession
-    _is_older_version = False  # a version without `agent_settled`
+    _is_older_version = False  # whether this pi has no event `agent_settled`
 
     def start_turn(self, turn: Turn) -> None:
         super().start_turn(turn)
@@ -64,7 +65,7 @@ class PiRpcTranslator(RpcTranslator, PiTranslator):
         self._cwd = self.session.working_dir
         if self.session.session_id:
             commands = list(self.session.text_commands) or None
-            # a requested model takes precedence
+            # a model that the frontend requests takes precedence
             default_model = None
             if not self.turn.config.model:
                 default_model = self.session.model or None
@@ -80,8 +81,8 @@ class PiRpcTranslator(RpcTranslator, PiTranslator):
         return b'"response"' in line
 
     def feed_event_from_broken_line(self, event: Event) -> None:
-        """Translate an event of a repaired line. Dialogs and responses are not trusted, because the
-        line may be forged.
+        """Translate an event from a repaired line. Dialogs and responses are not trusted, because
+        the line may be forged.
         """
         kind = event.get("type")
         if not self.session.is_initialized or kind not in (DIALOG_TYPE, "response"):
@@ -109,7 +110,7 @@ class PiRpcTranslator(RpcTranslator, PiTranslator):
 
     def _reset(self) -> None:
         super()._reset()
-        self._has_run_ended = False  # set at the end of a run, cleared if the run continues
+        self._has_run_ended = False  # set when a run ends, cleared if the run continues
 
     def _end_run(self, *, is_newer_version: bool) -> None:
         self._has_run_ended = True
@@ -134,7 +135,9 @@ class PiRpcTranslator(RpcTranslator, PiTranslator):
             self.turn.record_vendor_completion()
 
     def _is_complete(self) -> bool:
-        """Return whether the run is complete. A compaction may follow its last reply."""
+        """Return whether the run is complete. A compaction may still follow the run's
+        last reply.
+        """
         if super()._is_complete():
             return True
         if not self._has_run_ended:
@@ -144,7 +147,7 @@ class PiRpcTranslator(RpcTranslator, PiTranslator):
         return not self._has_open_reply
 
     def feed_eof(self, child_exit: ChildExit | None, stderr: str) -> None:
-        """End the turn at the exit of pi, or after a silence if pi reports no other end."""
+        """End the turn when pi exits, or after a silence if pi reports no other end."""
         self.session.is_running = False
         if self.session.is_starting and self.session.has_early_dialog:
             self.turn.record_failure(EARLY_DIALOG_MESSAGE, kind="refused")
@@ -181,7 +184,7 @@ class PiRpcTranslator(RpcTranslator, PiTranslator):
             self._finish_turn()
 
     def _record_prompt_response(self, disposition: object) -> None:
-        """Record that pi has accepted a message. If pi does not report what it did with the
+        """Record that pi has accepted a message. If the response does not say what pi did with the
         message, ask whether pi is running.
         """
         if disposition == HANDLED_DISPOSITION:
@@ -220,8 +223,8 @@ class PiRpcTranslator(RpcTranslator, PiTranslator):
             self._open_dialog(str(request_id), event)
 
     def _open_dialog(self, request_id: str, event: Event) -> None:
-        """Show a dialog of another extension as a call of Claude's question tool. While pi starts,
-        it reads no answer.
+        """Show a dialog of an extension other than the shim's as a call to Claude's question tool.
+        While pi starts, it does not read answers.
         """
         if self.session.is_starting:
             self.session.has_early_dialog = True
@@ -237,7 +240,7 @@ class PiRpcTranslator(RpcTranslator, PiTranslator):
             )
 
     def _ask_permission(self, request_id: str, event: Event) -> None:
-        """Request permission for a call on behalf of the shim's extension."""
+        """Request permission for a tool call that the shim's extension asks about."""
         try:
             call_fields = orjson.loads(event["placeholder"])
             call_id = normalize_call_id(call_fields["call"])
@@ -271,8 +274,8 @@ class PiRpcTranslator(RpcTranslator, PiTranslator):
     def _is_foreign_tool(
         self, vendor_tool: str, replaced: object, name: str, arguments: Arguments
     ) -> bool:
-        """Return whether a tool of an extension has the name of one of Claude's tools. A mode or a
-        rule for Claude's tool would then allow it.
+        """Return whether an extension's tool has the name of one of Claude's tools. A mode or a
+        rule for Claude's tool would then allow the extension's tool.
 
         If a rule restricts the call, the tool keeps its name, so that the rule applies.
         """

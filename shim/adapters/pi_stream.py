@@ -1,10 +1,10 @@
-"""Translates pi's stream. Measured with 0.73.1, 0.87.1 and 1.5.2; older versions follow pi's
-documents.
+"""Translates pi's stream. Measured with 0.73.1, 0.87.1 and 1.5.2; support for older versions
+follows pi's documentation.
 
-The stream has three generations, which are distinguished line by line. An update may repeat the
-complete message (`message`, `partial`) or only have the delta. In each generation, `message_end`
-has the complete message. If the frontend reads no partial messages, updates are stored unparsed
-until `message_end` replaces them, so that a reply that was cut off is still written.
+The stream has three formats, which are distinguished line by line. An update may repeat the
+complete message (`message`, `partial`) or contain only the delta. In each format, `message_end`
+contains the complete message. If the frontend reads no partial messages, updates are stored
+unparsed until `message_end` replaces them. A reply that was cut off can therefore still be written.
 """
 
 from typing import Any
@@ -22,8 +22,8 @@ from shim.core.turn.turn import Turn
 
 UPDATE_PREFIX = b'{"type":"message_update"'
 AGENT_END_PREFIX = b'{"type":"agent_end"'
-# Echoes and summaries: a `turn_end` or `agent_end` repeats complete conversations. A tool's result
-# comes twice, and the second one only matters while a call is open.
+# Repetitions and summaries: a `turn_end` or `agent_end` repeats complete conversations. Each tool
+# result is sent twice, and the second one only matters while a call is open.
 SKIPPED_PREFIXES = (
     b'{"type":"turn_end"',
     AGENT_END_PREFIX,
@@ -36,14 +36,14 @@ SKIPPED_PREFIXES = (
 )
 WILL_RETRY_KEY = b'"willRetry":'  # at the end of an `agent_end`, since 0.75.4
 RESULT_PREFIX = b'{"type":"message_end","message":{"role":"toolResult"'
-ARGUMENTS_MARKER = "Received arguments:\n"  # followed by the text that the model sent
-# In cumulative generations, the line repeats the message from here on.
+ARGUMENTS_MARKER = "Received arguments:\n"  # the model's text follows this marker
+# In the cumulative formats, a line repeats the message from this key on.
 REPETITION_KEY = b',"partial":'
-LONG_LINE_BYTES = 1024  # a shorter line is not cut
+LONG_LINE_BYTES = 1024  # shorter lines are parsed completely
 DIALOG_TYPE = "extension_ui_request"
 EXTENSION_NAME = "claude-shim"  # the name of the shim's extension
-JOINED_EVENTS = b'}{"ty'  # a line with two events is always read
-# Limits for the stored updates of a reply. Beyond them updates are translated at once.
+JOINED_EVENTS = b'}{"ty'  # a line with two events is always parsed
+# Limits for a reply's stored updates. Beyond these limits, updates are translated immediately.
 MAX_BUFFERED_BYTES = 2 * 1024 * 1024
 MAX_BUFFERED_LINES = 8192
 
@@ -53,8 +53,8 @@ FAILED_REASONS = ("error", "aborted")
 
 
 class PiTranslator(Translator):
-    """Translates the lines of one pi. `_failed_message` is a reply that ended in an error; a retry
-    may follow it.
+    """Translates the output lines of one pi process. `_failed_message` is a reply that ended in an
+    error; a retry may follow it.
     """
 
     def __init__(self, turn: Turn, *, partial: bool = False) -> None:
@@ -70,9 +70,9 @@ class PiTranslator(Translator):
         self._compaction_error = ""
         self._last_message: dict[str, Any] | None = None
         self._has_open_reply = self._is_answered_by_extension = False
-        # id of a call → the text that the model sent instead of JSON arguments
+        # call id → the text that the model sent instead of JSON arguments
         self._malformed_arguments: dict[str, str] = {}
-        # id of a call → number of results whose message has not come yet
+        # call id → number of results whose message has not arrived yet
         self._result_counts: dict[str, int] = {}
 
     def start_turn(self, turn: Turn) -> None:
@@ -80,8 +80,8 @@ class PiTranslator(Translator):
         self._reset()
 
     def choose_translator_for_unknown_event(self, event: Event) -> Translator:
-        """Return the translator of pi's RPC after the greeting of the shim's extension, because the
-        complete stream is then that of the RPC.
+        """Return the translator for pi's RPC if the shim's extension has sent its greeting, because
+        the rest of the stream is then in the RPC's format.
         """
         if event.get("type") != DIALOG_TYPE:
             return super().choose_translator_for_unknown_event(event)
@@ -91,7 +91,7 @@ class PiTranslator(Translator):
 
     def filter_line(self, raw: bytes) -> bytes | None:
         """Return the line without repetitions. Return None to skip a line without new information,
-        and an update that is stored unparsed because the frontend reads no partial messages.
+        or an update that is stored unparsed because the frontend reads no partial messages.
         """
         if not raw.startswith(UPDATE_PREFIX):
             is_skipped = raw.startswith(SKIPPED_PREFIXES) or (
@@ -122,8 +122,8 @@ class PiTranslator(Translator):
         return None
 
     def feed_event_from_broken_line(self, event: Event) -> None:
-        """Store a repaired update with the others. It is encoded with escapes, because it may
-        contain halves of characters.
+        """Store a repaired update with the other updates. It is encoded with escapes, because it
+        may contain halves of characters.
         """
         if event.get("type") != "message_update" or self.partial or self._update_bytes < 0:
             self.feed(event)
@@ -135,8 +135,8 @@ class PiTranslator(Translator):
             )
 
     def _read_updates(self) -> None:
-        """Translate the stored updates of a reply whose end never came, or that is too long to
-        store.
+        """Translate the stored updates of a reply that was cut off, or that is too long
+        to store.
         """
         updates = self._updates
         self._updates = []
@@ -161,7 +161,7 @@ class PiTranslator(Translator):
         self.turn.record_vendor_completion()
 
     def on_agent_start(self, event: Event) -> None:
-        """Record the start of a run: the first run, a retry, a compaction or another prompt."""
+        """Record the start of a run: the first run, a retry, a compaction or a further prompt."""
         self._has_open_reply = True
         self.turn.cancel_vendor_completion()
 
@@ -171,8 +171,8 @@ class PiTranslator(Translator):
         self._end_run(is_newer_version="willRetry" in event)
 
     def _end_run(self, *, is_newer_version: bool) -> None:
-        """Record the completion at `agent_end`. Older versions print nothing after this event, and
-        some of them never exit. A version that continues reports it.
+        """Record that the run is complete after `agent_end`. Older versions print nothing after
+        this event, and some of them never exit. A version that continues reports this.
         """
         if self._is_complete():
             self.turn.record_vendor_completion()
@@ -217,7 +217,7 @@ class PiTranslator(Translator):
             self._translate_result_message(message)
             return
         if role == "custom":
-            # An extension answers a command with such a message, without the model.
+            # With such a message, an extension answers a command without the model.
             self._is_answered_by_extension = True
         if role != "assistant":
             return
@@ -264,7 +264,7 @@ class PiTranslator(Translator):
         self._update_bytes = 0
 
     def _write_failed_message(self) -> None:
-        """Write a reply that was cut off. No retry followed, so it is the last reply."""
+        """Write a reply that was cut off. No retry followed, so this reply is the last one."""
         if self._failed_message is not None:
             message = self._failed_message
             self._failed_message = None
@@ -277,7 +277,7 @@ class PiTranslator(Translator):
             )
 
     def _retract_failed_message(self) -> None:
-        """Retract a reply that was cut off and is retried. Its cost still counts."""
+        """Retract a reply that was cut off and is retried. The reply's cost still counts."""
         if self._failed_message is not None:
             raw_usage, self._failed_message = self._failed_message.get("usage"), None
             self.turn.add_usage(convert_usage(raw_usage), read_message_cost(raw_usage))
@@ -299,17 +299,20 @@ class PiTranslator(Translator):
     # -- tools -------------------------------------------------------------------------------------
 
     def _announce_call(self, call: dict[str, Any], source: str) -> None:
-        """Announce a call. pi reports each call in its reply and again when the call runs."""
+        """Announce a tool call. pi reports each call twice: in its reply, and when the
+        call runs.
+        """
         name, arguments = translate_tool_call(TOOLS, call["name"], self._read_arguments(call))
         if call["name"] in TOOLS:
             arguments = resolve_argument_paths(arguments, self._cwd)
         self.turn.add_tool_call(call.get("id"), name, arguments, source=source)
 
     def _read_arguments(self, call: dict[str, Any]) -> object:
-        """Return the arguments of a call, or the text that the model sent if they are not JSON.
+        """Return a tool call's arguments, or the model's text if the arguments are not JSON.
 
-        For such arguments pi (since 1.6) has `{}` and an `argumentsError` that contains the model's
-        text. When the call runs, it fails at once, and its event does not repeat the text.
+        Since 1.6, pi replaces such arguments with `{}` and an `argumentsError` that contains the
+        model's text. When the call runs, it fails immediately, and its event does not repeat the
+        text.
         """
         call_id = normalize_call_id(call.get("id"))
         reason = call.get("argumentsError")
@@ -339,8 +342,8 @@ class PiTranslator(Translator):
         self._write_result((event.get("result") or {}) | event)
 
     def _translate_result_message(self, message: dict[str, Any]) -> None:
-        """Ignore a message that repeats a result. Any other message is the result of another call
-        with the same id.
+        """Translate a message with a tool result. A message that repeats a result is ignored. Any
+        other message is the result of another call with the same id.
         """
         call_id = normalize_call_id(message.get("toolCallId"))
         if self._result_counts.get(call_id):
@@ -393,11 +396,13 @@ class PiTranslator(Translator):
     # -- the end -----------------------------------------------------------------------------------
 
     def feed_eof(self, child_exit: ChildExit | None, stderr: str) -> None:
-        """End the turn at the exit. Older versions report the end of a turn in no other way."""
+        """End the turn when pi exits. Older versions report the end of a turn in no other way."""
         self._conclude_turn()
 
     def _conclude_turn(self) -> None:
-        """Record how the turn ended, according to the last reply and an open compaction."""
+        """Record how the turn ended, based on the last reply and on a compaction that is still
+        open.
+        """
         last_message = self._last_message
         if not last_message:
             last_message = {}
@@ -419,7 +424,7 @@ class PiTranslator(Translator):
 
     def _is_complete(self) -> bool:
         """Return whether the run is complete: its last reply stopped normally, and nothing was
-        started after that reply.
+        started after this reply.
         """
         if self._last_message is not None and not self._has_open_reply:
             if self.turn.outcome_tracker.is_finalized:
@@ -435,7 +440,7 @@ class PiTranslator(Translator):
 
 
 def read_message_cost(raw_usage: object) -> float:
-    """Return the cost of a reply in dollars, as pi calculates it."""
+    """Return the cost of a reply in dollars, as calculated by pi."""
     costs = as_dict(raw_usage).get("cost")
     if isinstance(costs, dict):
         return parse_dollars(costs.get("total"))
@@ -443,8 +448,8 @@ def read_message_cost(raw_usage: object) -> float:
 
 
 def convert_usage(raw_usage: object) -> Usage:
-    """Return the usage of one reply. pi's `input` does not include cached tokens, and its `output`
-    includes reasoning.
+    """Return Claude's usage for one reply. pi's `input` does not include cached tokens, and its
+    `output` includes reasoning.
     """
     if not isinstance(raw_usage, dict):
         return NO_USAGE
@@ -457,7 +462,7 @@ def convert_usage(raw_usage: object) -> Usage:
 
 
 def convert_tool_result_content(blocks: object) -> object:
-    """Return the content of a tool result: one text if there are only texts, or else the blocks
+    """Return the content of a tool result: one text if all blocks are texts, otherwise the blocks
     unchanged, because they are MCP blocks.
     """
     if not isinstance(blocks, list):

@@ -1,9 +1,9 @@
-"""The adapter of qwen-rfc, the dialect of the Qwen structured I/O RFC (October 2025). No released
-program is known to use it.
+"""The adapter for qwen-rfc, the dialect of the Qwen structured I/O RFC (October 2025). No released
+program is known to use this dialect.
 
 The program is started as `qwen --input-format stream-json --output-format stream-json`, or with
-`stream-chunk-json` for fragments. It reads one Qwen Chat Request per line from stdin. Every fixture
-is handmade from the RFC's documents.
+`stream-chunk-json` for fragments. It reads one Qwen Chat Request per line from stdin. Every test
+fixture was written by hand from the RFC's documents.
 """
 
 from collections.abc import Mapping
@@ -26,13 +26,12 @@ from shim.core.claude.permissions import PermissionDecision, PermissionRequest
 from shim.core.errors import FrontendError
 from shim.core.reading.json_text import dump_json
 
-HEARTBEAT_TIMEOUT_S = 10.0  # the RFC's own suggestion (2.4)
+HEARTBEAT_TIMEOUT_S = 10.0  # the value that the RFC suggests (2.4)
 NEW_SESSION = "_new"  # a request with this session id starts a new session
-PROMPT_ID_SEPARATOR = "########"  # between the session id and the number of the prompt
+PROMPT_ID_SEPARATOR = "########"  # between the session id and the prompt number
 
-# Command groups. The second word of these commands is part of the command's path and not an
-# argument, according to the program's documentation of its built-in commands. The RFC only shows
-# `chat list`.
+# Command groups: their second word is part of the command's path and not an argument. The list
+# comes from the program's documentation of its built-in commands. The RFC only shows `chat list`.
 COMMAND_GROUPS: Mapping[str, frozenset[str]] = {
     "agents": frozenset(("create", "manage")),
     "chat": frozenset(("delete", "list", "resume", "save", "share")),
@@ -46,7 +45,9 @@ COMMAND_GROUPS: Mapping[str, frozenset[str]] = {
 
 
 def _reshape_edit(arguments: Arguments) -> tuple[str, Arguments]:
-    """Use the patch as the new text, because the RFC's example has no old text."""
+    """Return an edit call with the patch as the new text, because the RFC's example has no old
+    text.
+    """
     if "patch" in arguments and "old_string" not in arguments:
         arguments = {"old_string": "", "new_string": arguments["patch"], **arguments}
         del arguments["patch"]
@@ -60,7 +61,7 @@ TOOLS = {
 
 
 def parse_slash_command(text: str) -> dict[str, Any] | None:
-    """Return the command in a text such as `/chat list`, or None for a path or prose."""
+    """Return the slash command in a text such as `/chat list`, or None for a path or other text."""
     if not text.startswith("/"):
         return None
     command_name, _, remainder = text[1:].partition(" ")
@@ -81,7 +82,9 @@ def parse_slash_command(text: str) -> dict[str, Any] | None:
 def build_user_message(
     text: str, *, session_id: str, prompt_id: str | None, model: str | None
 ) -> dict[str, Any]:
-    """Build a Qwen Chat Request. A slash command is sent as a command, with an empty text."""
+    """Build a Qwen Chat Request for a message. A slash command is sent as a command, with an empty
+    text.
+    """
     command = parse_slash_command(text)
     request: dict[str, Any] = {"session_id": session_id}
     if prompt_id is not None:
@@ -96,7 +99,7 @@ def build_user_message(
 
 
 def build_control_response(request_id: str, subtype: str, **body: object) -> dict[str, Any]:
-    """Build the answer to a control request: a success with `result`, or an `error`."""
+    """Build the response to a control request: a success with `result`, or an `error`."""
     return {
         "type": "control_response",
         "request_id": request_id,
@@ -105,15 +108,15 @@ def build_control_response(request_id: str, subtype: str, **body: object) -> dic
 
 
 def build_permission_response(request_id: str, behavior: str, message: str = "") -> dict[str, Any]:
-    """Build the answer to a permission request. The RFC only defines the behavior `approve`; `deny`
-    is taken from Claude's protocol.
+    """Build the response to a permission request. The RFC only defines the behavior `approve`; the
+    behavior `deny` comes from Claude's protocol.
     """
     result = {"behavior": behavior, "message": message}
     return build_control_response(request_id, "success", result=result)
 
 
 class QwenRfcInput(ChildInput):
-    """Encodes the input of one child. Prompts are numbered. They name the session once its id is
+    """Encodes the input for one child. Prompts are numbered, and contain the session id once it is
     known.
     """
 
@@ -124,7 +127,7 @@ class QwenRfcInput(ChildInput):
         self._prompt_id: str | None = None
 
     def encode_handshake(self, request: LaunchRequest) -> bytes:
-        """Return no line, because the first prompt needs no handshake."""
+        """Return no line, because no handshake is needed before the first prompt."""
         return b""
 
     def set_vendor_session_id(self, session: str) -> None:
@@ -148,7 +151,9 @@ class QwenRfcInput(ChildInput):
         )
 
     def encode_interrupt(self) -> bytes:
-        """Cancel the prompt. The program completes its history and confirms the request."""
+        """Encode a request that cancels the prompt. The program completes its history and confirms
+        the request.
+        """
         line = {"type": "control/cancel", **self._session_fields()}
         if self._prompt_id is not None:
             line["prompt_id"] = self._prompt_id
@@ -156,7 +161,7 @@ class QwenRfcInput(ChildInput):
 
     def encode_model_change(self, name: str | None) -> bytes | None:
         """Use the model from the next request on. Return None for the default model, which can only
-        be set at the start.
+        be selected at the start.
         """
         self._model = name
         if name is None:
@@ -164,22 +169,22 @@ class QwenRfcInput(ChildInput):
         return b""
 
     def encode_effort_change(self, level: str | None) -> bytes | None:
-        """Return no line: the RFC has no request for it."""
+        """Return no line, because the RFC has no request to change the effort."""
         return b""
 
     def encode_permission_mode_change(self, name: str) -> bytes | None:
-        """Return None: the RFC has no request for it."""
+        """Return None, because the RFC has no request to change the permission mode."""
         return None
 
     def encode_heartbeat(self) -> bytes:
-        """Ask the program to respond. It responds at any time."""
+        """Encode a heartbeat request, which the program answers at any time."""
         return _encode_line({"type": "heartbeat_request", **self._session_fields()})
 
     def encode_permission_response(
         self, permission: PermissionRequest, decision: PermissionDecision
     ) -> bytes:
-        """Approve or deny a call. Raise ValueError for a changed input, because the RFC has no
-        field for it.
+        """Approve or deny a tool call. Raise ValueError for a changed input, because the RFC has no
+        field for the change.
         """
         if not decision.allow:
             message = decision.message
@@ -210,7 +215,7 @@ def _encode_line(message: object) -> bytes:
 
 
 class QwenRfcAdapter(Adapter):
-    """Drives a program that implements Qwen's RFC."""
+    """The adapter for a program that implements Qwen's RFC."""
 
     name = "qwen-rfc"
     programs = ("qwen",)
@@ -235,8 +240,8 @@ class QwenRfcAdapter(Adapter):
     )
 
     def build_launch(self, request: LaunchRequest) -> LaunchSpec:
-        """Pass the approval mode as a flag. The model and the session are part of each request.
-        Raise FrontendError for a fork.
+        """Build the launch with the approval mode as a flag. The model and the session are part of
+        each request. Raise FrontendError for a fork.
         """
         invocation = request.invocation
         if request.resume_id and invocation.fork_session:
