@@ -1,5 +1,5 @@
-"""The open tool calls of an ACP agent. Calls are told apart even if the agent reuses an id or sends
-none.
+"""The open tool calls of an ACP agent. Calls are kept separate even if the agent reuses an id or
+sends none.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,8 +15,8 @@ from shim.profiles.acp.calls import (
     parse_json_if_complete,
 )
 
-MAX_CALLS = 1000  # the maximum of open calls in a turn; beyond it, the oldest call is removed
-MAX_ENDED_CALLS = 1000  # the maximum of remembered ids of ended calls in a turn
+MAX_CALLS = 1000  # open calls in a turn; above the limit, the oldest call is removed
+MAX_ENDED_CALLS = 1000  # ended calls in a turn whose ids are remembered
 # The states in which a tool call has started.
 STARTED_STATES = ("in_progress", "completed", "failed", "cancelled")
 

@@ -83,7 +83,7 @@ class AcpToolCallFormat(NamedTuple):
 
 
 class AcpToolCall:
-    """The state of one tool call, as the agent has reported it. `start_count` is the number of its
+    """The state of one tool call, as the agent has reported it. `start_count` counts the call's
     `tool_call` updates. Each update after the first may belong to a different call.
     """
 

@@ -15,7 +15,7 @@ from shim.profiles.acp.calls import AcpToolCall, list_content_blocks
 MAX_MESSAGES = 100  # messages that are stored in a turn, to find the new text in an update
 MAX_MESSAGE_CHARS = 200_000  # updates of a longer message are ignored
 MAX_TERMINALS = 100
-MAX_TERMINAL_BYTES = 200_000  # output that is kept for one terminal: its last bytes
+MAX_TERMINAL_BYTES = 200_000  # the last bytes that are kept of one terminal's output
 MAX_CONTENT_ITEMS = 1000  # content items of one tool call
 # The tool call fields that an update can set to null.
 NULLABLE_KEYS = ("title", "kind", "rawInput", "content", "locations")
@@ -81,8 +81,8 @@ class AcpMessageAndTerminalStore:
         self._terminals[terminal_id] = (previous_output + decoded)[-MAX_TERMINAL_BYTES:]
 
     def list_output_content_blocks(self, tool_call: AcpToolCall) -> list[dict[str, Any]]:
-        """Return a call's output as content blocks: the blocks of the call, the output of its
-        terminals, and file patches.
+        """Return a call's output as content blocks: the call's own blocks, terminal output, and
+        file patches.
         """
         return [block for item in tool_call.output for block in self._convert_item(as_dict(item))]
 

@@ -30,8 +30,8 @@ def resolve_mcp_tool_name(
     vendor_tool: str,
     evaluator: "PolicyEvaluator | None" = None,
 ) -> str:
-    """Return Claude's name for the agent's tool `vendor_tool`, or "" if none of the MCP servers has
-    this tool.
+    """Return Claude's name for the agent's tool `vendor_tool`, or "" if no MCP server has this
+    tool.
 
     `template` is the agent's format for such names, for example "mcp_{server}_{tool}". If several
     servers match, return the tool that a rule in `evaluator` restricts. Otherwise return the tool

@@ -1,8 +1,8 @@
 """The session of one ACP agent. The protocol is JSON-RPC 2.0 on the agent's stdin and stdout.
 
-A session is opened in steps: `initialize`; `session/new` (or resume, load, fork); the model and the
-mode; `session/prompt`. Each request is sent after the previous response. A prompt that arrives
-before the session is open waits.
+A session is opened in steps: `initialize`, `session/new` (or resume, load, fork), model and mode,
+and `session/prompt`. Each request is sent after the previous response. A prompt that arrives before
+the session is open waits.
 """
 
 from collections.abc import Mapping
@@ -341,8 +341,8 @@ class AcpSession(RpcSession):
         need not be asked.
 
         A request that reuses the id of an open request is ignored. A request above the limit is
-        cancelled. An agent may ask several times about one call, once for each action. A call that
-        was allowed stays allowed while its `call_text`, which the frontend sees, is unchanged.
+        cancelled. An agent may ask several times about one call, once for each action. An allowed
+        call stays allowed while its `call_text` is unchanged. The frontend sees this text.
         """
         request_key = dump_json(request_id).decode()
         if self._is_open_request(request_key):

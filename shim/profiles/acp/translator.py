@@ -94,7 +94,7 @@ class AcpTranslator(RpcTranslator):
         super().__init__(turn, partial=partial, session=session)
         self._calls = OpenAcpToolCalls(self.form)
         self._usage = AcpUsageTracker(is_session_total=self.counts_session)
-        # The result of a paused turn, which ends if the agent stays silent.
+        # The result for a paused turn. The turn ends if the agent stays silent.
         self._pending_end: Mapping[str, Any] | None = None
         self._last_plan: object = None
         self._plan_count = 0
@@ -314,7 +314,7 @@ class AcpTranslator(RpcTranslator):
         self._apply_turn_step(self.session.convert_state_to_prompt_response(update))
 
     def _apply_turn_step(self, response: RpcResponse) -> None:
-        """End the turn, or pause it until the agent continues or stays silent."""
+        """End the turn, or pause the turn until the agent continues or stays silent."""
         was_paused = self._pending_end is not None
         if response.request_label == TURN_MAY_END:
             self._pending_end = response.result
@@ -396,8 +396,8 @@ class AcpTranslator(RpcTranslator):
             self.turn.add_tool_call(call.call_id, name, arguments)
 
     def _needs_input(self, call: AcpToolCall, name: str) -> bool:
-        """Return whether a tool call must wait for its input. For a tool that runs in the
-        frontend's process, the input arrives with the frontend's own tool call.
+        """Return whether a tool call must wait for its input. The input for a tool that runs in the
+        frontend's process arrives separately, when the agent calls the tool there.
         """
         if call.has_input or name not in self.turn.config.session.list_servers()[1]:
             return False

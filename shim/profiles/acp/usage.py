@@ -25,8 +25,8 @@ class AcpUsageTracker:
         self._session_usage = create_usage(0, 0, 0, 0)
 
     def record_cost(self, update: Mapping[str, Any], *, is_resumed: bool) -> None:
-        """Record the session's total cost. For a resumed session, the first reported cost is not
-        added to the turn, because the cost of the earlier turns is unknown.
+        """Record the session's total cost. The cost of the earlier turns in a resumed session is
+        unknown, so the first reported cost is not added to the turn.
         """
         cost = update.get("cost")
         amount = 0.0

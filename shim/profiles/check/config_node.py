@@ -14,10 +14,10 @@ from shim.core.reading.typed import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import re
 
-MAX_EXCERPT_CHARS = 80  # the length of the invalid value in an error message
+MAX_EXCERPT_CHARS = 80  # the longest excerpt of an invalid value in an error message
 MAX_PATTERN_CHARS = 500  # the length of a regular expression; the longest in use has 100
-# A vendor's text is untrusted, so patterns only search its beginning. Rules look for text that is
-# at the beginning.
+# A vendor's text is untrusted, so patterns only search the beginning of a text. The text that rules
+# look for is at the beginning.
 MAX_SEARCHED_CHARS = 4000
 MAX_ENDING_CHARS = 200  # the end of a text, for rules that match its last line
 

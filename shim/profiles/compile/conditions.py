@@ -83,7 +83,9 @@ def compile_conditions_expression(
 
 
 def _parse_condition(node: ConfigNode, path_node: ConfigNode) -> list[EventMatchCondition]:
-    """Return the conditions for one key of a `match` table. `path_node` has the path in that key."""
+    """Return the conditions that one key of a `match` table defines. `path_node` has the path in
+    that key.
+    """
     if isinstance(node.value, dict):
         node.read_table(_OPERATORS)
         if not node.value:

@@ -15,8 +15,8 @@ A condition is a literal, a list of literals, or a table of `exists`, `kind` (st
 boolean, array, object, null), `in`, `not_in`, `regex`. A rule that names event types costs nothing
 for events of other types.
 
-The function for an event type is compiled at the first event of that type, because most children
-print only a few of the types.
+The function for an event type is compiled at the first event of that type. Most children print only
+a few types.
 """
 
 from collections.abc import Callable
@@ -54,11 +54,11 @@ if TYPE_CHECKING:
 
 
 MAX_TYPES = 100  # event types in one rule
-MIN_RULES_TO_SORT = (
-    5  # rules for one type; from this number on, a second key selects the rules to test
-)
+# If this many rules for one event type compare the value at the same path, the compiled function
+# uses this value to select the rules to test.
+MIN_RULES_TO_SORT = 5
 
-EventHandler = Callable[[Any, Any], None]  # (engine, event)
+EventHandler = Callable[[Any, Any], None]  # called with the engine and the event
 
 
 class ProfileEventRule:
@@ -95,9 +95,8 @@ class ProfileEventRule:
         return parse_match_conditions(self.node.get_child("match"), skipped_key=skipped_key)
 
 
-RuleConditions = tuple[
-    ProfileEventRule, list[EventMatchCondition]
-]  # a rule, and those of its conditions that are still to be tested
+# A rule and its remaining conditions, which are still to be tested.
+RuleConditions = tuple[ProfileEventRule, list[EventMatchCondition]]
 
 
 class ProfileEventRules:

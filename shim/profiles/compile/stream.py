@@ -55,7 +55,7 @@ STREAM_KEYS = {
     "end": ConfigKey(ConfigNode.read_keys, "when a turn succeeds", STREAM_END_KEYS),
     "ids": ConfigKey(
         ConfigNode.read_choice_defaulting_to_first,
-        "the scope in which the id of a call is unique",
+        "the scope in which tool call ids are unique",
         ID_SCOPES,
     ),
     "results": ConfigKey(
@@ -70,7 +70,9 @@ STREAM_KEYS = {
         50,
     ),
     "saves_late": ConfigKey(
-        ConfigNode.read_bool, "a session can be resumed only after a complete message", successor=""
+        ConfigNode.read_bool,
+        "whether a session can only be resumed after a complete message",
+        successor="",
     ),
     "given_id": ConfigKey(
         ConfigNode.read_bool,
@@ -78,7 +80,7 @@ STREAM_KEYS = {
         "the program reports its id too late",
     ),
     "parent": ConfigKey.for_node(
-        "a field", "the path of the call id of the subagent that an event belongs to"
+        "a field", "the path to the id of the tool call that runs the event's subagent"
     ),
 }
 
@@ -168,9 +170,7 @@ class ParsedStreamRules:
 def _parse_reports(
     node: ConfigNode, options: ProfileTranslationOptions
 ) -> ProfileEventRules | None:
-    """Return the rules for the report file that the program writes about its run, or None if the
-    profile has no such rules.
-    """
+    """Return the rules for the program's report file, or None if the profile has no such rules."""
     rule_nodes = node.get_child("report").read_items(MAX_RULES)
     if not rule_nodes:
         return None

@@ -43,9 +43,7 @@ def compile_tool_argument_converter(
 
 
 def _write_conversion(node: ConfigNode, tool: ConfigNode, builder: FunctionBuilder) -> None:
-    """Write the code that returns Claude's tool name and arguments, for a tool or for one of its
-    alternatives.
-    """
+    """Write the code that returns Claude's tool name and arguments, for a tool or an alternative."""
     name = format_literal(node.get_child("name").read_text(tool.get_child("name").read_text()))
     keeps_others = node.get_child("keep").read_bool()
     extra = dict(node.get_child("add").read_table())

@@ -1,1 +1,3 @@
-"""Builds a vendor's adapter from its profile. Only the parts that start the child are compiled."""
+"""Builds a vendor's adapter from its profile. Only the parts that are needed to start the child are
+compiled.
+"""

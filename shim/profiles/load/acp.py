@@ -126,7 +126,7 @@ ACP_KEYS = {
     ),
 }
 REPLACED_KEYS = ("command", "argv", "permission_args")
-OMITTED_KEYS = ("permission_tools", "permission_env", "report")  # used if the vendor cannot ask
+OMITTED_KEYS = ("permission_tools", "permission_env", "report")  # for vendors that cannot ask
 # The tools that can be identified by the call kinds of ACP.
 DEFAULT_TOOLS = ["Bash", "Edit", "Grep", "MultiEdit", "Read", "WebFetch", "Write"]
 

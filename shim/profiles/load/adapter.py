@@ -48,7 +48,9 @@ PROFILE_KEYS = {
         PROTOCOLS,
         "",
     ),
-    "unattended": ConfigKey(ConfigNode.read_bool, "the vendor runs its tools without asking"),
+    "unattended": ConfigKey(
+        ConfigNode.read_bool, "whether the vendor runs its tools without asking"
+    ),
     "listed": ConfigKey(
         ConfigNode.read_text_list,
         "the tools that the vendor can run, by Claude's names; by default all tools in `[tools]`",
@@ -58,7 +60,7 @@ PROFILE_KEYS = {
     ),
     "unknown_tools": ConfigKey.for_node(
         "a string",
-        "what happens to calls to tools without a name: `pass`, `hide`, or `mcp_prefix`",
+        "how calls to tools without a Claude name are written: `pass`, `hide`, or `mcp_prefix`",
         successor="[tools] or `other_tools`",
     ),
     "adapter": ConfigKey.for_node(
@@ -102,8 +104,8 @@ PROFILE_KEYS = {
 
 
 def merge_tables(base: Table, override: Table) -> dict[str, Any]:
-    """Return `base` with the values of `override`. Nested tables are merged, and all other values
-    are replaced.
+    """Return `base` merged with `override`. Nested tables are merged, and all other values are
+    replaced.
     """
     result = dict(base)
     for key, value in override.items():

@@ -50,11 +50,17 @@ DENIAL_KEYS = {
     "servers": ConfigKey(
         ConfigNode.read_optional_text, "the text that denies the tools of all MCP servers"
     ),
-    "between": ConfigKey(ConfigNode.read_optional_text, "the separator between these texts"),
-    "text": ConfigKey(
-        ConfigNode.read_optional_text, "a template that contains all of these texts (`{denials}`)"
+    "between": ConfigKey(
+        ConfigNode.read_optional_text, "the separator between the texts for tools and servers"
     ),
-    "renamed": ConfigKey(ConfigNode.read_text_table, "tools whose names differ in these texts"),
+    "text": ConfigKey(
+        ConfigNode.read_optional_text,
+        "a template that contains the texts for all tools and servers (`{denials}`)",
+    ),
+    "renamed": ConfigKey(
+        ConfigNode.read_text_table,
+        "the tools that have a different name in the texts of this table",
+    ),
     "also": ConfigKey(
         ConfigNode.read_text_list,
         "tools of the program that Claude has no name for; a permission mode or a "
@@ -62,7 +68,8 @@ DENIAL_KEYS = {
     ),
     "subagents": ConfigKey(
         ConfigNode.read_bool,
-        "the program's subagents obey these rules; if they do not, any rule disables subagents",
+        "whether the program's subagents obey the deny rules. If they do not, any rule "
+        "disables subagents",
     ),
     "protected_file": ConfigKey(
         ConfigNode.read_optional_text,
@@ -84,11 +91,11 @@ DENIAL_KEYS = {
         "a bundled file with the rules of the permission modes; if only a mode denies "
         "tools, no temporary file is written",
     ),
-    "plain": ConfigKey(ConfigNode.read_text_table, "variables with these values"),
+    "plain": ConfigKey(ConfigNode.read_text_table, "environment variables with these values"),
     "json": ConfigKey(
         ConfigNode.read_text_table,
-        "variables with a JSON object (`{denials}`), which is merged into the value from "
-        "the environment",
+        "environment variables with a JSON object (`{denials}`), which is merged into the "
+        "value from the environment",
     ),
 }
 # The longest MCP tool name, including its prefix. The program may cut a longer name.
@@ -200,7 +207,7 @@ class ToolDenialTemplates:
         )
 
     def _list_denials(self, request: LaunchRequest) -> list[str]:
-        """Return the text that denies each tool and server, in the program's format."""
+        """Return the texts that deny tools and servers, in the program's format."""
         policy = request.policy
         mode = request.permission_mode
         removed_tools = set(request.removed_tools)
@@ -251,7 +258,7 @@ class ToolDenialTemplates:
         return text
 
     def _list_allowances(self, request: LaunchRequest) -> list[str]:
-        """Return the text that allows each tool that a rule allows, in the program's format."""
+        """Return the texts that allow the tools in allow rules, in the program's format."""
         policy = request.policy
         if (
             policy is None

@@ -109,11 +109,11 @@ REQUIRED_PREFIX = "SHIM_"
 REQUIRED_VARIABLES = frozenset(("PATH", "HOME"))
 RESUME_PATTERN = "[A-Za-z0-9][A-Za-z0-9._:-]{0,127}"
 WIDEST_MODE = "bypassPermissions"
-RULE_MODULES = ("codex_rules", "copilot_rules")  # modules that pass permission rules
+RULE_MODULES = ("codex_rules", "copilot_rules")  # modules that pass rules to a program
 STDIN_KINDS = ("devnull", "pipe")
 INTERRUPT_SIGNALS = ("SIGINT", "SIGTERM")
-MAX_GRACE_S = 10.0  # the wait after an interrupt; frontends stop waiting earlier
-MAX_TIMEOUT_S = 86_400.0  # the time without output; no agent is silent for longer on purpose
+MAX_GRACE_S = 10.0  # the longest wait after an interrupt; frontends give up earlier
+MAX_TIMEOUT_S = 86_400.0  # the longest time without output; working agents print more often
 DEFAULT_VERSION_PROBE = VersionProbe()
 
 INTERRUPT_KEYS = {
@@ -124,7 +124,7 @@ INTERRUPT_KEYS = {
     ),
     "grace": ConfigKey(
         ConfigNode.read_number,
-        "seconds until the child is killed",
+        "seconds from the interrupt until the child is killed",
         0.1,
         MAX_GRACE_S,
         0.0,
@@ -133,7 +133,7 @@ INTERRUPT_KEYS = {
 }
 TIMEOUT_KEYS = {
     "first_byte": ConfigKey(
-        ConfigNode.read_number, "seconds until its first output", 1, MAX_TIMEOUT_S, 0.0
+        ConfigNode.read_number, "seconds until the program's first output", 1, MAX_TIMEOUT_S, 0.0
     ),
     "idle": ConfigKey(ConfigNode.read_number, "seconds without output", 1, MAX_TIMEOUT_S, 0.0),
     "tool": ConfigKey(
@@ -146,14 +146,19 @@ TIMEOUT_KEYS = {
     ),
 }
 LOGIN_PROBE_KEYS = {
-    "args": ConfigKey(ConfigNode.read_text_list, "the arguments of the probe", 20),
+    "args": ConfigKey(ConfigNode.read_text_list, "the arguments of the login check", 20),
     "refusal": ConfigKey(
         ConfigNode.read_regex, "matches an output line that reports a missing login"
     ),
-    "unless": ConfigKey(ConfigNode.read_optional_text, "when the program needs no login"),
+    "unless": ConfigKey(
+        ConfigNode.read_optional_text,
+        "when the program needs no login. The text follows `unless` in a hint",
+    ),
 }
 MODEL_PROBE_KEYS = {
-    "args": ConfigKey(ConfigNode.read_text_list, "the arguments of the probe", 20),
+    "args": ConfigKey(
+        ConfigNode.read_text_list, "the arguments that make the program list its models", 20
+    ),
     "regex": ConfigKey(
         ConfigNode.read_regex,
         "finds a model in an output line; the groups of the expression are joined with slashes",
@@ -162,7 +167,7 @@ MODEL_PROBE_KEYS = {
 VERSION_PROBE_KEYS = {
     "args": ConfigKey(
         ConfigNode.read_text_list,
-        "the arguments of the probe, `--version` by default",
+        "the arguments that make the program print its version, `--version` by default",
         10,
         successor="",
     ),
@@ -176,7 +181,9 @@ VERSION_PROBE_KEYS = {
     ),
 }
 HOME_KEYS = {
-    "variable": ConfigKey(ConfigNode.read_optional_text, "the variable that names the folder"),
+    "variable": ConfigKey(
+        ConfigNode.read_optional_text, "the environment variable with the folder's path"
+    ),
     "folder": ConfigKey(
         ConfigNode.read_text, "the folder in the user's home directory, such as `.codex`"
     ),
@@ -213,7 +220,7 @@ LAUNCH_KEYS = {
         "supports only these modes",
     ),
     "permission_env": ConfigKey.for_node(
-        "a table of tables of strings", "permission mode → variables"
+        "a table of tables of strings", "permission mode → additional environment variables"
     ),
     "permission_tools": ConfigKey.for_node(
         "a table of lists of strings",
@@ -293,8 +300,8 @@ LAUNCH_KEYS = {
     ),
     "widened_by": ConfigKey(
         ConfigNode.read_text_table,
-        "a JSON file in the working directory or the home directory → the key that adds "
-        "tools to the program that no rule covers",
+        "a JSON file in the working directory or the home directory → the key that gives "
+        "the program additional tools, which no permission rule covers",
     ),
     "servers_in": ConfigKey(
         ConfigNode.read_text_table,
@@ -697,7 +704,7 @@ def _check_resumed_session(
 
 
 def _list_denied_tools(tools: Tools, removed_tools: tuple[str, ...]) -> list[str]:
-    """Return the program's names for all tools that can do the work of a removed tool."""
+    """Return the program's names for all tools that can do the same as a removed Claude tool."""
     return [
         vendor_name
         for vendor_name, tool in tools.items()
@@ -743,7 +750,7 @@ def can_allow_rule_add_tool_to_mode(
 
 def _list_chosen_tools(tools: Tools, request: LaunchRequest, name: str) -> list[str]:
     """Return the program's names for the tools in `--tools`, or [] without the flag. Raise
-    FrontendError if the program has none of these tools.
+    FrontendError if the program does not have any of these tools.
     """
     chosen = _get_chosen_tools(request)
     if chosen is None:

@@ -1,5 +1,5 @@
-"""The base class for translators with rules. It has the actions that rules use, and the state that
-these actions need for one child.
+"""The base class for translators that apply a profile's rules. It has the actions that rules use,
+and the state that these actions need for one child.
 """
 
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -31,7 +31,7 @@ class EventOfOtherSessionError(Exception):
 
 
 class ProfileRuleEngine(Translator):
-    """The rule actions that need more than one method call on the Turn."""
+    """The actions of profile rules that need more than one method call on the Turn."""
 
     usage_means: ClassVar[str] = "none"
     marks_ids: ClassVar[bool] = False

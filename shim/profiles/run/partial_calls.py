@@ -28,7 +28,7 @@ class _PartialCall:
 
 
 class _NewKey:
-    """A new key for a tool call, whose original key is now used by a different call."""
+    """A new key for a tool call. The call's original key is now used by a different call."""
 
 
 class PartialCalls:

@@ -13,7 +13,7 @@ from shim.core.reading.diagnostics import Diagnostics
 from shim.core.turn.open_calls import STREAM
 from shim.core.turn.turn import Turn
 
-MAX_AGENTS = 100  # subagents with an open block; beyond it, the oldest block is written
+MAX_AGENTS = 100  # subagents with open blocks; above the limit, the oldest block is written
 MAX_BLOCK_CHARS = 1024 * 1024  # a longer open block is written in several lines
 MAX_WRITTEN_BLOCKS = 200  # written blocks that are remembered, to detect repeated blocks
 MAX_CALLS = 1000  # subagent calls whose tool names are stored, for denials

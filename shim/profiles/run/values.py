@@ -12,13 +12,13 @@ from shim.core.claude.usage import Usage, create_usage, parse_dollars
 from shim.core.reading.json_repair import parse_json_text
 from shim.profiles.check.config_node import MAX_SEARCHED_CHARS
 
-MAX_LIST_ITEMS = 10_000  # in a list that a rule iterates over; vendors print fewer in one line
+MAX_LIST_ITEMS = 10_000  # list items for one `foreach`; vendors print fewer in one line
 _SHELL_NAMES = ("sh", "bash", "zsh", "dash", "ash", "ksh", "fish")
 _COMMAND_FLAGS = ("-c", "-lc", "-ic", "-lic")
 
 
 class _EveryItem:
-    """Represents `[*]` in a path. It is not equal to any key of an object."""
+    """Represents `[*]` in a path. An _EveryItem is not equal to any key of an object."""
 
 
 EVERY = _EveryItem()
@@ -182,8 +182,8 @@ def remove_none_fields(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 class LazyPattern:
-    """A regular expression in a profile that is compiled when it is first used. Many patterns are
-    for rare events.
+    """A regular expression in a profile, compiled when it is first used. Many patterns are for rare
+    events and are never compiled.
     """
 
     search: Any

@@ -32,8 +32,8 @@ _PLAIN_FIELDS = ("mode", "cause")  # keys of rules whose value is a keyword and 
 class ProfileKey(NamedTuple):
     """A key that occurs in a profile."""
 
-    # in the schema: `launch.stdin`, `event.text.block`, `field.times`. Keys of [[report]] have the
-    # names of the keys of [[event]].
+    # The key's name in the schema, such as `launch.stdin`, `event.text.block` or `field.times`. The
+    # keys of [[report]] have the same names as the keys of [[event]].
     name: str
     keys: ConfigKeys  # the key's location in the file
 
