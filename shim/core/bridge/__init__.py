@@ -1,3 +1,3 @@
-"""The bridge without I/O: the protocol between a host and its clients, and the state of a
-background session.
+"""The bridge without its I/O: the protocol between a session's host and the clients, and the state
+of a background session.
 """

@@ -1,4 +1,4 @@
-"""The state of one client of a hub, and the roles of the clients."""
+"""The state of a client that is connected to a session, and the clients' roles."""
 
 from collections import deque
 from dataclasses import dataclass, field
@@ -6,46 +6,49 @@ from typing import NamedTuple
 
 from shim.core.bridge.frames import NO_HELLO, ClientHello, FrameRefusedError, encode_frame
 
-# Lines and bytes in a client's queue. A client that reads too slowly continues from the log.
+# The maximum number of lines and bytes in a client's queue. If a client reads too slowly, it
+# continues with lines from the log.
 MAX_QUEUED_LINES = 256
 MAX_QUEUED_BYTES = 2 * 1024 * 1024
-# Unread replies to a client's own frames. Replies are not in the log, so a client with more of them
-# is dropped.
+# The maximum number and size of unread replies to a client's own frames. Replies are not in the
+# log, so a client with more unread replies is dropped.
 MAX_QUEUED_REPLIES = 1024
 MAX_REPLY_BYTES = 4 * 1024 * 1024
 
 
 class QueuedFrames(NamedTuple):
-    """Frames that are written together."""
+    """Frames in a client's queue that are written together."""
 
     data: bytes
     line_count: int = 0  # 0 for frames that are not lines
-    first_number: int = 0  # the number of the first complete line; 0 if there is none
-    prompt_id: str = ""  # the prompt that the frame opens (`is_prompt`) or resolves
-    is_prompt: bool = False
-    is_reply: bool = False  # for this client only; a reply is never dropped
-    sync_position: int | None = None  # the number of a `synced` frame
+    first_number: int = 0  # the number of the first complete line, or 0
+    prompt_id: str = ""  # the prompt that the frame opens or resolves
+    is_prompt: bool = False  # True if the frame opens the prompt, False if it resolves the prompt
+    is_reply: bool = False  # a reply to the client's own frame; replies are never dropped
+    sync_position: int | None = None  # the line number in a `synced` frame
 
 
 @dataclass(slots=True, eq=False)
 class ConnectedClient:
-    """A connected client: its position in the log, its queue, and the state that it has received."""
+    """A connected client: its position in the session log, its queue of frames, and the state that
+    the client has received.
+    """
 
     number: int
-    connected_at: float  # seconds of the hub's clock
+    connected_at: float  # in seconds, from the hub's clock
     hello: ClientHello = NO_HELLO
     name: str = ""  # unique; `hello.client_name` is the requested name
     declines_prompts: bool = False  # the client does not answer prompts
     bad_frame_count: int = 0
     is_dropped: bool = False
-    is_live: bool = False  # receives lines at once; otherwise it receives lines from the log
+    is_live: bool = False  # receives new lines immediately, not from the log
     cursor: int = 0  # the number of the last queued line
-    read_position: int | None = None  # the log is being read for the client, after this number
-    sync_position: int | None = None  # the last line at the hello, until `synced` is queued
-    skips_open_block: bool = False  # the start of the open block cannot be sent
-    has_stale_state: bool = False  # the state or the controller has changed and was not sent yet
-    open_prompt_ids: set[str] = field(default_factory=set)  # prompts that were sent as open
-    has_all_prompts: bool = False  # whether `open_prompt_ids` has all open prompts
+    read_position: int | None = None  # set while the log is read: the line number before
+    sync_position: int | None = None  # the last line before the hello; None once `synced` is queued
+    skips_open_block: bool = False  # the open block is skipped, because its start is not stored
+    has_stale_state: bool = False  # the client must still receive the new state or controller
+    open_prompt_ids: set[str] = field(default_factory=set)  # open prompts that the client received
+    has_all_prompts: bool = False  # whether the client has received all open prompts
     queue: deque[QueuedFrames] = field(default_factory=deque)
     _queued_line_count: int = 0
     _queued_bytes: int = 0
@@ -54,19 +57,19 @@ class ConnectedClient:
 
     @property
     def has_hello(self) -> bool:
-        """Return whether the client has sent its hello."""
+        """Whether the client has sent its hello frame."""
         return self.hello is not NO_HELLO
 
     @property
     def has_full_queue(self) -> bool:
-        """Return whether no more lines or prompts may be queued. Frames that are sent together are
-        not split.
+        """Whether the client's queue accepts no more lines or prompts. The queue can exceed its
+        limits, because frames that belong together are not split.
         """
         return self._queued_line_count >= MAX_QUEUED_LINES or self._queued_bytes >= MAX_QUEUED_BYTES
 
     @property
     def has_too_many_replies(self) -> bool:
-        """Return whether the client sends frames without reading the replies."""
+        """Whether the client sends frames without reading the replies."""
         if self._queued_reply_count > MAX_QUEUED_REPLIES:
             return True
         return self._queued_reply_bytes > MAX_REPLY_BYTES
@@ -84,18 +87,18 @@ class ConnectedClient:
             self._queued_bytes += sign * len(item.data)
 
     def queue_prompt_frame(self, prompt_id: str, data: bytes) -> None:
-        """Queue an open prompt."""
+        """Queue a frame with an open prompt."""
         self.open_prompt_ids.add(prompt_id)
         self.queue_frames(QueuedFrames(data, prompt_id=prompt_id, is_prompt=True))
 
     def queue_prompt_outcome_frame(self, prompt_id: str, data: bytes) -> None:
-        """Queue the outcome of a prompt that the client has received as open."""
+        """Queue a frame with a prompt's outcome. The client has already received the prompt."""
         self.open_prompt_ids.discard(prompt_id)
         self.queue_frames(QueuedFrames(data, prompt_id=prompt_id))
 
     def drop_queued_frames(self, last_line_number: int) -> None:
-        """Drop all queued frames except replies, and queue a gap. The client continues from the
-        log, which ends with `last_line_number`.
+        """Drop all queued frames except replies, and queue a gap frame. The client continues with
+        lines from the log, which ends at `last_line_number`.
         """
         dropped_items = [item for item in self.queue if not item.is_reply]
         for item in reversed(dropped_items):
@@ -118,7 +121,9 @@ class ConnectedClient:
         )
 
     def take_queued_bytes(self, max_bytes: int) -> bytes:
-        """Return the next queued frames: at least one frame, and about `max_bytes` bytes."""
+        """Remove and return the next queued frames: at least one frame, and about `max_bytes`
+        bytes.
+        """
         parts = list[bytes]()
         size_bytes = 0
         while self.queue and size_bytes < max_bytes:
@@ -136,8 +141,8 @@ def encode_log_gap_frame(first_line_number: int, last_line_number: int, reason: 
 
 
 class ClientRoles:
-    """The controller of a session. If `owner_answers` is set, only the controller or the last
-    controller may answer prompts.
+    """Stores which client controls a session. If `owner_answers` is set, only the current
+    controller may answer prompts, or the last controller if no client has control.
     """
 
     def __init__(self, *, owner_answers: bool) -> None:
@@ -147,13 +152,13 @@ class ClientRoles:
 
     @property
     def controller_name(self) -> str | None:
-        """The name of the controller, or None."""
+        """The controller's name, or None if no client has control."""
         if self.controller is None:
             return None
         return self.controller.name
 
     def check_control_role(self, client: ConnectedClient) -> None:
-        """Raise FrameRefusedError for a client with the role "watch"."""
+        """Raise FrameRefusedError if the client has the role "watch"."""
         if not client.hello.can_control:
             raise FrameRefusedError(
                 "watch-only",
@@ -161,7 +166,7 @@ class ClientRoles:
             )
 
     def check_can_control(self, client: ConnectedClient) -> None:
-        """Raise FrameRefusedError for a client with the role "watch", or if another client has
+        """Raise FrameRefusedError if the client has the role "watch", or if another client has
         control.
         """
         self.check_control_role(client)
@@ -172,7 +177,7 @@ class ClientRoles:
             )
 
     def check_can_answer_prompts(self, client: ConnectedClient) -> None:
-        """Raise FrameRefusedError for a client that may not answer prompts."""
+        """Raise FrameRefusedError if the client must not answer prompts."""
         self.check_control_role(client)
         if self._owner_answers and client is not (self.controller or self._last_controller):
             raise FrameRefusedError(
@@ -182,7 +187,7 @@ class ClientRoles:
             )
 
     def can_answer_prompts(self, client: ConnectedClient) -> bool:
-        """Return whether a client may answer prompts, and does not decline them."""
+        """Return whether the client is allowed to answer prompts and has not declined them."""
         try:
             self.check_can_answer_prompts(client)
         except FrameRefusedError:
@@ -190,7 +195,7 @@ class ClientRoles:
         return not client.declines_prompts
 
     def set_controller(self, client: ConnectedClient | None) -> bool:
-        """Change the controller. Return whether it has changed."""
+        """Set the client that controls the session. Return whether the controller has changed."""
         if client is self.controller:
             return False
         self._last_controller = client or self.controller

@@ -1,4 +1,4 @@
-"""The commands of the hub to its host. The host executes them in order."""
+"""Commands from a session's hub to its host. The host executes the commands in order."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -7,20 +7,20 @@ from shim.core.bridge.log import SessionLogRecord
 
 
 class AppendLogRecordsCommand(NamedTuple):
-    """Append records to the log. No client receives them before that."""
+    """Append records to the session log. This must happen before a client receives them."""
 
     records: Sequence[SessionLogRecord]
 
 
 class WriteStdinCommand(NamedTuple):
-    """Write a line, which ends with a newline, to the conversation's stdin."""
+    """Write a line to the conversation's stdin. The line includes its newline."""
 
     line: bytes
 
 
 class ReadLogCommand(NamedTuple):
-    """Read the lines after a number for a client, like `SessionLog.read`. Pass them to
-    `SessionSubscribers.deliver_log_entries`.
+    """Read log lines for a client, with the arguments of `SessionLog.read`. The host passes the
+    lines to `SessionSubscribers.deliver_log_entries`.
     """
 
     client_number: int
@@ -30,8 +30,8 @@ class ReadLogCommand(NamedTuple):
 
 
 class DropClientCommand(NamedTuple):
-    """Write the queued frames of a client, then close its connection. The host reports the end of
-    the connection with `handlers.remove_client`.
+    """Write a client's queued frames and close its connection. The host reports the closed
+    connection with `handlers.remove_client`.
     """
 
     client_number: int
@@ -39,14 +39,16 @@ class DropClientCommand(NamedTuple):
 
 
 class UpdateSessionMetadataCommand(NamedTuple):
-    """Update `host.json`: the fields of a `state` frame, the controller, and the name."""
+    """Update `host.json` with the fields of a `state` frame, the controller, and the session's
+    name.
+    """
 
     metadata: Mapping[str, Any]
 
 
 class EndSessionCommand(NamedTuple):
-    """End the session at the request of a client. The host calls `SessionHub.close` at the end of
-    the conversation.
+    """End the session, because a client has requested it. The host calls `SessionHub.close` after
+    the conversation has ended.
     """
 
     client_name: str

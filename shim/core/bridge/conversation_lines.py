@@ -1,4 +1,4 @@
-"""Handles the lines of the conversation's stdout."""
+"""Processes the lines that the conversation writes to stdout."""
 
 import math
 from collections.abc import Mapping
@@ -22,9 +22,9 @@ CONTROL_TYPES = ("control_request", "control_response", "control_cancel_request"
 
 
 def feed_conversation_stdout(hub: SessionHub, data: bytes) -> None:
-    """Handle bytes of the conversation's stdout, which has lines of Claude's stream-json.
+    """Process bytes from the conversation's stdout, which contains Claude's stream-json lines.
 
-    Adjacent lines are logged and sent together.
+    Consecutive lines are logged and sent to the clients together.
     """
     at_ms = hub.now_ms()
     frames = list[ConversationLineFrame]()
@@ -54,7 +54,9 @@ def feed_conversation_stdout(hub: SessionHub, data: bytes) -> None:
 
 
 def _parse_line(raw: bytes) -> tuple[Mapping[str, Any], bytes]:
-    """Return a line as an object, and its JSON. A line that is not JSON is sent as a JSON string."""
+    """Parse a line. Return the object and the line's JSON. A line that is not JSON is encoded as a
+    JSON string.
+    """
     try:
         line = orjson.loads(raw)
     except orjson.JSONDecodeError:
@@ -65,7 +67,7 @@ def _parse_line(raw: bytes) -> tuple[Mapping[str, Any], bytes]:
 def _publish_lines(
     hub: SessionHub, frames: list[ConversationLineFrame], records: list[SessionLogRecord]
 ) -> None:
-    """Log the collected lines, send them to the clients, and clear both lists."""
+    """Log the collected lines and send them to the clients. Clear both lists."""
     if records:
         hub.commands.append(AppendLogRecordsCommand(tuple(records)))
     hub.subscribers.send_lines(frames)
@@ -89,8 +91,8 @@ def _record_line(hub: SessionHub, line: Mapping[str, Any]) -> None:
 
 
 def _record_accepted_message(hub: SessionHub, uuid: object) -> None:
-    """Record that the conversation has accepted a message. The first accepted message of a turn
-    determines the client of the turn.
+    """Record that the conversation has accepted a user message. The client that sent the turn's
+    first message becomes the turn's client.
     """
     client_number = hub.remove_waiting_message(uuid)
     if hub.turn_client_number is None:
@@ -131,9 +133,10 @@ def _handle_control_line(
 
 
 def _find_deadline(hub: SessionHub, at_ms: int) -> int | None:
-    """Return the time at which a prompt from `at_ms` is denied, or None if it never is.
+    """Return the time at which a prompt that was opened at `at_ms` is denied. Return None if the
+    prompt has no timeout.
 
-    Both times are milliseconds since 1970.
+    Both times are in milliseconds since 1970.
     """
     timeout_s = hub.session.prompt_timeout_s
     if math.isfinite(timeout_s):
@@ -155,7 +158,7 @@ def _open_prompt(hub: SessionHub, prompt: PendingPrompt, raw: bytes) -> None:
 
 
 def _handle_response(hub: SessionHub, response: object) -> None:
-    """Handle the answer to a control request that the hub or a client has sent."""
+    """Process the response to a control request from the hub or a client."""
     if not isinstance(response, dict):
         return
     request = hub.control_requests.pop_answered_request(response)
@@ -170,7 +173,7 @@ def _handle_response(hub: SessionHub, response: object) -> None:
 
 
 def _apply_response(hub: SessionHub, subtype: str, response: object) -> None:
-    """Record what the conversation reports in its answer to a control request."""
+    """Update the session with the data in a response to a control request."""
     body = as_dict(response)
     if subtype == "initialize":
         hub.initialize_response = body
@@ -190,7 +193,7 @@ def _answer_client(
     request: ControlRequest,
     response: Mapping[str, Any],
 ) -> None:
-    """Answer the client's frame that caused a control request."""
+    """Answer the client's frame that resulted in a control request."""
     if request.wants_body:
         body = {**response, "request_id": request.request_id}
         hub.send_frame_answer(client, request.request_id, "response", response=body)

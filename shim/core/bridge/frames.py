@@ -1,45 +1,47 @@
-"""The frames between a host and its clients: one JSON object a line in both directions (design page
-"bridge", Frames).
+"""The frames between a session's host and its clients. In both directions, each line is one JSON
+object (design page "bridge", Frames).
 
-A frame has its `kind`. Unknown keys are ignored. A client ignores an unknown kind of the host. Times
-are milliseconds since 1970.
+Every frame has a `kind`. Unknown keys are ignored. A client also ignores frames of an unknown kind.
+Times are in milliseconds since 1970.
 
-These kinds are sent by a client. Every frame may have an `id`. A frame with a repeated id is not
-handled again.
+A client sends these kinds of frames. Every frame may have an `id`. A frame with a repeated id is not
+processed again.
 
-    hello      protocol, client (its name), role ("drive" or "watch"), after (a cursor or null),
-               replay (false: no history), partial (false: no partial lines), knows (the optional
-               kinds that the client understands)
+    hello      protocol, client (the client's name), role ("drive" or "watch"), after (a cursor or
+               null), replay (false: no history), partial (false: no partial lines), knows (the
+               optional kinds that the client understands)
     message    id, message ({"role": "user", "content": …}); an id that is a UUID becomes the uuid
                of the line
-    answer     question, decision (the body of an answer to can_use_tool)
+    answer     question (the id of the prompt), decision (the body of a can_use_tool response)
     interrupt  no fields
     model      model (a name, or null for the initial model)
     mode       mode (a permission mode)
-    take       if_idle (true: the frame is refused if a turn runs and another client has control; a
-               frontend that joins sends this). This client becomes the controller
-    release    no fields: no client has control
-    end        no fields: the session ends; the answer is `bye`
-    request    id, request (any other of Claude's control requests)
+    take       if_idle (true: the frame is refused if a turn is running and another client has
+               control; a frontend that joins a session sends true). The client becomes the
+               controller
+    release    no fields: the client gives up control
+    end        no fields: the session ends, and the answer is `bye`
+    request    id, request (any other control request of Claude)
                optional
     reply      id (of an `ask`), response (the body of Claude's control_response)
                optional
-    deaf       no fields: this client no longer answers prompts. A prompt that only the controller
-               can answer is denied if the controller has sent this
+    deaf       no fields: the client no longer answers prompts. If the controller sends this frame,
+               prompts that only the controller may answer are denied
                optional
 
-These kinds are sent by the host.
+The host sends these kinds of frames.
 
     welcome    protocol, client (the name of the client in this session), session, id, name, vendor,
                cwd, model, mode, bypass (whether bypassPermissions may be chosen), pid, version,
                generation, number (of the last line), state (an object with the fields of `state`),
                driver, questions (the ids of the open prompts; each prompt follows as a frame when
                the client is in sync), settled (question, by and how of the last resolved prompt, or
-               null), initialize, init, knows, differs (a sentence, if the protocol of the client is
-               another one)
+               null), initialize, init, knows, differs (a sentence, if the client has another
+               protocol version)
     line       number, generation, at, line. A line without `number` is partial. `line` is always
                the last key
-    synced     number: all lines before the client's hello have been sent. Sent once
+    synced     number (of the last line before the client's hello). Sent once, after all lines up to
+               this number
     gap        from, to (both included), reason ("generation", "unknown", "slow" or "lost")
     question   question (the id of the prompt), at, until (the time at which an unanswered prompt is
                denied; missing if it never is), request (the body of Claude's request)
@@ -51,7 +53,7 @@ These kinds are sent by the host.
                client has control). An accepted message that still waits when the session ends is
                refused with the reason "ended"
     bye        reason
-    accepted   id: the frame was executed (sent for all kinds except end, request and reply)
+    accepted   id (of the client's frame, which was executed). Not sent for end, request and reply
                optional
     response   id, response (the body of Claude's control_response)
                optional
@@ -69,24 +71,25 @@ from shim.core.reading.json_text import dump_json
 from shim.core.reading.values import as_dict, as_list
 
 PROTOCOL_VERSION = 1
-# The optional kinds that this version understands.
+# The optional kinds of frames that this version understands.
 OPTIONAL_KINDS = ("accepted", "request", "response", "ask", "reply", "deaf")
-# The subtype of a `request` of a frontend that joins. The conversation, or the host of a real
-# claude, reads Claude's settings files again and answers with the settings of the session.
+# The subtype of a `request` that a frontend sends when it joins. The conversation reloads Claude's
+# settings files and answers with the session's settings. For the real claude, the host does this.
 RELOAD_SETTINGS = "reload_settings"
 BYPASS_REFUSED_TEXT = "bypassPermissions can be chosen only if the session was started with it"
 DRIVE = "drive"
 WATCH = "watch"
-MAX_ID_CHARS = 200  # a longer id is refused, because the last ids are stored
-MAX_NAME_CHARS = 64  # of a client's name
+MAX_ID_CHARS = 200  # longer ids are refused, because recent ids are stored
+MAX_NAME_CHARS = 64  # the maximum length of a client's name
 LINE_KEY = b',"line":'
-# the end of a `bye` reason if there are too many clients; the number of clients precedes it
+# The end of the reason in a `bye` frame if too many clients are connected. The number of clients
+# precedes this text.
 FULL_REASON = " clients are already connected"
 
 
 class LogCursor(NamedTuple):
-    """A position in a session's log: the generation of its host, and the number of the last line
-    that the client has received.
+    """A position in a session log: the generation of the host, and the number of the last line that
+    the client has received.
     """
 
     generation: int
@@ -94,7 +97,7 @@ class LogCursor(NamedTuple):
 
 
 class ClientHello(NamedTuple):
-    """The first frame of a client."""
+    """A client's first frame."""
 
     protocol: int
     client_name: str
@@ -105,30 +108,30 @@ class ClientHello(NamedTuple):
     optional_kinds: frozenset[str] = frozenset()
 
 
-# The hello of a client that has not sent one yet.
+# The placeholder for clients that have not sent their hello frame.
 NO_HELLO = ClientHello(0, "", can_control=False, cursor=None)
 
 
 class FrameError(ValueError):
-    """A frame that cannot be parsed. `str(error)` is a sentence about what is allowed."""
+    """Raised if a frame cannot be parsed. `str(error)` is a sentence about the allowed format."""
 
 
 class FrameRefusedError(Exception):
-    """A frame that is refused. `reason` is a keyword for programs, and `str(error)` a sentence for a
-    person.
+    """Raised if a frame is refused. `reason` is a keyword for programs, and `str(error)` is a
+    sentence for a person.
 
-    bad-frame     the frame cannot be parsed, or is not allowed at this point
-    bad-decision  the answer is invalid
-    watch-only    the client has the role "watch"
-    not-driver    another client has control; the frame has its name as `driver`
-    not-owner     only the controller, or the last controller, may answer prompts (`bridge_answers`)
-    unknown-question  the session has no prompt with this id
-    bypass        the session was not started with bypassPermissions
-    wider         the settings could allow more than the session does
-    too-many      too many messages or requests are waiting
-    failed        the conversation refused the request; the text is the conversation's
-    ended         the session has ended
-    unknown-kind  the host does not support this kind
+        bad-frame     the frame cannot be parsed, or is not allowed at this point
+        bad-decision  the answer to a prompt is invalid
+        watch-only    the client has the role "watch"
+        not-driver    another client has control; the `driver` member of the frame is its name
+        not-owner     only the controller or the last controller may answer prompts (`bridge_answers`)
+        unknown-question  the session has no prompt with this id
+        bypass        the session was not started with bypassPermissions
+        wider         the settings could allow more than the session allows
+        too-many      too many messages or requests are waiting
+        failed        the conversation refused the request; the text is from the conversation
+        ended         the session has ended
+        unknown-kind  the host does not support this kind of frame
     """
 
     def __init__(self, reason: str, text: str) -> None:
@@ -137,12 +140,12 @@ class FrameRefusedError(Exception):
 
 
 def encode_frame(kind: str, **fields: object) -> bytes:
-    """Return one frame with its newline."""
+    """Encode a frame as a line of JSON."""
     return dump_json({"kind": kind, **fields}) + b"\n"
 
 
 def encode_line_frame(number: int, generation: int, at_ms: int, line: bytes) -> bytes:
-    """Return the frame of a complete line. The line is copied unchanged."""
+    """Encode a `line` frame with a complete line, which is copied unchanged."""
     return b'{"kind":"line","number":%d,"generation":%d,"at":%d,"line":%b}\n' % (
         number,
         generation,
@@ -152,12 +155,12 @@ def encode_line_frame(number: int, generation: int, at_ms: int, line: bytes) -> 
 
 
 def encode_partial_line_frame(at_ms: int, line: bytes) -> bytes:
-    """Return the frame of a partial line."""
+    """Encode a `line` frame with a partial line."""
     return b'{"kind":"line","at":%d,"line":%b}\n' % (at_ms, line)
 
 
 def extract_stream_json_line(raw: bytes) -> bytes:
-    """Return Claude's line from a `line` frame byte for byte, b"" if there is none."""
+    """Return the bytes of Claude's line inside a `line` frame, or b"" if the frame has no line."""
     start = raw.find(LINE_KEY)
     end = raw.rfind(b"}")
     if 0 <= start < end:
@@ -166,7 +169,7 @@ def extract_stream_json_line(raw: bytes) -> bytes:
 
 
 def parse_frame(raw: bytes) -> dict[str, Any]:
-    """Return a frame as an object with a `kind`. Raise FrameError if the frame is invalid."""
+    """Parse a frame, which is an object with a `kind`. Raise FrameError if the frame is invalid."""
     try:
         frame = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
@@ -179,7 +182,7 @@ def parse_frame(raw: bytes) -> dict[str, Any]:
 
 
 def parse_request_id(frame: Mapping[str, Any]) -> str:
-    """Return the id of a frame, "" without one. Raise FrameError if the id is invalid."""
+    """Return a frame's id, or "" if the id is missing. Raise FrameError if the id is invalid."""
     request_id = frame.get("id")
     if request_id is None:
         return ""
@@ -189,9 +192,10 @@ def parse_request_id(frame: Mapping[str, Any]) -> str:
 
 
 def parse_hello(frame: Mapping[str, Any]) -> ClientHello:
-    """Return the fields of a client's first frame. Raise FrameError if they are invalid.
+    """Parse a client's hello frame. Raise FrameError if a field is invalid.
 
-    An invalid cursor does not raise an error. The complete log is sent after a gap.
+    An invalid cursor does not raise an error. In this case, the client receives a gap frame,
+    followed by the complete log.
     """
     protocol = frame.get("protocol")
     role = frame.get("role")

@@ -1,4 +1,4 @@
-"""The handlers of the clients' frames, one function for each kind."""
+"""Handlers for frames from clients, with one function for each kind of frame."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -33,7 +33,7 @@ from shim.core.reading.values import as_dict, canonicalize_uuid
 
 FrameFields = Mapping[str, Any]
 FrameHandler = Callable[[SessionHub, ConnectedClient, FrameFields, str], bool]
-MAX_BAD_FRAMES = 100  # of one client; a client with so many invalid frames is dropped
+MAX_BAD_FRAMES = 100  # a client is dropped after this number of invalid frames
 NO_FIELDS: FrameFields = {}
 SETTINGS_SUBTYPE = "apply_flag_settings"
 # The settings that one client may change for all clients of a session.
@@ -42,8 +42,9 @@ NO_RESTRICTIONS_TEXT = (
     "a running session cannot be restricted by one frontend; join it with the version of "
     "claude-shim that it runs with, or add --fork-session to continue in a copy"
 )
-# Requests with which a frontend of a real claude runs a tool without a check, changes the folder of
-# the rules and of trust, writes settings files, or gives other programs access.
+# Control requests that the real claude accepts and a shared session refuses. They run a tool
+# without a permission check, change the folder that rules and trust apply to, write settings files,
+# or give other programs access.
 REFUSED_SUBTYPES = (
     *("mcp_call", "set_cwd", "add_directory", "register_repo_root"),
     *("update_settings", "remote_control", "channel_enable"),
@@ -55,7 +56,9 @@ PROTOCOL_DIFFERENCE = (
 
 
 def on_client_frame(hub: SessionHub, client_number: int, raw: bytes) -> None:
-    """Handle a line of a client without its newline. A refused frame has no effect."""
+    """Process a frame from a client. `raw` is one line without its newline. A refused frame has no
+    effect.
+    """
     client = hub.subscribers.clients.get(client_number)
     if client is None or client.is_dropped or not raw.strip():
         return
@@ -81,7 +84,7 @@ def on_client_frame(hub: SessionHub, client_number: int, raw: bytes) -> None:
 
 
 def _find_request_id(frame: FrameFields) -> str | None:
-    """Return the id of a frame, or None if the id is missing or invalid."""
+    """Return a frame's id, or None if the id is missing or invalid."""
     try:
         return parse_request_id(frame) or None
     except FrameError:
@@ -89,7 +92,7 @@ def _find_request_id(frame: FrameFields) -> str | None:
 
 
 def remove_client(hub: SessionHub, client_number: int) -> None:
-    """Remove a client whose connection was closed by either side."""
+    """Remove a client after its connection was closed by the client or by the host."""
     client = hub.subscribers.remove_client(client_number)
     if client is None:
         return
@@ -131,8 +134,8 @@ def _welcome_client(hub: SessionHub, client: ConnectedClient, frame: FrameFields
 
 
 def _dispatch_frame(hub: SessionHub, client: ConnectedClient, frame: FrameFields) -> None:
-    """Handle a frame after the hello. An unknown kind is ignored, or refused if the frame has an
-    id, because the client then waits for an answer.
+    """Call the handler for a frame. A frame of an unknown kind is ignored if it has no id. With an
+    id, it is refused, because the client waits for an answer.
     """
     request_id = parse_request_id(frame)
     handler = HANDLERS.get(frame["kind"])
@@ -208,7 +211,8 @@ def _answer_prompt(
         prompt, frame.get("decision"), can_bypass=hub.session.can_bypass
     )
     if outcome_kind == "allow" and has_permission_mode_change(body):
-        # As for a `mode` frame: a less restrictive mode must not surprise the controller.
+        # The check is the same as for a `mode` frame. Otherwise, another client could switch to a
+        # less restrictive mode without the controller's knowledge.
         hub.roles.check_can_control(client)
     hub.resolve_prompt(prompt_id, client.name, outcome_kind, body)
     return True
@@ -247,8 +251,8 @@ def _change_mode(
 def _choose_mode(
     hub: SessionHub, frame: FrameFields, request: ControlRequest, body: FrameFields = NO_FIELDS
 ) -> None:
-    """Send a permission mode to the conversation, which may refuse it. Raise FrameRefusedError for
-    bypassPermissions if the session does not allow it.
+    """Send a permission mode to the conversation, which may refuse the mode. Raise
+    FrameRefusedError if the mode is bypassPermissions and the session does not allow it.
     """
     mode = frame.get("mode")
     if not isinstance(mode, str) or not mode:
@@ -263,13 +267,15 @@ def _choose_mode(
 def _refuse_restrictions(
     hub: SessionHub, client: ConnectedClient, frame: FrameFields, request_id: str
 ) -> bool:
-    """Refuse a frame that clients of an older version send. Such a client waits for an answer."""
+    """Refuse a frame that only clients of an older version send. These clients wait for an
+    answer.
+    """
     raise FrameRefusedError("unknown-kind", NO_RESTRICTIONS_TEXT)
 
 
 def _check_settings(settings: object) -> None:
-    """Raise FrameRefusedError for settings that could allow more than the session does. Only deny
-    rules, ask rules and the effort are accepted.
+    """Raise FrameRefusedError if settings could allow more than the session allows. Only deny
+    rules, ask rules and the effort level are accepted.
     """
     if not isinstance(settings, dict):
         raise FrameError("apply_flag_settings must have `settings`, an object")
@@ -313,7 +319,7 @@ def _end_session(
 ) -> bool:
     hub.roles.check_can_control(client)
     hub.commands.append(EndSessionCommand(client.name))
-    return False  # the answer is `bye`
+    return False  # the client receives `bye` as the answer
 
 
 def _accept_request(
@@ -352,7 +358,7 @@ def _accept_request(
 def _register_callbacks(
     hub: SessionHub, client: ConnectedClient, body: FrameFields, request: ControlRequest
 ) -> None:
-    """Register the hooks and the MCP servers of a client's `initialize`."""
+    """Register the hooks and MCP servers from a client's `initialize` request."""
     brings_callbacks = body.get("hooks")
     if not brings_callbacks:
         brings_callbacks = body.get("sdkMcpServers")
@@ -384,8 +390,8 @@ def _accept_reply(
 def _limit_hook_answer(
     hub: SessionHub, client: ConnectedClient, response: FrameFields
 ) -> FrameFields:
-    """Return a hook's answer. If the client may not allow the call, the approval is removed, and
-    the conversation asks about the call.
+    """Return a hook's answer. If the client is not permitted to allow the tool call, the approval
+    is removed from the answer, and the conversation opens a prompt.
     """
     answer = response.get("response")
     body = convert_hook_approval_to_response(answer)

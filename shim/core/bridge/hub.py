@@ -1,16 +1,17 @@
-"""The hub of a session. It connects one conversation with any number of clients.
+"""The hub of a background session. It connects one conversation with any number of clients.
 
-The hub does no I/O. `SessionHub` has its state, and the steps that several handlers need. The
-handlers are functions: `handlers.py` has those for the clients' frames, and `conversation_lines.py`
-those for the conversation's stdout.
+The hub does no I/O. `SessionHub` contains the state, and the operations that several handlers
+share. The handlers are functions: those for frames from clients are in `handlers.py`, and those for
+the conversation's stdout are in `conversation_lines.py`.
 
-The host reports events to the hub and executes the commands of `take_commands` in order. Only then
-it writes the frames of `take_outgoing_frames` to each client of `list_ready_clients`. So a client
-never receives a line that is not in the log. `take_outgoing_frames` may also add commands.
+The host reports events to the hub and executes the commands from `take_commands` in order.
+Afterwards, for each client in `list_ready_clients`, the host writes the frames from
+`take_outgoing_frames`. This order ensures that a client never receives a line that is not in the
+log. `take_outgoing_frames` may also add commands.
 
     hub = SessionHub(session, LogHistory(generation=2, last_number=log.last_number),
         create_id=create_uuid, now_ms=milliseconds, clock=time.monotonic)
-    hub.send_initialize()                       # asks the conversation for its `initialize`
+    hub.send_initialize()                       # sends `initialize` to the conversation
     hub.add_client(1)
     on_client_frame(hub, 1, b'{"kind":"hello",…}')
     for command in hub.take_commands(): …       # the classes of `SessionHubCommand`
@@ -49,28 +50,29 @@ from shim.core.reading.bounded_dict import BoundedDict
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.lines import LineSplitter
 
-MAX_OUTGOING_BYTES = 256 * 1024  # for one write to a client
-MAX_WAITING_MESSAGES = 1000  # messages that wait for their turns
-# Message ids and answers of frames that are stored. A frame with a stored id is not handled again.
+MAX_OUTGOING_BYTES = 256 * 1024  # the maximum size of one write to a client
+MAX_WAITING_MESSAGES = 1000  # the maximum number of messages that wait for their turns
+# The maximum number of stored message ids, and of stored answers to frames. A frame with a stored
+# id is not processed again.
 MAX_STORED_IDS = 1000
-MAX_STORED_ANSWER_BYTES = 4096  # a longer answer is not repeated if its frame is sent again
+MAX_STORED_ANSWER_BYTES = 4096  # longer answers are not stored for repeated frames
 PRIORITIES = ("now", "next", "later")
 UNANSWERED_TEXT = "the session ended before this message was handled; it was not answered"
 
 
 class QueuedUserMessage(NamedTuple):
-    """A message that was sent to the conversation and whose turn has not started."""
+    """A user message that was sent to the conversation and is waiting for its turn."""
 
     size_bytes: int
-    client_number: int = 0  # 0 if the host sent the message, or a client without a frame id
-    request_id: str = ""  # the id of the client's frame
+    client_number: int = 0  # 0 if the host sent the message, or if its frame had no id
+    request_id: str = ""  # the client's frame id
 
 
 class SessionHub:
-    """The state of a session.
+    """The state of a background session.
 
-    `create_id` returns a new UUID. `now_ms` returns the milliseconds since 1970. `clock` returns
-    seconds of a monotonic clock.
+    `create_id` returns a new UUID. `now_ms` returns the milliseconds since 1970. `clock` returns a
+    monotonic time in seconds.
     """
 
     def __init__(
@@ -96,50 +98,51 @@ class SessionHub:
         self.status = SessionStatus()
         self.initialize_response: Any = None
         self.init_line: Any = None
-        self.connect_notice = ""  # a sentence about the host, for clients that connect
+        self.connect_notice = ""  # a sentence about the host for new clients
         self.end_reason = ""  # why the session has ended; "" while it is running
-        self.waiting_messages: dict[str, QueuedUserMessage] = {}  # by the uuid of the message
-        # The number of the client whose message the current turn answers. It is 0 if the host sent
-        # the message or if its frame had no id, and None if no known message was accepted.
+        self.waiting_messages: dict[str, QueuedUserMessage] = {}  # by message UUID
+        # The number of the client whose message the current turn answers: 0 if the host sent the
+        # message or if its frame had no id, None if the turn does not answer a known message.
         self.turn_client_number: int | None = None
-        # The ids of accepted messages: ("", UUID), or the name of the client and its own id.
+        # The ids of accepted messages. A key is ("", UUID), or the client's name and its frame id.
         self.message_ids = BoundedDict[tuple[str, str], bool](MAX_STORED_IDS)
         for message_id in history.message_ids:
             self.message_ids["", message_id] = True
-        # The answers to other frames, by the number of the client and the id of the frame.
+        # The stored answers to other frames, by client number and frame id.
         self.frame_answers = BoundedDict[tuple[int, str], bytes](MAX_STORED_IDS)
         self._metadata: Mapping[str, Any] = {}
 
-    # -- events of the host ------------------------------------------------------------------------
+    # -- events from the host ----------------------------------------------------------------------
 
     def send_initialize(self) -> None:
-        """Send `initialize` to the conversation, after it has started to read its stdin."""
+        """Send an `initialize` request to the conversation. The conversation must already be
+        reading its stdin.
+        """
         self.send_control_request({"subtype": "initialize"}, ControlRequest(None, "", "initialize"))
         self.report_metadata_changes()
 
     def send_first_message(self, message: Mapping[str, Any], uuid: str) -> None:
-        """Send the message with which the session was started, unless an earlier generation has
-        sent it.
+        """Send the session's first message, unless an earlier host has already sent it.
 
-        Raise FrameRefusedError if the message is too large.
+        Raise FrameRefusedError if too many messages are waiting.
         """
         if ("", uuid) not in self.message_ids:
             self.send_message(message, uuid)
             self.message_ids["", uuid] = True
 
     def set_notice_for_new_clients(self, text: str) -> None:
-        """Set a sentence about the host that all new clients receive in their welcome."""
+        """Set a sentence about the host that every new client receives in the `welcome` frame."""
         self.connect_notice = text
 
     def add_client(self, client_number: int) -> None:
-        """Add a client that has connected. The host uses a number only once."""
+        """Add a client that has connected. The host must not use a client number twice."""
         client = self.subscribers.add_client(client_number, self.clock())
         if self.end_reason:
             self.subscribers.drop_client(client, self.end_reason)
 
     def apply_timeouts_and_report_changes(self) -> None:
-        """Deny overdue prompts, drop clients without a hello, and report changes. The host calls
-        this at least once a second.
+        """Deny overdue prompts, drop clients that sent no hello frame in time, and report changes.
+        The host calls this method at least once a second.
         """
         now_s = self.clock()
         self.report_metadata_changes(with_detail=True)
@@ -150,9 +153,9 @@ class SessionHub:
             self.resolve_prompt(prompt_id, None, "timeout", build_timeout_denial(prompt))
 
     def close(self, reason: str, failure: str = "") -> None:
-        """End the session. Deny the open prompts and send `bye` to the clients.
+        """End the session. Open prompts are denied, and all clients receive a `bye` frame.
 
-        `failure` is the reason if the session has ended by itself, or "".
+        If the session has ended by itself, `failure` is the reason. Otherwise `failure` is "".
         """
         if self.end_reason:
             return
@@ -165,14 +168,14 @@ class SessionHub:
             self.subscribers.drop_client(client, reason)
 
     def take_commands(self) -> list[SessionHubCommand]:
-        """Return the commands since the last call."""
+        """Remove and return the commands since the last call."""
         commands = self.commands[:]
         self.commands.clear()
         return commands
 
     def list_ready_clients(self) -> list[int]:
-        """Return the clients that have frames to write. The list is empty until the commands have
-        been taken.
+        """Return the numbers of the clients that have frames to write. As long as commands are
+        waiting to be taken, the list is empty.
         """
         if self.commands:
             return []
@@ -181,8 +184,8 @@ class SessionHub:
     def take_outgoing_frames(
         self, client_number: int, max_bytes: int = MAX_OUTGOING_BYTES
     ) -> bytes:
-        """Return the next frames for a client. The result has complete frames only, at least one,
-        and about `max_bytes` bytes.
+        """Remove and return a client's next frames: at least one complete frame, and about
+        `max_bytes` bytes.
         """
         data = self.subscribers.take_outgoing_frames(client_number, max_bytes)
         if self.subscribers.take_stale_state_flag(client_number):
@@ -193,19 +196,19 @@ class SessionHub:
 
     @property
     def is_busy(self) -> bool:
-        """Return whether a turn runs, or a message waits for its turn."""
+        """Whether a turn is running, or a message is waiting for its turn."""
         if self.status.is_turn_active:
             return True
         return bool(self.waiting_messages)
 
     def count_unanswered_messages(self) -> int:
-        """Return the number of messages without a result: the waiting messages, and the message of
-        the current turn.
+        """Return the number of user messages without a result. These are the waiting messages and
+        the current turn's message.
         """
         return len(self.waiting_messages) + self.status.is_turn_active
 
     def build_status_fields(self) -> dict[str, Any]:
-        """Return the fields of a `state` frame."""
+        """Return the status fields of a `state` frame."""
         requests = [prompt.request for prompt in self.prompts.open.values()]
         return self.status.build_status_fields(requests, bool(self.waiting_messages))
 
@@ -219,10 +222,11 @@ class SessionHub:
         return state + encode_frame("driver", client=self.roles.controller_name)
 
     def report_metadata_changes(self, *, with_detail: bool = False) -> None:
-        """Update `host.json` and the clients if the state, the controller or the name has changed.
+        """Update `host.json` and notify the clients if the session's status, controller or name has
+        changed.
 
-        The detail changes often, so a change of only the detail is reported with `with_detail`, at
-        most once per tick.
+        The status detail changes often. A change that affects only the detail is ignored unless
+        `with_detail` is set, which happens about once a second.
         """
         metadata = {
             **self.build_status_fields(),
@@ -240,23 +244,23 @@ class SessionHub:
     # -- the conversation and the log --------------------------------------------------------------
 
     def queue_stdin_line(self, line: Mapping[str, Any]) -> None:
-        """Write a line to the conversation's stdin."""
+        """Queue a command that writes a line to the conversation's stdin."""
         self.commands.append(WriteStdinCommand(dump_json(line) + b"\n"))
 
     def append_log_record(self, stream_letter: str, data: bytes) -> None:
-        """Append a record without a number to the log."""
+        """Append a record to the session log. The record has no line number."""
         self.commands.append(
             AppendLogRecordsCommand((SessionLogRecord(stream_letter, self.now_ms(), data),))
         )
 
     def append_note_to_session_log(self, kind: str, **fields: object) -> None:
-        """Append a note to the log."""
+        """Append a note to the session log."""
         self.append_log_record(NOTE_LETTER, dump_json({"kind": kind, **fields}))
 
     def send_control_request(self, body: Mapping[str, Any], request: ControlRequest) -> None:
         """Send a control request to the conversation.
 
-        Raise FrameRefusedError if too many requests of its client wait for an answer.
+        Raise FrameRefusedError if the client already has too many pending requests.
         """
         self.control_requests.check_limit(request.client)
         request_id = self.create_id()
@@ -266,13 +270,15 @@ class SessionHub:
         )
 
     def send_control_response(self, request_id: str, response: Mapping[str, Any]) -> None:
-        """Answer a control request of the conversation."""
+        """Send the response to one of the conversation's control requests."""
         self.queue_stdin_line(
             {"type": "control_response", "response": {**response, "request_id": request_id}}
         )
 
     def forward_callback(self, callback: CallbackRequest) -> None:
-        """Send a callback request to its client. Answer the request directly if it has no client."""
+        """Forward a callback request to its client. If the request has no client, a fallback
+        response is sent to the conversation.
+        """
         if callback.client is None:
             response = self.callbacks.build_fallback_response(callback)
             self.send_control_response(callback.request_id, response)
@@ -293,7 +299,7 @@ class SessionHub:
     ) -> None:
         """Log a user message and send it to the conversation.
 
-        Raise FrameRefusedError if too many messages wait.
+        Raise FrameRefusedError if too many messages are waiting.
         """
         line: dict[str, Any] = {
             "type": "user",
@@ -314,7 +320,9 @@ class SessionHub:
         self.report_metadata_changes()
 
     def _check_message_limits(self, size_bytes: int) -> None:
-        """Raise FrameRefusedError if no more messages may wait. A single message may have any size."""
+        """Raise FrameRefusedError if no further message may wait. If no message is waiting, any
+        size is accepted.
+        """
         count = len(self.waiting_messages)
         waiting_bytes = sum(message.size_bytes for message in self.waiting_messages.values())
         is_too_large = count > 0 and waiting_bytes + size_bytes > self.session.max_frame_bytes
@@ -324,10 +332,10 @@ class SessionHub:
             )
 
     def remove_waiting_message(self, uuid: object) -> int | None:
-        """Remove a message that the conversation has accepted or cancelled.
+        """Remove a waiting message that the conversation has accepted or cancelled.
 
-        Return the number of the client that sent it, 0 if the host sent it or if its frame had no
-        id, or None if no such message waits.
+        Return the number of the client that sent the message. Return 0 if the host sent the message
+        or its frame had no id, and None if the message is not waiting.
         """
         message = self.waiting_messages.pop(str(uuid), None)
         if message is None:
@@ -335,8 +343,8 @@ class SessionHub:
         return message.client_number
 
     def _refuse_waiting_messages(self) -> None:
-        """Report the messages that stay unanswered because the session ends: in the log, in
-        `host.json`, and to the clients that sent them.
+        """Report the waiting messages as unanswered, because the session ends. The report is
+        written to the log and to `host.json`, and sent to the clients that sent these messages.
         """
         if not self.waiting_messages:
             return
@@ -357,10 +365,10 @@ class SessionHub:
         outcome_kind: str,
         answer_body: Mapping[str, Any] | None = None,
     ) -> None:
-        """Resolve an open prompt. Log the outcome and send it to the clients.
+        """Resolve an open prompt, log its outcome, and send the outcome to the clients.
 
-        `answer_body` is the answer to the conversation, or None if the conversation does not expect
-        one.
+        `answer_body` is the answer for the conversation, or None if the conversation expects no
+        answer.
         """
         outcome = self.prompts.resolve(prompt_id, client_name, outcome_kind)
         if outcome is None:
@@ -379,7 +387,7 @@ class SessionHub:
     def resolve_all_prompts(
         self, client_name: str | None, outcome_kind: str, message: str = ""
     ) -> None:
-        """Resolve every open prompt. If `message` is set, each prompt is denied with it."""
+        """Resolve all open prompts. If `message` is set, it becomes the reason of each denial."""
         for prompt in list(self.prompts.open.values()):
             body = None
             if message:
@@ -387,11 +395,11 @@ class SessionHub:
             self.resolve_prompt(prompt.prompt_id, client_name, outcome_kind, body)
 
     def deny_unanswerable_prompts(self) -> None:
-        """Deny the open prompts if the controller declines prompts and no other client may answer
-        them.
+        """Deny the open prompts if the controller has declined prompts and no other client may
+        answer them.
 
-        A conversation without the bridge also denies them. If the turn answers another client, its
-        prompts wait for that client.
+        A conversation without the bridge also denies such prompts. If the current turn answers
+        another client's message, the prompts stay open for that client.
         """
         controller = self.roles.controller
         if controller is None or not controller.declines_prompts:
@@ -406,7 +414,7 @@ class SessionHub:
             self.resolve_prompt(prompt.prompt_id, None, "deny", body)
 
     def set_controller(self, client: ConnectedClient | None) -> None:
-        """Make a client the controller. None leaves the session without a controller."""
+        """Set the client that controls the session. None means that no client has control."""
         if self.roles.set_controller(client):
             self.append_note_to_session_log("driver", client=self.roles.controller_name)
             self.report_metadata_changes()
@@ -415,15 +423,15 @@ class SessionHub:
     # -- answers to a client's frames --------------------------------------------------------------
 
     def send_accepted_frame(self, client: ConnectedClient, request_id: str) -> None:
-        """Answer a frame that was executed, if it has an id."""
+        """Send an `accepted` frame in answer to a client's frame, if that frame has an id."""
         if request_id:
             self.send_frame_answer(client, request_id, "accepted")
 
     def send_frame_answer(
         self, client: ConnectedClient, request_id: str, kind: str, **fields: object
     ) -> None:
-        """Send the answer to a frame if the client understands its kind. The answer is stored and
-        sent again for a repeated frame.
+        """Send the answer to a client's frame, if the client understands this kind of answer. The
+        answer is stored, and is sent again if the client repeats the frame.
         """
         answer = b""
         if kind in client.hello.optional_kinds:
@@ -438,7 +446,7 @@ class SessionHub:
     def refuse_frame(
         self, client: ConnectedClient, request_id: str | None, reason: str, text: str
     ) -> None:
-        """Refuse a client's frame with one of the reasons of FrameRefusedError."""
+        """Refuse a client's frame. `reason` is one of the keywords in FrameRefusedError."""
         fields: dict[str, Any] = {"id": request_id, "reason": reason, "text": text}
         if reason in ("not-driver", "not-owner"):
             fields["driver"] = self.roles.controller_name

@@ -1,9 +1,10 @@
-"""The effects of a frontend's flags when the frontend joins a running background session.
+"""Rules for the flags of a frontend that joins a running background session.
 
-`JOIN_TABLE` has a row for each flag with its own rule. The session was started with its own flags,
-so a frontend cannot change most of them. A frontend that forbids more than the session is refused,
-because otherwise a tool call could run that the frontend's own `claude` would not have run. Flags
-that the frontend does not pass are not compared. `shim help bridge` has the same table.
+`JOIN_TABLE` has a row for each flag with a rule of its own. The session keeps the flags that it was
+started with, so the flags of a joining frontend can change little. If the frontend forbids more
+than the session does, the join is refused. Otherwise, the session might run a tool call that the
+frontend's own `claude` would have denied. Flags that the frontend does not pass are not compared.
+`shim help bridge` shows the same table.
 """
 
 from collections.abc import Mapping
@@ -24,7 +25,9 @@ from shim.core.reading.values import as_dict
 
 
 class JoinRule(Enum):
-    """The effect of a flag of a frontend that joins, as described in the manual."""
+    """What happens with a flag of a joining frontend. The values are the descriptions in the
+    manual.
+    """
 
     APPLY = "changes the session, as the controller's `/mode` and `/model` do"
     EQUAL = "must be equal to the flag of the session, or the join is refused"
@@ -59,27 +62,28 @@ JOIN_TABLE: Mapping[str, JoinRule] = {
     "--resume-session-at": JoinRule.EQUAL,
     "--resume-drops-turn": JoinRule.EQUAL,
 }
-# Flags that take effect in the joining process itself, so the session does not need them. The flag
-# for the prompt tool is not one of them: a tool other than `stdio` has no effect in that process.
+# Fields for flags that take effect in the joining process itself, so the session does not need
+# them. The flag for the prompt tool is not included, because a tool other than `stdio` has no
+# effect there.
 LOCAL_FIELDS = FRONTEND_FIELDS - {"permission_prompt_tool"}
 LOCAL_PREFIX = "shim_"
 RECORD_FIELD = "shim_record"
 STDIO_PROMPT_TOOL = "stdio"
-DEFAULT_SOURCES = ("local", "project", "user")  # of settings, without a flag
+DEFAULT_SOURCES = ("local", "project", "user")  # the settings sources without a flag
 SETTINGS_FLAGS = ("--settings", "--managed-settings")
 RULE_FLAGS = ("--disallowedTools", "--allowedTools")
-# Flags whose values are JSON. An error only names their keys, because the values may be secret.
+# Flags with JSON values. Errors show only the keys, because the values may be secret.
 JSON_FLAGS = ("--agents", "--json-schema", "--mcp-config")
 JSON_STARTS = ("{", "[", '"')
-NO_SERVERS = frozenset(('{"mcpServers":{}}',))  # the value of `--mcp-config` without a server
+NO_SERVERS = frozenset(('{"mcpServers":{}}',))  # the value of `--mcp-config` for no servers
 _FIELD_BY_FLAG = {flag.name: field for field, flag in FLAG_BY_FIELD.items()}
 RuleKey = tuple[str, str | None, str]
 
 
 def list_flag_differences(frontend: Invocation, session: Invocation) -> list[str]:
-    """Return a clause for each flag that must be equal and is not.
+    """Return a description of each flag that must be equal in both command lines and differs.
 
-    The paths in both command lines must already be resolved against the same folder.
+    The paths in both command lines must be resolved against the same folder.
     """
     differences = []
     for flag, rule in JOIN_TABLE.items():
@@ -93,7 +97,7 @@ def list_flag_differences(frontend: Invocation, session: Invocation) -> list[str
 
 
 def list_ignored_flags(frontend: Invocation, session: Invocation) -> list[str]:
-    """Return the flags of a frontend that have no effect on the session, without duplicates."""
+    """Return the frontend's flags that have no effect on the session, without duplicates."""
     flags = [
         flag
         for flag, field in _FIELD_BY_FLAG.items()
@@ -116,10 +120,11 @@ def list_stricter_settings(
     session: Invocation,
     session_settings: ClaudeSettings,
 ) -> list[str]:
-    """Return a clause for each restriction in a frontend's settings that the session does not have.
+    """Return a description of each restriction that the frontend's settings have and the session's
+    settings do not have.
 
-    `session_settings` are the current settings of the session, after its host has read the files
-    again.
+    `session_settings` are the session's current settings, after its host has reloaded the settings
+    files.
     """
     session_denials = (
         *parse_permission_rules(session.disallowed_tools),
@@ -160,13 +165,15 @@ def list_stricter_settings(
 
 
 def has_comparable_settings(frontend: Invocation, session: Invocation) -> bool:
-    """Return whether the directories and the mode of both settings can be compared.
+    """Return whether the directories and the permission modes in the frontend's and the session's
+    settings can be compared.
 
-    Merged settings do not contain the file or flag of a value. If the session has a settings flag
-    that the frontend does not pass, a difference may come from that flag. Flags that the frontend
-    does not pass are not compared, so the settings cannot be compared either.
+    Merged settings do not show which file or flag a value comes from. If the session has a settings
+    flag that the frontend does not pass, that flag may be the source of a difference. Flags that
+    the frontend does not pass are not compared, so the settings cannot be compared either.
 
-    They can always be compared if the frontend selects other settings sources than the session.
+    If the frontend selects other settings sources than the session, the settings are always
+    compared.
     """
     sources = get_flag_value(frontend, "--setting-sources")
     if sources is not None and sources != get_flag_value(session, "--setting-sources"):
@@ -178,16 +185,17 @@ def has_comparable_settings(frontend: Invocation, session: Invocation) -> bool:
 
 
 def get_flag_value(invocation: Invocation, flag: str) -> Any:
-    """Return the value of a flag in a comparable form, None or False if the flag is missing.
+    """Return a flag's value in a form that can be compared. A missing flag is None or False.
 
-    A denial of AskUserQuestion is removed, because the joining process denies these prompts itself.
+    A deny rule for AskUserQuestion is left out, because the joining process denies such prompts
+    itself.
     """
     field = _FIELD_BY_FLAG.get(flag)
     if field is None:
         pairs = (*invocation.other_flags, *invocation.unknown_flags)
         values = [_normalize_json(value or "") for name, value in pairs if name == flag]
         if flag in JOIN_TABLE:
-            values = values[-1:]  # only the last value has an effect
+            values = values[-1:]  # if the flag is repeated, the last value applies
         if values:
             return frozenset(values)
         return None
@@ -214,7 +222,7 @@ def get_flag_value(invocation: Invocation, flag: str) -> Any:
 
 
 def _normalize_json(text: str) -> str:
-    """Return a JSON text with sorted keys. Return any other text unchanged."""
+    """Sort the keys in a JSON text. Return any other text unchanged."""
     try:
         value = orjson.loads(text)
     except orjson.JSONDecodeError:
@@ -223,7 +231,9 @@ def _normalize_json(text: str) -> str:
 
 
 def _normalize_sources(sources: str | None) -> tuple[str, ...] | None:
-    """Return the sorted names of settings sources, None for the default, which is all sources."""
+    """Return the names of settings sources in sorted order. Return None for all sources, which is
+    the default.
+    """
     names = DEFAULT_SOURCES if sources is None else sources.split(",")
     sorted_names = tuple(sorted({name.strip() for name in names} - {""}))
     if sorted_names == DEFAULT_SOURCES:
@@ -248,7 +258,7 @@ def _adds_value(value: object, session_value: object) -> bool:
 
 
 def _describe_difference(flag: str, value: object, session_value: object) -> str:
-    """Return a clause with the value of a frontend's flag and the value of the session."""
+    """Describe the difference between the frontend's and the session's value of a flag."""
     passed_text = _format_flag(flag, value)
     if not _is_given(session_value) or session_value == NO_SERVERS:
         return f"the frontend passes {passed_text}, and the session was started without {flag}"
@@ -259,7 +269,7 @@ def _describe_difference(flag: str, value: object, session_value: object) -> str
 
 
 def _format_flag(flag: str, value: object) -> str:
-    """Return a flag with its value. For a JSON value, only its keys are included."""
+    """Format a flag with its value. Of a JSON value, only the keys are shown."""
     if isinstance(value, frozenset):
         values = sorted(value)
     else:
@@ -274,8 +284,8 @@ def _format_flag(flag: str, value: object) -> str:
 
 
 def _list_json_keys(text: str) -> str:
-    """Return the names of the MCP servers in a JSON text, or its keys. Return a text that is not
-    JSON unchanged, because it is the path of a file.
+    """Return the names of MCP servers in a JSON text, or its keys if it has no MCP servers. A text
+    that is not JSON is a file path and is returned unchanged.
     """
     if text.lstrip()[:1] not in JSON_STARTS:
         return text
@@ -286,8 +296,8 @@ def _list_json_keys(text: str) -> str:
 def _subtract_rules(
     rules: tuple[PermissionRule, ...], session_rules: tuple[PermissionRule, ...]
 ) -> list[PermissionRule]:
-    """Return the rules that are not in `session_rules` and not covered by a rule for the complete
-    tool.
+    """Return the rules that `session_rules` do not cover. A rule is covered by an equal rule, or by
+    a rule for the complete tool.
     """
     keys = {_get_rule_key(rule) for rule in session_rules}
     return [rule for rule in rules if keys.isdisjoint((_get_rule_key(rule), (rule.tool, None, "")))]

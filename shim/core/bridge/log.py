@@ -1,7 +1,7 @@
-"""The interface of a session's durable log, for the hub and the host.
+"""The interface of a session log, which the hub and the host use.
 
-The backend is a recording (`shim/bridge/log.py`). One suite of tests checks every backend
-(`tests/support/log_suite.py`).
+The implementation is a recording (`shim/bridge/log.py`). The tests in `tests/support/log_suite.py`
+check every implementation.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -9,22 +9,22 @@ from typing import NamedTuple, Protocol
 
 from shim.core.claude.messages import parse_json_line
 
-STDOUT_LETTER = "O"  # a line of the conversation: a complete line, or a prompt
-STDIN_LETTER = "i"  # a line for the conversation: a message or an answer
-NOTE_LETTER = "n"  # JSON: a prompt was resolved, or the controller changed
+STDOUT_LETTER = "O"  # a line from the conversation: a complete line, or a prompt
+STDIN_LETTER = "i"  # a line to the conversation: a message, or an answer to a prompt
+NOTE_LETTER = "n"  # a JSON note about an event, such as a resolved prompt or a new controller
 
 
 class SessionLogRecord(NamedTuple):
-    """A record to append."""
+    """A record to append to the session log."""
 
     letter: str  # STDOUT_LETTER, STDIN_LETTER or NOTE_LETTER
     at_ms: int  # milliseconds since 1970
     data: bytes  # one line without its newline
-    number: int = 0  # 0 for all records except complete lines of the conversation
+    number: int = 0  # the line number of a complete line; 0 for other records
 
 
 class SessionLogEntry(NamedTuple):
-    """A complete line that was read from the log."""
+    """A complete line from the session log."""
 
     number: int
     generation: int
@@ -33,16 +33,16 @@ class SessionLogEntry(NamedTuple):
 
 
 class LogHistory(NamedTuple):
-    """The data from a session's log that a new generation of its host needs."""
+    """Data from the session log that a new host of the session needs."""
 
-    generation: int  # the new generation; the first generation is 1
-    last_number: int = 0  # the number of the last line
-    first_numbers: Mapping[int, int] = {}  # by earlier generation: the number of its first line
-    message_ids: Iterable[str] = ()  # the ids of the last accepted messages
+    generation: int  # the new host's generation; the first host is 1
+    last_number: int = 0  # the last line's number
+    first_numbers: Mapping[int, int] = {}  # the first line's number, by earlier generation
+    message_ids: Iterable[str] = ()  # the ids of recently accepted messages
 
     def find_last_line_number(self, host_generation: int) -> int | None:
-        """Return the number of the last line of an earlier generation, or of the generations before
-        it if it has no lines. Return None if there was no such generation.
+        """Return the number of the last line that was written up to the end of an earlier
+        generation. Return None if the generation did not exist.
         """
         if not 0 < host_generation < self.generation:
             return None
@@ -53,33 +53,36 @@ class LogHistory(NamedTuple):
 
 
 class SessionLog(Protocol):
-    """A session's log. Line numbers continue over all generations. Lines are only missing at the
-    start, after old files were deleted.
+    """A session's log, which survives crashes of the host. Line numbers continue over all
+    generations of the host. When old files are deleted, the oldest lines are missing.
     """
 
     @property
     def first_line_number(self) -> int:
-        """The number of the oldest line, or `last_line_number` + 1 without any line."""
+        """The oldest line's number. If the log has no lines, this is `last_line_number` + 1."""
 
     @property
     def last_line_number(self) -> int:
-        """The number of the last line, or 0."""
+        """The last line's number, or 0 if the log has no lines."""
 
     def append(self, records: Sequence[SessionLogRecord]) -> None:
-        """Write records so that they are kept if this process is killed.
+        """Append records. They are kept even if this process is killed.
 
-        Raise OSError on failure. Then no record may be sent to a client.
+        Raise OSError on failure. In this case, the records must not be sent to clients.
         """
 
     def read(self, after_number: int, max_lines: int, max_bytes: int) -> Sequence[SessionLogEntry]:
-        """Return the lines after a number: at most `max_lines`, and about `max_bytes` bytes.
+        """Return the lines that follow line `after_number`: at most `max_lines` lines, and about
+        `max_bytes` bytes.
 
-        The first line has a number above `after_number` + 1 if older lines were deleted.
+        If older lines were deleted, the first line's number is higher than `after_number` + 1.
         """
 
 
 def list_accepted_message_ids(entries: Iterable[SessionLogEntry]) -> Iterator[str]:
-    """Yield the ids of the messages that the conversation has accepted according to these lines."""
+    """Yield the ids of the user messages that the conversation has accepted. The ids are read from
+    log entries.
+    """
     for entry in entries:
         if b'"isReplay":true' not in entry.line:
             continue

@@ -1,37 +1,41 @@
-"""The partial lines of the open content block, for clients that connect while it is streamed."""
+"""Stores the partial lines of the open content block, for clients that connect while the block is
+streamed.
+"""
 
 from collections.abc import Mapping
 from typing import Any
 
 from shim.core.claude.grammar import get_parent_call_id, get_stream_event
 
-# A client that connects during a larger block only receives the complete line.
+# If a block is larger, a client that connects while it is streamed only receives its complete line.
 MAX_BLOCK_BYTES = 1024 * 1024
 
 
 class PartialContentBlock:
-    """The open content block of the conversation. Partial lines of subagents are not stored."""
+    """The conversation's open content block. Partial lines from subagents are not stored."""
 
     def __init__(self) -> None:
-        self._message_start = b""  # the frame of the message's start
-        self._frames: list[bytes] = []  # the frames of the block, from its start
+        self._message_start = b""  # the frame with the `message_start` event
+        self._frames: list[bytes] = []  # the open block's frames, from its start
         self._size_bytes = 0
         self._is_open = False
 
     @property
     def frames_for_new_client(self) -> bytes:
-        """The frames that a new client needs before the next partial line."""
+        """The frames that a new client must receive before the next partial line."""
         return self._message_start + b"".join(self._frames)
 
     @property
     def has_open_block_without_start(self) -> bool:
-        """Return whether a block is open and its start is not stored."""
+        """Whether a block is open whose start is not stored."""
         if not self._is_open:
             return False
         return not self._frames
 
     def add_partial_line(self, line: Mapping[str, Any], frame: bytes) -> bool:
-        """Store the frame of a partial line. Return whether the line ends a block."""
+        """Store the frame with a partial line. Return whether the partial line ends a content
+        block.
+        """
         if get_parent_call_id(line):
             return False
         kind = get_stream_event(line).get("type")
@@ -56,7 +60,9 @@ class PartialContentBlock:
         return False
 
     def clear_completed_block(self, complete_line: Mapping[str, Any]) -> None:
-        """Clear the block that a complete line contains. Clear everything at the end of a turn."""
+        """Clear the stored block when its complete line arrives. At the end of a turn, clear
+        everything.
+        """
         if complete_line.get("type") == "result":
             self.clear()
         elif complete_line.get("type") == "assistant" and not get_parent_call_id(complete_line):

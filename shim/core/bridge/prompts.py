@@ -1,4 +1,6 @@
-"""The permission prompts and elicitations of a session. Each is open until it is resolved, once."""
+"""A session's permission prompts and elicitations. A prompt is open until it is resolved, which
+happens only once.
+"""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -14,24 +16,24 @@ from shim.core.policy.policy import BYPASS_MODE
 from shim.core.reading.bounded_dict import BoundedDict
 from shim.core.reading.values import as_dict
 
-# the control requests that a person answers
+# The subtypes of control requests that a person answers.
 PROMPT_SUBTYPES = ("can_use_tool", ELICITATION_SUBTYPE)
-MAX_STORED_OUTCOMES = 1000  # for clients that answer too late
+MAX_STORED_OUTCOMES = 1000  # stored for clients that answer too late
 SESSION_ENDED = "The session has ended."
-ANSWER_KEYS = {  # the keys of an answer that are passed on; all others are dropped
+ANSWER_KEYS = {  # the keys of an answer that are passed on; other keys are dropped
     "allow": ("behavior", "updatedInput", "updatedPermissions"),
     "deny": ("behavior", "message", "interrupt"),
 }
-# the keys of an answer that must refer to the prompt itself
+# If an answer has one of these keys, the value must match the prompt.
 REFERENCE_KEYS = ("toolUseID", "tool_use_id", "tool_name", "request_id", "question")
 
 
 class PendingPrompt(NamedTuple):
-    """An open prompt. `request` is the body of Claude's request.
+    """An open prompt. `request` is the body of Claude's control request.
 
-    `at_ms` is its time in milliseconds since 1970, and `since_s` in seconds of the monotonic clock.
-    `until_ms` is the time at which an unanswered prompt is denied, in milliseconds since 1970, or
-    None.
+    `at_ms` is the time at which the prompt was opened, in milliseconds since 1970. `since_s` is the
+    same time in seconds of the monotonic clock. `until_ms` is the time at which the prompt is
+    denied if it is not answered, in milliseconds since 1970, or None.
     """
 
     prompt_id: str
@@ -51,8 +53,8 @@ class PendingPrompt(NamedTuple):
 
 
 class PermissionPromptOutcome(NamedTuple):
-    """The id of a resolved prompt, the name of the client that resolved it (None: no client), and
-    the outcome.
+    """A resolved prompt's outcome: the prompt's id (`question`), the name of the client that
+    resolved the prompt or None (`by`), and the kind of outcome (`how`).
     """
 
     question: str
@@ -65,15 +67,19 @@ class PermissionPromptOutcome(NamedTuple):
 
 
 class PendingPrompts:
-    """The prompts of a session. `open` has the open prompts in their order."""
+    """A session's prompts. `open` contains the open prompts in the order of their arrival."""
 
     def __init__(self) -> None:
         self.open: dict[str, PendingPrompt] = {}
         self._outcomes = BoundedDict[str, PermissionPromptOutcome](MAX_STORED_OUTCOMES)
-        self.last_outcome: PermissionPromptOutcome | None = None  # of the last resolved prompt
+        self.last_outcome: PermissionPromptOutcome | None = (
+            None  # the outcome of the last resolved prompt
+        )
 
     def add(self, prompt: PendingPrompt) -> bool:
-        """Add a prompt. Return False if its id is known or too many prompts are open."""
+        """Add a prompt. Return False if a prompt with this id was already resolved, or if too many
+        prompts are open.
+        """
         if prompt.prompt_id in self._outcomes or len(self.open) >= MAX_OPEN_PROMPTS:
             return False
         self.open[prompt.prompt_id] = prompt
@@ -82,7 +88,7 @@ class PendingPrompts:
     def resolve(
         self, prompt_id: str, client_name: str | None, outcome_kind: str
     ) -> PermissionPromptOutcome | None:
-        """Resolve an open prompt and return its outcome. Return None if the prompt is not open."""
+        """Resolve an open prompt and return the outcome. Return None if the prompt is not open."""
         if self.open.pop(prompt_id, None) is None:
             return None
         outcome = self._outcomes[prompt_id] = self.last_outcome = PermissionPromptOutcome(
@@ -91,16 +97,16 @@ class PendingPrompts:
         return outcome
 
     def find_outcome(self, prompt_id: str) -> PermissionPromptOutcome | None:
-        """Return the outcome of a prompt, or None if it is not stored."""
+        """Return a resolved prompt's outcome, or None if the outcome is not stored."""
         return self._outcomes.get(prompt_id)
 
     @property
     def answering_client_names(self) -> set[str]:
-        """The names of the clients in the stored outcomes."""
+        """The names of clients that have resolved a prompt. Only stored outcomes are considered."""
         return {outcome.by for outcome in self._outcomes.values() if outcome.by is not None}
 
     def list_overdue_prompt_ids(self, now_s: float, timeout_s: float) -> list[str]:
-        """Return the ids of the prompts that have been open for at least `timeout_s`."""
+        """Return the ids of prompts that have been open for at least `timeout_s`."""
         return [
             prompt.prompt_id for prompt in self.open.values() if now_s - prompt.since_s >= timeout_s
         ]
@@ -109,11 +115,11 @@ class PendingPrompts:
 def parse_prompt_answer(
     prompt: PendingPrompt, decision: object, *, can_bypass: bool
 ) -> tuple[str, dict[str, Any]]:
-    """Return the outcome of a decision, and the body of Claude's answer. Raise FrameRefusedError
-    for an invalid decision.
+    """Parse a client's decision about a prompt. Return the outcome and the body of the answer to
+    Claude's request. Raise FrameRefusedError if the decision is invalid.
 
-    The allowed call is always that of the prompt. `can_bypass` is true if the decision may choose
-    the mode bypassPermissions.
+    A decision can only allow the tool call that the prompt is about. `can_bypass` is set if the
+    decision may select the mode bypassPermissions.
     """
     if not isinstance(decision, dict):
         raise FrameRefusedError("bad-decision", "a decision must be an object")
@@ -169,7 +175,7 @@ def _parse_elicitation(decision: Mapping[str, Any]) -> tuple[str, dict[str, Any]
 
 
 def build_prompt_denial(prompt: PendingPrompt, message: str) -> dict[str, Any]:
-    """Return the body of the shim's own answer to an unanswered prompt."""
+    """Build the answer with which the shim denies a prompt itself."""
     if prompt.request.get("subtype") == ELICITATION_SUBTYPE:
         return {"action": "cancel"}
     return {
@@ -180,12 +186,12 @@ def build_prompt_denial(prompt: PendingPrompt, message: str) -> dict[str, Any]:
 
 
 def build_timeout_denial(prompt: PendingPrompt) -> dict[str, Any]:
-    """Return the denial of a prompt that was open for too long."""
+    """Build the answer that denies a prompt after its timeout."""
     return build_prompt_denial(prompt, PROMPT_TIMEOUT_TEXT)
 
 
 def has_permission_mode_change(body: Mapping[str, Any]) -> bool:
-    """Return whether a parsed answer changes the permission mode."""
+    """Return whether a client's answer changes the permission mode."""
     updates = body.get("updatedPermissions")
     if updates is None:
         return False
@@ -198,7 +204,7 @@ def has_permission_mode_change(body: Mapping[str, Any]) -> bool:
 
 
 def check_permission_updates(body: Mapping[str, Any], *, can_bypass: bool) -> None:
-    """Raise FrameRefusedError for an answer that gives a session more permissions than it was
+    """Raise FrameRefusedError if an answer would give the session more permissions than it was
     started with.
     """
     updates = body.get("updatedPermissions")
@@ -216,12 +222,12 @@ def check_permission_updates(body: Mapping[str, Any], *, can_bypass: bool) -> No
 
 
 def convert_hook_approval_to_response(hook_answer: object) -> Mapping[str, Any] | None:
-    """Return a hook's approval as the body of an answer to a prompt for its call. Return None if
+    """Convert a hook's approval to the answer that would allow the call in a prompt. Return None if
     the hook does not allow the call.
     """
     fields = as_dict(hook_answer)
     hook_output = as_dict(fields.get("hookSpecificOutput"))
-    decision = hook_output.get("decision")  # of the event PermissionRequest
+    decision = hook_output.get("decision")  # set by hooks for the event PermissionRequest
     if _is_allowed(decision):
         return as_dict(decision)
     if _is_allowed(hook_output.get("permissionDecision")) or fields.get("decision") == "approve":
@@ -230,7 +236,7 @@ def convert_hook_approval_to_response(hook_answer: object) -> Mapping[str, Any] 
 
 
 def remove_approval_from_hook_answer(hook_answer: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a hook's answer without its approval."""
+    """Return a copy of a hook's answer without its approval."""
     fields = {
         key: value for key, value in hook_answer.items() if key != "decision" or value != "approve"
     }
@@ -251,7 +257,9 @@ def _is_allowed(decision: object) -> bool:
 
 
 def _allows_bypass(updates: object) -> bool:
-    """Return whether permission updates choose the mode bypassPermissions, or cannot be parsed."""
+    """Return whether permission updates select the mode bypassPermissions. Invalid updates count as
+    a selection.
+    """
     if updates is None:
         return False
     if not isinstance(updates, list):
@@ -262,8 +270,8 @@ def _allows_bypass(updates: object) -> bool:
 
 
 def _has_rule_removal(update: Mapping[str, Any]) -> bool:
-    """Return whether a permission update may remove a deny or ask rule of a flag or a settings
-    file.
+    """Return whether a permission update may remove a deny or ask rule that comes from a flag or a
+    settings file.
     """
     removes_rules = update.get("type") in ("removeRules", "replaceRules")
     if not removes_rules:

@@ -1,9 +1,9 @@
-"""The control requests between the conversation and the clients, in both directions.
+"""Control requests between the conversation and the clients, in both directions.
 
-`PendingControlRequests` has the requests to the conversation. `ClientCallbackRouter` has the
-conversation's requests to the programs of clients: to their hooks, and to the MCP servers in their
-processes. If the client of a hook has disconnected, the calls of that hook are denied, so that no
-call runs without its check.
+`PendingControlRequests` stores requests to the conversation. `ClientCallbackRouter` stores the
+conversation's requests to clients: to their hooks, and to the MCP servers in their processes. If a
+client disconnects, the tool calls that its hooks would have checked are denied, so that no call
+runs unchecked.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,41 +15,43 @@ from shim.core.claude.hooks.callbacks import MATCH_ALL, MAX_CALLBACKS_PER_EVENT
 from shim.core.reading.values import as_dict, as_list
 
 MODE_SUBTYPE = "set_permission_mode"
-MAX_PENDING_REQUESTS = 100  # of one client
+MAX_PENDING_REQUESTS = 100  # for each client
 MAX_OPEN_CALLBACKS = 1000
-MAX_SERVERS = 1000  # names of MCP servers
+MAX_SERVERS = 1000  # the maximum number of MCP server names
 HOOK_CLIENT_LEFT = "the frontend whose hook checks this call has disconnected"
 BLOCKING_EVENT = "PreToolUse"
-ID_SEPARATOR = "/"  # between the number of a client and its own name of a callback
+ID_SEPARATOR = "/"  # separates a client's number from its own callback id
 HookGroups = dict[str, list[dict[str, Any]]]
 SERVER_CLIENT_LEFT = "the frontend with this MCP server has disconnected"
 
 
 class HookRegistrationChange(NamedTuple):
-    """The registration of a client's hooks. It is undone if the conversation refuses it."""
+    """The registration of a client's hooks. If the conversation refuses the hooks, the registration
+    is undone.
+    """
 
     client_number: int
-    previous_hooks: Mapping[int, HookGroups]  # the hooks of all clients before
+    previous_hooks: Mapping[int, HookGroups]  # all clients' hooks before the change
 
 
 class ControlRequest(NamedTuple):
-    """A control request to the conversation."""
+    """A control request from a client or the hub to the conversation."""
 
-    client: ConnectedClient | None  # None for a request of the hub itself
-    request_id: str  # the id of the client's frame
+    client: ConnectedClient | None  # None for a request from the hub itself
+    request_id: str  # the client's frame id
     subtype: str
-    wants_body: bool = False  # whether the client expects the complete answer
+    wants_body: bool = False  # whether the client expects the complete response
     change: HookRegistrationChange | None = None  # undone if the request is refused
 
 
 class PendingControlRequests:
-    """The control requests without an answer, by the id in the conversation."""
+    """Control requests that the conversation has not answered yet, by request id."""
 
     def __init__(self) -> None:
         self._pending: dict[str, ControlRequest] = {}
 
     def check_limit(self, client: ConnectedClient | None) -> None:
-        """Raise FrameRefusedError if too many requests of a client wait for an answer."""
+        """Raise FrameRefusedError if a client already has too many pending requests."""
         if client is None:
             return
         count = sum(request.client is client for request in self._pending.values())
@@ -60,29 +62,33 @@ class PendingControlRequests:
             )
 
     def add(self, request_id: str, request: ControlRequest) -> None:
-        """Add a request that has been sent."""
+        """Add a control request that was sent to the conversation."""
         self._pending[request_id] = request
 
     def is_request_pending(self, client: ConnectedClient, request_id: str) -> bool:
-        """Return whether the answer to a client's frame is pending."""
+        """Return whether the request from this client's frame is still unanswered."""
         return any(
             request.client is client and request.request_id == request_id
             for request in self._pending.values()
         )
 
     def pop_answered_request(self, response: Mapping[str, Any]) -> ControlRequest | None:
-        """Return the request that the body of a control_response answers, or None."""
+        """Remove and return the request that a control_response answers. `response` is its body.
+        Return None if the request is unknown.
+        """
         return self._pending.pop(str(response.get("request_id")), None)
 
     def detach_client(self, client: ConnectedClient) -> None:
-        """Keep the requests of a client that has disconnected, but without the client."""
+        """Remove a disconnected client from its pending requests. The requests stay pending."""
         for request_id, request in self._pending.items():
             if request.client is client:
                 self._pending[request_id] = request._replace(client=None, request_id="")
 
 
 class CallbackRequest(NamedTuple):
-    """A request to a hook or an MCP server, with its client or None."""
+    """A request to a hook or an MCP server, and the client that must answer it (None if no client
+    can).
+    """
 
     request_id: str
     request: Mapping[str, Any]
@@ -90,24 +96,25 @@ class CallbackRequest(NamedTuple):
 
 
 class ClientCallbackRouter:
-    """The hooks and the MCP servers of the clients, and the requests to them without an answer."""
+    """The clients' hooks and MCP servers, and the unanswered requests to them."""
 
     def __init__(self) -> None:
-        self._hooks_by_client: dict[int, HookGroups] = {}  # by the number of the client
-        self._hook_clients: dict[int, ConnectedClient] = {}  # the connected clients with hooks
+        self._hooks_by_client: dict[int, HookGroups] = {}  # by client number
+        self._hook_clients: dict[int, ConnectedClient] = {}  # connected clients that have hooks
         self._server_clients: dict[str, ConnectedClient] = {}
         self._open: dict[str, CallbackRequest] = {}
 
     def register_client_callbacks(
         self, client: ConnectedClient, request: Mapping[str, Any]
     ) -> tuple[HookRegistrationChange, HookGroups]:
-        """Register the hooks and the MCP servers of a client's `initialize`.
+        """Register the hooks and MCP servers from a client's `initialize` request.
 
-        Return the change, and the hooks of all clients for the conversation. Raise
+        Return the change, and the hooks of all clients, which are sent to the conversation. Raise
         FrameRefusedError if there are too many hooks.
 
-        The hooks of a disconnected client deny their calls until another client registers hooks for
-        the same tools or for all tools. A client without hooks changes nothing.
+        After a client has disconnected, its hooks deny their tool calls until another client
+        registers hooks for the same tools or for all tools. A client without hooks does not change
+        this.
         """
         client_hooks = _prefix_callbacks(client, request.get("hooks"))
         hooks_by_client = dict(self._hooks_by_client)
@@ -137,8 +144,8 @@ class ClientCallbackRouter:
                 self._server_clients[name] = client
 
     def restore_hooks(self, change: HookRegistrationChange) -> None:
-        """Undo a registration that the conversation has refused. Hooks that other connected clients
-        have registered since then are kept.
+        """Undo a hook registration that the conversation has refused. Hooks that other connected
+        clients have registered in the meantime are kept.
         """
         previous_hooks = change.previous_hooks
         client_number = change.client_number
@@ -155,8 +162,8 @@ class ClientCallbackRouter:
         self._hooks_by_client = hooks_by_client
 
     def route_callback(self, request_id: str, request: Mapping[str, Any]) -> CallbackRequest:
-        """Return a request with its client. A request with a client stays open until
-        `pop_answered_callback`.
+        """Find the client for a request from the conversation. If there is a client, the request
+        stays open until `pop_answered_callback`.
         """
         kind = request.get("subtype")
         client: ConnectedClient | None = None
@@ -178,8 +185,8 @@ class ClientCallbackRouter:
     def pop_answered_callback(
         self, request_id: str, client: ConnectedClient
     ) -> CallbackRequest | None:
-        """Return the request that a client answers, or None if the request was not sent to this
-        client.
+        """Remove and return the request that a client answers. Return None if the request was not
+        sent to this client.
         """
         callback = self._open.get(request_id)
         if callback is None or callback.client is not client:
@@ -187,11 +194,13 @@ class ClientCallbackRouter:
         return self._open.pop(request_id)
 
     def cancel_callback(self, request_id: str) -> None:
-        """Drop a request that no longer needs an answer."""
+        """Remove a request that needs no answer any more."""
         self._open.pop(request_id, None)
 
     def remove_client(self, client: ConnectedClient) -> list[CallbackRequest]:
-        """Remove a client that has disconnected. Return the requests that it has not answered."""
+        """Remove a client that has disconnected. Return the requests that the client has not
+        answered.
+        """
         if self._hook_clients.pop(client.number, None) is not None:
             blocking_hooks = self._hooks_by_client.pop(client.number, {}).get(BLOCKING_EVENT)
             if blocking_hooks:
@@ -207,7 +216,7 @@ class ClientCallbackRouter:
         return orphans
 
     def build_fallback_response(self, callback: CallbackRequest) -> dict[str, Any]:
-        """Return the body of the control_response to a request without a client."""
+        """Build the response to a request that no client can answer."""
         kind = callback.request.get("subtype")
         if kind != "hook_callback":
             text = SERVER_CLIENT_LEFT
@@ -227,7 +236,7 @@ class ClientCallbackRouter:
 
 
 def _join_hooks(client_hooks: Iterable[HookGroups]) -> HookGroups:
-    """Return the joined hooks of several clients."""
+    """Return the hooks of several clients in one table."""
     all_hooks: HookGroups = {}
     for hooks in client_hooks:
         for event, groups in hooks.items():
@@ -236,7 +245,7 @@ def _join_hooks(client_hooks: Iterable[HookGroups]) -> HookGroups:
 
 
 def _check_hook_limit(hooks: HookGroups) -> None:
-    """Raise FrameRefusedError if an event has too many callbacks."""
+    """Raise FrameRefusedError if too many callbacks are registered for an event."""
     for groups in hooks.values():
         if sum(len(group["hookCallbackIds"]) for group in groups) > MAX_CALLBACKS_PER_EVENT:
             raise FrameRefusedError(
@@ -249,8 +258,9 @@ def _check_hook_limit(hooks: HookGroups) -> None:
 def _select_unreplaced_hooks(
     hooks: HookGroups, new_groups: Sequence[Mapping[str, Any]]
 ) -> HookGroups:
-    """Return the hooks of a disconnected client that new hooks do not replace. A new hook replaces
-    hooks of the same tools, or all hooks if it is for all tools.
+    """Return the hooks of a disconnected client that stay in force after new hooks were registered.
+    A new hook replaces old hooks for the same tools. A new hook for all tools replaces all old
+    hooks.
     """
     matchers = {_get_matcher(group) for group in new_groups}
     remaining_groups = [
@@ -264,7 +274,7 @@ def _select_unreplaced_hooks(
 
 
 def _get_matcher(group: Mapping[str, Any]) -> str:
-    """Return the matcher of a hook group, "" if it matches all tools."""
+    """Return a hook group's matcher, or "" if the group applies to all tools."""
     matcher = group.get("matcher")
     if isinstance(matcher, str) and matcher not in MATCH_ALL:
         return matcher
@@ -272,7 +282,7 @@ def _get_matcher(group: Mapping[str, Any]) -> str:
 
 
 def _prefix_callbacks(client: ConnectedClient, raw_hooks: object) -> HookGroups:
-    """Return a client's hooks. Each callback id gets the client's number as a prefix."""
+    """Return a client's hooks with the client's number as a prefix of each callback id."""
     hooks: HookGroups = {}
     for event, groups in as_dict(raw_hooks).items():
         for group in as_list(groups):

@@ -1,6 +1,6 @@
-"""The data about a session that a hub sends to its clients: its name and settings, and its status.
+"""Session data that a hub sends to its clients: the session's name, settings and status.
 
-The keys and values of the status are those of `claude agents --json`.
+The status has the same keys and values as the output of `claude agents --json`.
 """
 
 import re
@@ -20,7 +20,7 @@ from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.values import as_dict, as_list, as_str, shorten_session_id
 
 MAX_DETAIL_CHARS = 200
-MAX_NAME_CHARS = 80  # of a session without a name; the start of its first message is used
+MAX_NAME_CHARS = 80  # the maximum length of a derived session name
 STARTING_TEXT = "starting…"
 WORKING_TEXT = "working…"
 # Markdown: marks at the start of a line, strong text and code.
@@ -34,27 +34,28 @@ STOPPED_STATE = "stopped"
 
 
 class BackgroundSessionInfo(NamedTuple):
-    """The properties of a background session that its clients receive, and its limits."""
+    """A background session's properties, which its clients receive, and its limits."""
 
     session_id: str  # a UUID
     vendor: str = ""
     name: str = ""
     cwd: str = ""
-    model: str | None = None  # like `mode`, it changes when the conversation reports a new value
+    model: str | None = None  # changes when the conversation reports a new value, like `mode`
     mode: str = "default"
     pid: int = 0
     version: str = ""
-    # Reads Claude's settings files again, and returns the merged settings as text. Only set if the
-    # vendor reads the files itself. Otherwise the conversation reads them.
+    # Reloads Claude's settings files and returns the merged settings as text. None if the
+    # conversation reads the files. Only set if the vendor reads them itself.
     reload_settings: Callable[[], str] | None = None
-    can_bypass: bool = False  # started with bypassPermissions, so that mode can be chosen
-    answer_policy: str = "any"  # with "owner", only the controller or the last one answers prompts
-    # The conversation waits longer than this for an answer, so that only the hub denies a prompt.
+    can_bypass: bool = False  # the mode bypassPermissions can be selected
+    answer_policy: str = "any"  # "owner" if only the current or last controller answers prompts
+    # The hub denies prompts after this time. The conversation waits longer, so that only the hub
+    # denies prompts.
     prompt_timeout_s: float = float("inf")
-    max_frame_bytes: int = MAX_LINE_BYTES  # of a client's frame
+    max_frame_bytes: int = MAX_LINE_BYTES  # the maximum size of a client's frame
 
     def build_welcome_frame_fields(self) -> dict[str, Any]:
-        """Return the fields of a `welcome` frame."""
+        """Return the session's fields for a `welcome` frame."""
         return {
             "session": self.session_id,
             "id": shorten_session_id(self.session_id),
@@ -70,12 +71,12 @@ class BackgroundSessionInfo(NamedTuple):
 
 
 def derive_session_name(message: Mapping[str, Any]) -> str:
-    """Return a name for a session without one: the start of its first message."""
+    """Return a name for a session that has no name: the start of its first message."""
     return " ".join(find_first_text(message.get("content")).split())[:MAX_NAME_CHARS]
 
 
 def shorten_first_line(text: object) -> str:
-    """Return the first line of a text that is not blank. The line is shortened, and its control
+    """Return a text's first line that is not blank. Long lines are shortened, and control
     characters are escaped.
     """
     lines = str(text or "").splitlines()
@@ -95,7 +96,7 @@ def format_message_detail(text: object) -> str:
 
 
 def describe_tool_call(tool: object, tool_input: object) -> str:
-    """Return a line about a tool call: the tool, and the main value of its input."""
+    """Describe a tool call in one line, with the tool and the most important value of its input."""
     for key in ("command", *DESCRIPTION_KEYS):
         if text := as_str(as_dict(tool_input).get(key)):
             return shorten_first_line(f"{tool}: {text}")
@@ -103,7 +104,7 @@ def describe_tool_call(tool: object, tool_input: object) -> str:
 
 
 def describe_prompt(request: Mapping[str, Any]) -> str:
-    """Return a line about the action that a prompt requires of a person."""
+    """Describe in one line what a person must do to answer a prompt."""
     if request.get("subtype") == ELICITATION_SUBTYPE:
         return shorten_first_line(f"answer: {request.get('message')}")
     tool = request.get("tool_name")
@@ -114,7 +115,7 @@ def describe_prompt(request: Mapping[str, Any]) -> str:
 
 
 def _describe_first_question(tool_input: object) -> str:
-    """Return the first question of a QUESTION_TOOL call with the labels of its options."""
+    """Return the first question in an AskUserQuestion call, with the labels of its options."""
     questions = as_list(as_dict(tool_input).get("questions"))
     question = as_dict(next(iter(questions), None))
     options = as_list(question.get("options"))
@@ -126,9 +127,10 @@ def _describe_first_question(tool_input: object) -> str:
 
 
 def _is_stopped_result(result: Mapping[str, Any]) -> bool:
-    """Return whether the turn was stopped because the session was ended.
+    """Return whether a result reports that the turn was stopped together with its session.
 
-    If the child was killed by a signal, the result has the name of the signal. This is a failure.
+    If the child was killed by a signal, the result contains the signal's name. Such a result is a
+    failure.
     """
     shim_fields = as_dict(result.get("shim"))
     if shim_fields.get("cause") != "signal":
@@ -137,7 +139,7 @@ def _is_stopped_result(result: Mapping[str, Any]) -> bool:
 
 
 class SessionStatus:
-    """The status of a session, derived from the lines of its conversation."""
+    """A session's status, which is derived from the conversation's lines."""
 
     def __init__(self) -> None:
         self.is_turn_active = False
@@ -145,15 +147,15 @@ class SessionStatus:
         self._state = "blocked"
         self._needs = START_HINT
         self._detail = ""
-        self._timed_out_prompt = ""  # the first prompt of this turn that was not answered in time
+        self._timed_out_prompt = ""  # the turn's first prompt that was not answered in time
 
     def build_status_fields(
         self, prompt_requests: Sequence[Mapping[str, Any]] = (), has_messages: bool = False
     ) -> dict[str, Any]:
-        """Return the fields of `host.json` and of a `state` frame.
+        """Return the status fields for `host.json` and for a `state` frame.
 
-        `prompt_requests` are the requests of the open prompts in their order. `has_messages` is
-        true if messages wait for their turns.
+        `prompt_requests` are the requests of the open prompts, in order. `has_messages` is set if
+        messages are waiting for their turns.
         """
         if self._end_state:
             return self._build_status(None, None, self._end_state, "")
@@ -183,17 +185,17 @@ class SessionStatus:
         }
 
     def record_queued_user_message(self) -> None:
-        """Record that a message waits for its turn."""
+        """Record that a user message is waiting for its turn."""
         if not self.is_turn_active:
             self._detail = STARTING_TEXT
 
     def record_prompt_timeout(self, request: Mapping[str, Any]) -> None:
-        """Record that a prompt of this turn was denied because it was not answered in time."""
+        """Record that one of the turn's prompts was denied because of its timeout."""
         if not self._timed_out_prompt:
             self._timed_out_prompt = describe_prompt(request)
 
     def record_stream_json_line(self, line: Mapping[str, Any]) -> None:
-        """Record a complete line of the conversation."""
+        """Update the status from a complete line that the conversation wrote."""
         kind = line.get("type")
         if kind == "result":
             self._record_result(line)
@@ -235,10 +237,10 @@ class SessionStatus:
         self._timed_out_prompt = ""
 
     def record_session_end(self, failure: str = "", *, has_messages: bool = False) -> None:
-        """Record the end of the session.
+        """Record that the session has ended.
 
-        `failure` is the reason if the session has ended by itself, or "". `has_messages` is true if
-        messages were waiting.
+        If the session has ended by itself, `failure` is the reason. Otherwise `failure` is "".
+        `has_messages` is set if messages were waiting.
         """
         self._needs = ""
         self._end_state = self._state

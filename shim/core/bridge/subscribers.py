@@ -1,7 +1,8 @@
-"""The clients of a hub, and the frames to each of them.
+"""The clients of a hub, and the frames that the hub sends to them.
 
-A client first receives the lines of the log. At the end of the log it becomes live and receives new
-lines at once. A live client that reads too slowly receives a gap and continues from the log.
+A new client first receives lines from the log. At the end of the log, the client becomes live and
+receives new lines immediately. If a live client reads too slowly, it receives a gap frame and
+continues with lines from the log.
 """
 
 from collections import deque
@@ -22,17 +23,17 @@ from shim.core.bridge.log import LogHistory, SessionLogEntry
 from shim.core.bridge.partial_block import PartialContentBlock
 from shim.core.bridge.prompts import PendingPrompt, PendingPrompts, PermissionPromptOutcome
 
-MAX_BATCH_LINES = 256  # of one read of the log for a client
+MAX_BATCH_LINES = 256  # the maximum number of lines in one read of the log
 MAX_BATCH_BYTES = 512 * 1024
-# Size of the last lines in memory. Clients that are slightly behind receive them without a read of
-# the log.
+# The maximum size of recent lines in memory. A client that is slightly behind receives these lines
+# without a read of the log.
 MAX_RECENT_BYTES = 1024 * 1024
 MAX_CLIENTS = 256
-HELLO_TIMEOUT_S = 10.0  # from the connection to the first frame
+HELLO_TIMEOUT_S = 10.0  # the time in which a new client must send its hello frame
 
 
 class ConversationLineFrame(NamedTuple):
-    """The frame of a line."""
+    """A frame with a complete or partial line of the conversation."""
 
     data: bytes
     number: int = 0  # 0 for a partial line
@@ -40,7 +41,7 @@ class ConversationLineFrame(NamedTuple):
 
 
 class SessionSubscribers:
-    """The clients, the last lines, and the open block.
+    """Stores a session's clients, its last lines, and the open content block.
 
     `last_number` is the number of the last line in the log.
     """
@@ -60,7 +61,7 @@ class SessionSubscribers:
         self._recent_bytes = 0
 
     def __iter__(self) -> Iterator[ConnectedClient]:
-        """Iterate over the clients that have sent their hello and are not dropped."""
+        """Iterate over the clients that have sent their hello frame and were not dropped."""
         return (
             client for client in self.clients.values() if client.has_hello and not client.is_dropped
         )
@@ -68,20 +69,22 @@ class SessionSubscribers:
     # -- clients -----------------------------------------------------------------------------------
 
     def add_client(self, client_number: int, now_s: float) -> ConnectedClient:
-        """Add a client, or drop it at once if there are too many."""
+        """Add a client. If too many clients are connected, the new client is dropped
+        immediately.
+        """
         client = self.clients[client_number] = ConnectedClient(client_number, now_s)
         if len(self.clients) > MAX_CLIENTS:
             self.drop_client(client, f"{MAX_CLIENTS}{FULL_REASON}")
         return client
 
     def accept_hello(self, client: ConnectedClient, hello: ClientHello) -> None:
-        """Store a client's hello, and choose the name of the client."""
+        """Store a client's hello frame and choose a name for the client."""
         client.name = self._choose_name(hello.client_name)
         client.hello = hello
 
     def _choose_name(self, requested_name: str) -> str:
-        """Return a name that no other client has. The name of a client that has answered a prompt
-        is not used again, because clients recognize their own answers by their name.
+        """Return a name that no other client has. The names of clients that have answered a prompt
+        are not reused, because a client recognizes its own answers by its name.
         """
         used_names = {client.name for client in self.clients.values()}
         used_names |= self._prompts.answering_client_names
@@ -93,7 +96,7 @@ class SessionSubscribers:
         return name
 
     def start_log_replay(self, client: ConnectedClient) -> None:
-        """Start to send a new client the lines that it has not received."""
+        """Start to send a new client the log lines that it has not received."""
         client.sync_position = self.last_number
         cursor = client.hello.cursor
         if not client.hello.wants_history:
@@ -108,10 +111,10 @@ class SessionSubscribers:
         self.continue_log_replay(client)
 
     def _is_in_log(self, cursor: LogCursor) -> bool:
-        """Return whether the log contains the line of a cursor.
+        """Return whether the log contains the line that a cursor points to.
 
-        A crash of the machine may have removed the last lines of an earlier generation from the
-        log. The next generation then used the same numbers for other lines.
+        If the machine crashed, the log may have lost the last lines of an earlier generation. In
+        this case, the next generation has used the same numbers for other lines.
         """
         if cursor.generation == self.generation:
             return 0 <= cursor.number <= self.last_number
@@ -119,7 +122,9 @@ class SessionSubscribers:
         return last_number is not None and 0 <= cursor.number <= last_number
 
     def drop_client(self, client: ConnectedClient, reason: str) -> None:
-        """Send `bye` to a client, ignore its further frames, and close its connection."""
+        """Send a `bye` frame to a client and close its connection. Further frames from the client
+        are ignored.
+        """
         if not client.is_dropped:
             client.is_dropped = True
             client.is_live = False
@@ -128,20 +133,20 @@ class SessionSubscribers:
             self._commands.append(DropClientCommand(client.number, reason))
 
     def drop_clients_without_hello(self, now_s: float) -> None:
-        """Drop the clients that have not sent their hello in time."""
+        """Drop the clients that have not sent a hello frame in time."""
         for client in list(self.clients.values()):
             if not client.has_hello and now_s - client.connected_at >= HELLO_TIMEOUT_S:
                 self.drop_client(client, f"no hello frame within {HELLO_TIMEOUT_S:.0f} s")
 
     def remove_client(self, client_number: int) -> ConnectedClient | None:
-        """Remove a client whose connection is closed."""
+        """Remove a client whose connection was closed."""
         self._ready_clients.pop(client_number, None)
         return self.clients.pop(client_number, None)
 
     # -- frames to send ----------------------------------------------------------------------------
 
     def send_reply_frame(self, client: ConnectedClient, data: bytes) -> None:
-        """Send the reply to a client's own frame."""
+        """Send a reply to a frame from the client."""
         if client.is_dropped or not data:
             return
         client.queue_frames(QueuedFrames(data, is_reply=True))
@@ -150,14 +155,14 @@ class SessionSubscribers:
             self.drop_client(client, "the client does not read its answers")
 
     def create_line_frame(self, at_ms: int, line: bytes) -> ConversationLineFrame:
-        """Return the frame of a complete line with the next number."""
+        """Create the frame for a complete line. The line gets the next number."""
         self.last_number += 1
         data = encode_line_frame(self.last_number, self.generation, at_ms, line)
         return ConversationLineFrame(data, self.last_number)
 
     def send_lines(self, frames: Sequence[ConversationLineFrame]) -> None:
-        """Send lines of the conversation to the live clients. The numbered lines are already in the
-        log.
+        """Send the conversation's lines to the live clients. Complete lines were already written to
+        the log.
         """
         if not frames:
             return
@@ -181,8 +186,8 @@ class SessionSubscribers:
                     client.cursor = numbered_frames[-1].number
 
     def _prepare_push(self, client: ConnectedClient) -> bool:
-        """Return whether the queue of a live client has space. Without space, the client continues
-        from the log.
+        """Return whether a live client's queue has space. Otherwise, the client continues with
+        lines from the log.
         """
         self._ready_clients[client.number] = None
         if not client.has_full_queue:
@@ -191,7 +196,7 @@ class SessionSubscribers:
         return False
 
     def _store_recent(self, frames: Sequence[ConversationLineFrame]) -> None:
-        """Store the last lines in memory."""
+        """Store recent lines in memory, and remove the oldest lines beyond the limit."""
         self._recent_frames.extend(frames)
         self._recent_bytes += sum(len(frame.data) for frame in frames)
         while self._recent_bytes > MAX_RECENT_BYTES:
@@ -200,7 +205,9 @@ class SessionSubscribers:
     def _skip_open_block(
         self, client: ConnectedClient, frames: Sequence[ConversationLineFrame]
     ) -> QueuedFrames:
-        """Return the lines without the rest of a block whose start cannot be sent to the client."""
+        """Return the lines to send to a client that cannot receive the open block's start. The rest
+        of this block is left out.
+        """
         visible_frames = list[ConversationLineFrame]()
         for frame in frames:
             if frame.number or not client.skips_open_block:
@@ -217,7 +224,7 @@ class SessionSubscribers:
                 client.queue_prompt_frame(prompt.prompt_id, data)
 
     def send_permission_prompt_outcome(self, outcome: PermissionPromptOutcome) -> None:
-        """Send the outcome of a prompt to the live clients that have received the prompt."""
+        """Send a prompt's outcome to the live clients that have received the prompt."""
         data = outcome.encoded_outcome_frame
         for client in self.clients.values():
             is_open = outcome.question in client.open_prompt_ids
@@ -225,7 +232,9 @@ class SessionSubscribers:
                 client.queue_prompt_outcome_frame(outcome.question, data)
 
     def queue_state_update(self) -> None:
-        """Send the state and the controller to all clients when their queues are empty."""
+        """Schedule a state update for all clients. A client receives the update when its queue is
+        empty.
+        """
         for client in self:
             client.has_stale_state = True
             self._ready_clients[client.number] = None
@@ -233,11 +242,11 @@ class SessionSubscribers:
     # -- frames to write ---------------------------------------------------------------------------
 
     def list_ready_clients(self) -> list[int]:
-        """Return the numbers of the clients that have frames to write."""
+        """Return the numbers of clients that have frames to write."""
         return list(self._ready_clients)
 
     def take_outgoing_frames(self, client_number: int, max_bytes: int) -> bytes:
-        """Return the next frames of a client's queue, and refill the queue."""
+        """Remove and return the next frames from a client's queue, and refill the queue."""
         client = self.clients.get(client_number)
         if client is None:
             return b""
@@ -252,8 +261,8 @@ class SessionSubscribers:
         return data
 
     def take_stale_state_flag(self, client_number: int) -> bool:
-        """Return whether the state must be sent to a client with an empty queue, and clear the
-        flag.
+        """Return whether a client whose queue is empty must receive the current state, and clear
+        the flag.
         """
         client = self.clients.get(client_number)
         if client is None or client.is_dropped or client.queue or not client.has_stale_state:
@@ -264,7 +273,7 @@ class SessionSubscribers:
     # -- the log -----------------------------------------------------------------------------------
 
     def continue_log_replay(self, client: ConnectedClient) -> None:
-        """Send the next lines of the log to a client, or make it live at the end of the log."""
+        """Send the next log lines to a client. At the end of the log, the client becomes live."""
         if client.cursor >= self.last_number:
             self._finish_sync(client)
         elif self._recent_frames and client.cursor + 1 >= self._recent_frames[0].number:
@@ -276,7 +285,7 @@ class SessionSubscribers:
             )
 
     def _select_recent_frames(self, first_number: int) -> list[ConversationLineFrame]:
-        """Return a batch of the stored lines that starts with `first_number`."""
+        """Return a batch of recent lines from memory, starting with the line `first_number`."""
         start = first_number - self._recent_frames[0].number
         batch = list[ConversationLineFrame]()
         size_bytes = 0
@@ -290,8 +299,8 @@ class SessionSubscribers:
     def deliver_log_entries(
         self, client_number: int, after_number: int, entries: Sequence[SessionLogEntry]
     ) -> None:
-        """Send a client the result of a `ReadLogCommand`: the lines after `after_number`. No
-        entries mean that the log no longer has these lines.
+        """Send the result of a `ReadLogCommand` to a client: the lines that follow line
+        `after_number`. If `entries` is empty, the log no longer contains these lines.
         """
         client = self.clients.get(client_number)
         if client is None or client.read_position != after_number or client.is_dropped:
@@ -305,7 +314,9 @@ class SessionSubscribers:
     def _send_log_lines(
         self, client: ConnectedClient, frames: Sequence[ConversationLineFrame]
     ) -> None:
-        """Send a client lines of the log. Without any lines, send a gap up to the last line."""
+        """Send log lines to a client. If there are no lines, send a gap frame that ends with the
+        last line's number.
+        """
         chunks = list[bytes]()
         first_number = client.cursor + 1
         for frame in frames:
@@ -351,7 +362,7 @@ class SessionSubscribers:
             client.sync_position = None
 
     def _send_missed_prompts(self, client: ConnectedClient) -> None:
-        """Send a client the prompts and outcomes that it has not received, until its queue is full."""
+        """Send a client the prompts and outcomes that it has missed, until its queue is full."""
         open_prompts = self._prompts.open
         self._ready_clients[client.number] = None
         for prompt_id in client.open_prompt_ids - open_prompts.keys():
