@@ -22,8 +22,8 @@ ToolInput = Mapping[str, Any]
 ToolUseResult = tuple[bytes, bytes, bytes]
 
 # The pieces of a line are joined immediately. If they were kept until the next write, the CPU cache
-# would have evicted them, and joining would take five times as long. Each line ends with the counter
-# in its UUID.
+# would have evicted them, and joining would take five times as long. Each line ends with the
+# counter in its UUID.
 _HEX_BYTES = [b"%02x" % number for number in range(256)]
 _LINE_ENDS = [digits + b'"}\n' for digits in _HEX_BYTES]
 NO_USAGE_JSON = dump_json(NO_USAGE)
@@ -51,8 +51,8 @@ TOOL_USE_RESULT_MEMBER = b',"tool_use_result":'
 _BASH_RESULT_START = TOOL_USE_RESULT_MEMBER + b'{"stdout":'
 _BASH_RESULT_END = b',"stderr":"","interrupted":false,"isImage":false}'
 
-# The JSON pieces for each kind of content block: the block's start and end in an assistant line, the
-# block in the start event, and the beginning of each delta.
+# The JSON pieces for each kind of content block: the block's start and end in an assistant line,
+# the block in the start event, and the beginning of each delta.
 BLOCK_PIECES = {
     "text": (
         b'{"type":"text","text":',

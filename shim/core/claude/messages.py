@@ -139,7 +139,9 @@ class UserMessage(NamedTuple):
         )
 
     def prepend_context(self, context: "Sequence[UserMessage]") -> "UserMessage":
-        """Return a copy of the message that starts with the texts and blocks of earlier messages."""
+        """Return a copy of the message that starts with the texts and blocks of earlier
+        messages.
+        """
         if not context:
             return self
         messages = [*context, self]

@@ -16,8 +16,8 @@ from shim.core.reading.limits import StoreText, drop_excess_members, shorten_str
 
 Event = dict[str, Any]
 
-# The required members of each content block, with their types. If a thinking block has no signature,
-# the signature is set to "", because clients do not check it.
+# The required members of each content block, with their types. If a thinking block has no
+# signature, the signature is set to "", because clients do not check it.
 REQUIRED_BLOCK_MEMBERS: dict[str, dict[str, tuple[type, ...]]] = {
     "text": {"text": (str,)},
     "thinking": {"thinking": (str,)},

@@ -284,7 +284,9 @@ class SdkMcpServerRegistry:
         return None
 
     def _translate_cancellation(self, connection: McpConnection, message: RpcMessage) -> RpcMessage:
-        """Replace the client's request id in a cancellation with the id that the server received."""
+        """Replace the client's request id in a cancellation with the id that the server
+        received.
+        """
         params = message.get("params")
         if message["method"] != "notifications/cancelled" or not isinstance(params, dict):
             return message
@@ -302,7 +304,9 @@ class SdkMcpServerRegistry:
     def _forward_request(
         self, connection: McpConnection | None, server_name: str, message: RpcMessage
     ) -> str | None:
-        """Send a request to the frontend under a new id, because two clients may use the same ids."""
+        """Send a request to the frontend under a new id, because two clients may use the
+        same ids.
+        """
         self._mcp_request_count += 1
         request_id, line = self._encode_control_request(
             server_name, {**message, "id": self._mcp_request_count}

@@ -169,7 +169,9 @@ def _convert_text(block: Block) -> Block:
 
 
 def _convert_resource(resource: Mapping[str, Any], origin: str) -> list[Block]:
-    """Convert an embedded resource to its text, its image, or a sentence that describes its data."""
+    """Convert an embedded resource to its text, its image, or a sentence that describes
+    its data.
+    """
     heading = f"[Resource{origin} at {convert_json_to_text(resource.get('uri'))}] "
     blob = resource.get("blob")
     if not isinstance(blob, str):

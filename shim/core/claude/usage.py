@@ -2,14 +2,15 @@
 
 from typing import Any
 
-# Real counts are smaller. Even the sum of thousands of counts stays below 2**53, the largest integer
-# that JavaScript clients can represent.
+# Real counts are smaller. Even the sum of thousands of counts stays below 2**53, the largest
+# integer that JavaScript clients can represent.
 MAX_COUNT = 2**40
 
 
 # The context size that Claude reports for an unknown model. Clients divide by this number.
 CONTEXT_WINDOW_TOKENS = 200_000
-# The maximum number of models with separate usage in a conversation. No real conversation uses more.
+# The maximum number of models with separate usage in a conversation. No real conversation uses
+# more.
 MAX_MODELS = 32
 OTHER_MODEL = "other"
 

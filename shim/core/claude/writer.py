@@ -181,7 +181,9 @@ class StreamJsonWriter(OutputWriter):
         self.write_result_terminator_line()
 
     def finalize_turn_usage(self, result_fields: Mapping[str, Any]) -> None:
-        """Add the part of the turn's usage that does not belong to a message, for the transcript."""
+        """Add the part of the turn's usage that does not belong to a message, for the
+        transcript.
+        """
         if self.usage_counter is not None:
             self.usage_counter.add_uncounted_turn_usage(parse_usage(result_fields.get("usage")))
 
@@ -191,7 +193,9 @@ class StreamJsonWriter(OutputWriter):
             self.usage_counter.add_usage(usage)
 
     def write_vendor_result_line(self, line: bytes) -> None:
-        """Write a result line that is already in Claude's format. Its terminator is written later."""
+        """Write a result line that is already in Claude's format. Its terminator is
+        written later.
+        """
         self.write_passthrough_line(line)
         self.last_result_line = self._lines[-1]
 

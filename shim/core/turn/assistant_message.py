@@ -19,8 +19,8 @@ MAX_BLOCK_CHARS = 512 * 1024
 FRAGMENT_COST_CHARS = 64  # the memory overhead of a stored fragment
 MAX_BLOCKS = 1000
 
-# Limits for the stored text of a reply that may be interrupted and repeated. No real reply is longer,
-# and so much text needs little memory.
+# Limits for the stored text of a reply that may be interrupted and repeated. No real reply is
+# longer, and so much text needs little memory.
 MAX_MESSAGE_CHARS = 4 * 1024 * 1024
 MAX_MESSAGE_BLOCKS = 1000
 
@@ -107,7 +107,9 @@ class AssistantMessage:
     # -- reports from the vendor -------------------------------------------------------------------
 
     def update(self, model: str | None = None, usage: Usage | None = None) -> None:
-        """Set the model and the usage so far, for the open assistant message or for the next one."""
+        """Set the model and the usage so far, for the open assistant message or for the
+        next one.
+        """
         if model and model != self.model and isinstance(model, str) and model != SYNTHETIC_MODEL:
             self.model = model[:MAX_NAME_CHARS]
         if usage is not None:

@@ -234,7 +234,7 @@ class TurnConfig(NamedTuple):
     read_answer             builds the structured answer if the vendor does not provide one
     redacts_secrets         secrets are removed from the output
     asks_by_line            returns whether the line with a tool call also serves as the
-                                permission prompt, so that its input is not changed
+                            permission prompt, so that its input is not changed
     data_dir                the vendor's own data; None in a replay, in which no vendor is running
     store_text              stores a text that is too long for a line, and returns its location
     output_style            the name of the output style in Claude's settings, or ""

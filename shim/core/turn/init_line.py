@@ -8,8 +8,8 @@ from shim.core.reading.json_text import JsonSanitizer
 from shim.core.turn.assistant_message import SYNTHETIC_MODEL
 from shim.core.turn.context import TurnConfig, VendorInfo
 
-# The fields that a vendor reports about itself, with their types. Values of another type are ignored,
-# because they would make some clients exit.
+# The fields that a vendor reports about itself, with their types. Values of another type are
+# ignored, because they would make some clients exit.
 INFO_TYPES: dict[str, type] = {
     **dict.fromkeys(("cwd", "model", "mode", "key_source", "vendor_version"), str),
     **dict.fromkeys(("tools", "mcp_servers", "slash_commands", "agents"), list),

@@ -62,8 +62,8 @@ TRANSITIONS: dict[TurnState, dict[TurnState, str]] = {
 STEP_NAMES = {
     state: {goal: cell.split() for goal, cell in row.items()} for state, row in TRANSITIONS.items()
 }
-# Transitions without output. They are used after an interrupted reply, after the vendor has reported
-# the end of the turn (the result or a retry follows), and after an error in `Turn.close`.
+# Transitions without output. They are used after an interrupted reply, after the vendor has
+# reported the end of the turn (the result or a retry follows), and after an error in `Turn.close`.
 ALL_GOALS = frozenset(TRANSITIONS[NEW])
 SILENT_TRANSITIONS: dict[TurnState, frozenset[TurnState]] = {
     READY: ALL_GOALS | {ECHO, DONE},
@@ -91,7 +91,9 @@ class TurnStateMachine:
     def __init__(
         self, diagnostics: Diagnostics, before_move: TransitionAction | None = None
     ) -> None:
-        """`before_move` is called before each transition. It writes the open block's buffered text."""
+        """`before_move` is called before each transition, to write the open block's
+        buffered text.
+        """
         self.state = NEW
         self._before_move = before_move
         self._diagnostics = diagnostics

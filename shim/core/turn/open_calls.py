@@ -26,8 +26,8 @@ Entry = TypeVar("Entry")
 
 
 def normalize_call_id(value: object) -> str:
-    """Return a vendor's call id as a string that is short enough for every line. Return "" if there
-    is no id.
+    """Return a vendor's call id as a string that is short enough for every line. Return "" if the
+    id is missing.
 
     A long id is shortened and gets a digest, so that two long ids with different endings stay
     different.
@@ -274,7 +274,9 @@ class OpenToolCalls(Generic[Entry]):
         return None
 
     def _count_sources(self, key: str) -> int:
-        """Return how many kinds of events have announced a tool call, without permission requests."""
+        """Return how many kinds of events, except permission requests, have announced a
+        tool call.
+        """
         announcement = self._announcements.get(key)
         if announcement is None:
             return 0

@@ -21,10 +21,10 @@ BUDGET_SUBTYPE = "error_max_budget_usd"
 MAX_TURNS_TEXT = "Reached maximum number of turns"
 MAX_NAMED_CALLS = 8  # the maximum number of open calls that an error text names
 
-# Causes of a failure after which the next vendor in a list is tried: the vendor is not logged in, or
-# has reached a rate limit. If the vendor's stream never started, START_FAILURE_CAUSES are accepted,
-# too, because the program could not start. After unknown events, no cause is accepted, because the
-# vendor may already have done work.
+# Causes of a failure after which the next vendor in a list is tried: the vendor is not logged in,
+# or has reached a rate limit. If the vendor's stream never started, START_FAILURE_CAUSES are
+# accepted, too, because the program could not start. After unknown events, no cause is accepted,
+# because the vendor may already have done work.
 FALLBACK_CAUSES = frozenset(("auth", "rate_limit"))
 START_FAILURE_CAUSES = frozenset(("exit_code", "signal", "truncated", "protocol"))
 

@@ -10,8 +10,8 @@ from shim.core.turn.open_calls import PERMISSION_REQUEST, DeferredToolCalls, nor
 from shim.core.turn.tool_calls import ToolCalls
 from shim.core.turn.turn_context import TurnContext
 
-# The maximum number of permission requests in a turn, and of requests that wait in one chunk of output.
-# No real task needs more. Further requests in a chunk are dropped and counted.
+# The maximum number of permission requests in a turn, and of requests that wait in one chunk of
+# output. No real task needs more. Further requests in a chunk are dropped and counted.
 MAX_PERMISSION_REQUESTS = 1000
 
 
@@ -99,7 +99,9 @@ class PermissionRequests:
         return pending
 
     def defer_call(self, call_id: str, name: str) -> None:
-        """Delay a tool call until its arguments are known. The tool runs in the frontend's process."""
+        """Delay a tool call until its arguments are known. The tool runs in the frontend's
+        process.
+        """
         tool_input = self.deferred_calls.add(call_id, name)
         if tool_input is not None:
             self._tool_calls.add_tool_call(call_id, name, tool_input, source=PERMISSION_REQUEST)

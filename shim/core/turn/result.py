@@ -18,7 +18,8 @@ from shim.core.turn.outcome import MAX_TURNS_TEXT, ChildExit, TurnOutcome
 INTERRUPTED = "[Request interrupted by user]"  # contract 6.4 defines both texts
 INTERRUPTED_IN_TOOL = "[Request interrupted by user for tool use]"
 
-# The limit that Claude reports for an unknown model. Clients divide by this number (contract 5.3, ACP).
+# The limit that Claude reports for an unknown model. Clients divide by this number (contract 5.3,
+# ACP).
 MAX_OUTPUT_TOKENS = 32_000
 
 # The subtypes of error results (contract 5.3). Any other subtype from a vendor is replaced with
@@ -249,7 +250,9 @@ def _choose_terminal_reason(turn_end: FinishedTurn) -> str:
 
 
 def _build_shim_member(turn_end: FinishedTurn) -> dict[str, Any]:
-    """Build the result's `shim` member: the vendor, the cause of the turn's end, and the repairs."""
+    """Build the result's `shim` member: the vendor, the cause of the turn's end, and the
+    repairs.
+    """
     diagnostics = turn_end.diagnostics
     child_exit = turn_end.child_exit
     member: dict[str, Any] = {"vendor": turn_end.config.vendor.name}

@@ -72,7 +72,9 @@ class SubagentTracker:
         return Subagent(self, written_parent_id or parent_call_id, usage)
 
     def write_missing_tool_results(self, result_text: str) -> None:
-        """Write results for the subagents' tool calls that are still open at the end of the turn."""
+        """Write results for the subagents' tool calls that are still open at the end of
+        the turn.
+        """
         while self.open_calls:
             call_id, call = next(iter(self.open_calls.items()))
             Subagent(self, call.parent_call_id).add_tool_result(call_id, result_text, True)

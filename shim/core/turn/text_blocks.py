@@ -47,7 +47,8 @@ class TextBlocks:
         self.fragments: list[str] = []  # the fragments of the open block, as received
         # The open block's size, in bytes with partial messages and in characters without them.
         self._size = 0
-        # Whether a block that is too long for a line is being closed, to be continued in a new block.
+        # Whether a block that is too long for a line is being closed, to be continued in a new
+        # block.
         self.is_splitting = False
         # The first half of a character whose second half has not arrived. It is also stored as the
         # last fragment.
@@ -81,7 +82,9 @@ class TextBlocks:
             self._split_long_block(TEXT, fragment, block_key)
 
     def append_to_open_block(self, fragment: str) -> None:
-        """Append a fragment to the open text block. Only allowed while `half_character` is empty."""
+        """Append a fragment to the open text block. Only allowed while `half_character` is
+        empty.
+        """
         self.fragments.append(fragment)
         if self._partial:
             self._write_delta(TEXT, fragment, self.block_key)
@@ -224,7 +227,9 @@ class TextBlocks:
             self._writer.start_block(THINKING)
 
     def write_open_block(self) -> None:
-        """Write the end of the open block: its last delta, its complete line, and its stop event."""
+        """Write the end of the open block: its last delta, its complete line, and its stop
+        event.
+        """
         kind = self._machine.state
         parts = self.fragments
         writer = self._writer
@@ -256,7 +261,7 @@ class TextBlocks:
         self._record_block(kind, text)
 
     def finish_fully_repeated_message(self) -> None:
-        """Finish a repeated reply that had no new text. The answer is the text that was repeated."""
+        """Finish a repeated reply that had no new text. The repeated text becomes the answer."""
         message = self._assistant_message
         message.last_text = message.written_text.get_repeated_text_by_block_kind().get(TEXT, "")
         message.written_text.stop_comparing_with_cut_message()

@@ -37,9 +37,9 @@ if TYPE_CHECKING:
     from shim.core.policy.evaluate import PolicyEvaluator
 
 MAX_EARLY_RESULTS = 64  # the maximum number of results that wait for their calls
-# The maximum number of open calls, and the maximum size of their arguments as JSON. No agent runs as
-# many calls at once. Beyond a limit, the older half of the calls gets an error result, which bounds
-# the memory if a vendor never reports results.
+# The maximum number of open calls, and the maximum size of their arguments as JSON. No agent runs
+# as many calls at once. Beyond a limit, the older half of the calls gets an error result, which
+# bounds the memory if a vendor never reports results.
 MAX_OPEN_CALLS = 1000
 MAX_OPEN_CALL_BYTES = 8 * 1024 * 1024
 MAX_DENIALS = 100  # entries in `permission_denials`, which must fit into one line

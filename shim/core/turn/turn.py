@@ -408,7 +408,9 @@ class Turn:
         self.outcome_tracker.record_interrupt(fields, has_open_call=bool(self.open_calls))
 
     def prepare_retry(self) -> None:
-        """Prepare the turn for another attempt. Text that was already written is not written again."""
+        """Prepare the turn for another attempt. Text that was already written will not be
+        repeated.
+        """
         self.outcome_tracker.reset()
         if self.machine.state is DONE:
             goal = NEW

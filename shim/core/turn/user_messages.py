@@ -60,7 +60,7 @@ class UserMessages:
             self._write_message(self.message)
 
     def write_steering_messages(self) -> None:
-        """Write the steering messages that the vendor has read. This is called when a reply starts."""
+        """Write the steering messages that the vendor has read. Called when a reply starts."""
         for message in self.steering_messages[self._answered_count :]:
             self._write_message(message)
         self._answered_count = len(self.steering_messages)

@@ -94,8 +94,8 @@ FLAGS = {
 }
 
 SHIM_FLAG_PREFIX = "--shim-"  # the prefix of the shim's own flags
-# The allowed values of a field, in the order in which Claude's error lists them. The permission mode
-# `default` is also accepted, although Claude's error does not list it (contract 10).
+# The allowed values of a field, in the order in which Claude's error lists them. The permission
+# mode `default` is also accepted, although Claude's error does not list it (contract 10).
 FLAG_CHOICES = {
     "output_format": ("text", "json", "stream-json"),
     "input_format": ("text", "stream-json"),
@@ -105,8 +105,9 @@ FLAG_CHOICES = {
 }
 
 # Claude's subcommands. Without `-p`, they must not be taken for a prompt, because a prompt starts a
-# vendor (contract F11b). Measured with 2.1.329 and 2.1.330. A name in SUBCOMMANDS is also recognized
-# after other options. A name in FIRST_ARG_SUBCOMMANDS is only recognized as the first argument.
+# vendor (contract F11b). Measured with 2.1.329 and 2.1.330. A name in SUBCOMMANDS is also
+# recognized after other options. A name in FIRST_ARG_SUBCOMMANDS is only recognized as the first
+# argument.
 SUBCOMMANDS = frozenset((
     *("agents", "auth", "auto-mode", "bridge", "code", "doctor", "gateway", "import", "install", "mcp", "plugin"),
     *("plugins", "project", "purge", "rc", "remote", "remote-control", "self-hosted-runner", "setup-token", "sync"),

@@ -79,6 +79,6 @@ class Invocation(NamedTuple):
     swallowed_prompt: tuple[str, str] | None = None
     other_flags: FlagPairs = ()  # Claude's flags that have no field here, in argument order
     unknown_flags: FlagPairs = ()  # all other flags, in argument order
-    # Single arguments that contain a known flag, a space and more text, such as "--tools Read". They
-    # are treated as text.
+    # Single arguments that contain a known flag, a space and more text, such as "--tools Read".
+    # They are treated as text.
     glued_flags: tuple[str, ...] = ()

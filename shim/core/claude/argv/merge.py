@@ -22,8 +22,8 @@ SESSION_FIELDS = (
     *("session_id", "resume", "continue_last", "fork_session", "background", "name"),
     *RESUME_POINT_FIELDS,
 )
-# Fields that apply only to the current run and not to the conversation: the stdin and stdout formats,
-# the session, and options such as `--help`.
+# Fields that apply only to the current run and not to the conversation: the stdin and stdout
+# formats, the session, and options such as `--help`.
 FRONTEND_FIELDS = frozenset((
     *("print_mode", "output_format", "input_format", "verbose", "partial", "replay_user_messages"),
     *("permission_prompt_tool", "shim_terminator", "shim_explain", "version", "help"),

@@ -123,7 +123,9 @@ def _find_synonym(name: str, value: str | None) -> str | None:
 
 
 def build_misspelled_flag_error(name: str, flag: str, value: str | None = None) -> FrontendError:
-    """Return the error for an unknown flag that most likely stands for `flag`, a permission flag."""
+    """Return the error for an unknown flag that most likely stands for `flag`, a
+    permission flag.
+    """
     if name == flag:  # a switch with a value, such as `--restricted=true`
         return FrontendError(
             f"error: option '{flag}' takes no value, but has '{escape_control_chars(str(value)[:60])}'"
@@ -191,7 +193,9 @@ def _normalize_flag_name(flag: str) -> str:
 
 
 def _split_name(flag: str) -> set[str]:
-    """Split a flag name into words in lower case: `--allowedTools` becomes `allowed` and `tools`."""
+    """Split a flag name into words in lower case: `--allowedTools` becomes `allowed` and
+    `tools`.
+    """
     return {token.lower() for token in re.findall(r"[A-Z]?[a-z0-9]+|[A-Z]+", flag)}
 
 

@@ -216,7 +216,9 @@ def _describe_mcp_servers(
 def _deliver_mcp_message(
     frontend: FrontendConversationState, request: ControlRequest
 ) -> ResponseBody:
-    """Deliver a message from an MCP server in the frontend's process to the vendor's MCP clients."""
+    """Deliver a message from an MCP server in the frontend's process to the vendor's MCP
+    clients.
+    """
     if not frontend.session_state.sdk_servers.deliver_server_message(
         request.get("server_name"), request.get("message")
     ):

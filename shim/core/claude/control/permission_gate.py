@@ -54,7 +54,9 @@ class PermissionPromptAbilities(NamedTuple):
 
 
 class PermissionGate:
-    """Decides about a session's tool calls. The gate reads the session state and never changes it."""
+    """Decides about a session's tool calls. The gate reads the session state and never
+    changes it.
+    """
 
     def __init__(self, session_state: SessionState, abilities: PermissionPromptAbilities) -> None:
         self._session_state = session_state
@@ -150,7 +152,9 @@ def _find_changed_input(
 
 
 def _deny(reason: str) -> PermissionDecision:
-    """Deny a tool call without asking the frontend. The frontend must be notified about the denial."""
+    """Deny a tool call without asking the frontend. The frontend must be notified about
+    the denial.
+    """
     return PermissionDecision(False, message=reason, frontend_knows=False)
 
 

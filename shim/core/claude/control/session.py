@@ -93,8 +93,8 @@ class ControlSession(ControlOutputWriter):
         self._hook_decisions = ToolCallHookDecisions()
         self._gate = PermissionGate(session_state, self._prompt_abilities)
         self._executed_calls: dict[str, None] = {}
-        # The ids of unanswered requests to UserPromptSubmit hooks, the user's message, and the first
-        # rejection.
+        # The ids of unanswered requests to UserPromptSubmit hooks, the user's message, and the
+        # first rejection.
         self._open_prompt_hooks: set[str] = set()
         self._prompt_text = ""
         self._prompt_refusal: PromptHookRejection | None = None
@@ -307,7 +307,9 @@ class ControlSession(ControlOutputWriter):
         return None
 
     def _apply_requested_mode(self, response: Mapping[str, Any]) -> list[FrontendAction]:
-        """Change to the permission mode that an answer requests, if the session allows that mode."""
+        """Change to the permission mode that an answer requests, if the session allows
+        that mode.
+        """
         mode = find_requested_permission_mode(response)
         if mode is None:
             return []

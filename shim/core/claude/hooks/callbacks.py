@@ -97,7 +97,9 @@ class PromptHookRejection(NamedTuple):
     stays_in_context: bool  # the model receives the message together with the next message
 
     def build_rejection_notice(self) -> dict[str, Any]:
-        """Return the fields of the `informational` line that reports the rejection to the frontend."""
+        """Return the fields of the `informational` line that reports the rejection to the
+        frontend.
+        """
         kind = "blocked_by_hook"
         if self.stays_in_context:
             kind = "stopped_by_hook"
@@ -135,7 +137,9 @@ class HookCallbacks:
     """The hook callbacks of one frontend."""
 
     def __init__(self, raw_hooks: object = None) -> None:
-        """`raw_hooks` is the `hooks` member of an initialize request. Unknown entries are ignored."""
+        """`raw_hooks` is the `hooks` member of an initialize request. Unknown entries are
+        ignored.
+        """
         self._callbacks: dict[str, list[tuple[str | None, str]]] = {}
         for event, groups in as_dict(raw_hooks).items():
             if event in HOOK_EVENTS and isinstance(groups, list):

@@ -58,7 +58,9 @@ def is_hook_for_tool(hook: SettingsHook, tool: str) -> bool:
 
 
 def is_tool_name_list(matcher: str) -> bool:
-    """Return whether a matcher is a list of tool names and not a regular expression or a wildcard."""
+    """Return whether a matcher is a list of tool names and not a regular expression or a
+    wildcard.
+    """
     if matcher in MATCH_ALL:
         return False
     return re.fullmatch(TOOL_NAMES, matcher) is not None
@@ -67,7 +69,9 @@ def is_tool_name_list(matcher: str) -> bool:
 def select_hooks(
     hooks: Iterable[SettingsHook], tool: str, tool_input: Mapping[str, Any], workspace: Workspace
 ) -> "list[SettingsHook]":
-    """Return the hooks to run before a tool call. A hook that is configured twice is returned once."""
+    """Return the hooks to run before a tool call. A hook that is configured twice is
+    returned once.
+    """
     selected: dict[Any, SettingsHook] = {}
     for hook in hooks:
         if is_hook_for_tool(hook, tool) and _can_meet_condition(hook, tool, tool_input, workspace):
