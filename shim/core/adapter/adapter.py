@@ -314,8 +314,8 @@ class Adapter:
         return False
 
     def allows_unprompted(self, rule: "PermissionRule", request: LaunchRequest) -> bool:
-        """Return whether the child process for a request runs the calls that an allow rule matches
-        without a prompt.
+        """Return whether the child process for a request needs no prompt to run the calls that an
+        allow rule matches.
         """
         return False
 

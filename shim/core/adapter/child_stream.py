@@ -43,9 +43,8 @@ if TYPE_CHECKING:
 # MAX_LINE_BYTES, which the last message may exceed.
 MAX_STEERED_MESSAGES = 64
 
-ResumeInfo = tuple[
-    str | None, bool
-]  # the vendor's session id, and whether that session can be resumed
+# the vendor's session id, and whether that session can be resumed
+ResumeInfo = tuple[str | None, bool]
 
 
 def select_plain_or_redacted_turn_class(config: TurnConfig) -> type[Turn]:

@@ -52,9 +52,9 @@ def check_policy_enforcement(
 ) -> None:
     """Raise UnsupportedPermissionModeError for the first rule that the vendor would break.
 
-    With `late_denials` (`[vendors.X] late_denials`), in the permission mode bypassPermissions the
-    shim may stop a forbidden call after the call was reported. The settings' hooks must always run
-    before a call.
+    With `late_denials` (`[vendors.X] late_denials`) and the permission mode bypassPermissions, a
+    forbidden call may be stopped after the vendor has reported it. The settings' hooks must always
+    run before a call.
     """
     if _needs_no_enforcement(adapter):
         return

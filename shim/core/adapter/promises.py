@@ -2,9 +2,9 @@
 program, and which turns depend on these guarantees.
 
 A profile was tested with certain versions of a program. These versions asked before a tool ran, and
-obeyed permission modes and rules. A program with the same name, or with a different major version,
-may behave differently. In that case the session is reported as unattended, and a turn that needs a
-guarantee is refused.
+obeyed permission modes and rules. An unrelated program with the same name, or a different major
+version, may behave differently. In that case the session is reported as unattended, and a turn that
+needs a guarantee is refused.
 """
 
 from shim.core.adapter.adapter import Adapter
@@ -13,7 +13,7 @@ from shim.core.errors import UntrustedVendorVersionError
 from shim.core.policy.policy import BYPASS_MODE, Policy
 
 DEFAULT_MODE = "default"
-MAX_LINE_CHARS = 80  # the limit for program output in an error text
+MAX_LINE_CHARS = 80  # the limit for a program's output in an error text
 
 
 def has_tested_versions(adapter: Adapter) -> bool:
@@ -107,7 +107,7 @@ def describe_required_vendor_guarantee(
 
 
 def _is_as_wide_as_bypass(adapter: Adapter, mode: str) -> bool:
-    """Return whether acceptEdits is the permission mode and allows as much as bypassPermissions.
+    """Return whether the permission mode is acceptEdits and allows as much as bypassPermissions.
     This is the case if the program gets the same arguments in both modes and never asks.
     """
     has_same_arguments = False

@@ -78,11 +78,11 @@ class OutputNormalizer:
             return self._normalize_text(line.decode("utf-8", "replace").rstrip("\r\n"))
 
     def find_normalized_id(self, raw_id: str) -> str:
-        """Return the name that stands for an id in both outputs, or "" for an unknown id."""
+        """Return the placeholder for an id in normalized output, or "" if the id is unknown."""
         return self._shared_names.get(raw_id, "")
 
     def find_raw_id(self, normalized_id: str) -> str:
-        """Return the id for which a name stands, or "" for an unknown name."""
+        """Return the original id for a placeholder, or "" if the placeholder is unknown."""
         if normalized_id:
             return next(
                 (raw_id for raw_id, name in self._shared_names.items() if name == normalized_id), ""
@@ -205,7 +205,7 @@ def _find_first_difference(left: Any, right: Any, path: str) -> tuple[str, Any, 
 
 
 class _Absent:
-    """Stands for a missing value."""
+    """A marker that stands for a missing value."""
 
 
 def _format_value(value: Any, other_value: Any) -> str:

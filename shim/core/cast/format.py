@@ -118,7 +118,7 @@ class RecordingLine(NamedTuple):
 
     @property
     def is_damaged(self) -> bool:
-        """Return whether the line is lost for a reader because of damage."""
+        """Return whether the line cannot be read because of damage."""
         if self.code:
             return False
         return any(problem.severity == DAMAGE for problem in self.problems)

@@ -14,7 +14,7 @@ from shim.core.reading.values import as_dict, as_str
 INTERRUPT_KINDS = ("control_request/interrupt", "interrupt", "control/cancel", "abort")
 ANSWER_KINDS = ("control_response", "tool_approval")  # used by Claude and Yume
 DECISIONS = {"approve": "allow"}  # the Qwen RFC uses `approve`
-HEARTBEAT_KIND = "heartbeat_request"  # a replay ignores these timed requests
+HEARTBEAT_KIND = "heartbeat_request"  # sent at fixed intervals; a replay ignores it
 NOTE_RESULT = "result"  # the kind of the recorder note about decisions at a turn's end
 NOTE_SIGNAL = "signal"  # the kind of the recorder note about a signal to a child
 # the kind of the recorder note with a child's report file; also a stream code in replay steps
@@ -129,8 +129,8 @@ def select_frontend_records(records: Iterable[RecordingRecord]) -> Iterator[Reco
 def skip_to_first_message(
     records: Iterator[RecordingRecord], input_stream: str
 ) -> Iterator[RecordingRecord]:
-    """Yield the records from the first message to a child onwards. Yield nothing if there is no
-    message.
+    """Yield all records from the first message to a child process onwards. Yield nothing if there
+    is no message.
     """
     for record in records:
         if record.code == input_stream and parse_protocol_line(record.data).kind == "user":

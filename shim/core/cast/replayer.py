@@ -1,4 +1,5 @@
-"""Replays one side of a recording without I/O: its output, its waits, and its end.
+"""Replays one side of a recording without I/O: what this side wrote, when it waited, and how it
+ended.
 
 The other side is a live program. If the recording has a line from the other side, the replay waits
 for a matching line from the live program. The recorded ids of requests and messages are replaced
@@ -52,13 +53,13 @@ class ReplayStep(NamedTuple):
 
 
 class RecordingReplayer:
-    """Replays one side of a recording: the streams `output_streams` are written, and lines from
+    """Replays one side of a recording. The streams `output_streams` are written, and the lines in
     `input_stream` are awaited from the live program.
 
     With `waits_for_signals`, the replay waits for each recorded signal. `session_id` is the live
-    session's id. `select_records` takes the first live message and finds the same message in all
-    recordings. It returns the records that follow this message, or None if no recording has the
-    message.
+    session's id. `select_records` takes the first live message, and returns the records after the
+    same recorded message. These records may be in a different recording. It returns None if no
+    recording has the message.
     """
 
     def __init__(
@@ -337,8 +338,8 @@ class RecordingReplayer:
         return None
 
     def _build_end_step(self, record: RecordingRecord | None) -> ReplayStep:
-        """Return the step that ends the replayed side. A program that uses a protocol ends only
-        after its input has ended.
+        """Return the step that ends the replay. If the replayed program uses a protocol, the replay
+        first waits for the end of the program's input.
         """
         if self._uses_protocol and not self._is_turn_running and not self._live_input.is_closed:
             if self._live_input.has_message:

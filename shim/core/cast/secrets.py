@@ -336,8 +336,8 @@ class RecordingRedactor:
     # -- texts -------------------------------------------------------------------------------------
 
     def _redact_joined_text(self, joiner: TextJoiner, open_chars: int = 0) -> None:
-        """Find the secrets in the text that has been joined so far. The last `open_chars`
-        characters stay open, because more text may follow.
+        """Find the secrets in the text that has been joined so far. The strings that contain the
+        last `open_chars` characters stay open, because more text may follow.
         """
         chunks = joiner.chunks
         context = "".join(joiner.context)[-NAME_CONTEXT_CHARS:]

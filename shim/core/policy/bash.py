@@ -83,7 +83,7 @@ class ShellLine(NamedTuple):
     """The commands and redirections in a line of shell code, in the order of its text."""
 
     parts: tuple[ShellCommand | ShellRedirect, ...]
-    is_complete: bool  # the complete line was parsed
+    is_complete: bool  # true if the complete line was parsed
     # The line has only commands, redirections, lists, pipes and loops. So it has no effects beyond
     # those of its commands.
     is_plain: bool
@@ -163,8 +163,8 @@ def _can_be_misread(node: "Node", data: bytes) -> bool:
         return data[node.end_byte : node.end_byte + 1] not in (b"", b"\n")
     if node.type == "word":  # a word cannot contain a newline
         return "\n" in _decode_text(node).replace(LINE_CONTINUATION, "")
-    # The grammar treats the end of a `case` statement's first pattern as the end of the surrounding
-    # node.
+    # The grammar takes the end of the first pattern in a `case` statement for the end of the
+    # surrounding node.
     if node.type == "command":
         words = [_decode_text(child) for child in node.named_children]
         if words[:1] not in _COMPOUND_PREFIXES:

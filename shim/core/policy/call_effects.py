@@ -37,8 +37,8 @@ CHANGE_TOOLS = {
 SEARCH_TOOLS = frozenset(("Grep", "Glob", "LS"))  # they search the working directory by default
 CONTENT_SEARCH_TOOL = "Grep"  # Grep shows the content of every file below its path
 MAX_LINE_PARTS = 2000  # a shell line with more commands and redirections may have any effect
-# the limit for folders that `cd` may reach in a shell line; above it, a relative path may be any
-# file
+# The limit for folders that `cd` may reach in a shell line. If there are more, a relative path may
+# be any file.
 MAX_FOLDERS = 16
 
 
@@ -119,8 +119,8 @@ def _analyze_shell_call(tool_input: Mapping[str, Any], workspace: Workspace) -> 
 
 
 def _list_used_files(part: ShellCommand | ShellRedirect) -> Iterator[tuple[bool, str | None]]:
-    """Yield the files that a command or redirection uses. Each item says whether the file is
-    changed, and has its path as the shell line spells it.
+    """Yield a pair for each file that a command or redirection uses: whether the file is changed,
+    and its path as written in the shell line.
     """
     if isinstance(part, ShellRedirect):
         yield part.is_write, part.path

@@ -1,7 +1,7 @@
 """The table of shell commands and their effects, used by permission rules and permission modes.
 
-Commands are known by name only in this table. A command that is missing from the table has unknown
-effects, and only bypassPermissions runs it without a prompt.
+This table is the only place in the shim that knows commands by name. A command that is missing from
+the table has unknown effects, and only bypassPermissions runs it without a prompt.
 """
 
 import re
@@ -53,12 +53,12 @@ class CommandRow(NamedTuple):
     read_only: SafeArguments | None = None
     edits: SafeArguments | None = None
 
-    # These fields describe a command that runs another command.
-    runs_arguments: bool = False  # later arguments are the inner command
+    # These fields describe a command that runs an inner command.
+    runs_arguments: bool = False  # the later arguments form the inner command
     adds_stdin_arguments: bool = False  # stdin has more arguments for the inner command
     splits_argument: bool = False  # the option `-S` splits an argument into words
     runs_scripts: bool = False  # an argument or stdin is a script that the command runs
-    wraps_command: bool = False  # allow rules ignore the command, as it only runs another
+    wraps_command: bool = False  # only the inner command matters for allow rules
     wraps_after_argument: bool = False  # the inner command starts at the second argument
 
     # These fields describe a command that uses the files in its arguments.

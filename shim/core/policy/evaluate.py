@@ -408,8 +408,8 @@ def _matches_command(content: str, command: ShellCommand) -> bool:
 
 
 def _matches_text(content: str, text: str) -> bool:
-    """Return whether the content of a rule matches a command: exactly, as a prefix (`git push:*`),
-    or as a pattern with stars.
+    """Return whether the text in a rule's parentheses matches a command: exactly, as a prefix (`git
+    push:*`), or as a pattern with stars.
     """
     if content.endswith(":*"):
         if text == content[:-2]:

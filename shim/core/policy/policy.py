@@ -75,7 +75,7 @@ class PermissionRule(NamedTuple):
         return f"{self.tool}({self.content})"
 
     def matches_tool(self, tool: str, *, is_restriction: bool = False) -> bool:
-        """Return whether the rule applies to a tool, regardless of the rule's content. If
+        """Return whether the rule applies to a tool, whatever the arguments of the call are. If
         `is_restriction`, a star in the rule's tool name matches any text.
 
         A deny or ask rule may also spell an MCP server as its configuration does. In the real
@@ -319,8 +319,8 @@ class Policy:
         return tuple(sorted({rule.tool for rule in self.deny if rule.content is None}))
 
     def list_visible_tools(self, tools: Iterable[str]) -> list[str]:
-        """Return the tools that the `init` message may list. A rule with a content does not remove
-        its tool from the list (contract F8).
+        """Return the tools that the `init` message may list. A rule that names arguments does not
+        remove its tool from the list (contract F8).
         """
         deny_rules = [rule for rule in self.deny if rule.content is None]
         return [

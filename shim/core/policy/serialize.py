@@ -13,7 +13,7 @@ from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from shim.core.policy.settings_hooks import SettingsHook
 
-# the exceptions for a text that the shim did not write
+# the exceptions that parsing raises for a text that the shim did not write
 PARSE_ERRORS = (SyntaxError, TypeError, RecursionError, MemoryError)
 
 
@@ -22,7 +22,7 @@ class PolicyContext(NamedTuple):
 
     mode: str
     session_id: str = ""  # the shim's session id, if the vendor has a different one
-    transcript_path: str = ""  # the path of the session's transcript
+    transcript_path: str = ""  # a path in the folder of the session's transcripts
     mode_file: str = ""  # a file with the permission mode, if it can change during a call
     # Claude's names for the tools about which the vendor always asks, separated by commas
     prompted_tools: str = ""

@@ -24,7 +24,7 @@ from shim.core.reading.typed import Any
 INTERACTIVE_TOOLS = ("AskUserQuestion", "ExitPlanMode")
 # matches the second word of a command such as `git push` or `npm run`
 SUBCOMMAND_PATTERN = r"[a-z][a-z0-9]*(-[a-z0-9]+)*"
-# Longer suggestions would be unreadable in a prompt.
+# The limit for a suggestion. A longer suggestion would be unreadable in a prompt.
 MAX_COMMANDS = 5
 MAX_RULE_CHARS = 500
 
@@ -115,8 +115,8 @@ def _suggest_rules(
 
 
 def _format_command_rule(words: tuple[str | None, ...], text: str) -> str:
-    """Return the content of a rule that allows a command: its name and subcommand with any
-    arguments, or its complete text.
+    """Return the text in parentheses for a rule that allows a command: its name and subcommand with
+    any arguments, or its complete text.
     """
     if (
         len(words) > 1

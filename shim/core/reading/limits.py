@@ -163,7 +163,7 @@ def _shorten_recursively(value: Any, max_bytes: int) -> Any:
 
 def _shorten_members(members: dict[str, Any], budget_bytes: int) -> dict[str, Any]:
     """Shorten the members of an object. Small members stay unchanged, and large members share the
-    remaining space. If there are too many members, only the first ones are kept.
+    remaining bytes. If there are too many members, only the first members are kept.
     """
     sizes = {
         name: len(dump_json(name)) + len(dump_json(item)) + 2 for name, item in members.items()

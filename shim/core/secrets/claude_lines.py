@@ -46,7 +46,7 @@ class ClaudeLineRedactor:
         self._last_event: Event | None = None
 
     def redact_line(self, line: bytes, event: Event) -> Iterator[RedactedLine]:
-        """Yield the lines that replace an output line."""
+        """Yield the redacted lines that replace an output line."""
         kind = event.get("type")
         if kind in _UNCHANGED_TYPES:
             yield line, event

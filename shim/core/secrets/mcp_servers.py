@@ -1,8 +1,8 @@
 """Redacts the configuration of MCP servers.
 
 A server's API key, or an argument after `--token`, matches no known pattern. So all arguments and
-all values of environment variables and headers are replaced. A table may also be written as a list
-of objects with a name and a value.
+all values of environment variables and headers are replaced. Some configurations list environment
+variables and headers as objects with a name and a value.
 """
 
 from typing import Any
@@ -22,8 +22,8 @@ def has_mcp_server_config_key(json_line: bytes) -> bool:
 
 
 def redact_mcp_server_configs(value: Any, is_inside_servers: bool = False) -> Any:
-    """Return a JSON value in which all values of MCP servers that may be secret are replaced. The
-    number of strings stays the same.
+    """Return a JSON value in which every value in an MCP server's configuration that may be secret
+    is replaced. The number of strings stays the same.
     """
     if isinstance(value, list):
         return [redact_mcp_server_configs(item, is_inside_servers) for item in value]

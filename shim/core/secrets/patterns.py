@@ -130,8 +130,8 @@ class SecretPattern:
 
     @cached_property
     def incomplete_secret_regex(self) -> re.Pattern[str]:
-        """The regular expression for the end of a text if more text could turn it into a secret, or
-        into a different secret.
+        """The regular expression for the end of a text that more text could complete to a secret,
+        or turn into a different secret.
         """
         expression = "\\Z"
         if self.tail_chars or self.body_chars:
@@ -148,7 +148,7 @@ class SecretPattern:
 
     @cached_property
     def secret_tail_regex(self) -> re.Pattern[str]:
-        """The regular expression for a secret's complete tail or body. It is possessive."""
+        """The possessive regular expression for a secret's complete tail or body."""
         return re.compile(f"{self.tail_chars or self.body_chars}*+")
 
 
@@ -322,7 +322,7 @@ _REJECT_NON_VALUES = build_lookahead_part(
 
 
 def _require_letters_and_digits(characters: str) -> SecretPatternPart:
-    """Return the condition that a value in these characters has both letters and digits."""
+    """Return the condition that a value made of these characters has both letters and digits."""
     return build_lookahead_part(
         f"(?={characters}{{0,{_LONG_VALUE_CHARS - 1}}}[0-9])(?={characters}{{0,{_LONG_VALUE_CHARS - 1}}}[A-Za-z])"
     )
@@ -337,8 +337,8 @@ _VALUE_END = build_lookahead_part(
 def _build_assigned_patterns(
     characters: str, *opening_parts: SecretPatternPart, end_part: SecretPatternPart
 ) -> tuple[SecretPattern, SecretPattern]:
-    """Return the patterns for a value after the name of a secret. The complete value must have both
-    letters and digits, or be longer than any word.
+    """Return the patterns for a value that follows the name of a secret. The complete value must
+    have both letters and digits, or be longer than any word.
     """
     parts = (*_SIGN_PARTS, *opening_parts, _REJECT_NON_VALUES)
     letters_and_digits = _require_letters_and_digits(characters)
