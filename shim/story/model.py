@@ -2,8 +2,8 @@
 calls and their results. Also tracks how long each activity took.
 
 The tracker receives Claude's events with their times. It returns a change for the start, the growth
-and the end of each step, so that one renderer can draw both live runs and recordings. It stores
-only open steps and totals.
+and the end of each step. One renderer can therefore draw both live runs and recordings. The tracker
+stores only open steps and totals.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -57,7 +57,9 @@ class DurationSamples:
         self.total += duration_s
 
     def compute_percentile(self, fraction: float) -> float:
-        """Return a percentile of the durations, or 0 if there are none. `share` is between 0 and 1."""
+        """Return the duration at a percentile, or 0 if there are no durations. `fraction` is
+        between 0 and 1.
+        """
         if not self._samples:
             return 0.0
         ordered = sorted(self._samples)
@@ -285,13 +287,15 @@ def sort_tools_by_total_time(
 
 
 def increment_counter(counts: dict[str, int], name: object, number: int = 1) -> None:
-    """Increase the count for a name. If there are too many names, count the name under OVERFLOW."""
+    """Increase the count for a name. If there are too many names, count the name under
+    OVERFLOW_KIND.
+    """
     key = choose_counter_key_or_overflow_key(counts, name)
     counts[key] = counts.get(key, 0) + number
 
 
 def choose_counter_key_or_overflow_key(counters: Mapping[str, Any], name: object) -> str:
-    """Return the table key for a name: the name itself, or OVERFLOW if the table is full."""
+    """Return the table key for a name: the name itself, or OVERFLOW_KIND if the table is full."""
     if (key := _format_line(name)) not in counters:
         key = redact_secrets_in_name(name)
     if key in counters or len(counters) < MAX_NAMES:

@@ -1,6 +1,7 @@
-"""`claude agents`: lists background sessions, for programs (`--json`) and for people (B15 to B18).
+"""Implements `claude agents`, which lists background sessions for programs (`--json`) and for
+people (B15 to B18).
 
-Programs ask for the list again and again, so this imports little and starts nothing.
+Programs run this command repeatedly, so this module imports little and starts nothing.
 """
 
 import os
@@ -28,8 +29,8 @@ SWITCH_FLAGS = (
     *("--json", "--all", "--allow-dangerously-skip-permissions", "--dangerously-skip-permissions"),
     *("--restricted", "--strict-mcp-config"),
 )
-# Options of the real claude for sessions that are started from its list, in the spelling of its
-# error messages.
+# Options for sessions that the real claude starts from its list. They are spelled as in the real
+# claude's error messages.
 VALUE_FLAGS = {
     "--cwd": "--cwd <path>",
     "--add-dir": "--add-dir <directory>",
@@ -45,7 +46,7 @@ VALUE_FLAGS = {
 
 
 def run_agents_command(args: Sequence[str]) -> CommandOutput:
-    """Return the output of `claude agents ARGS`."""
+    """Run `claude agents ARGS` and return its output."""
     options: dict[str, str] = {}
     positionals = []
     remaining = list(reversed(args))
@@ -98,8 +99,8 @@ def run_agents_command(args: Sequence[str]) -> CommandOutput:
 def filter_listed_sessions(
     sessions: Sequence[SessionRecord], *, include_ended: bool, parent_folder: str | None
 ) -> list[SessionRecord]:
-    """Return the running sessions, or all of them, at or below a folder. The oldest comes first, as
-    with the real claude.
+    """Return the running sessions, or all sessions, at or below a folder. The oldest session is
+    first, as with the real claude.
     """
     folder = None
     if parent_folder is not None:
@@ -116,7 +117,9 @@ def filter_listed_sessions(
 
 
 def build_session_json(session: SessionRecord) -> dict[str, Any]:
-    """Build a session with the real claude's keys and order. Unknown values are left out."""
+    """Build the JSON object of a session with the keys of the real claude, in the same order.
+    Unknown values are omitted.
+    """
     metadata = session.metadata
     status_fields = {}
     if session.is_running:

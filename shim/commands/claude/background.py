@@ -1,7 +1,8 @@
-"""`claude --bg`: starts a background session, prints its id and returns (B1 to B8).
+"""Implements `claude --bg`, which starts a background session, prints its id and returns (B1 to
+B8).
 
-Everything that can be checked is checked before the start, so that an error is reported here and
-not by the session later. For this check the vendor's program is asked for its version.
+Everything that can be checked is checked before the session starts. Errors are reported by this
+command and not later by the session. For the check, the vendor's program is asked for its version.
 """
 
 import os
@@ -47,7 +48,7 @@ NEXT_COMMANDS = {
     "logs": "show recent output",
     "stop": "stop this session",
 }
-# Notes that are printed with the id; {id} is the new id.
+# Notes that are printed before the session id. {id} is the new id.
 COPIED_RUNNING_NOTE = (
     "note: session {original} is already running in the background, so this started a copy as {id}. "
     "`claude attach {original}` opens the original.\n"
@@ -62,7 +63,7 @@ RESUMED_NOTE = "note: woke session {id} with its saved options ({options}).\n"
 class BackgroundSessionStartOptions(NamedTuple):
     """The options of a new background session.
 
-    `session_id` is the UUID of a continued session, `copied_id` that of a copied session.
+    `session_id` is the UUID of a session to resume. `copied_id` is the id of a session to copy.
     """
 
     invocation: Invocation
@@ -73,7 +74,7 @@ class BackgroundSessionStartOptions(NamedTuple):
 
 
 def start_background_session(invocation: Invocation, installed_options: Mapping[str, str]) -> int:
-    """Run `claude --bg`. Return the exit status."""
+    """Run `claude --bg` and return the exit status."""
     if refusal := build_disabled_command_error("--bg"):
         return print_command_output(refusal)
     if invocation.session_id is not None:
@@ -114,7 +115,7 @@ def _start(invocation: Invocation, installed_options: Mapping[str, str]) -> Comm
 
 
 def _resolve_origin(invocation: Invocation) -> BackgroundSessionStartOptions:
-    """Return the session that is continued or copied."""
+    """Return the options for the requested start: a new session, a resumed session, or a copy."""
     if invocation.resume is None and invocation.continue_last:
         last_session = store.find_last_session(
             get_working_directory(), os.environ, invocation.shim_vendor
@@ -170,7 +171,9 @@ def _resolve_origin(invocation: Invocation) -> BackgroundSessionStartOptions:
 def _build_copy_origin(
     invocation: Invocation, original_id: str, note: str
 ) -> BackgroundSessionStartOptions:
-    """Return the origin of a copy. A copy keeps the restrictions of a background session."""
+    """Return the options for a copy of a session. The copy of a background session keeps its
+    restrictions.
+    """
     session_id = canonicalize_uuid(original_id)
     record = None
     if session_id:
@@ -183,12 +186,14 @@ def _build_copy_origin(
 
 
 def _build_host_invocation(origin: BackgroundSessionStartOptions) -> Invocation:
-    """Return the invocation of the host, to check it: a conversation that asks about its tools."""
+    """Return an invocation like the one that the host process will use, for the check before the
+    start. It is a conversation that asks for tool permissions.
+    """
     resumed_id = origin.copied_id
     if not resumed_id:
         resumed_id = origin.session_id
     if origin.session_id and store.find_session(origin.session_id, os.environ) is None:
-        # It ended before its first turn was over.
+        # The session ended before it finished its first turn.
         resumed_id = resumed_id
         if registry.find_session(origin.session_id, os.environ):
             resumed_id = ""
@@ -210,7 +215,7 @@ def _build_host_invocation(origin: BackgroundSessionStartOptions) -> Invocation:
 
 
 def _format_start_message(short_id: str, name: str, *, is_idle: bool) -> str:
-    """Return the lines from which a client reads the id (B1, B2)."""
+    """Return the lines from which clients parse the session id (B1, B2)."""
     if os.isatty(1):
         cyan = "\x1b[36m"
         dim = "\x1b[2m"

@@ -1,4 +1,6 @@
-"""`claude --help`: the flags of the parser, their effects in the shim, and the subcommands."""
+"""Formats `claude --help`: the flags that the parser knows, their effects in the shim, and the
+subcommands.
+"""
 
 import textwrap
 
@@ -15,8 +17,8 @@ Arguments:
 An unknown option is ignored with a warning. A misspelled permission option is refused.
 """
 
-# Field of the Invocation → what its flag does. It has every flag of the shim, and every flag of
-# Claude that has an effect.
+# Invocation field → description of its flag. It has all flags of the shim, and all Claude flags that
+# have an effect.
 FLAG_TEXTS = {
     "print_mode": "print the answer and exit (one-shot mode)",
     "output_format": "text (default), json (one result) or stream-json",
@@ -69,7 +71,7 @@ FLAG_TEXTS = {
     "shim_log": "write a log: LEVEL or LEVEL:FILE",
     "shim_explain": "print what would be started and why, without starting it",
 }
-# Flags without a field that have an effect with other vendors too.
+# Flags without an Invocation field that also have an effect with other vendors.
 EXTRA_FLAG_TEXTS = {"--forward-subagent-text": "also write the text and thinking of subagents"}
 SUBCOMMAND_TEXTS = {
     "auth": "status [--text], login, logout",
@@ -88,7 +90,7 @@ SUBCOMMAND_TEXTS = {
     "plugin": "list; plugins belong to the vendor (also plugins)",
     "setup-token": "not needed",
 }
-# The real claude prints these lines if the arguments are wrong (B25).
+# Lines that the real claude prints if the arguments are wrong (B25).
 USAGE_TEXTS = {
     "agents": "Usage: claude agents [options]",
     "attach": "Usage: claude attach <id|name>",
@@ -98,8 +100,8 @@ USAGE_TEXTS = {
     "respawn": "Usage: claude respawn <id>|--all",
     "daemon": "Usage: claude daemon [subcommand] [options]",
 }
-# Subcommands of Claude that the shim does not have. They are refused, because they are not prompts
-# either.
+# Claude subcommands that the shim does not support. They are refused, because they would otherwise
+# be sent as prompts.
 REFUSED_COMMANDS = (
     *(
         "auto-mode",

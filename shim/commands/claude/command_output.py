@@ -1,4 +1,4 @@
-"""The output of a subcommand of `claude`, and how it is printed."""
+"""Defines the output of a `claude` subcommand and prints it."""
 
 import os
 from typing import NamedTuple
@@ -12,8 +12,8 @@ TRUE_VALUES = ("1", "true", "yes", "on")
 
 
 class CommandOutput(NamedTuple):
-    """The text and the exit status. If the status is not 0, the text is printed to stderr unless it
-    was requested.
+    """The text and the exit status of a subcommand. If the status is not 0, the text is printed to
+    stderr, unless the user requested the text.
     """
 
     text: str
@@ -22,7 +22,9 @@ class CommandOutput(NamedTuple):
 
 
 def print_command_output(output: CommandOutput) -> int:
-    """Print an output. Return the exit status. A closed stdout is not a failure; a full disk is."""
+    """Print a subcommand's output and return the exit status. A closed stdout is not a failure, but
+    a full disk is.
+    """
     try:
         write_all(
             1 if output.status == 0 or output.is_requested else 2,
@@ -34,7 +36,7 @@ def print_command_output(output: CommandOutput) -> int:
 
 
 def build_disabled_command_error(command: str) -> CommandOutput | None:
-    """Return the refusal of a command that a person or an organization has disabled, or None."""
+    """Return the error for a command that the user or an organization has disabled, or None."""
     is_disabled = os.environ.get(DISABLE_VARIABLE, "").strip().lower() in TRUE_VALUES
     if is_disabled:
         return CommandOutput(f"'{command}' is disabled by {DISABLE_VARIABLE}.\n", 1)
@@ -42,5 +44,5 @@ def build_disabled_command_error(command: str) -> CommandOutput | None:
 
 
 def build_error_output(text: str) -> CommandOutput:
-    """Build an error of one or more lines, without control characters."""
+    """Build the output for an error of one or more lines, with control characters escaped."""
     return CommandOutput(escape_control_chars(text) + "\n", 1)

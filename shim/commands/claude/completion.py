@@ -1,8 +1,8 @@
-"""Completes a command line of the drop-in `claude`.
+"""Completes command lines of the drop-in `claude`.
 
-The script of `shim completion` starts `python -m shim.commands.claude.completion SHELL ARGS…`, not
-`claude`: a real claude would take the arguments for a prompt. The last argument is the incomplete
-one. Typer is not imported.
+The script that `shim completion` prints runs `python -m shim.commands.claude.completion SHELL
+ARGS…`. It does not run `claude`, because the real claude would treat the arguments as a prompt. The
+last argument is the incomplete one. Typer is not imported.
 """
 
 import sys
@@ -25,7 +25,7 @@ from shim.core.claude.argv.flags import (
 from shim.core.claude.argv.models import CLAUDE_EFFORT_LEVELS
 from shim.io.stderr import LOG_LEVELS
 
-# Field of the Invocation → the values of its flag.
+# Invocation field → values of its flag.
 FIELD_CHOICES = {
     **FLAG_CHOICES,
     "permission_mode": ("default", *FLAG_CHOICES["permission_mode"]),
@@ -33,7 +33,7 @@ FIELD_CHOICES = {
     "setting_sources": ("user", "project", "local"),
     "shim_log": LOG_LEVELS,
 }
-# Subcommand → its first argument.
+# Subcommand → values of its first argument.
 SUBCOMMAND_CHOICES = {
     "agents": ("--json", "--all", "--cwd"),
     "auth": ("status", "login", "logout"),
@@ -46,7 +46,9 @@ SESSION_SUBCOMMANDS = ("attach", "logs", "stop", "kill", "rm", "respawn")
 
 
 def complete_claude_args(args: Sequence[str]) -> list[Completion]:
-    """Return the completions of the last argument. An empty list stands for file names."""
+    """Return the completions of the last argument. If the list is empty, the shell completes file
+    names.
+    """
     *previous, incomplete = args
     return [
         completion
@@ -73,8 +75,8 @@ def _list_completions(previous: Sequence[str], incomplete: str) -> list[Completi
 
 
 def _takes_value(flag: Flag, incomplete: str) -> bool:
-    """Return whether the argument after the flag is its value. An optional value does not begin
-    with a dash.
+    """Return whether the argument after a flag is the flag's value. The value of a flag with an
+    optional value does not start with a dash.
     """
     if flag.arity == SINGLE_VALUE:
         return True
@@ -92,7 +94,7 @@ def _list_flag_values(flag: Flag, incomplete: str) -> list[Completion]:
 
 
 def _list_flags() -> list[Completion]:
-    """Return the flags that have an effect, as `claude --help` lists them."""
+    """Return the flags that have an effect, as listed by `claude --help`."""
     flags = [
         (name, text) for field, text in FLAG_TEXTS.items() for name in FLAG_BY_FIELD[field].names
     ]
@@ -122,7 +124,7 @@ FORMATTERS: dict[str, Callable[[str, str], str]] = {
 
 
 def main(argv: Sequence[str]) -> None:
-    """Print the completions, one per line, in the form that the shell's script expects."""
+    """Print the completions, one per line, in the format that the shell's script expects."""
     shell, *args = argv
     format_completion = FORMATTERS[shell]
     lines = [format_completion(*completion) for completion in complete_claude_args(args or [""])]

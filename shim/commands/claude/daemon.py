@@ -1,5 +1,5 @@
-"""`claude daemon`: the shim has no daemon. The output has the texts that programs search for (B37
-to B43).
+"""Implements `claude daemon`. The shim has no daemon, but the output contains the texts that
+programs search for (B37 to B43).
 """
 
 import os
@@ -12,7 +12,8 @@ from shim.commands.claude.command_output import CommandOutput, build_error_outpu
 from shim.core.reading.diagnostics import escape_control_chars, pluralize
 from shim.io.stderr import warn
 
-# The first line of the real claude, with the reason below.
+# Texts that `claude daemon` prints. The status starts with the same line as the real claude, and the
+# reason follows below.
 NO_DAEMON_TEXT = (
     "there is no daemon, and none is needed: each background session is its own process"
 )
@@ -39,12 +40,12 @@ USAGE_TEXT = (
     "               --any           stop them\n               --keep-workers  keep them "
     "running\n  uninstall  Nothing to do\n"
 )
-MAX_LOG_BYTES = 64 * 1024  # the last bytes of each session's log
+MAX_LOG_BYTES = 64 * 1024  # printed bytes at the end of each session's log
 ACTION_FLAGS = {"stop": ("--any", "--keep-workers")}
 
 
 def run_daemon_command(args: Sequence[str]) -> CommandOutput:
-    """Return the output of `claude daemon ARGS`."""
+    """Run `claude daemon ARGS` and return its output."""
     action = next((argument for argument in args if not argument.startswith("-")), "")
     extra_args = [
         argument
@@ -122,7 +123,7 @@ def _answer_logs() -> CommandOutput:
 
 
 def _read_tail(path: str) -> str:
-    """Return the last lines of a file, or "" if there is none."""
+    """Return the last lines of a file, or "" if the file does not exist."""
     try:
         with open(path, "rb") as file:
             file.seek(max(os.fstat(file.fileno()).st_size - MAX_LOG_BYTES, 0))

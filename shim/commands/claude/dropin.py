@@ -1,4 +1,6 @@
-"""The entry point of the drop-in `claude`. Every run that cannot start is reported here."""
+"""The entry point of the drop-in `claude`. Every run that cannot start is reported from this
+module.
+"""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -19,12 +21,12 @@ if TYPE_CHECKING:
     from shim.bridge.attach.conversation import BackgroundConversation
     from shim.recording.recorder import RunRecorder
 
-SIGNAL_EXIT_CODES = (143, 129)  # after such a signal, the sender soon kills the process
+SIGNAL_EXIT_CODES = (143, 129)  # exit codes for signals that are soon followed by a kill
 
 
 def main(argv: Sequence[str], installed_options: Mapping[str, str]) -> int:
-    """Run `claude ARGUMENTS`. Return the exit status. `installed_options` are those that `shim
-    install` wrote.
+    """Run `claude ARGUMENTS` and return the exit status. `installed_options` are the options that
+    `shim install` stored in the drop-in.
     """
     reopen_closed_stdio()
     chosen_dialect = os.environ.get("SHIM_DIALECT")
@@ -88,8 +90,8 @@ def main(argv: Sequence[str], installed_options: Mapping[str, str]) -> int:
 def _check_flags(
     invocation: Invocation, installed_options: Mapping[str, str], argv: Sequence[str]
 ) -> int:
-    """Warn of unknown flags, and refuse a misspelled permission flag. Return the exit status, or 0
-    to continue.
+    """Warn about unknown flags, and refuse to run with a misspelled permission flag. Return the
+    exit status, or 0 to continue.
     """
     from shim.core.claude.argv.unknown_flags import collect_unknown_flag_warnings
 
@@ -111,7 +113,7 @@ def _build_raiser(error: ShimError) -> "Callable[[], ConversationStartup]":
 def plan_local_or_background_conversation(
     invocation: Invocation, installed_options: Mapping[str, str], argv: Sequence[str]
 ) -> "ConversationStartup | BackgroundConversation":
-    """Return the conversation to run: in this process, or in a background session."""
+    """Prepare a conversation, either in this process or in a background session."""
     settings = config.load_shim_settings(invocation, os.environ, installed_options)
     if settings.bridge.enabled or can_resume_background_session(invocation):
         from shim.bridge.attach.conversation import plan_background_conversation
@@ -123,7 +125,9 @@ def plan_local_or_background_conversation(
 
 
 def expand_short_session_id(invocation: Invocation) -> Invocation:
-    """Return the invocation with the UUID of a background session in place of its short id."""
+    """Replace the short id of a background session in `--resume` with its UUID. Return the
+    invocation.
+    """
     reference = invocation.resume
     if not reference:
         reference = ""
@@ -147,8 +151,8 @@ def can_resume_background_session(invocation: Invocation) -> bool:
 
 
 def has_background_sessions() -> bool:
-    """Return whether this state directory has had background sessions. Nothing is imported for this
-    check.
+    """Return whether background sessions were ever used with this state folder. The check needs no
+    imports.
     """
     return os.path.isdir(os.path.join(config.get_state_dir(os.environ), "bridge"))
 
@@ -160,10 +164,10 @@ def run_conversation(
     argv: Sequence[str],
     display_id: str = "",
 ) -> int:
-    """Run a conversation, and report why if it cannot begin. Return the exit status.
+    """Run a conversation, or report why it cannot start. Return the exit status.
 
-    `display_id` is the frontend's own name for the session, if it is not a UUID. `argv` is recorded
-    if the run was refused before it had a recording.
+    `display_id` is the frontend's own session name if the name is not a UUID. `argv` is recorded if
+    the run is refused before it has a recording.
     """
     signals = SignalRecorder()
     runner: ConversationStartup | BackgroundConversation | None = None
@@ -204,11 +208,11 @@ def run_conversation(
 
 
 def reopen_closed_stdio(open_flags: int = os.O_RDONLY) -> None:
-    """Open the null device for standard files that are closed, so that the next file does not get
+    """Open the null device for closed standard streams. Otherwise the next opened file would get
     their descriptors.
 
-    It is opened for reading only. A write then fails, as it would on the closed file: a frontend
-    that closed stdout has disconnected.
+    By default, the null device is opened read-only. A write to it fails like a write to the closed
+    stream, because a frontend that closed stdout has disconnected.
     """
     for descriptor in (0, 1, 2):
         try:

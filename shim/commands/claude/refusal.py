@@ -1,6 +1,7 @@
-"""Reports why a run cannot start: a sentence on stderr, and a result if the output format has one.
+"""Reports why a run cannot start: a message on stderr, and a result if the output format has
+results.
 
-Nothing in this module is imported by a turn that starts.
+A run that starts normally does not import this module.
 """
 
 import os
@@ -40,7 +41,7 @@ from shim.state import config
 if TYPE_CHECKING:
     from shim.recording.recorder import RunRecorder
 
-# Used with text output only. A frontend that reads JSON gets a result and status 1.
+# Only used for text output. A frontend that reads JSON gets a result and exit status 1.
 MISSING_PROGRAM_EXIT_CODE = 127
 SIGNAL_EXIT_CODES = {signal.SIGINT: 0, signal.SIGTERM: 143, signal.SIGHUP: 129}
 
@@ -51,8 +52,8 @@ def report_argument_error(
     installed_options: Mapping[str, str],
     dialect: StreamDialect,
 ) -> int:
-    """Report an error in the arguments, on stderr and, in a dialect that answers everything, in a
-    result.
+    """Report an error in the arguments on stderr. In a dialect that answers argument errors, also
+    write a result.
     """
     print_error_to_stderr(error)
     invocation = Invocation()
@@ -80,8 +81,8 @@ def report_conversation_start_failure(
     display_id: str,
     recorder: "RunRecorder | None",
 ) -> int:
-    """Report why a conversation cannot begin. Return the exit status. `is_stopped` and `display_id`
-    are those of `report_turn_start_failure`.
+    """Report why a conversation cannot start. Return the exit status. `is_stopped` and `display_id`
+    are described in `report_turn_start_failure`.
     """
     if isinstance(error, StartInterruptedError):
         cause: TurnEndCause = "signal"
@@ -89,7 +90,7 @@ def report_conversation_start_failure(
             cause = "interrupted"
         report_turn_start_failure(invocation, error, cause, is_stopped, display_id, recorder)
         return SIGNAL_EXIT_CODES[signal.Signals(error.signal_number)]
-    # A defect of the shim is reported to the frontend, too.
+    # Internal errors of the shim are reported to the frontend too.
     if not isinstance(error, ShimError):
         error = ShimError(f"internal error: {error!r}", hint="please report this")
         cause = "internal"
@@ -102,12 +103,12 @@ def report_conversation_start_failure(
 def open_failed_start_recorder(
     invocation: Invocation, installed_options: Mapping[str, str], argv: Sequence[str]
 ) -> "RunRecorder | None":
-    """Return the recorder of a run that was refused before a vendor was chosen, or None if nothing
-    is recorded.
+    """Return a recorder for a run that was refused before a vendor was chosen. Return None if runs
+    are not recorded.
     """
     try:
         settings = config.load_shim_settings(invocation, os.environ)
-    except FrontendError:  # the settings may be the cause
+    except FrontendError:  # the settings may be the cause of the refusal
         settings = config.ShimSettings(dialect=find_output_dialect_name(invocation))
     path = config.resolve_recording_path(invocation, os.environ, installed_options, settings)
     if not path:
@@ -133,8 +134,8 @@ def print_error_to_stderr(error: ShimError) -> None:
 
 
 def find_output_dialect_name(invocation: Invocation) -> str:
-    """Return the dialect of a turn that could not begin. It is Claude's if the settings have an
-    error.
+    """Return the output dialect for a turn that cannot start. If the settings have an error, return
+    Claude's dialect.
     """
     try:
         return invocation.shim_dialect or config.load_shim_settings(invocation, os.environ).dialect
@@ -150,11 +151,12 @@ def report_turn_start_failure(
     display_id: str = "",
     recorder: "RunRecorder | None" = None,
 ) -> int:
-    """Write a result that states why a turn cannot start, if the output format has one.
+    """Write a result that states why a turn cannot start, if the output format has results. Return
+    the exit status.
 
-    Claude writes no result for an error in the arguments. `is_stopped` returns whether this process
-    must exit; then a frontend that does not read is not waited for. `display_id` is the frontend's
-    own name for the session, if it is not a UUID.
+    Claude's dialect has no result for an error in the arguments. `is_stopped` returns whether this
+    process must exit. If so, the function does not wait for a frontend that does not read.
+    `display_id` is the frontend's own session name if the name is not a UUID.
     """
     if recorder is not None:
         recorder.record_run_event("refused", text=str(error), cause=cause)

@@ -1,4 +1,6 @@
-"""`claude attach|logs|stop|rm|respawn`: commands about one background session (B21 to B28)."""
+"""Implements `claude attach`, `logs`, `stop`, `rm` and `respawn`, which act on a single background
+session (B21 to B28).
+"""
 
 import os
 from collections.abc import Callable, Sequence
@@ -29,7 +31,7 @@ STILL_RUNNING_TEXT = (
 
 
 def dispatch_session_command(name: str, args: Sequence[str]) -> CommandOutput:
-    """Return the output of `claude NAME ARGS`."""
+    """Run `claude NAME ARGS` and return its output."""
     if refusal := build_disabled_command_error(name):
         return refusal
     if len(args) > 1:
@@ -65,7 +67,7 @@ def _answer_stop(args: Sequence[str]) -> CommandOutput:
     if end([session], os.environ):
         return _build_survivor_refusal(session)
     if lost_text := describe_unanswered_messages(session, os.environ):
-        warn(f"{lost_text}\n")  # in addition to the output that programs parse
+        warn(f"{lost_text}\n")  # programs parse stdout, so the note goes to stderr
     return CommandOutput(f"stopped {session.short_id}\n")
 
 
@@ -100,9 +102,7 @@ def _answer_respawn(args: Sequence[str]) -> CommandOutput:
             continue
         try:
             restarted_lines.append(_restart_session(session).text)
-        except (
-            ShimError
-        ) as error:  # the other sessions were stopped, too, and must be started again
+        except ShimError as error:  # all other stopped sessions must still be restarted
             warn(f"{session.short_id}: not restarted — {error}\n")
     return CommandOutput("".join(restarted_lines), int(len(restarted_lines) < len(running)))
 

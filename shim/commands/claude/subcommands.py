@@ -1,8 +1,8 @@
-"""Answers Claude's subcommands without starting a vendor and with few imports (contract F11b).
+"""Implements Claude's subcommands without starting a vendor and with few imports (contract F11b).
 
-ACP asks `auth status --json` four times in a short session. A subcommand that would change
-something is refused with a sentence that names the right command (of the vendor's own CLI, or of
-`shim`). A subcommand that lists something prints an empty list.
+ACP runs `auth status --json` four times in a short session. A subcommand that would change
+something is refused. The message names the right command of the vendor's CLI or of `shim`. A
+subcommand that lists something prints an empty list.
 """
 
 import os
@@ -15,7 +15,9 @@ from shim.core.errors import FrontendError
 
 
 def dispatch_subcommand(argv: Sequence[str], installed_options: Mapping[str, str]) -> int | None:
-    """Run a subcommand. Return its exit status, or None if the arguments are those of a turn."""
+    """Run a subcommand and return its exit status. Return None if the arguments start a turn
+    instead.
+    """
     try:
         invocation = parse_argv(argv)
     except FrontendError:
@@ -26,7 +28,7 @@ def dispatch_subcommand(argv: Sequence[str], installed_options: Mapping[str, str
 
 
 def run_subcommand(invocation: Invocation, installed_options: Mapping[str, str]) -> int:
-    """Print the answer to `--version`, to `--help` or to a subcommand. Return the exit status."""
+    """Run `--version`, `--help` or a subcommand, and print the output. Return the exit status."""
     if invocation.version:
         from shim.core.claude.writer import CLAUDE_VERSION
 
@@ -60,7 +62,7 @@ def _build_output(invocation: Invocation, installed_options: Mapping[str, str]) 
 
 
 def _answer_background(name: str, args: tuple[str, ...]) -> CommandOutput:
-    """Return the output of a command about background sessions."""
+    """Return the output of a command for background sessions."""
     if name == "agents":
         from shim.commands.claude.agents import run_agents_command
 
@@ -75,8 +77,8 @@ def _answer_background(name: str, args: tuple[str, ...]) -> CommandOutput:
 
 
 def find_default_vendor_name(invocation: Invocation, installed_options: Mapping[str, str]) -> str:
-    """Return the vendor that a turn would have, or "" if none is chosen or the settings have an
-    error.
+    """Return the name of the vendor that a turn would use. Return "" if no vendor is chosen or the
+    settings have an error.
     """
     vendor_value = invocation.shim_vendor
     if not vendor_value:
@@ -114,8 +116,8 @@ def _answer_auth(action: str, args: tuple[str, ...], vendor: str) -> CommandOutp
 
 
 def _format_auth_status(vendor: str) -> str:
-    """Format the status, which is always "logged in": only a turn shows whether the vendor is
-    logged in (contract 5.12).
+    """Format the login status, which is always "logged in", because only a turn shows whether the
+    vendor is logged in (contract 5.12).
     """
     import json
 
@@ -156,15 +158,15 @@ def _name_vendor(vendor: str) -> str:
     return "the vendor that you choose (SHIM_VENDOR)"
 
 
-# -- the others ------------------------------------------------------------------------------------
+# -- other subcommands -----------------------------------------------------------------------------
 
-# Other names of the same command.
+# Aliases of subcommands.
 ALIASES = {"plugins": "plugin", "upgrade": "update", "kill": "stop"} | dict.fromkeys(
     ("rc", "remote", "bridge", "sync"), "remote-control"
 )
-SESSION_COMMANDS = {"agents"} | FIRST_ARG_SUBCOMMANDS  # about background sessions
+SESSION_COMMANDS = {"agents"} | FIRST_ARG_SUBCOMMANDS  # commands for background sessions
 _EMPTY_LIST = "[]\n"
-# Subcommand, action, whether JSON is wanted → an empty list.
+# (subcommand, action, whether JSON is requested) → output for an empty list.
 LIST_OUTPUTS = {
     ("mcp", "list", False): CommandOutput(
         "No MCP servers configured here: each vendor has its own.\n"
@@ -178,8 +180,8 @@ LIST_OUTPUTS = {
     ("config", "list", True): CommandOutput("{}\n"),
     ("config", "ls", False): CommandOutput("{}\n"),
 }
-# Subcommand → the sentence that names the right command, and the exit status. {vendor} runs the
-# turns.
+# Subcommand → message that names the right command, and exit status. {vendor} is the vendor that
+# runs the turns.
 COMMAND_SENTENCES = {
     "mcp": CommandOutput("pass servers with --mcp-config, or add them to {vendor} with its CLI", 1),
     "doctor": CommandOutput(

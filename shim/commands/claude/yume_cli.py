@@ -1,7 +1,8 @@
-"""The program that Yume starts: `yume-cli start …`, `--version`, `auth status`.
+"""The entry point of `yume-cli`, the program that Yume starts: `yume-cli start …`, `--version`,
+`auth status`.
 
-Every failure ends with a result and the terminator on stdout, because Yume shows a turn as running
-until it has them.
+Every failure ends with a result and the terminator on stdout. Until it receives both, Yume shows
+the turn as running.
 """
 
 import os
@@ -38,8 +39,8 @@ Without --prompt, stdin is the prompt, or frames: user, interrupt, set_permissio
 
 
 def main(argv: Sequence[str], installed_options: Mapping[str, str]) -> int:
-    """Run `yume-cli ARGUMENTS`. Return the exit status. `installed_options` are those that `shim
-    install` wrote.
+    """Run `yume-cli ARGUMENTS` and return the exit status. `installed_options` are the options that
+    `shim install` stored in the drop-in.
     """
     reopen_closed_stdio()
     call = parse_yume_argv(argv)
@@ -85,7 +86,7 @@ def _start(call: YumeInvocation, installed_options: Mapping[str, str], argv: Seq
         refusal_invocation = invocation._replace(
             session_id=derive_session_uuid(resumed_name) if resumed_name else None
         )
-    except FrontendError:  # it is raised again below and then becomes a result
+    except FrontendError:  # `start` raises the error again, so that a result reports it
         resumed_name = ""
         refusal_invocation = invocation
     display_id = ""
@@ -104,7 +105,7 @@ def _start(call: YumeInvocation, installed_options: Mapping[str, str], argv: Seq
 
             if is_background_session_running(session_id):
                 joined = apply_mode(call, invocation)._replace(resume=session_id)
-                if not call.prompt:  # stdin may contain frames
+                if not call.prompt:  # the messages may arrive on stdin
                     joined = joined._replace(input_format="stream-json")
                 settings = load_shim_settings(joined, os.environ, installed_options)
                 background_conversation = plan_background_conversation(

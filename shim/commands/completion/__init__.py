@@ -1,1 +1,1 @@
-"""Shell completion of `shim` and of the drop-in `claude`."""
+"""Implements shell completion for `shim` and for the drop-in `claude`."""

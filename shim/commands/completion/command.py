@@ -1,4 +1,4 @@
-"""`shim completion`: prints the script that completes `shim` and `claude` in a shell."""
+"""Implements `shim completion`, which prints a shell script that completes `shim` and `claude`."""
 
 import os
 import shlex

@@ -1,8 +1,8 @@
-"""The values that a shell completes: vendors, sessions and choices.
+"""Completes option values in a shell: vendors, sessions and fixed choices.
 
-Each function returns pairs of a value and its description. An empty list makes the shell complete
-file names. An error is not raised, because its text would appear in the command line that a person
-is typing.
+Each function returns pairs of a value and its description. If the list is empty, the shell
+completes file names. Errors are suppressed, because their text would appear in the command line
+that the user is typing.
 """
 
 import os
@@ -14,16 +14,16 @@ from shim.core.errors import ShimError
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.state.own_profiles import register_user_profiles
 
-Completion = tuple[str, str]  # the value and its description, which may be empty
-MAX_SESSIONS = 50  # sessions that are listed, the newest first
+Completion = tuple[str, str]  # a value and its description or ""
+MAX_SESSIONS = 50  # listed sessions, the newest first
 
 
 def complete_vendor(incomplete: str) -> list[Completion]:
-    """List the vendors, also after a comma: `qwen,p` becomes `qwen,pi`."""
+    """Return vendor names. After a comma, the list is continued: `qwen,p` completes to `qwen,pi`."""
     try:
         register_user_profiles(os.environ)
     except (ShimError, OSError):
-        pass  # the bundled vendors are still completed
+        pass  # bundled vendors are completed anyway
     chosen, comma, _ = incomplete.rpartition(",")
     chosen_names = chosen.split(",")
     return [
@@ -34,7 +34,7 @@ def complete_vendor(incomplete: str) -> list[Completion]:
 
 
 def complete_session() -> list[Completion]:
-    """List the sessions that can be resumed, the last used first."""
+    """Return the sessions that can be resumed, the most recently used first."""
     from shim.state import store
 
     completions = []
@@ -50,7 +50,7 @@ def complete_session() -> list[Completion]:
 
 
 def complete_background_session() -> list[Completion]:
-    """List the short ids of the background sessions."""
+    """Return the short ids of background sessions."""
     from shim.bridge import registry
 
     try:
@@ -67,7 +67,7 @@ def complete_background_session() -> list[Completion]:
 
 
 def create_completer(choices: Iterable[str]) -> Callable[[], list[str]]:
-    """Return a function that lists fixed choices, for `autocompletion=` of an option."""
+    """Return a completion function for fixed choices, for an option's `autocompletion=`."""
     values = list(choices)
 
     def complete_choice() -> list[str]:

@@ -1,1 +1,1 @@
-"""Checks any claude-like command against Claude's contract, as a black box."""
+"""Checks any claude-compatible command against Claude's contract, as a black box."""

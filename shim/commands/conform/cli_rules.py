@@ -1,5 +1,5 @@
-"""Rules about the process: subcommands, arguments, stdin and its end, exit codes and signals
-(contract 1, 4, 11).
+"""Defines conformance rules about the process: subcommands, arguments, stdin, exit codes and
+signals (contract 1, 4, 11).
 """
 
 import json
@@ -24,10 +24,10 @@ from shim.core.reading.diagnostics import pluralize
 from shim.core.reading.values import list_dicts
 
 VERSION = re.compile(rb"(\d+)\.(\d+)\.(\d+) \(Claude Code\)\n")
-MIN_MAJOR_VERSION = 2  # the SDKs warn of a lower major version, or refuse it
-VERSION_TIMEOUT_S = 2.0  # the Python SDK waits so long for the version
-HELP_TIMEOUT_S = 10.0  # a frontend waits so long for the output
-EXIT_TIMEOUT_S = 5.0  # from the end of stdin to the SIGTERM of the Python SDK
+MIN_MAJOR_VERSION = 2  # the SDKs warn about lower versions or refuse them
+VERSION_TIMEOUT_S = 2.0  # the Python SDK's timeout for the version
+HELP_TIMEOUT_S = 10.0  # a frontend's timeout for the help text
+EXIT_TIMEOUT_S = 5.0  # the Python SDK sends SIGTERM this long after the end of stdin
 NO_INPUT_TEXT = "Input must be provided either through stdin or as a prompt argument"
 
 RULES = ConformanceRuleSet()
@@ -42,8 +42,8 @@ def require_exit_without_kill(run: CommandRun) -> CommandRun:
 
 
 def require_usage_error(run: CommandRun, *texts: str) -> None:
-    """Raise RuleViolationError unless the command reported a usage error: exit 1, nothing on
-    stdout, and one of these texts on stderr.
+    """Raise RuleViolationError unless the run ended with a usage error: exit status 1, nothing on
+    stdout, and one of `texts` on stderr.
     """
     fail_rule_if(
         require_exit_without_kill(run).exit_status != 1, f"exit {run.exit_status}, not 1", run
@@ -65,7 +65,8 @@ def require_printed_answer(observations: ObservedCommandRuns, run: CommandRun) -
     """Return the run. Raise RuleViolationError unless the command printed an answer and exited with
     status 0.
 
-    Raise RuleNotObservedError if its request to the model failed, as it did in other runs.
+    Raise RuleNotObservedError if the run failed and requests to the model also failed in other
+    runs.
     """
     skip_rule_if(
         require_exit_without_kill(run).exit_status == 1 and list_turns_with_api_error(observations),
@@ -210,7 +211,7 @@ def _variadic(observations: ObservedCommandRuns) -> str:
 def _positional_beside_messages(observations: ObservedCommandRuns) -> str:
     run = require_successful_exit(observations.get_run("eof-positional"))
     fail_rule_if(run.stdout.strip(), "the prompt argument was used as a message", run)
-    observations.get_stream_json_runs()  # raises an error if the command never prints anything
+    observations.get_stream_json_runs()  # raises an error if the command printed no stream
     return "the prompt argument was not used"
 
 
@@ -262,7 +263,7 @@ def _needs_no_verbose(observations: ObservedCommandRuns) -> str:
     return "a stream was printed"
 
 
-# -- stdin and the end -----------------------------------------------------------------------------
+# -- stdin and exit --------------------------------------------------------------------------------
 
 
 @RULES.register_must_rule(
@@ -329,7 +330,7 @@ def _nobody_reads(observations: ObservedCommandRuns) -> str:
 
 
 def _get_last_turns(observations: ObservedCommandRuns) -> list[ObservedTurn]:
-    """Return the last turn of each run that exited by itself."""
+    """Return the last turn of each run in which the command exited by itself."""
     ended_runs = [
         run
         for run in observations.runs.values()
@@ -379,8 +380,8 @@ def _good_results_exit_0(observations: ObservedCommandRuns) -> str:
 
 
 def _get_signalled_run(observations: ObservedCommandRuns, name: str) -> CommandRun:
-    """Return a run that received a signal during its turn. Raise RuleNotObservedError if the turn
-    had already ended.
+    """Return a run in which the command received a signal during its turn. Raise
+    RuleNotObservedError if the turn had already ended.
     """
     run = observations.get_run(name)
     fail_rule_if(
@@ -401,7 +402,7 @@ def _get_signalled_run(observations: ObservedCommandRuns, name: str) -> CommandR
 @RULES.register_must_rule("P13", "SIGTERM during a turn exits with 143.")
 def _sigterm(observations: ObservedCommandRuns) -> str:
     run = _get_signalled_run(observations, "sigterm")
-    if run.exit_status not in (143, -15):  # a shell reports 143 in both cases
+    if run.exit_status not in (143, -15):  # a shell reports both as 143
         raise RuleViolationError(f"exit {run.exit_status}", run)
     return f"exit {run.exit_status}"
 

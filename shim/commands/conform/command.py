@@ -1,4 +1,4 @@
-"""`shim conform`: checks a claude-like command against the contract, for a person or for a program."""
+"""Implements `shim conform`, which checks a claude-compatible command against Claude's contract."""
 
 import os
 import sys
@@ -9,12 +9,12 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-# A copy of `runner.DEFAULT_TIMEOUT_S`. That module is imported only when the command runs.
+# A copy of `runner.DEFAULT_TIMEOUT_S`, because `runner` is only imported when the command runs.
 DEFAULT_TIMEOUT_S = 60.0
 
 
 class CheckedProgramKind(StrEnum):
-    """The kind of program that the command claims to be."""
+    """The kind of program that the checked command claims to be."""
 
     DROP_IN = "drop-in"
     REAL = "real"

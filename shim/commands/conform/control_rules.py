@@ -1,5 +1,5 @@
-"""Rules about the control protocol: requests and responses, messages and permission prompts on
-stdin and stdout (contract 3).
+"""Defines conformance rules about the control protocol: control requests and responses, messages,
+and permission prompts (contract 3).
 """
 
 import json
@@ -33,15 +33,15 @@ INITIALIZE_FIELDS = {
     "models": list,
     "account": dict,
 }
-# An interrupted turn may still end with success, but only within this time after the response.
+# An interrupted turn may still succeed, but only within this time after the response to `interrupt`.
 MAX_INTERRUPT_SECONDS = 5.0
 
 RULES = ConformanceRuleSet()
 
 
 def _list_answers(run: CommandRun) -> list[tuple[str, JsonObject | None]]:
-    """Return the subtype of every request that was sent to a run, with its `response`, or None
-    without a response.
+    """Return the subtype and the response of every control request in a run. The response is None
+    if the request was not answered.
     """
     answers = []
     for stdin_write in run.stdin_writes:
@@ -59,10 +59,10 @@ def _list_answers(run: CommandRun) -> list[tuple[str, JsonObject | None]]:
 
 
 def _get_answer(run: CommandRun, subtype: str) -> JsonObject:
-    """Return the first response to a request with this subtype.
+    """Return the response to the first control request with this subtype.
 
-    Raise RuleViolationError if there is no response, and RuleNotObservedError if no request was
-    sent.
+    Raise RuleViolationError if the request was not answered, and RuleNotObservedError if no such
+    request was sent.
     """
     for request_subtype, response in _list_answers(run):
         if request_subtype == subtype:
@@ -75,7 +75,9 @@ def _get_answer(run: CommandRun, subtype: str) -> JsonObject:
 
 
 def _get_answer_body(run: CommandRun, subtype: str) -> JsonObject:
-    """Return the body of the response to a request. Raise RuleViolationError if it is an error."""
+    """Return the body of the response to a control request. Raise RuleViolationError if the
+    response is an error.
+    """
     response = _get_answer(run, subtype)
     fail_rule_if(
         response.get("subtype") != "success", f"{subtype} was answered with an error", run, response
@@ -188,7 +190,9 @@ def _idle_interrupt(observations: ObservedCommandRuns) -> str:
 
 
 def _find_arrival_s(run: CommandRun, line_value: JsonObject | None) -> float:
-    """Return the arrival time of a line, or of the line with a `response`, or 0 if it never came."""
+    """Return the arrival time of a line, or of the line that contains a `response`. Return 0 if the
+    line did not arrive.
+    """
     for line in run.lines:
         if line_value and line_value in (line.value, as_dict(line.value).get("response")):
             return line.time_s
@@ -342,7 +346,9 @@ def _list_permission_requests(turn: ObservedTurn) -> list[JsonObject]:
 def _get_requested_result(
     observations: ObservedCommandRuns, index: int
 ) -> tuple[ObservedTurn, JsonObject]:
-    """Return the result of the call for which a turn of the tools run first requested permission."""
+    """Return a turn of the run "tools" with the result of its first tool call that requested
+    permission.
+    """
     turn = observations.get_finished_turn("tools", index)
     permission_requests = _list_permission_requests(turn)
     if not permission_requests:

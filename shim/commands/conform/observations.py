@@ -1,8 +1,8 @@
-"""The recorded runs that the rules check, and the rules. A rule has an id of the contract, a
+"""Defines the conformance rules and the command runs that they check. A rule has a contract id, a
 sentence and a check.
 
-A check reads the runs and returns a short description of what it found. It raises
-`RuleViolationError` if the rule is broken, and `RuleNotObservedError` if these runs do not show
+A check reads the runs and returns a short description of its observations. It raises
+`RuleViolationError` if the rule is broken. It raises `RuleNotObservedError` if the runs do not show
 whether the rule holds. For example, a rule about tool calls cannot be checked if the model called
 no tool. Most checks use `fail_rule_if` and `skip_rule_if`.
 """
@@ -17,23 +17,25 @@ from shim.commands.conform.process import CommandRun, JsonObject, is_result_line
 from shim.core.claude.grammar import is_init_line, list_tool_calls, list_tool_results
 from shim.core.reading.diagnostics import escape_control_chars
 
-MAX_EVIDENCE_CHARS = 400  # per value in the table
+MAX_EVIDENCE_CHARS = 400  # per value in the printed table
 Level = Literal["MUST", "SHOULD"]
 MUST: Level = "MUST"
 SHOULD: Level = "SHOULD"
 RuleScope = Literal["both", "drop-in"]
 BOTH: RuleScope = "both"
-DROP_IN: RuleScope = "drop-in"  # the real claude does not follow these rules
+DROP_IN: RuleScope = "drop-in"  # the real claude differs from these rules
 
 CONVERSATION_TYPES = frozenset(("assistant", "user", "stream_event", "result"))
 
 
 class RuleNotObservedError(Exception):
-    """These runs do not show whether the rule holds. The message is the reason."""
+    """Raised if the runs do not show whether a rule holds. The message is the reason."""
 
 
 class RuleViolationError(Exception):
-    """The rule is broken. The message describes the problem; `run` and `evidence` show it."""
+    """Raised if a rule is broken. The message describes the problem; `run` and `evidence` show
+    where it occurred.
+    """
 
     def __init__(
         self, problem: str, run: CommandRun | None = None, evidence: object = None
@@ -46,22 +48,22 @@ class RuleViolationError(Exception):
 def fail_rule_if(
     condition: object, problem: str, run: CommandRun | None = None, evidence: object = None
 ) -> None:
-    """Raise RuleViolationError if the condition holds."""
+    """Raise RuleViolationError if `condition` is true."""
     if condition:
         raise RuleViolationError(problem, run, evidence)
 
 
 def skip_rule_if(condition: object, reason: str) -> None:
-    """Raise RuleNotObservedError if the condition holds."""
+    """Raise RuleNotObservedError if `condition` is true."""
     if condition:
         raise RuleNotObservedError(reason)
 
 
 @dataclass(frozen=True)
 class ObservedTurn:
-    """The lines of one turn up to its result, which is {} if it never came.
+    """The stdout lines of one turn, up to its result. `result` is {} if the turn did not end.
 
-    `following_lines` are the lines between this turn and the next one.
+    `following_lines` are the lines between this turn and the next.
     """
 
     run: CommandRun
@@ -71,7 +73,7 @@ class ObservedTurn:
 
     @property
     def conversation_lines(self) -> list[JsonObject]:
-        """The turn's lines of the conversation, without those that repeat a message of the user."""
+        """The turn's conversation lines, without user messages that the command replayed."""
         return [line for line in self.lines if is_new_conversation_line(line)]
 
     @property
@@ -83,33 +85,33 @@ class ObservedTurn:
         return self.result.get("is_error") is True
 
     def list_tool_calls(self) -> list[tuple[JsonObject, JsonObject]]:
-        """Return the tool calls of the turn, each with its line."""
+        """Return the turn's tool calls as pairs of a line and a call in it."""
         return [(line, call) for line in self.lines for call in list_tool_calls(line)]
 
     def list_tool_results(self) -> list[tuple[JsonObject, JsonObject]]:
-        """Return the tool results of the turn, each with its line."""
+        """Return the turn's tool results as pairs of a line and a result in it."""
         return [(line, result) for line in self.lines for result in list_tool_results(line)]
 
 
-# Without `repr=False`, asyncio would format the result of a task, and all lines are several
-# megabytes.
+# `repr=False` prevents asyncio from formatting the runs as the result of a task. All lines together
+# have several megabytes.
 @dataclass(repr=False)
 class ObservedCommandRuns:
-    """All runs, and the reasons why other runs were skipped."""
+    """All runs of the checked command, and the reasons for runs that were skipped."""
 
     runs: dict[str, CommandRun] = field(default_factory=dict)
     skip_reasons: dict[str, str] = field(default_factory=dict)
     default_reason: str = "such a run was not made"
 
     def get_run(self, name: str) -> CommandRun:
-        """Return a run. Raise RuleNotObservedError if it was skipped."""
+        """Return the run with this name. Raise RuleNotObservedError if the run was skipped."""
         if name not in self.runs:
             raise RuleNotObservedError(self.skip_reasons.get(name, self.default_reason))
         return self.runs[name]
 
     def get_runs(self, *run_names: str) -> list[CommandRun]:
-        """Return the runs with these names that were not skipped. Raise RuleNotObservedError if
-        there are none.
+        """Return the runs with these names, except skipped runs. Raise RuleNotObservedError if all
+        of them were skipped.
         """
         runs = [self.runs[name] for name in run_names if name in self.runs]
         if runs:
@@ -117,15 +119,15 @@ class ObservedCommandRuns:
         return [self.get_run(run_names[0])]
 
     def get_stream_json_runs(self) -> list[CommandRun]:
-        """Return the runs that printed a stream. Raise RuleNotObservedError if there are none."""
+        """Return the runs that printed stream-json. Raise RuleNotObservedError if there are none."""
         streams = [run for run in self.runs.values() if run.name in STREAM_RUNS and run.lines]
         if not streams:
             raise RuleNotObservedError("no stream was printed")
         return streams
 
     def get_turns_of_runs(self, *run_names: str) -> list[ObservedTurn]:
-        """Return the turns of some runs, or of all streams. Raise RuleNotObservedError if there are
-        none.
+        """Return the turns of these runs. Without names, return the turns of all stream-json runs.
+        Raise RuleNotObservedError if there are no turns.
         """
         if run_names:
             runs = self.get_runs(*run_names)
@@ -140,7 +142,9 @@ class ObservedCommandRuns:
         return turns
 
     def get_finished_turn(self, name: str, index: int = 0) -> ObservedTurn:
-        """Return a turn that the run must have. Raise RuleViolationError if it never ended."""
+        """Return the finished turn at `index` in a run. Raise RuleViolationError if the run has no
+        such turn or the turn did not end.
+        """
         run = self.get_run(name)
         turns = split_run_into_turns(run)
         if len(turns) <= index or not turns[index].result:
@@ -148,7 +152,7 @@ class ObservedCommandRuns:
         return turns[index]
 
 
-# The runs whose stdout is a stream-json stream with turns.
+# Runs whose stdout is stream-json with turns.
 STREAM_RUNS = frozenset(
     (
         *("conversation", "queue", "tools", "interrupt"),
@@ -158,7 +162,7 @@ STREAM_RUNS = frozenset(
 
 
 def check_field_types(run: CommandRun, value: JsonObject, types: Mapping[str, Any]) -> None:
-    """Raise RuleViolationError for a field that is missing or has another type."""
+    """Raise RuleViolationError if a field is missing or has the wrong type."""
     for key, field_type in types.items():
         if not isinstance(value.get(key), field_type):
             problem = "missing"
@@ -177,7 +181,7 @@ def has_interrupt_text(lines: Iterable[JsonObject]) -> bool:
 
 
 def describe_missing_output(run: CommandRun) -> str:
-    """Return the end of a sentence: what the command did not do in time."""
+    """Return the end of an error sentence, which states what output the command failed to print."""
     if run.is_flooded:
         return "; it printed more than the limit for a run"
     if run.timed_out_on:
@@ -188,9 +192,7 @@ def describe_missing_output(run: CommandRun) -> str:
 
 
 def is_new_conversation_line(line: JsonObject) -> bool:
-    """Return whether a line belongs to the conversation, and repeats neither a sent message nor the
-    output of a command.
-    """
+    """Return whether a line is part of the conversation. Replayed user messages are not."""
     if is_init_line(line):
         return True
     if line.get("type") not in CONVERSATION_TYPES:
@@ -199,10 +201,10 @@ def is_new_conversation_line(line: JsonObject) -> bool:
 
 
 def split_run_into_turns(run: CommandRun) -> list[ObservedTurn]:
-    """Split a stream after each result.
+    """Split a run's stream into turns, which end with a result.
 
-    The lines after the last result are its turn's `following_lines`, unless they belong to a
-    conversation. Then they are an unfinished turn.
+    Lines after the last result are its turn's `following_lines`. If they contain conversation
+    lines, they are an unfinished turn instead.
     """
     line_groups: list[list[JsonObject]] = [[]]
     for line in run.json_lines:
@@ -227,7 +229,7 @@ def split_run_into_turns(run: CommandRun) -> list[ObservedTurn]:
 
 
 def list_turns_with_api_error(observations: ObservedCommandRuns) -> list[ObservedTurn]:
-    """Return the turns that failed because a request to the model failed (S10)."""
+    """Return the turns that failed because an API request to the model failed (S10)."""
     turns = [
         turn
         for run in observations.runs.values()
@@ -242,7 +244,7 @@ Check = Callable[[ObservedCommandRuns], str]
 
 @dataclass(frozen=True)
 class ConformanceRule:
-    """A rule of the contract: its id, its level and scope, one sentence, and the check."""
+    """A rule of the contract, with its id, level, scope, sentence and check."""
 
     id: str
     level: Level
@@ -261,7 +263,7 @@ class ConformanceRuleSet:
     def register_must_rule(
         self, rule_id: str, text: str, scope: RuleScope = BOTH, level: Level = MUST
     ) -> Callable[[Check], Check]:
-        """Register a rule that a command must follow."""
+        """Register the decorated check as a rule that a command must follow."""
 
         def register(check: Check) -> Check:
             name = check.__name__.strip("_").replace("_", "-")
@@ -273,13 +275,13 @@ class ConformanceRuleSet:
     def register_should_rule(
         self, rule_id: str, text: str, scope: RuleScope = BOTH
     ) -> Callable[[Check], Check]:
-        """Register a rule that a command should follow."""
+        """Register the decorated check as a rule that a command should follow."""
         return self.register_must_rule(rule_id, text, scope, SHOULD)
 
 
 @dataclass(frozen=True)
 class ConformanceRuleResult:
-    """The verdict of a rule. The bytes sent and received are shortened and printable."""
+    """The result of checking a rule. The sent and received bytes are shortened and escaped."""
 
     rule: ConformanceRule
     verdict: Literal["pass", "fail", "skipped"]
@@ -305,8 +307,8 @@ class ConformanceRuleResult:
 def evaluate_conformance_rule(
     rule: ConformanceRule, observations: ObservedCommandRuns
 ) -> ConformanceRuleResult:
-    """Check a rule. If the check itself fails with an exception, the rule is broken, because a
-    check must accept any valid output.
+    """Check a rule and return the result. If the check itself raises another exception, the rule
+    counts as broken, because a check must accept any valid output.
     """
     try:
         return ConformanceRuleResult(
@@ -339,7 +341,7 @@ def evaluate_conformance_rule(
 
 
 def format_evidence_for_terminal(value: Any) -> str:
-    """Return a value as a short text that cannot control a terminal."""
+    """Return a value as a short text without terminal control characters."""
     if isinstance(value, dict | list):
         try:
             value = json.dumps(value, ensure_ascii=False)
@@ -354,7 +356,7 @@ def format_evidence_for_terminal(value: Any) -> str:
 
 
 def format_run_input(run: CommandRun | None) -> str:
-    """Return the command line of a run, and the last lines that were sent to it."""
+    """Return a run's command line and the last lines that were sent to its stdin."""
     if run is None:
         return ""
     last_write = ""
@@ -364,7 +366,7 @@ def format_run_input(run: CommandRun | None) -> str:
 
 
 def _format_output(run: CommandRun | None) -> str:
-    """Return the exit status of a run, its last line of stdout, and its stderr."""
+    """Return a run's exit status, the last line of its stdout, and its stderr."""
     if run is None:
         return ""
     exit_text = "stopped by the checker"

@@ -1,5 +1,5 @@
-"""Rules about partial messages: the grammar of `stream_event` lines, and that they have the same
-content as the complete lines.
+"""Defines conformance rules about partial messages: the order of `stream_event` lines, and their
+agreement with the complete lines.
 """
 
 import json
@@ -51,8 +51,8 @@ def _partial_grammar(observations: ObservedCommandRuns) -> str:
 
 
 def _check_grammar(turn: ObservedTurn) -> int:
-    """Return the number of replies. Raise RuleViolationError for an event in a wrong place. Events
-    of subagents are skipped.
+    """Return the number of replies in a turn. Raise RuleViolationError if a stream event is out of
+    order. Events from subagents are skipped.
     """
     reply_id = ""
     open_index = None
@@ -175,8 +175,8 @@ def _deltas_add_up(observations: ObservedCommandRuns) -> str:
 
 def _is_same_block(text: str, block: JsonObject) -> bool:
     if block.get("type") == "tool_use":
-        # Claude adds the tool's defaults to a call, so the call has at least the fields that were
-        # streamed.
+        # Claude adds default arguments to a complete tool call, so the call has at least the streamed
+        # fields.
         streamed_input = json.loads(text or "{}")
         if not isinstance(streamed_input, dict):
             return False

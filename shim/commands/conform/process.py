@@ -1,8 +1,8 @@
-"""Runs a claude-like command as a frontend does, and records what was sent, what was received and
-when, and how the command exited.
+"""Runs a claude-compatible command as a frontend does. Records what was sent and received, when,
+and how the command exited.
 
-Each wait is limited by the user's timeout, stdout by the limits below, and stderr to its start and
-end. In every case the process is stopped together with its process group.
+Each wait has a timeout, the amount of stdout is limited, and only the start and the end of stderr
+are kept. The process and its process group are always stopped at the end.
 """
 
 import contextlib
@@ -24,12 +24,12 @@ from shim.process.spawn import ChildSpawnResult, spawn_child
 if TYPE_CHECKING:
     from shim.process.spawn import AnyProcess
 
-# A turn with a reply of one word prints about ten lines. With thinking, tools and partial messages
-# it prints several hundred.
+# Limits for the stdout of a run. A turn with a reply of one word prints about ten lines. A turn with
+# thinking, tools and partial messages prints several hundred lines.
 MAX_STDOUT_BYTES = 16 * 1024 * 1024
 MAX_STDOUT_LINES = 100_000
-DRAIN_TIMEOUT_S = 1.0  # for the last bytes, if another process holds stdout open
-DESCENDANTS_TIMEOUT_S = 3.0  # for the exit of the processes that the command started
+DRAIN_TIMEOUT_S = 1.0  # for the rest of stdout, if another process holds it open
+DESCENDANTS_TIMEOUT_S = 3.0  # for the exit of the command's descendants
 SIGTERM_TIMEOUT_S = 2.0  # between SIGTERM and SIGKILL
 SIGKILL_TIMEOUT_S = 1.0
 
@@ -39,7 +39,7 @@ JsonObject = dict[str, Any]
 @dataclass(frozen=True)
 class CommandStdoutLine:
     """A line of the command's stdout: its arrival time, its bytes without the newline, and its JSON
-    or the error in it.
+    value or the parse error.
     """
 
     time_s: float
@@ -50,7 +50,7 @@ class CommandStdoutLine:
 
 @dataclass(frozen=True)
 class StdinWrite:
-    """Bytes that were written to stdin, and the number of stdout lines that had arrived by then."""
+    """Bytes that were written to stdin, with the number of stdout lines that had arrived before."""
 
     time_s: float
     data: bytes
@@ -59,11 +59,12 @@ class StdinWrite:
 
 @dataclass
 class CommandRun:
-    """All data about one run. Times are in seconds since its start.
+    """Everything that was observed in one run of the command. Times are seconds since the start of
+    the run.
 
-    `exit_status` is negative for a signal, and None if the process had to be stopped;
-    `timed_out_on` then names the expected output. `missing_line` names the line that was expected
-    when the command closed its stdout.
+        exit_status   the exit status; negative for a signal, None if the process had to be stopped
+        timed_out_on  the output that the run timed out waiting for, or ""
+        missing_line  the line that was expected when the command closed its stdout, or ""
     """
 
     name: str
@@ -93,13 +94,13 @@ class CommandRun:
         return [value for value in self.json_lines if value.get("type") in types]
 
     def find_control_response(self, request_id: str) -> JsonObject | None:
-        """Return the `response` of the control_response to a request, or None."""
+        """Return the `response` object of the answer to a control request, or None."""
         lines = (line for line in self.json_lines if _is_answer_to(line, request_id))
         return next((line["response"] for line in lines), None)
 
 
 class _StdoutClosedError(Exception):
-    """The command closed its stdout, or printed too much, before the expected line came."""
+    """Raised if the command closes its stdout or prints too much before the expected line arrives."""
 
 
 class _WaitTimeoutError(Exception): ...
@@ -114,15 +115,16 @@ def is_result_line(value: JsonObject) -> bool:
 
 
 def describe_awaited_control_response(subtype: str) -> str:
-    """Return the description of an expected control response."""
+    """Return a description of the control response that is awaited."""
     return f"the answer to {subtype}"
 
 
 class ClaudeProcess:
-    """The process as a script uses it: its stdin, the lines of its stdout, and signals.
+    """The running command, as a scenario script uses it. A script can write to stdin, wait for
+    stdout lines, and send signals.
 
-    `answer_request` builds the response to a control request of the process, as an SDK would. None
-    leaves the request unanswered.
+    `answer_request` builds the response to a control request from the command, as an SDK would. If
+    the function returns None, the request is not answered.
     """
 
     def __init__(
@@ -148,7 +150,7 @@ class ClaudeProcess:
         return time.monotonic() - self._start_time
 
     async def send_lines(self, *values: JsonObject) -> None:
-        """Write lines to stdin in a single write."""
+        """Write JSON lines to stdin in a single write."""
         await self.send_bytes(b"".join(json.dumps(value).encode() + b"\n" for value in values))
 
     async def send_bytes(self, data: bytes) -> None:
@@ -161,7 +163,7 @@ class ClaudeProcess:
             raise _WaitTimeoutError("it to read its stdin")
 
     async def send_control_request_and_wait(self, subtype: str, **fields: Any) -> JsonObject:
-        """Send a control request. Return the `response` of its answer."""
+        """Send a control request and return the `response` object of the answer."""
         request_id = await self.send_control_request(subtype, **fields)
         await self.wait_for_stdout_line(
             lambda value: _is_answer_to(value, request_id),
@@ -173,7 +175,7 @@ class ClaudeProcess:
         return response
 
     async def send_control_request(self, subtype: str, **fields: Any) -> str:
-        """Send a control request without waiting for the answer. Return its id."""
+        """Send a control request without waiting for the answer. Return the request id."""
         self._request_count += 1
         request_id = f"conform_{self._request_count}_{subtype}"
         await self.send_lines(
@@ -188,10 +190,10 @@ class ClaudeProcess:
     async def wait_for_stdout_line(
         self, matches: LineMatcher, description: str, first_line: int | None = None
     ) -> JsonObject:
-        """Wait for a matching line. Raise _WaitTimeoutError if it does not come in time, and
-        _StdoutClosedError if stdout ends before it.
+        """Wait for a matching stdout line. Raise _WaitTimeoutError after the timeout, and
+        _StdoutClosedError if stdout ends first.
 
-        The search starts after the previous match, or at line `first_line`.
+        The search starts after the previously matched line, or at line number `first_line`.
         """
         if first_line is None:
             position = self._matched_line_count
@@ -212,16 +214,14 @@ class ClaudeProcess:
         raise _WaitTimeoutError(description)
 
     async def wait_for_stdout_end(self) -> None:
-        """Wait until the process closes its stdout. Raise _WaitTimeoutError if it does not do so in
-        time.
-        """
+        """Wait until the process closes its stdout. Raise _WaitTimeoutError after the timeout."""
         with anyio.move_on_after(self.timeout_s):
             await self.stdout_ended.wait()
             return
         raise _WaitTimeoutError("its end")
 
     def record_stdout_line_count(self, checkpoint_name: str) -> None:
-        """Record how many lines have arrived, under a name."""
+        """Record the current number of stdout lines under a checkpoint name."""
         self.run.line_counts[checkpoint_name] = len(self.run.lines)
 
     def close_stdin(self) -> None:
@@ -230,15 +230,15 @@ class ClaudeProcess:
             self._child.close_stdin()
 
     async def close_stdout(self) -> None:
-        """Close the reading end of stdout, as a frontend does that needs no more output."""
+        """Close the reading end of stdout, like a frontend that needs no more output."""
         self._read_scope.cancel()
         await self.stdout_ended.wait()
         if self._process.stdout is not None:
             self._process.stdout.close()
 
     def send_signal(self, signal_name: str) -> None:
-        """Send a signal to the process alone, as a frontend does. Record the descendants of the
-        process.
+        """Send a signal to the process only, as a frontend does, and remember its current
+        descendants.
         """
         self.run.sent_signal = signal_name
         self.record_stdout_line_count("signalled")
@@ -248,7 +248,7 @@ class ClaudeProcess:
             os.kill(self._process.pid, getattr(signal, signal_name))
 
     async def read_stdout_and_answer_requests(self) -> None:
-        """Read stdout to its end, and answer the control requests in it."""
+        """Read stdout to its end and answer the control requests in it."""
         with self._read_scope:
             await self._read_lines()
         self._stdout_closed = True
@@ -314,10 +314,10 @@ class ClaudeProcess:
             self.run.exit_status = child_exit.code
 
     async def wait_for_process_exit(self) -> None:
-        """Wait for the exit of the process. Then stop reading stdout, which another process may
-        hold open.
+        """Wait until the process has exited, and stop reading stdout shortly afterwards. Another
+        process may still hold stdout open.
         """
-        with contextlib.suppress(ChildProcessError):  # it has been stopped meanwhile
+        with contextlib.suppress(ChildProcessError):  # the process was stopped meanwhile
             await self._child.wait_for_exit_without_reaping()
         self.run.ended_at = self.measure_elapsed_s()
         with anyio.move_on_after(DRAIN_TIMEOUT_S):
@@ -326,7 +326,7 @@ class ClaudeProcess:
         self._exited.set()
 
     async def _check_descendants(self) -> None:
-        """Count the processes that were descendants at the signal and are still running."""
+        """Count the descendants that are still running some time after the signal, and kill them."""
         with anyio.move_on_after(DESCENDANTS_TIMEOUT_S):
             while descendants.count_running_processes(self._descendants):
                 await anyio.sleep(0.05)
@@ -342,7 +342,7 @@ def _is_answer_to(value: JsonObject, request_id: str) -> bool:
 
 
 def parse_stdout_line(time_s: float, raw: bytes) -> CommandStdoutLine:
-    """Parse a line as strictly as the strictest frontend does."""
+    """Parse a stdout line as strictly as the strictest frontend does."""
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -369,8 +369,8 @@ async def run_command_with_script(
     *,
     has_stdin: bool,
 ) -> None:
-    """Start the command, run the script, and fill `run`. Raise ShimError if the command cannot be
-    started.
+    """Start the command, run the script, and fill in `run`. Raise ShimError if the command cannot
+    be started.
     """
     process = spawn_child([*command, *run.argv], environment, cwd, opens_stdin=has_stdin)
     child = Child(ChildSpawnResult(process, b""))
@@ -393,9 +393,9 @@ async def run_command_with_script(
 
 
 async def _end_process(child: Child) -> None:
-    """Stop the process, its process group and its descendants, unless it has exited.
+    """Stop the process, its process group and its descendants if the process is still running.
 
-    `Child.stop` cannot be used, because it would also stop the orphans of other runs.
+    `Child.stop` cannot be used, because it would also stop orphaned processes of other runs.
     """
     for signal_name, timeout_s in (("SIGTERM", SIGTERM_TIMEOUT_S), ("SIGKILL", SIGKILL_TIMEOUT_S)):
         if child.child_exit is None:

@@ -1,7 +1,6 @@
-"""Formats the report of `shim conform`: a table for a person, an object for a program, and an exit
-code.
+"""Formats the report of `shim conform` as a table or as JSON, and computes the exit status.
 
-Output of the command is printed with visible control characters, and never as markup.
+Output of the checked command is escaped and never parsed as markup.
 """
 
 import json
@@ -20,14 +19,14 @@ VERDICT_STYLES = {"pass": "green", "fail": "red", "skipped": "dim"}
 
 
 def compute_exit_code(findings: Sequence[ConformanceRuleResult]) -> int:
-    """Return 1 if a MUST rule is broken, else 0."""
+    """Return 1 if a MUST rule is broken, and 0 otherwise."""
     return int(
         any(finding.verdict == "fail" and finding.rule.level == MUST for finding in findings)
     )
 
 
 def format_findings_json(command: Sequence[str], findings: Sequence[ConformanceRuleResult]) -> str:
-    """Return the complete report as JSON, with a newline at its end."""
+    """Return the complete report as JSON, with a newline at the end."""
     report: JsonObject = {
         "command": list(command),
         "passed": not compute_exit_code(findings),
@@ -40,7 +39,7 @@ def format_findings_json(command: Sequence[str], findings: Sequence[ConformanceR
 def print_conformance_report(
     console: Console, command: Sequence[str], findings: Sequence[ConformanceRuleResult]
 ) -> None:
-    """Print the table, and for each broken rule the bytes that were sent and received."""
+    """Print the table of rules. For each broken rule, print the sent and received bytes."""
     table = Table(
         "rule", "level", "for", "verdict", "requirement and finding", box=None, pad_edge=False
     )

@@ -1,8 +1,8 @@
-"""Checks the conformance of any claude-like command: it is run as frontends run it, and the rules
-of the contract are applied to its output.
+"""Checks the conformance of any claude-compatible command: runs it as frontends do, and applies the
+rules of the contract to its output.
 
 The command gets the user's environment with an unchanged HOME, and runs in temporary folders. At
-most MAX_RUNS processes are started, at most MAX_PARALLEL_RUNS of them at the same time.
+most MAX_RUNS processes are started, and at most MAX_PARALLEL_RUNS of them run at the same time.
 """
 
 import os
@@ -32,11 +32,11 @@ from shim.commands.conform.scenarios import (
 )
 from shim.core.errors import CommandUsageError, VendorError
 
-MAX_RUNS = 48  # more than all scenarios need, as a limit for a scenario with a defect
-MAX_PARALLEL_RUNS = 4  # an agent needs a few hundred megabytes, and mostly waits for its model
-# Without this limit, the check of a command that never answers would take an hour.
+MAX_RUNS = 48  # more than all scenarios need; stops a faulty scenario
+MAX_PARALLEL_RUNS = 4  # an agent may need a few hundred megabytes of memory
+# Without this limit, checking a command that never answers would take an hour.
 MAX_HUNG_RUNS = 3
-DEFAULT_TIMEOUT_S = 60.0  # for one answer, as in the SDKs
+DEFAULT_TIMEOUT_S = 60.0  # for a single answer, as in the SDKs
 
 RULE_SETS = tuple(
     chapter.RULES
@@ -53,8 +53,8 @@ RULES: tuple[ConformanceRule, ...] = tuple(
     )
 )
 
-# Variables by which a frontend identifies itself. The command does not inherit them from an agent
-# that runs this check.
+# Variables by which a frontend identifies itself. They are removed, because an agent that runs this
+# check may have set them.
 REMOVED_VARIABLES = (
     "CLAUDECODE",
     "CLAUDE_CODE_ENTRYPOINT",
@@ -71,7 +71,9 @@ def run_and_evaluate_conformance_rules(
     options: ConformanceOptions,
     timeout_s: float = DEFAULT_TIMEOUT_S,
 ) -> list[ConformanceRuleResult]:
-    """Return the result of every rule. Raise ShimError if the command cannot be started."""
+    """Run the command and return the result of every rule. Raise ShimError if the command cannot be
+    started.
+    """
     observations = anyio.run(
         _collect_observations,
         resolve_command_paths(command, environment, cwd),
@@ -89,10 +91,10 @@ def run_and_evaluate_conformance_rules(
 def resolve_command_paths(
     command: Sequence[str], environment: Mapping[str, str], cwd: str
 ) -> list[str]:
-    """Return the command with absolute paths of its program and its files, so that it can be
-    started in another folder.
+    """Make the paths of the program and of file arguments absolute, so that the command can be
+    started in another folder. Return the command.
 
-    The program is looked up on PATH, as a shell does. Raise ShimError if it is not found.
+    The program is looked up on PATH, as a shell does. Raise ShimError if the program is not found.
     """
     if not command:
         raise CommandUsageError(
@@ -116,7 +118,7 @@ def resolve_command_paths(
 
 
 class _RunPool:
-    """Runs the command. The runs of a scenario share a folder."""
+    """Runs the command for all scenarios, with limits. The runs of a scenario share a folder."""
 
     def __init__(
         self,
@@ -136,7 +138,7 @@ class _RunPool:
         self._hung_count = 0
 
     async def play_scenario(self, scenario: Scenario) -> None:
-        """Play a scenario in its own folder."""
+        """Execute all runs of a scenario in a folder of its own."""
         await scenario(
             _PooledScenarioRunner(self, os.path.join(self._root_folder, scenario.__name__))
         )
@@ -188,7 +190,7 @@ class _PooledScenarioRunner:
         script: Script | None = None,
         has_stdin: bool = True,
     ) -> CommandRun:
-        """Run the command once, if this frontend is selected."""
+        """Run the command once, if the run's frontend is selected."""
         run = CommandRun(name, frontend, argv)
         if self.options.is_frontend_enabled(frontend):
             await self._pool.run_command(self._folder, run, script or _close_stdin, has_stdin)

@@ -1,9 +1,13 @@
-"""The runs of the command that conformance is checked with: the arguments, and the input.
+"""Defines how the checked command is run for conformance rules: its arguments and its input.
 
-Each run is checked by many rules. A run is started like a Claude Agent SDK does (`sdk`: stream-json
-input, no -p, with variables that name the frontend) or like Yume and scripts do (`yume`: -p, one
-turn per process). A run that does not depend on the frontend is `any`. The runs of one scenario
-follow each other in one folder and may use each other's sessions. The scenarios run in parallel.
+Many rules check the same run. Each run imitates a frontend:
+
+    sdk   a Claude Agent SDK: stream-json input, no -p, variables that identify the frontend
+    yume  Yume or a script: -p, one turn per process
+    any   the run does not depend on the frontend
+
+The runs of one scenario execute one after another in the same folder, and may resume each other's
+sessions. Different scenarios run in parallel.
 """
 
 import json
@@ -31,7 +35,9 @@ TOOL_PROMPT = (
 )
 LONG_PROMPT = "Count from 1 to 300, one number a line. Use no tools."
 DENIAL_MESSAGE = "conform: denied, to see that it is"
-UNKNOWN_SESSION_ID = "00000000-0000-4000-8000-00000000c0de"  # a session that never existed
+UNKNOWN_SESSION_ID = (
+    "00000000-0000-4000-8000-00000000c0de"  # the id of a session that never existed
+)
 MESSAGE_IDS = ("11111111-2222-4333-8444-00000000c0d1", "11111111-2222-4333-8444-00000000c0d2")
 UNKNOWN_FLAG = "--conform-flag-that-nobody-knows"
 UNKNOWN_SUBTYPE = "conform_unknown_subtype"
@@ -39,8 +45,8 @@ HOOKS = {
     "PreToolUse": [{"matcher": None, "hookCallbackIds": ["conform_before"]}],
     "Stop": [{"matcher": None, "hookCallbackIds": ["conform_stop"]}],
 }
-# Requests that may be sent before the first turn, with their fields and the response that the
-# contract requires (C8): the types of a success's fields, or the text of an error.
+# Control requests that may be sent before the first turn, with their fields and the required
+# response (C8): field types for a success, or the error text.
 REQUESTS: dict[str, tuple[JsonObject, dict[str, type] | str]] = {
     "set_max_thinking_tokens": ({"max_thinking_tokens": 1000}, {}),
     "mcp_status": ({}, {"mcpServers": list}),
@@ -91,8 +97,8 @@ class ScenarioRunner(Protocol):
         script: "Script | None" = None,
         has_stdin: bool = True,
     ) -> CommandRun:
-        """Run the command once. Without a script its stdin is closed at once; without `has_stdin`
-        it has no stdin.
+        """Run the command once. Without a script, stdin is closed immediately. Without `has_stdin`,
+        the command gets no stdin.
         """
 
 
@@ -101,7 +107,7 @@ Scenario = Callable[[ScenarioRunner], Awaitable[None]]
 
 
 def build_user_message(content: object, **fields: object) -> JsonObject:
-    """Build a user message as the Python SDK writes it."""
+    """Build a user message in the form that the Python SDK writes."""
     message = {"role": "user", "content": content}
     return {
         "type": "user",
@@ -128,8 +134,8 @@ async def _initialize(claude_process: ClaudeProcess) -> None:
 
 
 async def run_version_help_and_auth_commands(runner: ScenarioRunner) -> None:
-    """Run commands that need no session. The first one runs alone, because it shows whether the
-    command can be started.
+    """Run commands that need no session. The first command runs alone, because it shows whether the
+    program can be started.
     """
     await runner.run_command("version", "any", "--version", script=_wait_silently)
     await runner.run_command(
@@ -140,7 +146,7 @@ async def run_version_help_and_auth_commands(runner: ScenarioRunner) -> None:
 
 
 async def _wait_silently(claude_process: ClaudeProcess) -> None:
-    """Keep stdin open without writing, until the process closes its stdout."""
+    """Keep stdin open without writing until the process closes its stdout."""
     await claude_process.wait_for_stdout_end()
 
 
@@ -181,7 +187,7 @@ async def run_invalid_arguments(runner: ScenarioRunner) -> None:
 
 
 async def _resume_unknown_session(claude_process: ClaudeProcess) -> None:
-    """Wait for the end with an open stdin: for an unknown session the command must exit."""
+    """Resume an unknown session with stdin kept open, and wait until the command exits."""
     await claude_process.send_control_request("initialize", hooks=None)
     await claude_process.wait_for_stdout_end()
 
@@ -190,7 +196,7 @@ async def _resume_unknown_session(claude_process: ClaudeProcess) -> None:
 
 
 async def run_control_protocol(runner: ScenarioRunner) -> None:
-    """Test the control protocol and stdin, in conversations without a turn."""
+    """Test the control protocol and stdin in conversations without a turn."""
     await runner.run_command("control", "sdk", *SDK_FLAGS, script=_send_control_requests)
     await runner.run_command("eof", "sdk", *SDK_FLAGS)
     await runner.run_command("eof-positional", "sdk", *SDK_FLAGS, runner.options.prompt)
@@ -256,9 +262,7 @@ async def _send_odd_lines(claude_process: ClaudeProcess) -> None:
 
 
 async def run_conversation(runner: ScenarioRunner) -> None:
-    """Send two messages, the second one after the result of the first one. Set the model and the
-    permission mode in between.
-    """
+    """Run a conversation of two turns. Between the turns, change the model and the permission mode."""
     prompt = runner.options.prompt
 
     async def script(claude_process: ClaudeProcess) -> None:
@@ -283,8 +287,8 @@ async def run_conversation(runner: ScenarioRunner) -> None:
 
 
 async def run_queued_messages(runner: ScenarioRunner) -> None:
-    """Send everything at once and close stdin, as the TypeScript SDK and the ACP adapter do. Pass
-    flags in every form.
+    """Send all messages at once and close stdin, as the TypeScript SDK and the ACP adapter do.
+    Flags are passed in all of their forms.
     """
     prompt = runner.options.prompt
 
@@ -321,8 +325,8 @@ async def run_queued_messages(runner: ScenarioRunner) -> None:
 
 
 async def run_tool_calls(runner: ScenarioRunner) -> None:
-    """Request the same tool call three times: it is denied, allowed, and interrupted during its
-    permission prompt.
+    """Request the same tool call three times. The call is first denied, then allowed, then
+    interrupted during its permission prompt.
     """
     prompt = runner.options.tool_prompt
     has_custom_prompt = runner.options.tool_prompt != TOOL_PROMPT
@@ -335,7 +339,7 @@ async def run_tool_calls(runner: ScenarioRunner) -> None:
                 return {}
             permission_requests.append(request)
             tool_input = request.get("input")
-            # The default prompt asks for a harmless file. All other calls of the model are denied.
+            # The default prompt asks the model to create a harmless file. All other tool calls are denied.
             if has_custom_prompt or "conform" in json.dumps(tool_input):
                 return {"behavior": "allow", "updatedInput": tool_input}
             return deny(request)
@@ -376,7 +380,7 @@ async def run_tool_calls(runner: ScenarioRunner) -> None:
 
 
 async def run_interrupted_turn(runner: ScenarioRunner) -> None:
-    """Interrupt a turn during its reply, and run another turn."""
+    """Interrupt a turn during its reply, and run another turn afterwards."""
     options = runner.options
 
     async def script(claude_process: ClaudeProcess) -> None:
@@ -399,7 +403,7 @@ async def run_interrupted_turn(runner: ScenarioRunner) -> None:
 
 
 def _is_turn_output(value: JsonObject) -> bool:
-    """Return whether a line is part of a reply or the result of a turn."""
+    """Return whether a line is part of a reply or is the result of a turn."""
     is_message = value.get("type") == "assistant" and bool(list_content_blocks(value))
     if is_message:
         return True
@@ -464,7 +468,9 @@ async def run_resumed_sessions(runner: ScenarioRunner) -> None:
 
 
 async def run_output_formats(runner: ScenarioRunner) -> None:
-    """Use output formats other than stream-json, no -p, and a prompt on stdin."""
+    """Run the command with output formats other than stream-json, without -p, and with a prompt on
+    stdin.
+    """
     prompt = runner.options.prompt
 
     async def write_prompt(claude_process: ClaudeProcess) -> None:
@@ -474,7 +480,7 @@ async def run_output_formats(runner: ScenarioRunner) -> None:
     await runner.run_command("text", "yume", "--allowedTools=Read", prompt)
     await runner.run_command("json", "yume", "-p", "--output-format", "json", script=write_prompt)
     if runner.options.drop_in:
-        # Yume does not pass --verbose, which the real claude requires (F2).
+        # Like Yume, this run does not pass --verbose, which the real claude requires (F2).
         await runner.run_command(
             "no-verbose", "yume", "--print", *STREAM_FLAGS[:2], prompt, has_stdin=False
         )
@@ -483,7 +489,7 @@ async def run_output_formats(runner: ScenarioRunner) -> None:
 
 
 async def run_terminated_turns(runner: ScenarioRunner) -> None:
-    """Stop turns by a signal, and stop reading the output of a turn."""
+    """Stop turns with a signal, and close stdout during a turn."""
     argv = ("-p", *STREAM_FLAGS, "--include-partial-messages", runner.options.long_prompt)
 
     def build_signal_script(signal_name: str) -> Script:

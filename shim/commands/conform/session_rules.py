@@ -1,4 +1,4 @@
-"""Rules about output formats and sessions (contract 4)."""
+"""Defines conformance rules about output formats and sessions (contract 4)."""
 
 from shim.commands.conform.cli_rules import (
     require_exit_without_kill,
@@ -49,7 +49,7 @@ def _json(observations: ObservedCommandRuns) -> str:
 
 @RULES.register_must_rule("F1", "`json` with --verbose is one array of all events.")
 def _json_verbose(observations: ObservedCommandRuns) -> str:
-    # According to the contract no newline follows, but newer versions of the real claude print one.
+    # The contract specifies no newline at the end, but newer versions of the real claude print one.
     run = require_exit_without_kill(observations.get_run("json-verbose"))
     events = None
     if len(run.lines) == 1:

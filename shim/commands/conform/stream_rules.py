@@ -1,5 +1,5 @@
-"""Rules about the stream: its bytes, its lines, the order of a turn, and the fields of each line
-(contract P8-P12, 2).
+"""Defines conformance rules about stream-json output (contract P8-P12, 2): its bytes and lines, the
+order of events in a turn, and the fields of each line.
 """
 
 from collections.abc import Sequence
@@ -29,9 +29,9 @@ from shim.core.claude.grammar import (
 )
 from shim.core.reading.diagnostics import pluralize
 
-MAX_LINE_CHARS = 1_048_576  # the default limit of the Python SDK
-MAX_YUME_LINE_BYTES = 100_000  # the approximate limit of Yume
-SIGNALLED_RUNS = ("sigterm", "sigint")  # a turn that a signal ends may have no result
+MAX_LINE_CHARS = 1_048_576  # the Python SDK's default limit
+MAX_YUME_LINE_BYTES = 100_000  # Yume's approximate limit
+SIGNALLED_RUNS = ("sigterm", "sigint")  # a turn that is ended by a signal may have no result
 
 INIT_FIELDS = (
     "cwd",
@@ -68,8 +68,8 @@ BLOCK_FIELDS: dict[str, dict[str, type]] = {
     "thinking": {"thinking": str, "signature": str},
     "tool_use": {"id": str, "name": str, "input": dict},
 }
-# The minimum fields of a tool's `tool_use_result`. Read is not listed, because a drop-in cannot
-# know its fields.
+# Tool → fields that its `tool_use_result` must have. Read is not listed, because a drop-in cannot
+# know the fields of its result.
 TOOL_RESULT_FIELDS = {
     "Bash": ("stdout", "stderr", "interrupted"),
     "Write": ("filePath", "content"),
@@ -86,7 +86,7 @@ def _list_lines(observations: ObservedCommandRuns) -> list[tuple[CommandRun, Com
 def _get_lines(
     observations: ObservedCommandRuns, *types: str
 ) -> list[tuple[CommandRun, JsonObject]]:
-    """Return the lines of some types. Raise RuleNotObservedError if there are none."""
+    """Return the lines of these types. Raise RuleNotObservedError if there are none."""
     lines = [
         (run, value)
         for run in observations.get_stream_json_runs()
@@ -184,7 +184,7 @@ def _short_lines_for_yume(observations: ObservedCommandRuns) -> str:
     return f"the longest has {max(len(line.raw) for _, line in yume_lines)} bytes"
 
 
-# -- the order of a turn ---------------------------------------------------------------------------
+# -- order of a turn -------------------------------------------------------------------------------
 
 
 @RULES.register_must_rule(
@@ -401,7 +401,7 @@ def _type_comes_first(observations: ObservedCommandRuns) -> str:
     return pluralize(len(_list_lines(observations)), "line")
 
 
-# -- messages and calls ----------------------------------------------------------------------------
+# -- messages and tool calls -----------------------------------------------------------------------
 
 
 @RULES.register_must_rule(

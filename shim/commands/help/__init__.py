@@ -1,1 +1,1 @@
-"""Help: the commands in groups, and the topics of the manual."""
+"""Formats help pages, and shows the topics of the manual."""

@@ -1,11 +1,13 @@
-"""The list of commands in `shim --help`: in groups, each command with its complete sentence."""
+"""Formats the list of commands in `shim --help`: in titled groups, each command with its full
+summary.
+"""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 from shim.commands.help.plain_help import SimplifiedHelpGroup
 
-# The task of a person, and the commands for it.
+# Title → command names. Each title is a task of the user.
 COMMAND_GROUPS = {
     "Get started": ("install", "uninstall", "vendors", "doctor", "demo"),
     "Run an agent": ("run", "explain", "sessions", "bridge"),
@@ -17,10 +19,10 @@ OTHERS_TITLE = "Commands"
 
 
 class TitledCommandGroup(SimplifiedHelpGroup):
-    """A group of commands that lists them below titles. Commands without a title come last."""
+    """A command group that lists its commands under titles. Commands without a title come last."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write the commands for `--help`."""
+        """Write the list of commands for `--help`."""
         command_names = self.list_commands(ctx)
         widest = max(map(len, command_names), default=0)
         for title, names in group_command_names(command_names):
@@ -36,7 +38,7 @@ class TitledCommandGroup(SimplifiedHelpGroup):
 
 
 def group_command_names(names: Iterable[str]) -> Iterator[tuple[str, list[str]]]:
-    """Return the names by their titles, in the order of GROUPS."""
+    """Return the command names under each title, in the order of COMMAND_GROUPS."""
     remaining = list(names)
     for title, members in COMMAND_GROUPS.items():
         yield title, [name for name in members if name in remaining]

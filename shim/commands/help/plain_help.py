@@ -1,5 +1,5 @@
-"""The help of a command in the usual notation: PROMPT and [FILE] in its usage, TEXT and NUMBER for
-values.
+"""Formats a command's help in the usual notation, with PROMPT and [FILE] in the usage line, and
+TEXT and NUMBER for option values.
 """
 
 import re
@@ -9,22 +9,22 @@ from typer.core import TyperCommand, TyperGroup
 
 from shim.commands.help.removed import reject_removed_command, reject_removed_options
 
-# Since 0.29, Typer writes {prompt} for a required argument, and `prompt <str>`, `--wait <float
-# range>` in lists.
+# Since version 0.29, Typer writes {prompt} for a required argument in usage lines, and `prompt <str>`
+# and `--wait <float range>` in lists.
 _ARGUMENT_NAME = re.compile(r"\{(\w+)\}|\[(\w+)\](?=\.\.\.| |$)", re.MULTILINE)
 _VALUE_TYPE = re.compile(r" <(?:list\[)?(?:str|int|float)(?: range)?\]?>")
 _NUMBER_TYPES = ("int", "float")
 
 
 def format_usage_line(text: str) -> str:
-    """Return a usage line with the names of arguments in capital letters."""
+    """Return a usage line with argument names in capital letters."""
     return _ARGUMENT_NAME.sub(
         lambda match: match[1].upper() if match[1] else f"[{match[2].upper()}]", text
     )
 
 
 def format_help_page(text: str) -> str:
-    """Return a help page with unchanged columns."""
+    """Return a help page with plain value names. The columns stay aligned."""
     usage, gap, body = text.partition("\n\n")
     return format_usage_line(usage) + gap + "\n".join(map(_format_row, body.split("\n")))
 
@@ -45,10 +45,12 @@ def _format_row(line: str) -> str:
 
 
 class SimplifiedHelpCommand(TyperCommand):
-    """A command with plain help."""
+    """A command with a plain help page."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the arguments. A removed option is a usage error that names its successor."""
+        """Parse the arguments. For a removed option, raise a usage error that names its
+        replacement.
+        """
         reject_removed_options(ctx, args)
         return super().parse_args(ctx, args)
 
@@ -60,11 +62,11 @@ class SimplifiedHelpCommand(TyperCommand):
 
 
 class SimplifiedHelpGroup(TyperGroup):
-    """A group of commands with plain help."""
+    """A command group with a plain help page."""
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Return a command by its name. A removed command is a usage error that names its
-        successor.
+        """Return a command by its name. For a removed command, raise a usage error that names its
+        replacement.
         """
         reject_removed_command(ctx, cmd_name)
         return super().get_command(ctx, cmd_name)

@@ -1,18 +1,18 @@
-"""Commands and options that were removed, and what to use now."""
+"""Lists removed commands and options with their replacements."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 
 class RemovedCommandOrOptionNotice(NamedTuple):
-    """Two texts for a person who types a removed command or option."""
+    """The error message and the hint for a removed command or option."""
 
-    text: str  # one sentence: what was removed
-    hint: str  # what to use now
+    text: str  # a sentence that names the removed command or option
+    hint: str  # the replacement
 
 
-# The keys are typed command lines: `shim COMMAND` for a command, `shim COMMAND --option` for an
-# option.
+# The keys are command lines as typed: `shim COMMAND` for a removed command, and
+# `shim COMMAND --option` for a removed option.
 REMOVED: Mapping[str, RemovedCommandOrOptionNotice] = {
     "shim doctor --casts": RemovedCommandOrOptionNotice(
         "`--casts` was removed: `shim doctor` no longer searches recordings for new events "
@@ -23,7 +23,7 @@ REMOVED: Mapping[str, RemovedCommandOrOptionNotice] = {
 
 
 def reject_removed_options(context: Any, args: Sequence[str]) -> None:
-    """Raise a usage error if the arguments of a command have a removed option."""
+    """Raise a usage error if a command's arguments contain a removed option."""
     for arg in args:
         if arg == "--":
             return
@@ -31,8 +31,8 @@ def reject_removed_options(context: Any, args: Sequence[str]) -> None:
 
 
 def reject_removed_command(context: Any, name: str) -> None:
-    """Raise a usage error if `name`, typed after the command of the context, was removed."""
+    """Raise a usage error if the subcommand `name` of the context's command was removed."""
     notice = REMOVED.get(f"{context.command_path} {name}")
-    # a shell's completion reports no errors
+    # shell completion does not report errors
     if notice is not None and not context.resilient_parsing:
         context.fail(f"{notice.text}\nhint: {notice.hint}")

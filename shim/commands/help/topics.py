@@ -1,4 +1,6 @@
-"""`shim help`: the topics of `shim/manual/`, Markdown files that ship with the package."""
+"""Implements `shim help`, which shows the topics in `shim/manual/`. A topic is a Markdown file that
+is part of the package.
+"""
 
 import os
 import re
@@ -15,13 +17,13 @@ from shim.story.terminal.console import THEME
 
 MANUAL_FOLDER = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(__file__))), "manual")
 SUFFIX = ".md"
-MAX_COLUMNS = 120  # a longer line is hard to read
-_LINK = re.compile(r"\[[^]]*\]\(([a-z-]+)\.md(?:#[a-z0-9_-]*)?\)")  # a link to another topic
-_SECTION_LINK = re.compile(r"\[([^]]*)\]\(#[a-z0-9_-]*\)")  # a link inside a topic
+MAX_COLUMNS = 120  # longer lines are hard to read
+_LINK = re.compile(r"\[[^]]*\]\(([a-z-]+)\.md(?:#[a-z0-9_-]*)?\)")  # links to another topic
+_SECTION_LINK = re.compile(r"\[([^]]*)\]\(#[a-z0-9_-]*\)")  # links within a topic
 
 
 class ManualTopic(NamedTuple):
-    """One file of the manual. `name` is the name of the topic, `summary` the paragraph below the
+    """A file of the manual. `name` is the topic's name, and `summary` is the paragraph below its
     title.
     """
 
@@ -31,7 +33,7 @@ class ManualTopic(NamedTuple):
 
 
 def load_manual_topics() -> list[ManualTopic]:
-    """Load every topic, sorted by name."""
+    """Load all topics, sorted by name."""
     topic_list = []
     for file in sorted(os.listdir(MANUAL_FOLDER)):
         if file.endswith(SUFFIX):
@@ -92,7 +94,7 @@ def show_help(
 
 
 def _find_command_help(context: typer.Context, command_path: list[str]) -> str | None:
-    """Return the output of `shim ARGS --help`, or None if there is no such command."""
+    """Return the output of `shim ARGS --help`, or None if the command does not exist."""
     command = context.find_root().command
     command_context = context.find_root()
     for name in command_path:

@@ -1,4 +1,4 @@
-"""The text of a usage error: `error: …` and `hint: …`, as for every other failure."""
+"""Formats usage errors as `error: …` and `hint: …`, as for all other failures."""
 
 import re
 from typing import Any, NamedTuple
@@ -8,21 +8,22 @@ UNKNOWN_COMMAND_PATTERN = re.compile(
     r"No such command '(.*?)'\.(?: Did you mean '(.*?)')?", re.DOTALL
 )
 INVALID_VALUE_PATTERN = re.compile(r"Invalid value for (.*?): (.*)", re.DOTALL)
-# A message that continues the name of its option: `--into cannot be combined with --to`.
+# Matches messages that continue the option's name, as in `--into cannot be combined with --to`.
 PREDICATE_PATTERN = re.compile(r"(can|cannot|may|must|requires)\b")
 
 
 class UsageErrorText(NamedTuple):
-    """The error in the arguments, and a hint with the correct command."""
+    """A usage error, and a hint with the correct command."""
 
     text: str
     hint: str
 
 
 def is_usage_error(error: Exception) -> bool:
-    """Return whether an exception is one of the parser's.
+    """Return whether an exception is a usage error from the argument parser.
 
-    Typer brings its own copy of Click, or uses the installed one; their classes are unrelated.
+    Typer uses either a bundled copy of Click or the installed Click. The exception classes of the
+    two are unrelated.
     """
     if not hasattr(error, "format_message"):
         return False
@@ -30,8 +31,8 @@ def is_usage_error(error: Exception) -> bool:
 
 
 def describe_usage_error(error: Any) -> UsageErrorText:
-    """Return the text of a usage error of the parser. Without a hint of its own, the hint is the
-    usage of the command.
+    """Return the error and the hint for a usage error from the argument parser. Without a hint of
+    its own, the hint is the command's usage line.
     """
     text, _, hint = _describe_problem(error).partition(HINT_SEPARATOR)
     context = getattr(error, "ctx", None)

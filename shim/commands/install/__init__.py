@@ -1,1 +1,1 @@
-"""`shim install --into`: replaces the claude that another program bundles."""
+"""Implements `shim install` and `shim uninstall`."""

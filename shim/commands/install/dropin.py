@@ -1,4 +1,6 @@
-"""`shim install` and `shim uninstall`: what they do and check, and what to type next."""
+"""Implements `shim install` and `shim uninstall`, including their checks and the suggested next
+step.
+"""
 
 import os
 from typing import Annotated
@@ -120,10 +122,10 @@ def install_dropin(
 
 
 def _report_vendors(names: tuple[str, ...]) -> VendorDiagnosis | str | None:
-    """Check the vendors that will answer, and print their reports.
+    """Check the vendors that will answer and print their reports.
 
-    Return the report of the first one, the name of one to choose if none is chosen, or None if the
-    settings have an error.
+    Return the report of the first vendor. If no vendor is chosen, return the name of a suggested
+    vendor. Return None if the settings have an error.
     """
     console = Console(highlight=False)
     settings, settings_finding = load_and_check_settings(os.environ)
@@ -150,8 +152,8 @@ def _report_vendors(names: tuple[str, ...]) -> VendorDiagnosis | str | None:
 
 
 def _resolve_vendors(names: tuple[str, ...], settings: ShimSettings) -> tuple[str, ...]:
-    """Return the vendors that answer if the file names `names`. Without names, SHIM_VENDOR or the
-    settings choose.
+    """Return the vendors that the installed file will use. Without `names`, they come from
+    SHIM_VENDOR or the settings.
     """
     variable = os.environ.get("SHIM_VENDOR", "")
     return (
@@ -162,7 +164,9 @@ def _resolve_vendors(names: tuple[str, ...], settings: ShimSettings) -> tuple[st
 
 
 def _check_path(path: str, name: str) -> DiagnosisFinding:
-    """Return which file PATH finds under `name`, with a warning if it is not `path`."""
+    """Report which file PATH finds under `name`. The finding is a warning if that file is not
+    `path`.
+    """
     path_match = find_first_program_on_path(name, os.environ.get("PATH", ""))
     folder = os.path.dirname(path)
     if path_match is None:
@@ -176,7 +180,7 @@ def _check_path(path: str, name: str) -> DiagnosisFinding:
 
 
 def _format_next_step(command: str, report: VendorDiagnosis, *, is_claude: bool) -> str:
-    """Return what to type next."""
+    """Return the command that the user should type next."""
     problem = next((finding for finding in report.findings if finding.level == PROBLEM), None)
     if report.program is None and (install_hint := get_adapter(report.name).cli.install_command):
         return f"{install_hint}, then shim doctor {report.name}"

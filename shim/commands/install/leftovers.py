@@ -1,4 +1,6 @@
-"""The files that `shim uninstall` leaves on the machine. `--purge` removes those of the shim."""
+"""Lists the files that `shim uninstall` leaves on the machine. With `--purge`, the shim's own files
+are removed.
+"""
 
 import os
 import shutil
@@ -10,14 +12,14 @@ from shim.core.errors import FrontendError
 from shim.io.transcript import get_projects_dir
 from shim.state.config import get_config_dir, get_state_dir, load_shim_settings
 
-# The folders that the shim creates in its state folder.
+# Folders that the shim creates in its state folder.
 STATE_ENTRIES = ("probes", "versions", "promises", "profiles", "sessions", "spill")
 SETTINGS_ENTRIES = ("config.toml", "vendors")
 
 
 class UninstallLeftover(NamedTuple):
-    """A file or folder that is left. `owned_entries` are the entries of the folder that only the
-    shim uses and that may be removed.
+    """A file or folder that remains after uninstalling. `owned_entries` are the names in the folder
+    that only the shim uses and that may be removed.
     """
 
     path: str
@@ -28,8 +30,8 @@ class UninstallLeftover(NamedTuple):
 def list_uninstall_leftovers(
     environment: Mapping[str, str], record_folder: str = ""
 ) -> list[UninstallLeftover]:
-    """Return the shim's files and folders. `record_folder` is where the drop-in recorded its runs,
-    or "".
+    """Return the remaining files and folders of the shim. `record_folder` is the folder of the
+    drop-in's recordings, or "".
     """
     try:
         if not record_folder:
@@ -37,7 +39,7 @@ def list_uninstall_leftovers(
         if not record_folder:
             record_folder = load_shim_settings(Invocation(), environment).record
     except FrontendError:
-        pass  # settings with an error are removed too
+        pass  # settings that contain errors are removed too
     entries = (
         UninstallLeftover(
             get_state_dir(environment),
@@ -57,8 +59,8 @@ def list_uninstall_leftovers(
 
 
 def remove_uninstall_leftover(leftover: UninstallLeftover) -> bool:
-    """Remove the shim's part of a leftover. Return whether nothing is left. Links are not followed,
-    and other programs' files are not changed.
+    """Remove the shim's files from a leftover. Return whether nothing remains at its path. Links
+    are not followed, and files of other programs are kept.
     """
     for name in leftover.owned_entries:
         path = os.path.join(leftover.path, name)

@@ -1,8 +1,8 @@
-"""Replaces a file with the drop-in. The original file is kept beside it and can be restored.
+"""Replaces a file with the drop-in. The original is kept beside the file and can be restored.
 
-The SDKs start a file that ends in `.js` with node or bun. The drop-in in place of such a file is
-JavaScript that is valid as a module and as a script, because the package decides which of them it
-is.
+The SDKs start files that end in `.js` with Node or Bun. In place of such a file, the drop-in is
+JavaScript. It must be valid both as an ES module and as a CommonJS script, because the package
+decides how the file is loaded.
 """
 
 import errno
@@ -23,10 +23,11 @@ from shim.process.find_program import DROP_IN_MARKER, is_drop_in_script
 from shim.process.install import JAVASCRIPT_PREFIX, build_drop_in_script
 from shim.state.files import replace_file, write_all
 
-MAX_NAMED_PATHS = 5  # paths in a hint
+MAX_NAMED_PATHS = 5  # paths that a hint lists
 
-# If node has `execve` (22.15 and newer), the shell script replaces node. Otherwise node waits for
-# the script, passes on the signals of the frontend, and exits like the script. Ctrl-C reaches both.
+# If Node supports `execve` (22.15 and newer), the shell script replaces the Node process. Otherwise
+# Node waits for the script, forwards the frontend's signals to it, and exits with its status. Ctrl-C
+# reaches both processes.
 JAVASCRIPT_TEMPLATE = """\
 #!/usr/bin/env node
 // {marker}; `shim uninstall --into` this file puts back what was here before{declared}{script};
@@ -49,8 +50,8 @@ else Promise.all([import("node:child_process"), import("node:tty")]).then((modul
 
 
 class DropinReplacementResult(NamedTuple):
-    """The result of `replace_file_with_dropin`: the file, its backup, and the new path of an older
-    backup.
+    """The result of `replace_file_with_dropin`: the replaced file, its backup, and the new path of
+    an older backup, if there was one.
     """
 
     path: str
@@ -60,7 +61,7 @@ class DropinReplacementResult(NamedTuple):
 
 class DropinRestorationResult(NamedTuple):
     """The result of `restore_replaced_file`: whether the file was a drop-in, whether the original
-    was restored, and the backups that are left.
+    was restored, and the remaining backups.
     """
 
     path: str
@@ -70,7 +71,7 @@ class DropinRestorationResult(NamedTuple):
 
 
 def build_dropin_script(path: str, installed_options: Mapping[str, str]) -> bytes:
-    """Return the content of the file in place of `path`."""
+    """Return the content of the drop-in that replaces the file at `path`."""
     shell = build_drop_in_script(installed_options)
     if not path.endswith(SCRIPT_SUFFIXES):
         return shell
@@ -86,8 +87,8 @@ def replace_file_with_dropin(
 ) -> DropinReplacementResult:
     """Replace `file` with the drop-in, and keep the original beside it.
 
-    Raise FrontendError if there is no file, or if it is a folder, a link or something else that
-    cannot be replaced.
+    Raise FrontendError if `file` does not exist or cannot be replaced, for example if it is a
+    folder or a symbolic link.
     """
     path = _resolve_target(file)
     backup = build_backup_path(path)
@@ -96,7 +97,7 @@ def replace_file_with_dropin(
         _write_dropin(path, settings)
         return DropinReplacementResult(path, backup if os.path.lexists(backup) else None)
     old_backup = None
-    # The package was updated, so the existing backup belongs to an older version.
+    # The package has been updated, so the existing backup is from an older version.
     if os.path.lexists(backup):
         old_backup = find_free_backup_path(path)
         _rename_file(backup, old_backup)
@@ -110,7 +111,9 @@ def replace_file_with_dropin(
 
 
 def _restore_files(path: str, backup: str, old_backup: str | None, cause: BaseException) -> None:
-    """Undo the moves. If that fails, raise FrontendError with the current path of each file."""
+    """Undo the renames of a failed replacement. If that fails too, raise FrontendError with
+    commands that restore the files.
+    """
     moves = [(backup, path), *([(old_backup, backup)] if old_backup is not None else [])]
     for index, (source, target) in enumerate(moves):
         try:
@@ -124,8 +127,8 @@ def _restore_files(path: str, backup: str, old_backup: str | None, cause: BaseEx
 
 
 def restore_replaced_file(file: str) -> DropinRestorationResult:
-    """Remove the drop-in from `file` and restore the original. Another program's file is not
-    changed.
+    """Remove the drop-in from `file` and restore the original. If `file` is not a drop-in, it is
+    not changed.
     """
     path = os.path.abspath(os.path.expanduser(file))
     backup = build_backup_path(path)
@@ -171,7 +174,7 @@ def _write_dropin(path: str, installed_options: Mapping[str, str]) -> None:
         replace_file(
             path, lambda file: write_all(file, build_dropin_script(path, installed_options)), 0o755
         )
-        os.chmod(path, 0o755)  # for any umask, because the package's users may be others
+        os.chmod(path, 0o755)  # independent of the umask, because other users may run the package
     except OSError as error:
         raise _build_refusal(path, error) from None
 

@@ -1,4 +1,4 @@
-"""The messages of `shim install --into` and `shim uninstall --into`."""
+"""Prints the results of `shim install --into` and `shim uninstall --into`."""
 
 from collections.abc import Mapping
 
@@ -7,7 +7,9 @@ from shim.story.terminal.console import print_line
 
 
 def install_dropin_with_report(file: str, installed_options: Mapping[str, str]) -> None:
-    """Replace `file` with the drop-in. Raise FrontendError if that cannot be done."""
+    """Replace `file` with the drop-in and print the result. Raise FrontendError if the file cannot
+    be replaced.
+    """
     installation = replace_file_with_dropin(file, installed_options)
     print_line(f"wrote {installation.path}")
     if installation.old_backup:
@@ -26,7 +28,9 @@ def install_dropin_with_report(file: str, installed_options: Mapping[str, str]) 
 
 
 def uninstall_dropin_and_print_result(file: str) -> None:
-    """Restore the original of `file`. If it is not a drop-in, print that; it is not a failure."""
+    """Restore the original of `file` and print the result. A file that is not a drop-in is
+    reported, but is not a failure.
+    """
     removal = restore_replaced_file(file)
     if removal.restored:
         print_line(f"restored {removal.path}")

@@ -24,8 +24,11 @@ from shim.commands.profile.rule_tracer import FieldPath
 
 
 class InferredRuleEventSelector(NamedTuple):
-    """Selects the events that a rule reads: by their kind, by the path of a list (() for none), and
-    by the label of the list's items.
+    """Selects the events that a rule reads.
+
+    kind        the event kind
+    item_path   the path of the list whose items are read, () for none
+    item_label  the key and the value that distinguish the items to read, or None
     """
 
     kind: EventKind

@@ -37,7 +37,7 @@ _RULE_SETTING_KEYS = frozenset(
 )
 _STEP_PATTERN = re.compile(r"'([^']+)'|\"([^\"]+)\"|\[(\*|-?\d+)\]|([^.\[\]'\"]+)")
 
-FieldPath = tuple[str, ...]  # keys; ITEM stands for any list index
+FieldPath = tuple[str, ...]  # keys; ANY_ITEM stands for any list index
 ANY_ITEM = "[*]"
 
 

@@ -1,1 +1,1 @@
-"""`shim bridge`, and the code that commands about background sessions share."""
+"""Implements `shim bridge`, and code that all commands for background sessions share."""

@@ -1,5 +1,5 @@
-"""`shim bridge list|say|answer|stop`: lets a person or a script act on a session without attaching
-to it.
+"""Implements `shim bridge list`, `say`, `answer` and `stop`, with which a person or a script acts
+on a session without attaching to it.
 """
 
 import json
@@ -31,7 +31,8 @@ from shim.core.reading.diagnostics import escape_control_chars
 from shim.io.ids import create_uuid
 from shim.story.terminal.console import JsonOption, print_json, print_line
 
-# The time that a host gets to report its open prompts. A stopped host must not block the list.
+# The time in which a host must report its open prompts, so that a suspended host cannot block the
+# list.
 LIST_TIMEOUT_S = 2.0
 SessionArgument = Annotated[
     str,
@@ -41,9 +42,9 @@ SessionArgument = Annotated[
         autocompletion=complete_background_session,
     ),
 ]
-MAX_SUMMARY_CHARS = 160  # per prompt in a list to choose from
+MAX_SUMMARY_CHARS = 160  # per prompt in an error message
 DECISIONS = ("allow", "deny")
-# The fields of a prompt's frame that `list --json` prints.
+# Fields of a `question` frame that `list --json` prints.
 QUESTION_KEYS = ("question", "at", "until", "request")
 
 
@@ -89,7 +90,7 @@ def send_message_to_session(
     if not text.strip():
         raise typer.BadParameter("the message is empty", param_hint="TEXT")
     if not record.is_running:
-        # If another client has started the host meanwhile, the message is sent to that host.
+        # If another client has restarted the host meanwhile, the message is sent to that host.
         with suppress(SessionRunningError):
             respawn_session(record, os.environ, message)
             _wait_until_started(record)
@@ -181,7 +182,7 @@ def answer_permission_prompt(
         always=always,
     )
     frame = {"kind": "answer", "question": prompt_id, "decision": decision}
-    # The name is unique, so that the reply can be recognized.
+    # The client name is unique, so that the reply to this command can be recognized.
     client_name = f"shim bridge answer {create_uuid()[:8]}"
     replies = send_frames_and_collect_answers(
         record.session_id, [frame], os.environ, client=client_name
@@ -244,8 +245,8 @@ def stop_sessions(
 
 
 def _wait_until_started(session: SessionRecord) -> None:
-    """Wait until the host of a restarted session is running. Raise FrontendError with the host's
-    reason if it cannot start.
+    """Wait until the host process of a restarted session is running. Raise FrontendError with the
+    host's reason if the host cannot start.
     """
     try:
         connect_to_session_blocking(
@@ -260,7 +261,9 @@ def _wait_until_started(session: SessionRecord) -> None:
 
 
 def _check_replies(session: SessionRecord, replies: Sequence[Mapping[str, Any]], hint: str) -> None:
-    """Raise FrontendError for frames that the host refused or did not answer."""
+    """Raise FrontendError if the host refused a frame, and HostNotAnsweringError if the host did
+    not answer.
+    """
     for reply in replies:
         if reply["kind"] == "refused":
             controller_text = ""
@@ -278,8 +281,8 @@ def _check_replies(session: SessionRecord, replies: Sequence[Mapping[str, Any]],
 
 
 def load_open_permission_requests(session: SessionRecord) -> dict[str, Mapping[str, Any]]:
-    """Return the open prompts of a session: id → the body of Claude's request. Raise ShimError if
-    the host does not report them.
+    """Return a session's open permission prompts: prompt id → body of the permission request. Raise
+    ShimError if the host does not report them.
     """
     return {
         prompt_id: frame["request"]
@@ -335,7 +338,9 @@ def _resolve_prompt_id(
 
 
 def _describe_last_answer(session: SessionRecord) -> str:
-    """Return how and by which client the last prompt was answered, or "" if there was none."""
+    """Describe how the last prompt was answered, and by which client. Return "" if no prompt was
+    answered.
+    """
     with connect_to_session_blocking(
         session.session_id, os.environ, role=WATCH, replay=False, partial=False
     ) as connection:
@@ -350,7 +355,9 @@ def _describe_last_answer(session: SessionRecord) -> str:
 
 
 def summarize_permission_request(request: Mapping[str, Any]) -> str:
-    """Return a prompt in one line. A shortened line names the command that prints the rest."""
+    """Summarize a permission request in one line. A shortened summary names the command that prints
+    the full request.
+    """
     content = request.get("input")
     if not content:
         content = request.get("message")
@@ -378,8 +385,8 @@ def _parse_input(text: str) -> dict[str, Any]:
 
 
 def _build_session_report(session: SessionRecord) -> dict[str, Any]:
-    """Return the entry of a session for a program. `questions` is null if its host does not report
-    its prompts.
+    """Build the JSON entry of a session. `questions` is null if the host does not report its open
+    prompts.
     """
     metadata = session.metadata
     questions: list[dict[str, Any]] | None = []

@@ -1,4 +1,4 @@
-"""`shim bridge attach` and `shim bridge watch`."""
+"""Implements `shim bridge attach` and `shim bridge watch`."""
 
 import os
 import sys
@@ -80,9 +80,7 @@ def watch_session(
 
 
 def _print_frames(session: SessionRecord) -> None:
-    """Print frames until the host closes the connection, Ctrl-C is pressed, or the reader of stdout
-    has gone.
-    """
+    """Print frames until the host closes the connection, Ctrl-C is pressed, or stdout is closed."""
     output_pipe = find_console_pipe_descriptor(open_console())
     connection = connect_to_session_blocking(
         session.session_id, os.environ, role=WATCH, client=f"watcher {os.getpid()}"

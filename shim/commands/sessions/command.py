@@ -1,4 +1,4 @@
-"""`shim bridge …`: background sessions for people and scripts."""
+"""Registers the `shim bridge` commands for background sessions."""
 
 import typer
 

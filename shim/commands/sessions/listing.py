@@ -14,11 +14,12 @@ from shim.bridge.registry import SessionRecord, describe_unanswered_messages, is
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.story.terminal.console import PIPE_COLUMNS
 
-# In a narrower terminal, folders would leave no space for what a session waits for.
+# In a narrower terminal, the folder column is omitted. It would leave no space for the reason why a
+# session is waiting.
 MIN_COLUMNS_FOR_FOLDER = 100
-MIN_COLUMNS_FOR_VENDOR = 60  # the same for vendors
-NAME_WIDTH_DIVISOR = 5  # a name gets one fifth of the terminal's width
-# Text that is bold in Markdown. `src/**/*.py` must not match.
+MIN_COLUMNS_FOR_VENDOR = 60  # the same for the vendor column
+NAME_WIDTH_DIVISOR = 5  # names get one fifth of the terminal's width
+# Matches bold text in Markdown, but not `src/**/*.py`.
 _BOLD_PATTERN = re.compile(r"(?<![\w/*])\*\*(?=[^\s*/])(.+?)(?<=[^\s*/])\*\*(?![\w/*])")
 STATE_STYLES = {
     "working": "cyan",
@@ -35,7 +36,9 @@ SHORTENED_HINT = (
 
 
 def format_no_sessions_message(*, includes_ended: bool, folder: str | None = None) -> str:
-    """Return the message if there is no session, or none at or below a folder."""
+    """Return the message for an empty list of sessions, either on the machine or at and below a
+    folder.
+    """
     state = "running "
     if includes_ended:
         state = ""
@@ -46,7 +49,9 @@ def format_no_sessions_message(*, includes_ended: bool, folder: str | None = Non
 
 
 def format_session_table(sessions: Sequence[SessionRecord]) -> str:
-    """Return the table. On a terminal it has colors and the terminal's width."""
+    """Return the session table as text. On a terminal, the table has colors and the terminal's
+    width.
+    """
     is_terminal = os.isatty(1)
     width = PIPE_COLUMNS
     if is_terminal:

@@ -1,4 +1,4 @@
-"""The output of a background session, drawn like a recording in `shim show`."""
+"""Formats the output of a background session as `shim show` draws a recording."""
 
 import os
 from collections import deque
@@ -13,13 +13,16 @@ from shim.core.reading.diagnostics import escape_control_chars
 from shim.story.terminal.console import THEME
 from shim.story.terminal.show import draw_recording
 
-# The real claude shows the last 500 chunks. A note names the place of the other lines.
+# The real claude shows the last 500 chunks. If earlier lines are dropped, a note tells the user where
+# to find them.
 MAX_LINES = 500
 NO_LINES_TEXT = "no output yet\n"
 
 
 class LastLinesBuffer(StringIO):
-    """A text file that keeps its last lines. `dropped_count` is the number of other lines."""
+    """A text file in memory that only keeps its last lines. `dropped_count` is the number of
+    dropped lines.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -28,19 +31,19 @@ class LastLinesBuffer(StringIO):
         self.dropped_count = 0
 
     def write(self, text: str) -> int:
-        """Add text."""
+        """Add text to the buffer."""
         *complete_lines, self._last_line = (self._last_line + text).split("\n")
         self.dropped_count += max(len(self._lines) + len(complete_lines) - MAX_LINES, 0)
         self._lines.extend(complete_lines)
         return len(text)
 
     def get_text(self) -> str:
-        """Return the last lines."""
+        """Return the last lines as text."""
         return "".join(f"{line}\n" for line in self._lines) + self._last_line
 
 
 def list_recording_paths(session: SessionRecord) -> list[str]:
-    """Return the recordings of a session, ordered by the numbers in their names."""
+    """Return the paths of a session's recordings, in the order of the numbers in their names."""
     try:
         return [
             os.path.join(session.log_folder, name)
@@ -52,7 +55,7 @@ def list_recording_paths(session: SessionRecord) -> list[str]:
 
 
 def format_recent_session_output(session: SessionRecord) -> str:
-    """Return the last lines of a session as text, with colors on a terminal."""
+    """Return the last lines of a session as text, with colors if stdout is a terminal."""
     buffer = LastLinesBuffer()
     is_terminal = os.isatty(1)
     console = Console(
@@ -74,7 +77,9 @@ def format_recent_session_output(session: SessionRecord) -> str:
 
 
 def _explain_empty_log(session: SessionRecord) -> str:
-    """Return why a session has no lines: the reason for its failure, if it has failed."""
+    """Return a message for a session without output. If the session has failed, the message is the
+    reason.
+    """
     detail = session.metadata.get("detail")
     if session.is_running or session.metadata.get("state") != "failed" or not detail:
         return NO_LINES_TEXT
@@ -82,7 +87,7 @@ def _explain_empty_log(session: SessionRecord) -> str:
 
 
 def _draw_recordings(paths: Iterable[str], console: Console, *, is_running: bool) -> list[str]:
-    """Draw recordings one after another. Return what is wrong with those that cannot be read."""
+    """Draw recordings one after another. Return the errors of recordings that cannot be read."""
     problems = []
     paths = list(paths)
     for path in paths:

@@ -1,4 +1,4 @@
-"""`shim bridge serve`: runs the gateway, for a browser on this machine or a phone, and for scripts."""
+"""Implements `shim bridge serve`, which runs the gateway for browsers, phones and scripts."""
 
 import importlib.util
 import os
@@ -13,7 +13,7 @@ from shim.core.errors import SystemResourceError
 if TYPE_CHECKING:
     from shim.bridge.gateway.tokens import GatewayTokenFile
 
-REQUIRED_PACKAGES = ("starlette", "uvicorn", "segno")  # only the web UI needs these packages
+REQUIRED_PACKAGES = ("starlette", "uvicorn", "segno")  # packages that only the web UI needs
 LOOPBACK_PREFIXES = (
     "http://127.",
     "http://localhost",
@@ -90,8 +90,8 @@ def serve_gateway(
 
 
 def _print_address(address: str, token_file: "GatewayTokenFile") -> None:
-    """Print the address. It contains a login code only if stdout is a terminal, because other
-    output may be a log.
+    """Print the gateway's address. The address only contains a login code if stdout is a terminal,
+    because other output may be stored in a log.
     """
     if not sys.stdout.isatty():
         sys.stdout.write(f"{address}\n")
@@ -114,7 +114,7 @@ def _print_address(address: str, token_file: "GatewayTokenFile") -> None:
 
 
 def _print_qr_code(text: str) -> None:
-    """Print the QR code of a text, in black and white in any terminal."""
+    """Print the QR code of a text in black and white."""
     import io
 
     import segno

@@ -1,4 +1,4 @@
-"""`shim bridge token`: shows the gateway's tokens, and replaces them."""
+"""Implements `shim bridge token`, which prints and replaces the gateway's tokens."""
 
 import os
 import sys

@@ -1,3 +1,3 @@
-"""`shim run`, `demo`, `explain` and `sessions`: one turn for a person, what it would start, and the
-sessions that can be resumed.
+"""Implements `shim run`, `demo`, `explain` and `sessions`, which run one turn, explain what a turn
+would start, and manage sessions that can be resumed.
 """

@@ -1,4 +1,4 @@
-"""Suggests the rules that would have allowed the denied calls of a turn."""
+"""Suggests permission rules that would have allowed the denied tool calls of a turn."""
 
 import os
 import shlex
@@ -17,8 +17,8 @@ from shim.core.reading.values import as_dict, list_dicts
 from shim.state.config import load_shim_settings
 from shim.story.events import find_vendor_name
 
-MAX_NAMED_RULES = 5  # suggested rules
-# texts in the result of a call that a person or a rule denied
+MAX_NAMED_RULES = 5  # rules in a suggestion
+# Texts in a tool result that show that a person or a rule denied the call.
 DENIAL_PHRASES = (DENIED_MESSAGE, "was denied:")
 
 
@@ -30,11 +30,11 @@ def suggest_allow_rules(
     *,
     is_attended: bool,
 ) -> str:
-    """Return how a person can allow the denied calls of a turn, or "" if no rule is known to help.
+    """Return advice for allowing the denied tool calls of a turn, or "" if no rule would help.
 
-    `init` is the turn's first line, `call_outputs` are the results of failed calls. A call that the
-    person or a rule denied is left out, because no other rule would allow it. `is_attended`: the
-    person could be asked.
+    `init` is the turn's first line. `call_outputs` contains the results of failed calls. Calls that
+    a person or a rule denied are skipped, because another rule would not allow them. `is_attended`
+    is set if a person could answer prompts.
     """
     remaining = list_dicts(result.get("permission_denials"))
     mode = str(init.get("permissionMode"))
@@ -83,7 +83,7 @@ def suggest_allow_rules(
 
 
 def _find_conversation_vendor(name: str, cwd: str) -> Adapter:
-    """Return the adapter that `shim run` uses: in a conversation."""
+    """Return the adapter that `shim run` uses, which is the vendor's adapter for conversations."""
     invocation = Invocation(input_format="stream-json")
     return select_driver(
         get_adapter(name), invocation, load_shim_settings(invocation, os.environ), os.environ, cwd
@@ -93,7 +93,7 @@ def _find_conversation_vendor(name: str, cwd: str) -> Adapter:
 def _find_effective_rule(
     tool: str, tool_input: Mapping[str, Any], cwd: str, vendor: Adapter | None, mode: str
 ) -> str | None:
-    """Return the narrowest rule for a call that can be passed to the vendor, or None."""
+    """Return the narrowest rule that allows a tool call and that the vendor supports, or None."""
     for rule in filter(None, (find_narrowest_allow_rule(tool, tool_input, cwd), tool)):
         policy = Policy(workspace=Workspace(cwd), allow=(parse_permission_rule(rule),))
         if vendor is None:

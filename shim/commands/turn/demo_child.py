@@ -1,4 +1,4 @@
-"""The program of the demo vendor. It prints a small session, with the pauses of a model and its
+"""The program of the demo vendor. It prints a short session with the pauses of a real model and its
 tools.
 """
 
@@ -19,7 +19,7 @@ NEW_TEXT = 'def greet(name: str) -> str:\n    return f"Hello, {name}!"\n'
 
 
 def generate_text_fragment_events(kind: str, text: str) -> Iterator[dict[str, Any]]:
-    """Yield a text as fragments of one word each."""
+    """Yield a text as streamed fragments of one word each."""
     for position, token in enumerate(text.split(" ")):
         yield {"type": kind, "text": f" {token}" if position else token}
 
@@ -39,7 +39,7 @@ def build_reply_event(output_tokens: int, reason: str) -> dict[str, Any]:
 
 
 def generate_demo_events(prompt: str, cwd: str, session_id: str) -> Iterator[dict[str, Any]]:
-    """Yield the events of the session. No file is read or written."""
+    """Yield the events of the demo session. No file is read or written."""
     path = os.path.join(cwd, FILE_NAME)
     yield {
         "type": "start",
@@ -82,7 +82,7 @@ def generate_demo_events(prompt: str, cwd: str, session_id: str) -> Iterator[dic
 
 
 def main() -> None:
-    """Print the session, one event a line, with pauses."""
+    """Print the demo session with pauses, one event per line."""
     if len(sys.argv) > 1:
         session_id = sys.argv[1]
     else:

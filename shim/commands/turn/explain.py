@@ -1,5 +1,5 @@
-"""`--shim-explain` and `shim explain`: which child a command line would start, and why. Nothing is
-started.
+"""Implements `--shim-explain` and `shim explain`, which show what child process a command line
+would start, and why. No process is started.
 """
 
 import json
@@ -29,12 +29,12 @@ from shim.state import config
 from shim.state.claude_settings import list_claude_settings_paths
 
 REDACTED_VALUE = "[REDACTED:variable]"
-# Variables with these words in their names have secret values.
+# Environment variables with these words in their names are treated as secret.
 _SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL|AUTH|COOKIE", re.IGNORECASE)
 BUNDLED_SOURCE = "the shim itself"
-MAX_FILE_CHARS = 4000  # shown of a file for the child
-MAX_ARGUMENT_CHARS = 300  # shown of one argument
-TITLE_COLUMNS = 12  # columns of the titles
+MAX_FILE_CHARS = 4000  # shown per file that the child gets
+MAX_ARGUMENT_CHARS = 300  # shown per argument
+TITLE_COLUMNS = 12  # the width of the title column
 
 
 def explain_turn(
@@ -69,8 +69,8 @@ def explain_turn(
 def explain_invocation_with_exit_status(
     invocation: Invocation, installed_options: Mapping[str, str]
 ) -> tuple[str, int]:
-    """Return the explanation for `--shim-explain` and the exit status, which is 1 if the turn would
-    be refused.
+    """Return the explanation for `--shim-explain` with the exit status. The status is 1 if the turn
+    would be refused.
     """
     explanation = build_invocation_explanation(invocation, installed_options)
     return format_invocation_explanation(explanation), int(explanation["refused"] is not None)
@@ -79,7 +79,7 @@ def explain_invocation_with_exit_status(
 def build_invocation_explanation(
     invocation: Invocation, installed_options: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Build everything that is known about the first child, as JSON. `refused` has the reason if
+    """Build the explanation of the first child process as a JSON object. `refused` is the reason if
     the turn would be refused.
     """
     explanation: dict[str, Any] = {"refused": None, "hint": None, "settings": {}}
@@ -90,7 +90,7 @@ def build_invocation_explanation(
         explanation["settings"]["record"] = config.resolve_recording_path(
             invocation, os.environ, installed_options, startup.settings
         )
-        if not startup.adapter.passthrough:  # a real claude reads them itself
+        if not startup.adapter.passthrough:  # the real claude reads these files itself
             explanation["settings"]["claude"] = list_claude_settings_paths(
                 startup.invocation, startup.environment, startup.cwd
             )
@@ -102,13 +102,13 @@ def build_invocation_explanation(
     return explanation
 
 
-# -- the data --------------------------------------------------------------------------------------
+# -- JSON ------------------------------------------------------------------------------------------
 
 
 def _collect_settings(
     invocation: Invocation, installed_options: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Return the sources of the settings, by precedence."""
+    """Return the sources of the settings in order of precedence."""
     shim_flags = {
         f"--{name.replace('_', '-')}": value
         for name, value in invocation._asdict().items()
@@ -180,7 +180,7 @@ def _describe_child(startup: ConversationStartup, planned: PlannedChildLaunch) -
 
 
 def _find_program_source(startup: ConversationStartup, child_launcher: ChildLauncher) -> str:
-    """Return what names the program."""
+    """Return the setting or variable that names the vendor's program."""
     if child_launcher.context.environment.get("SHIM_BIN"):
         return "SHIM_BIN"
     if child_launcher.context.vendor_settings.bin:
@@ -193,7 +193,7 @@ def _find_program_source(startup: ConversationStartup, child_launcher: ChildLaun
 def _describe_rules(
     startup: ConversationStartup, child_launcher: ChildLauncher, child: LaunchPlan
 ) -> list[dict[str, str]]:
-    """Describe each rule: its source, and how it is enforced."""
+    """Describe each permission rule with its source and how it is enforced."""
     vendor = child_launcher.adapter
     policy = child_launcher.policy
     request = child.request
@@ -258,8 +258,8 @@ def _describe_rules(
 
 
 def _diff_environment(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, Any]:
-    """Return the variables that are added to the child's environment, and those that are removed
-    from it.
+    """Return the variables that are added to the child's environment, and the variables that are
+    removed.
     """
     changed = {
         name: _redact_variable(name, value)
@@ -270,7 +270,9 @@ def _diff_environment(before: Mapping[str, str], after: Mapping[str, str]) -> di
 
 
 def _redact_variable(name: str, value: str) -> str:
-    """Return the value of a variable without secrets. SHIM_ARGS is a command line."""
+    """Return the value of an environment variable without secrets. SHIM_ARGS is redacted as a
+    command line.
+    """
     if name.endswith("SHIM_ARGS"):
         return shlex.join(redact_argv(parse_extra_args({"SHIM_ARGS": value})))
     if value and _SECRET_NAME.search(name):
@@ -278,11 +280,11 @@ def _redact_variable(name: str, value: str) -> str:
     return Redactor().redact_text(value)
 
 
-# -- the text for a person -------------------------------------------------------------------------
+# -- text ------------------------------------------------------------------------------------------
 
 
 def format_invocation_explanation(explanation: Mapping[str, Any]) -> str:
-    """Format the explanation as text, which is the same in a terminal and in a pipe."""
+    """Format the explanation as text. The text is the same on a terminal and in a pipe."""
     lines: list[str] = []
     if explanation["refused"]:
         lines += ["This turn would be refused:", "", explanation["refused"]]
@@ -406,8 +408,8 @@ def _format_rules(explanation: Mapping[str, Any]) -> list[str]:
 
 
 def _format_command(explanation: Mapping[str, Any]) -> list[str]:
-    """Format the program and each option with its values, one per line, so that they can be pasted
-    into a shell.
+    """Format the program and each option with its values on separate lines that can be pasted into
+    a shell.
     """
     argv = explanation["argv"]
     lines = [shlex.quote(argv[0])]

@@ -1,9 +1,9 @@
-"""Runs a turn of the drop-in like a frontend, and draws it for a person. The person can interrupt
-the turn.
+"""Runs one turn through the drop-in, as a frontend does, and draws the turn for a person, who can
+interrupt it.
 
 The drop-in runs in its own process session, so the terminal's Ctrl-C only reaches this process.
-This process signals the drop-in: the first Ctrl-C interrupts the turn, and the second one ends it
-at once.
+This process forwards signals to the drop-in: the first Ctrl-C interrupts the turn, and the second
+Ctrl-C kills it.
 """
 
 import errno
@@ -35,17 +35,18 @@ from shim.story.terminal.renderer import TerminalSessionRenderer
 from shim.story.terminal.screen import REFRESH_SECONDS
 
 CHUNK_BYTES = 256 * 1024
-# from the second Ctrl-C until the drop-in is killed; its watchdog then ends the vendor
+# The time between the second Ctrl-C and the kill of the drop-in. After the kill, the drop-in's
+# watchdog ends the vendor.
 KILL_TIMEOUT_S = 1.0
-EXIT_TIMEOUT_S = (
-    10.0  # for the drop-in to exit after it has closed its stdout; it needs two at most
-)
+EXIT_TIMEOUT_S = 10.0  # for the drop-in's exit after it closes stdout; it needs at most 2 s
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-MAX_FAILED_CALLS = 1000  # failed calls with stored results
+MAX_FAILED_CALLS = 1000  # failed tool calls whose results are stored
 
 
 class TerminalTurnRunner:
-    """Runs one turn. `person` answers permission prompts; None: they cannot be answered."""
+    """Runs one turn. `person` reads the answers to permission prompts; if it is None, prompts
+    cannot be answered.
+    """
 
     def __init__(self, console: Console, person: TerminalAnswerReader | None = None) -> None:
         self._console = console
@@ -57,16 +58,16 @@ class TerminalTurnRunner:
         self._process: subprocess.Popen[bytes]
         self._lines = LineSplitter(MAX_LINE_BYTES)
         self._start_time = time.monotonic()
-        self._received_signals: list[int] = []  # signals
+        self._received_signals: list[int] = []  # signal numbers
         self._has_output = False  # the drop-in has written a line
-        self._stopped_early = False  # the drop-in had to exit before its first line
+        self._stopped_early = False  # terminated before its first line
         self._result_line: Mapping[str, Any] | None = None
         self._init_line: Mapping[str, Any] = {}
-        self._failed_outputs = BoundedDict[str, str](MAX_FAILED_CALLS)  # call → its output
+        self._failed_outputs = BoundedDict[str, str](MAX_FAILED_CALLS)  # call id → output
 
     def run(self, command: Sequence[str], prompt: str) -> int:
-        """Start the drop-in, send it `prompt`, and draw its output. Return its exit status, or a
-        signal's.
+        """Start the drop-in, send `prompt`, and draw the output. Return the drop-in's exit status,
+        or 128 plus the number of the signal that ended the turn.
         """
         hidden_typing = (
             nullcontext() if self._person is None else self._person.disable_terminal_echo()
@@ -89,7 +90,7 @@ class TerminalTurnRunner:
                 self._send_line({"type": "user", "message": {"role": "user", "content": prompt}})
                 self._read_until_closed(selector, signals)
                 return self._finish()
-            except BaseException:  # for example, the reader has closed stdout
+            except BaseException:  # for example, the reader of stdout is gone
                 self._stop_process(at_once=True)
                 raise
             finally:
@@ -98,7 +99,7 @@ class TerminalTurnRunner:
     # -- the output of the drop-in -----------------------------------------------------------------
 
     def _read_until_closed(self, selector: selectors.BaseSelector, signals: int) -> None:
-        """Read until the drop-in has closed its stdout, or must be ended at once."""
+        """Read the output until the drop-in closes its stdout or a signal ends the turn."""
         output = self._process.stdout
         errors = self._process.stderr
         assert output is not None and errors is not None
@@ -124,7 +125,7 @@ class TerminalTurnRunner:
                     REFRESH_SECONDS if self._console.is_terminal else None
                 )
             }
-            if output_pipe in ready:  # a pipe's writing end is ready if its reader has closed it
+            if output_pipe in ready:  # the reader of stdout has closed the pipe
                 raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
             if signals in ready:
                 os.read(signals, CHUNK_BYTES)
@@ -147,7 +148,7 @@ class TerminalTurnRunner:
                 self._renderer.flush()
 
     def _forward_stderr(self) -> bool:
-        """Copy what the drop-in has written to stderr. Return False at its end."""
+        """Copy the drop-in's pending stderr output. Return False once stderr is closed."""
         assert self._process.stderr is not None
         data = b""
         try:
@@ -180,7 +181,9 @@ class TerminalTurnRunner:
         if is_init_line(event):
             self._init_line = event
         if kind == "result":
-            if self._received_signals and event.get("is_error"):  # the vendor's cause may differ
+            if self._received_signals and event.get(
+                "is_error"
+            ):  # the vendor may report another cause
                 event = {**event, "shim": {"cause": "interrupted"}}
             self._result_line = event
             if self._person is not None:
@@ -203,12 +206,12 @@ class TerminalTurnRunner:
         return self._person.questions.current
 
     def _add_question(self, request_id: str, request: Mapping[str, Any]) -> None:
-        """Queue a permission prompt. It waits for the answers to the earlier ones."""
+        """Queue a permission prompt. It is shown after all earlier prompts have been answered."""
         if self._person is not None and self._person.questions.add_request(request_id, request):
             self._show_question(self._person)
 
     def _show_question(self, person: TerminalAnswerReader) -> None:
-        """Show the next permission prompt."""
+        """Show the next permission prompt, or hide typed input if there is none."""
         question = person.questions.current
         if question is None:
             person.set_echo(on=False)
@@ -223,7 +226,7 @@ class TerminalTurnRunner:
         self._renderer.show_input_prompt(question.format_input_prompt())
 
     def _read_answer(self, person: TerminalAnswerReader) -> None:
-        """Read a line from the terminal as the answer to the open prompt."""
+        """Read a line from the terminal as the answer to the open permission prompt."""
         choice = person.read_answer()
         question = person.questions.current
         if question is None:
@@ -239,16 +242,18 @@ class TerminalTurnRunner:
         self._show_question(person)
 
     def _withdraw_question(self, person: TerminalAnswerReader, event: Mapping[str, Any]) -> None:
-        """Remove a prompt that the drop-in has cancelled."""
+        """Remove a permission prompt that the drop-in has cancelled."""
         if person.questions.remove_resolved_request(str(event.get("request_id"))):
             self._renderer.end_input_prompt(has_answered=False)
             self._draw_changes(self._story.add_claude_event(self._elapsed_s(), event))
             self._show_question(person)
 
-    # -- signals and ends --------------------------------------------------------------------------
+    # -- signals and exit --------------------------------------------------------------------------
 
     def _on_signal(self) -> bool:
-        """Send a signal to the drop-in. Return whether the turn must end at once."""
+        """Interrupt the drop-in after the first Ctrl-C. Return True if the turn must end at once,
+        which is the case for any other signal.
+        """
         if len(self._received_signals) > 1 or self._received_signals[0] != signal.SIGINT:
             return True
         if self._person is not None and self._current_question is not None:
@@ -257,14 +262,14 @@ class TerminalTurnRunner:
             self._person.set_echo(on=False)
         self._renderer.print_notice("Interrupting… press Ctrl-C again to kill it.", "yellow")
         self._renderer.show_wait_message("waiting for the agent to stop")
-        # Before its first line it may not listen to SIGINT yet, and there is no turn to be
-        # interrupted.
+        # Before its first output line, the drop-in may not handle SIGINT yet, and there is no turn
+        # to interrupt.
         self._stopped_early = not self._has_output
         self._process.send_signal(signal.SIGTERM if self._stopped_early else signal.SIGINT)
         return False
 
     def _finish(self) -> int:
-        """Draw the end. Return the exit status."""
+        """Draw the end of the turn, stop the drop-in, and return the exit status."""
         at_once = len(self._received_signals) > 1 or self._received_signals[:1] not in (
             [],
             [signal.SIGINT],
@@ -294,7 +299,9 @@ class TerminalTurnRunner:
             self._renderer.print_notice(text, "yellow")
 
     def _stop_process(self, *, at_once: bool) -> None:
-        """Make sure that the drop-in has exited. `at_once`: it has not reported that it is done."""
+        """Wait until the drop-in has exited, and kill it after a timeout. If `at_once` is set,
+        terminate it first.
+        """
         self._close_stdin()
         process = self._process
         if at_once and process.poll() is None:
@@ -320,13 +327,13 @@ class TerminalTurnRunner:
                 self._failed_outputs[change.step.call] = format_content_text(change.step.output)
 
     def _send_line(self, value: Mapping[str, Any]) -> None:
-        """Send a line to the drop-in. It may have exited already."""
+        """Send a line to the drop-in, which may have exited already."""
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(json.dumps(value).encode() + b"\n")
             self._process.stdin.flush()
         except (BrokenPipeError, ValueError):
-            return  # its output shows how it ended
+            return  # the output shows how the drop-in ended
 
     def _close_stdin(self) -> None:
         assert self._process.stdin is not None

@@ -1,4 +1,4 @@
-"""The end of `shim demo`: what it showed, and what to type next."""
+"""Prints the end of `shim demo`: what the demo showed, and what to type next."""
 
 import os
 import shutil
@@ -24,9 +24,9 @@ EXAMPLE_VENDOR = "qwen"
 
 
 def print_next_steps(console: Console) -> None:
-    """Print what the demo showed, and the commands that come next."""
+    """Print what the demo showed and the next commands to try."""
     names = list(find_programs_on_path(load_valid_adapters(), os.environ, os.getcwd()))
-    # The real claude needs no drop-in.
+    # The real claude works without the drop-in.
     name = next((name for name in names if name != "claude"), EXAMPLE_VENDOR)
     shim = find_shim_command(sys.argv[0], os.environ)
     vendors_text = NO_VENDOR_TEXT
@@ -51,8 +51,8 @@ def print_next_steps(console: Console) -> None:
 
 
 def find_shim_command(program: str, environment: Mapping[str, str]) -> str:
-    """Return what a person types to start `program`, which is this `shim`: its name if PATH finds
-    the same file, otherwise its path.
+    """Return the command to type for this `shim`, whose file is `program`. The command is the name
+    if PATH finds the same file, and the path otherwise.
     """
     name = os.path.basename(program)
     if name != "shim":

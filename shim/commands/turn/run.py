@@ -1,4 +1,4 @@
-"""`shim run` and `shim demo`: one turn through the drop-in, drawn as it happens."""
+"""Implements `shim run` and `shim demo`, which run one turn through the drop-in and draw it live."""
 
 import os
 import sys
@@ -90,7 +90,7 @@ def run_turn(
     """
     if vendor is not None and not vendor.startswith(REPLAY_PREFIX):
         for name in parse_vendor_list(vendor):
-            get_adapter(name)  # raises for an unknown vendor, before the prompt is printed
+            get_adapter(name)  # raises an error for an unknown vendor
     if resume is not None:
         resume = resolve_resumed_id(resume)
     flags = [f"--allowedTools={rule}" for rule in allow or ()] + (["--continue"] if go_on else [])
@@ -107,8 +107,8 @@ def run_turn(
 
 
 def load_installed_dropin_options() -> dict[str, str]:
-    """Return what `shim install` wrote into the `claude` that PATH finds, or into the one in the
-    default folder.
+    """Return the options that `shim install` stored in the `claude` on PATH, or in the `claude` in
+    the default install folder.
     """
     default_path = os.path.join(os.path.expanduser(DEFAULT_DIR), "claude")
     for path in (find_first_program_on_path("claude", os.environ.get("PATH", "")), default_path):
@@ -118,7 +118,7 @@ def load_installed_dropin_options() -> dict[str, str]:
 
 
 def _run_and_draw(flags: list[str], installed_options: dict[str, str], prompt: str) -> int:
-    """Start the drop-in and draw its stream. Return the exit status."""
+    """Start the drop-in and draw its output. Return the exit status."""
     console = open_console()
     is_interactive = console.is_terminal and sys.stdin.isatty()
     command = [sys.executable, "-I", "-m", "shim"]

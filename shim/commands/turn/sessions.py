@@ -1,4 +1,4 @@
-"""`shim sessions`: lists and deletes the sessions that can be resumed."""
+"""Implements `shim sessions`, which lists and deletes sessions that can be resumed."""
 
 import os
 import shlex
@@ -23,11 +23,11 @@ from shim.state.store import StoredSession
 from shim.story.events import format_content_text, format_model_name
 from shim.story.terminal.console import JsonOption, open_console, print_json, print_line
 
-MAX_LISTED_SESSIONS = 10  # sessions, unless all are asked for
-DAY_SECONDS = 86_400.0  # seconds
-MIN_ID_CHARS = 4  # the first characters of an id, which are enough to name it
-MAX_TITLE_CHARS = 80  # of the first prompt
-MAX_TITLE_BYTES = 256 * 1024  # of a transcript, which are searched for the first prompt
+MAX_LISTED_SESSIONS = 10  # listed without --all
+DAY_SECONDS = 86_400.0  # seconds per day
+MIN_ID_CHARS = 4  # the minimum length of a session id prefix
+MAX_TITLE_CHARS = 80  # of the first prompt that are shown
+MAX_TITLE_BYTES = 256 * 1024  # of a transcript, searched for the first prompt
 
 app = typer.Typer(
     name="sessions",
@@ -145,8 +145,8 @@ def delete(
 
 
 def resolve_resumed_id(session_id: str) -> str:
-    """Return the full id of a stored session for its short id. Other ids are returned unchanged;
-    the drop-in finds background sessions by their short ids.
+    """Return the full id of the stored session with this short id. Other ids are returned
+    unchanged. The drop-in resolves the short ids of background sessions itself.
     """
     if not is_short_session_id(session_id.lower()):
         return session_id
@@ -161,7 +161,9 @@ def resolve_resumed_id(session_id: str) -> str:
 
 
 def _resolve_id(prefix: str) -> str:
-    """Return the one id with this beginning."""
+    """Return the only session id that starts with `prefix`. Raise FrontendError if there is none,
+    or more than one.
+    """
     matches = [
         session_id
         for session_id, _ in store.list_sessions(os.environ)
@@ -181,8 +183,8 @@ def _resolve_id(prefix: str) -> str:
 
 
 def format_resume_command(session_id: str, session: StoredSession) -> str:
-    """Return the command that resumes a session. Vendors look for their sessions in the folder of
-    the first turn.
+    """Return the shell command that resumes a session. The command changes to the folder of the
+    session's first turn, because vendors look for sessions there.
     """
     change_folder = ""
     if session.cwd and session.cwd != os.getcwd():
@@ -193,8 +195,8 @@ def format_resume_command(session_id: str, session: StoredSession) -> str:
 
 
 def read_session_title(session_id: str, session: StoredSession) -> str:
-    """Return the beginning of a session's first prompt in one line, or "" if no transcript has
-    one.
+    """Return the beginning of a session's first prompt as one line, or "" if the transcript has no
+    prompt.
     """
     path = build_transcript_path(os.environ, session.cwd, session_id)
     try:

@@ -1,5 +1,5 @@
-"""Reads a person's answers to permission prompts from the terminal: one prompt at a time, with y, n
-or always.
+"""Reads a person's answers to permission prompts from the terminal. Prompts are answered one at a
+time, with y, n or always.
 """
 
 import os
@@ -14,22 +14,24 @@ MAX_ANSWER_BYTES = 4096  # the longest line of a terminal
 
 
 class TerminalAnswerReader:
-    """Reads the answers to `questions` from the terminal `descriptor`."""
+    """Reads answers to permission prompts from a terminal. `descriptor` is the terminal, and
+    `questions` is the prompt queue.
+    """
 
     def __init__(self, descriptor: int, cwd: str) -> None:
         self.descriptor = descriptor
         self.questions = PermissionPromptQueue(cwd)
 
     def discard_typeahead_and_enable_echo(self) -> None:
-        """Discard what was typed before a prompt was shown, and show what is typed from now on."""
+        """Discard input that was typed before the prompt was shown, and enable the terminal's echo."""
         termios.tcflush(self.descriptor, termios.TCIFLUSH)
         self.set_echo(on=True)
 
     def set_echo(self, *, on: bool) -> None:
-        """Show or hide what is typed. Do nothing if the terminal is gone.
+        """Enable or disable the terminal's echo. Do nothing if the terminal is gone.
 
-        A background process leaves the terminal unchanged, because the system would stop it for a
-        change.
+        A process in the background leaves the terminal unchanged, because the system would stop a
+        background process that changes it.
         """
         try:
             if os.tcgetpgrp(self.descriptor) != os.getpgrp():
@@ -45,8 +47,8 @@ class TerminalAnswerReader:
 
     @contextmanager
     def disable_terminal_echo(self) -> Iterator[None]:
-        """Hide what is typed within this context, because it would appear in the output of the
-        turn.
+        """Disable the terminal's echo within this context, so that typed characters do not appear
+        in the turn's output.
         """
         had_echo = self._has_echo()
         self.set_echo(on=False)
@@ -56,17 +58,17 @@ class TerminalAnswerReader:
             self.set_echo(on=had_echo)
 
     def _has_echo(self) -> bool:
-        """Return whether the terminal shows what is typed, as most do."""
+        """Return whether the terminal's echo is enabled. If that is unknown, return True."""
         try:
             return bool(termios.tcgetattr(self.descriptor)[3] & termios.ECHO)
         except (termios.error, OSError):
             return True
 
     def read_answer(self) -> str | None:
-        """Return the answer to the open prompt as one of the values of `WORDS`, or None if the line
-        is not an answer.
+        """Return the answer to the open prompt as a value of `CHOICES_BY_INPUT`, or None if the
+        typed line is not a valid answer.
 
-        The end of input is a denial.
+        The end of input counts as a denial.
         """
         if not select.select([self.descriptor], [], [], 0)[0]:
             return None

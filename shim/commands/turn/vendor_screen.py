@@ -1,8 +1,8 @@
-"""A bare `claude` on a terminal. The real claude opens its screen there, and programs start it in a
-pty for that.
+"""Handles a bare `claude` on a terminal, for which the real claude opens its full-screen interface.
+Some programs start it that way in a pty.
 
-The shim has no screen. With `tui = "vendor"` in the settings, the vendor's own program replaces
-this process.
+The shim has no full-screen interface. With `tui = "vendor"` in the settings, the vendor's own
+program replaces this process.
 """
 
 import os
@@ -36,7 +36,7 @@ from shim.process.spawn_error import create_spawn_error
 from shim.state import config
 from shim.state.own_profiles import check_vendor_names_in_settings, register_user_profiles
 
-# Claude's flags that must not be ignored. Without them the screen would show another session or
+# Claude flags that must not be ignored. Without them, the vendor would open a different session or
 # have more permissions.
 UNSKIPPABLE_FIELDS = (
     *(
@@ -51,11 +51,11 @@ UNSKIPPABLE_FIELDS = (
     *("permission_prompt_tool", "json_schema"),
 )
 IRRELEVANT_FIELDS = ("print_mode", "version", "help")
-DEFAULT_MODE = "default"  # the permission mode
+DEFAULT_MODE = "default"  # the default permission mode
 
 
 def uses_interactive_mode(invocation: Invocation) -> bool:
-    """Return whether the real claude would open its screen."""
+    """Return whether the real claude would open its full-screen interface for this invocation."""
     is_text = invocation.input_format == invocation.output_format == "text"
     if not is_text:
         return False
@@ -69,8 +69,8 @@ def uses_interactive_mode(invocation: Invocation) -> bool:
 def start_interactive_vendor(
     invocation: Invocation, installed_options: Mapping[str, str], argv: Sequence[str]
 ) -> int:
-    """Replace this process with the vendor's program, or report that there is no screen. Return the
-    exit status.
+    """Replace this process with the vendor's program, or report that there is no full-screen
+    interface. Return the exit status.
 
     Raise ShimError if the program cannot be started.
     """
@@ -91,7 +91,7 @@ def _build_command(
     argv: Sequence[str],
     settings: config.ShimSettings,
 ) -> tuple[list[str], Mapping[str, str]]:
-    """Build the command line of the vendor's program, and its environment."""
+    """Build the command line and the environment of the vendor's program."""
     cwd = get_working_directory()
     register_user_profiles(os.environ, invocation.shim_config)
     check_vendor_names_in_settings(settings)
@@ -127,8 +127,8 @@ def _build_command(
 
 
 def _check_claude_flags(invocation: Invocation, vendor: Adapter) -> tuple[str, ...]:
-    """Raise FrontendError for flags of Claude that must not be ignored. No vendor's screen knows
-    them.
+    """Raise FrontendError for Claude flags that must not be ignored. No vendor's full-screen
+    interface accepts them.
     """
     defaults = Invocation()
     fields = [
@@ -153,7 +153,9 @@ def _check_claude_flags(invocation: Invocation, vendor: Adapter) -> tuple[str, .
 
 
 def _remove_shim_flags(argv: Sequence[str]) -> list[str]:
-    """Return the arguments for a real claude: all but the shim's own flags and their values."""
+    """Return the arguments for the real claude: all arguments except the shim's flags and their
+    values.
+    """
     claude_args: list[str] = []
     argument_iterator = iter(argv)
     for argument in argument_iterator:
@@ -167,8 +169,8 @@ def _remove_shim_flags(argv: Sequence[str]) -> list[str]:
 
 
 def _replace_process(command: list[str], environment: Mapping[str, str]) -> NoReturn:
-    """Replace this process with a program on the same terminal. Raise ShimError if it cannot be
-    started.
+    """Replace this process with a program on the same terminal. Raise ShimError if the program
+    cannot be started.
     """
     for signal_number in DEFAULT_SIGNALS:
         signal.signal(signal_number, signal.SIG_DFL)

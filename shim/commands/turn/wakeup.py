@@ -1,4 +1,4 @@
-"""Wakes a loop that draws for a person: by signals, and by a reader that closes stdout."""
+"""Wakes a drawing loop when a signal arrives or when the reader of stdout closes the pipe."""
 
 import os
 import signal
@@ -13,8 +13,8 @@ from rich.console import Console
 def open_signal_pipe(
     signals: Sequence[signal.Signals], received_signals: list[int]
 ) -> Iterator[int]:
-    """Return a descriptor that can be read when a signal has come. The signal is in
-    `received_signals`. An ignored signal stays ignored.
+    """Yield a descriptor that becomes readable when a signal arrives. The signal number is added to
+    `received_signals`. Ignored signals stay ignored.
     """
     read_end, write_end = os.pipe()
     os.set_blocking(write_end, False)
@@ -34,8 +34,8 @@ def open_signal_pipe(
 
 
 def find_console_pipe_descriptor(console: Console) -> int | None:
-    """Return the pipe that a console writes to, whose reader may close it at any time, or None if
-    it is not a pipe.
+    """Return the descriptor of the pipe that a console writes to, or None if the console does not
+    write to a pipe. The reader may close the pipe at any time.
     """
     try:
         descriptor = console.file.fileno()

@@ -168,9 +168,8 @@ def _render_legend(totals: SessionTotals) -> Text:
 def render_timeline(timeline: ActivityTimeline, width: int) -> Text:
     """Render the timeline as `width` cells, each for an equal part of the session.
 
-    A cell shows one activity. The time of its other activities is carried over to later cells. Over
-    the bar, each activity gets as many cells as its share of the time, even if it ran in short
-    intervals.
+    A cell shows one activity. The time of its other activities counts for later cells. In total,
+    each activity gets as many cells as its share of the time, even if it ran in short intervals.
     """
     bar = Text()
     deficits = [0.0] * len(ACTIVITIES)

@@ -1,1 +1,1 @@
-"""A terminal that is attached to a background session, or watches it."""
+"""Attaches a terminal to a background session, to control or to watch it."""

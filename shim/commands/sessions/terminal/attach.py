@@ -1,4 +1,4 @@
-"""Connects a terminal, or a script, to a background session, to control it or only to watch it."""
+"""Connects a terminal or a script to a background session, to control or to watch it."""
 
 import os
 import sys
@@ -18,21 +18,21 @@ from shim.core.reading.diagnostics import escape_control_chars
 from shim.io.stderr import warn
 from shim.story.terminal.console import BrokenPipeHandler, open_console
 
-MAX_RECONNECTS = 5  # connections that may break in a row
-# A killed host seems to run for a moment, until its lock is released.
+MAX_RECONNECTS = 5  # lost connections in a row
+# After a host process is killed, it seems to run for a moment, until its lock is released.
 RECONNECT_DELAY_S = 0.2
 EXITED_TEXT = "Session {id} has exited — run {back} to resume it."  # B34
-# Reasons of a host for a normal end, which needs no explanation.
+# Reasons with which a host closes the connection at a normal end. They need no explanation.
 NORMAL_END_REASONS = ("stopped", "ended", "idle")
 
 
 def attach_terminal_to_session(
     session: SessionRecord, environment: Mapping[str, str], resume_command: str = "claude attach"
 ) -> int:
-    """Show a session, and let a person or the lines of a script control it. Return the exit status.
+    """Show a session that a person or piped input controls. Return the exit status.
 
-    `resume_command` is the command that attaches again. A session whose host has ended is started
-    again (B33).
+    `resume_command` is the command that attaches again, for messages. If the session's host has
+    exited, the session is restarted (B33).
     """
     _check_stdin(session, resume_command)
     console = open_console()
@@ -42,7 +42,7 @@ def attach_terminal_to_session(
         try:
             session = respawn_session(session, environment)
         except SessionRunningError:
-            pass  # another client has started it meanwhile
+            pass  # another client has restarted the session
     view = SessionView(console, can_answer=True)
     loop = TerminalLoop(
         console, view, TerminalInputController(view, time.monotonic), reads_keys=reads_keys
@@ -54,7 +54,7 @@ def attach_terminal_to_session(
 
 
 def _check_stdin(session: SessionRecord, command: str) -> None:
-    """Raise FrontendError if stdin is closed, because another file would get its descriptor."""
+    """Raise FrontendError if stdin is closed. Otherwise another file could get its descriptor."""
     try:
         os.fstat(0)
     except OSError:
@@ -74,8 +74,8 @@ def watch_session_in_terminal(
     thinking: bool = False,
     full: bool = False,
 ) -> int:
-    """Draw a running session, as `shim show --follow` draws a recording, until it ends or Ctrl-C is
-    pressed.
+    """Draw a running session until the session ends or Ctrl-C is pressed, as `shim show --follow`
+    draws a recording.
     """
     console = open_console()
     view = SessionView(console, draws_all=True, thinking=thinking, full=full)
@@ -92,7 +92,7 @@ def _run_to_end(
     role: str,
     resume_command: str = "claude attach",
 ) -> int:
-    """Serve until the end, and print how it ended. Return the exit status."""
+    """Run the terminal loop to its end, and print how it ended. Return the exit status."""
     with BrokenPipeHandler():
         end, is_running = _serve_with_reconnects(session, environment, loop, client, role)
         loop.view.close(is_running=is_running)
@@ -107,8 +107,8 @@ def _serve_with_reconnects(
     client: str,
     role: str,
 ) -> tuple[EndReason, bool]:
-    """Serve, and reconnect when a connection breaks. Return how it ended, and whether the host is
-    running.
+    """Run the terminal loop, and reconnect if the connection is lost. Return how the loop ended,
+    and whether the host is still running.
     """
     view = loop.view
     input_controller = loop.input_controller
@@ -175,7 +175,7 @@ def _report_end(
 
 
 def _explain_end(end: EndReason, view: SessionView, session_name: str, *, is_running: bool) -> str:
-    """Return the message about an unexpected end."""
+    """Return a message that explains an unexpected end."""
     if end == "bye":
         return f"the host of session {session_name} closed the connection: {view.end_reason}"
     if end == "silent":

@@ -1,4 +1,6 @@
-"""The lines below a session: the open permission prompt, the message that is typed, and the keys."""
+"""Renders the lines below an attached session: the open permission prompt, the message that is
+being typed, and the available keys.
+"""
 
 from rich.cells import cell_len
 from rich.console import Group, RenderableType
@@ -10,8 +12,8 @@ from shim.story.terminal.arguments import format_text_on_one_truncated_line
 from shim.story.terminal.footer import InputCursor
 from shim.story.terminal.screen import RenderedKeyboardInput
 
-MAX_ROWS = 6  # for the typed message
-MAX_WAITING_MESSAGES = 3  # waiting messages that are shown
+MAX_ROWS = 6  # visible rows of the typed message
+MAX_WAITING_MESSAGES = 3  # visible messages that wait for their turn
 MIN_COLUMNS = 8
 INPUT_PREFIX = "> "
 
@@ -19,7 +21,7 @@ INPUT_PREFIX = "> "
 def render_message_input(
     input_controller: TerminalInputController, width: int
 ) -> RenderedKeyboardInput:
-    """Render the input for a terminal of this width, with the position of the cursor."""
+    """Render the input lines for a terminal of this width, with the cursor position."""
     width = max(width, MIN_COLUMNS)
     header_lines: list[RenderableType] = [Text("")]
     for text in list(input_controller.pending_messages.values())[:MAX_WAITING_MESSAGES]:
@@ -45,10 +47,10 @@ def render_message_input(
 
 
 def crop_text_near_cursor(text: str, cursor: int, width: int) -> tuple[str, int, bool]:
-    """Return the part of a text whose rows may be shown, the position of the cursor in it, and
-    whether it is the beginning.
+    """Return the part of a text around the cursor, and the cursor position in this part. Also
+    return whether the part starts at the beginning of the text.
 
-    The part stays the same while the cursor moves a little, so that the rows do not jump.
+    Small cursor movements do not change the part, so that the rows do not jump.
     """
     step = 2 * MAX_ROWS * width
     start = max(cursor // step - 1, 0) * step
@@ -56,8 +58,8 @@ def crop_text_near_cursor(text: str, cursor: int, width: int) -> tuple[str, int,
 
 
 def wrap_rows(text: str, cursor: int, width: int) -> tuple[list[str], int, int]:
-    """Wrap a text into rows of at most `width` cells. Return them with the row and column of the
-    cursor.
+    """Wrap a text into rows of at most `width` cells. Return the rows, and the row and column of
+    the cursor.
     """
     rows = [""]
     cells = 0
@@ -85,7 +87,7 @@ def wrap_rows(text: str, cursor: int, width: int) -> tuple[list[str], int, int]:
 
 
 def _draw_prompt(input_controller: TerminalInputController, width: int) -> list[RenderableType]:
-    """Draw the open permission prompt and its keys. No text of the agent can come after it."""
+    """Draw the open permission prompt and its keys. No text from the agent can follow the prompt."""
     prompt = input_controller.prompt
     more_text = ""
     if prompt.queue.waiting_count:
@@ -121,7 +123,7 @@ def _list_key_hints(input_controller: TerminalInputController) -> list[str]:
 
 
 def _build_row(text: str, width: int, style: str) -> Text:
-    """Build one row. Text that does not fit is left out."""
+    """Build one row of text. Text that does not fit is cut off."""
     row = Text(text, style=style)
     row.truncate(width, overflow="ellipsis")
     return row

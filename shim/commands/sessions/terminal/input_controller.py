@@ -1,4 +1,4 @@
-"""The input of one person, or one script, in a background session, and its effects. Does no I/O."""
+"""Turns the input of a person or a script into frames for a background session's host. Does no I/O."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -15,11 +15,11 @@ from shim.core.reading.bounded_dict import BoundedDict
 from shim.io.ids import create_uuid
 from shim.story.terminal.arguments import format_text_on_one_truncated_line
 
-# A key that is pressed just after a prompt was opened is not an answer to it.
+# The time after a prompt opens in which keys are not answers. Such a key was probably meant as text.
 ANSWER_GRACE_S = 0.5
-ANSWER_WORD_TIMEOUT_S = 5.0  # from the key of an answer to Enter, if a person types the full word
-DOUBLE_INTERRUPT_S = 2.0  # between two Ctrl-C that leave
-MAX_PENDING_FRAMES = 1000  # frames whose answer is waited for
+ANSWER_WORD_TIMEOUT_S = 5.0  # for typing the rest of an answer word after its first key
+DOUBLE_INTERRUPT_S = 2.0  # the longest time between two Ctrl-C that detach
+MAX_PENDING_FRAMES = 1000  # stored frames that the host has not answered
 REPLY_KINDS = ("accepted", "refused")
 _LINE_ENDS = (keys.ENTER, keys.NEWLINE)
 
@@ -27,8 +27,8 @@ Frame = Mapping[str, Any]
 
 
 class TerminalInputController:
-    """Turns input into frames for the host. `write_frame` sends a frame to the connected host.
-    `has_left` is set when the person leaves; the session continues.
+    """Turns input into frames for the host process. `write_frame` sends a frame to the host.
+    `has_left` is set when the user detaches; the session continues.
     """
 
     def __init__(self, view: SessionView, clock: Callable[[], float]) -> None:
@@ -37,19 +37,19 @@ class TerminalInputController:
         self.prompt = QuestionPrompt("")
         self.has_left = False
         self.has_failed = False  # the host has refused a frame
-        # whether a message is typed while a key could answer a prompt
+        # The user has pressed Tab to type a message while a prompt is open.
         self.is_composing = False
-        # sent messages that are not echoed yet: id → text
+        # Message id → text of sent messages that the host has not replayed yet.
         self.pending_messages = BoundedDict[str, str](MAX_PENDING_FRAMES)
-        # sent frames without an answer, by id
+        # Frame id → sent frame that the host has not answered yet.
         self._pending_frames = BoundedDict[str, Frame](MAX_PENDING_FRAMES)
         self.write_frame: Callable[[Frame], None] = lambda frame: None
         self._clock = clock
-        self._current_prompt = ("", 0.0)  # the open prompt, and since when it is open
-        self._answered_id = ""  # the prompt that this client has answered
-        self._answer_key = ""  # the key of the last answer, until a line follows it
+        self._current_prompt = ("", 0.0)  # the id of the open prompt and its start time
+        self._answered_id = ""  # the id of the prompt that this client has answered
+        self._answer_key = ""  # the last answer key, until the next line
         self._answer_time = 0.0
-        self._last_interrupt = float("-inf")  # the last Ctrl-C
+        self._last_interrupt = float("-inf")  # the time of the last Ctrl-C
 
     @property
     def has_no_unanswered_frames(self) -> bool:
@@ -58,7 +58,7 @@ class TerminalInputController:
 
     @property
     def accepts_answer_key(self) -> bool:
-        """Return whether a key answers a permission prompt now."""
+        """Return whether a single key would answer the open permission prompt now."""
         has_input = (
             self.editor.text or self.is_composing or self.prompt.request_id == self._answered_id
         )
@@ -70,18 +70,18 @@ class TerminalInputController:
 
     @property
     def is_prompt_in_answer_grace_period(self) -> bool:
-        """Return whether the prompt was opened a moment ago."""
+        """Return whether the permission prompt opened less than ANSWER_GRACE_S ago."""
         prompt_id, since = self._current_prompt
         if not prompt_id:
             return False
         return self._clock() - since < ANSWER_GRACE_S
 
     def on_host_frame(self, frame: Frame) -> None:
-        """Handle a frame of the host."""
+        """Handle a frame from the host."""
         kind = frame["kind"]
         if kind == "welcome":
             self.prompt = QuestionPrompt(str(frame.get("cwd") or ""))
-            # The first connection broke. Sending the frame twice does no harm.
+            # After a reconnect, unanswered frames are sent again. Receiving a frame twice is harmless.
             for pending_frame in list(self._pending_frames.values()):
                 self.write_frame(pending_frame)
         elif kind == "question" and isinstance(frame.get("request"), Mapping):
@@ -98,14 +98,14 @@ class TerminalInputController:
             self.is_composing = False
 
     def _resolve_prompt(self, prompt_id: str) -> None:
-        """Close a prompt that was answered, here or by another client."""
+        """Close a permission prompt that this or another client has answered."""
         self.prompt.resolve_request(prompt_id)
         for request_id, frame in list(self._pending_frames.items()):
             if frame["kind"] == "answer" and frame["question"] == prompt_id:
                 del self._pending_frames[request_id]
 
     def _on_reply(self, reply: Frame) -> None:
-        """Handle the host's answer to a frame of this client."""
+        """Handle the host's reply to a frame from this client."""
         request_id = str(reply.get("id"))
         request = self._pending_frames.pop(request_id, None)
         if not request:
@@ -126,7 +126,7 @@ class TerminalInputController:
         )
 
     def _report_done(self, request: Frame) -> None:
-        """Print what a slash command has done, if no line of the session shows it."""
+        """Print the effect of a slash command if no session line will show it."""
         if request.get("kind") == "model":
             model = format_text_on_one_truncated_line(request["model"] or "the default model")
             self.view.draw_shim_notice(f"· model from the next turn: {model}")
@@ -143,7 +143,7 @@ class TerminalInputController:
     # -- input -------------------------------------------------------------------------------------
 
     def handle_pressed_keys(self, pressed_keys: list[str]) -> None:
-        """Handle the keys of one read."""
+        """Handle the keys that arrived in one read."""
         if (
             len(pressed_keys) == 1
             and pressed_keys[0].__class__ is KeyboardInputText
@@ -162,8 +162,8 @@ class TerminalInputController:
 
     @property
     def _can_answer(self) -> bool:
-        """Return whether a key would answer an open question. It does not while a message is typed
-        after Tab.
+        """Return whether an unanswered permission prompt is open and can be answered with a key.
+        While a message is being typed after Tab, keys do not answer prompts.
         """
         is_open = bool(self.prompt.list_key_hints()) and self.prompt.request_id != self._answered_id
         if not is_open:
@@ -171,11 +171,11 @@ class TerminalInputController:
         return not self.is_composing
 
     def _is_answer_line(self, pressed_keys: list[str]) -> bool:
-        """Return whether these keys of one read are words of answers with Enter, while a prompt is
-        open.
+        """Return whether the keys of one read are answer words with Enter, such as "yes", while a
+        prompt is open.
 
-        The person cannot have seen a prompt between them, so they are neither an answer nor a
-        message.
+        Such keys arrived together, so the user cannot have seen a prompt that opened between them.
+        They are neither an answer nor a message.
         """
         if not self._can_answer or self.editor.text:
             return False
@@ -211,15 +211,15 @@ class TerminalInputController:
             self.is_composing = not self.is_composing
         elif (text := self.editor.apply_key_and_take_message(key)) is not None:
             if self._can_answer and text.strip().lower() in CHOICES_BY_LINE:
-                self._refuse_answer_line()  # it was typed just before the prompt was shown
+                self._refuse_answer_line()  # the answer was typed before the prompt appeared
                 return
             self.is_composing = False
             if text.strip() and (was_composing or not self._ends_answer(text)):
                 self._submit_line(text)
 
     def _ends_answer(self, text: str) -> bool:
-        """Return whether a line is the rest of an answer whose first key was already used, such as
-        "es" of "yes".
+        """Return whether a line completes an answer whose first key was already used. For example,
+        "es" completes "yes" after "y".
         """
         key = self._answer_key
         self._answer_key = ""
@@ -231,9 +231,7 @@ class TerminalInputController:
         return (key + text.strip()).lower() in CHOICES_BY_LINE
 
     def _submit_line(self, text: str) -> None:
-        """Handle a line that a person has ended: a slash command, the answer to a form, or the next
-        message.
-        """
+        """Handle a completed line: a slash command, an answer to a form, or the next message."""
         if self._run_slash_command(text):
             return
         if self.prompt.form is not None:
@@ -242,8 +240,8 @@ class TerminalInputController:
             self.send_message(text)
 
     def submit_piped_input_line(self, text: str) -> None:
-        """Handle a line of a script: it answers the open prompt if it can, otherwise it is a
-        message.
+        """Handle a line of piped input. The line answers the open prompt if it is a valid answer.
+        Otherwise it is sent as a message.
         """
         if not text.strip() or self._run_slash_command(text):
             return
@@ -262,8 +260,8 @@ class TerminalInputController:
             self.send_message(text)
 
     def _run_slash_command(self, text: str) -> bool:
-        """Run a slash command of the terminal. Return False for any other line with a slash, which
-        belongs to the agent.
+        """Run a slash command of this terminal. Return False for any other line, which is sent to
+        the agent.
         """
         name, _, argument = text.strip().partition(" ")
         command = _SLASH_COMMANDS.get(name)
@@ -279,7 +277,9 @@ class TerminalInputController:
     # -- frames for the host -----------------------------------------------------------------------
 
     def send_message(self, text: str) -> None:
-        """Send a message. While a turn runs, it waits or steers the turn."""
+        """Send a message. During a turn, the message waits for the next turn or steers the current
+        turn.
+        """
         if not self.view.can_control:
             self.has_failed = True
             self.editor.set_text(text)
@@ -295,12 +295,12 @@ class TerminalInputController:
         )
 
     def send_answer(self, decision: Decision) -> None:
-        """Answer the open prompt."""
+        """Send the answer to the open permission prompt."""
         self._answered_id = self.prompt.request_id
         self.send_frame({"kind": "answer", "question": self._answered_id, "decision": decision})
 
     def interrupt_turn(self) -> None:
-        """Interrupt the turn after Ctrl-C. A second Ctrl-C leaves the session."""
+        """Interrupt the turn after Ctrl-C. A second Ctrl-C detaches from the session."""
         now = self._clock()
         is_second = now - self._last_interrupt < DOUBLE_INTERRUPT_S
         self._last_interrupt = now
@@ -319,7 +319,7 @@ class TerminalInputController:
             )
 
     def show_help(self) -> None:
-        """List the slash commands of the terminal."""
+        """List the slash commands of this terminal."""
         usages = [f"{name} {command.argument}".strip() for name, command in _SLASH_COMMANDS.items()]
         widest = max(map(len, usages))
         for usage, command in zip(usages, _SLASH_COMMANDS.values(), strict=True):
@@ -327,7 +327,7 @@ class TerminalInputController:
         self.view.draw_shim_notice("any other /command is sent to the agent", "dim")
 
     def decline_prompt(self) -> None:
-        """Deny the open prompt."""
+        """Deny the open permission prompt."""
         if self.prompt.request_id:
             self.send_answer(self.prompt.build_denial_decision())
         else:
@@ -335,21 +335,21 @@ class TerminalInputController:
             self.view.draw_shim_notice("✗ there is no open prompt for /no")
 
     def leave_session(self) -> None:
-        """Leave the session, which continues."""
+        """Detach from the session, which continues."""
         self.has_left = True
 
     def send_frame(self, fields: Frame) -> None:
-        """Send a frame to the host, and store that its answer is pending."""
+        """Send a frame to the host, and store the frame until the host has answered."""
         frame = {"id": create_uuid(), **fields}
         self._pending_frames[frame["id"]] = frame
         self.write_frame(frame)
 
 
-REQUIRED_ARGUMENT = "MODE"  # the argument that a command requires
+REQUIRED_ARGUMENT = "MODE"  # the argument name that marks a required argument
 
 
 class SlashCommand(NamedTuple):
-    """A command of the terminal: its function, its argument, and its description."""
+    """A slash command of the terminal: its function, its argument name, and its description."""
 
     run: Callable[[TerminalInputController, str], None]
     argument: str

@@ -1,17 +1,19 @@
-"""Parses the keys of a terminal in raw mode, and edits the typed message. Does no I/O."""
+"""Parses the keys of a terminal in raw mode, and edits the message that is being typed. Does no
+I/O.
+"""
 
 import codecs
 import re
 from collections import deque
 from collections.abc import Callable, Mapping
 
-MAX_PASTE_CHARS = 1_000_000  # the rest of a paste is left out
-# After this silence a paste ends without an end mark, because a terminal sends a paste without
+MAX_PASTE_CHARS = 1_000_000  # the rest of a longer paste is dropped
+# If no input arrives for this long, a paste ends without its end mark. Terminals send a paste without
 # pauses.
 PASTE_TIMEOUT_S = 1.0
-MAX_LINE_CHARS = 1_000_000  # of a typed message
-MAX_SEQUENCE_CHARS = 64  # no valid escape sequence is longer
-MAX_HISTORY_LINES = 100  # earlier messages for the up arrow
+MAX_LINE_CHARS = 1_000_000  # per typed message
+MAX_SEQUENCE_CHARS = 64  # valid escape sequences are shorter
+MAX_HISTORY_LINES = 100  # earlier messages that the up arrow shows
 
 ENTER, BACKSPACE, DELETE, LEFT, RIGHT, HOME, END, UP, DOWN = (
     "enter", "backspace", "delete", "left", "right", "home", "end", "up", "down",
@@ -21,11 +23,11 @@ NEWLINE = "newline"
 _DELETE_BEFORE = "kill"
 _DELETE_AFTER = "cut"
 _DELETE_WORD = "word"
-_PASTE_END = "\x1b[201~"  # the end of a paste
+_PASTE_END = "\x1b[201~"  # marks the end of a paste
 CTRL_C_BYTE = b"\x03"
-# Keys that count as text if several lines come in one read.
+# Keys that count as text if several lines arrive in one read.
 _TEXT_BY_KEY = {ENTER: "\n", NEWLINE: "\n", TAB: "\t"}
-# Enables bracketed paste: the terminal marks the start and the end of a paste.
+# Escape codes for bracketed paste, in which the terminal marks the start and the end of a paste.
 ENABLE_PASTE_MODE = "\x1b[?2004h"
 DISABLE_PASTE_MODE = "\x1b[?2004l"
 
@@ -42,7 +44,7 @@ _KEYS_BY_CONTROL = {
 
 
 class KeyboardInputText(str):
-    """Characters that were typed or pasted."""
+    """Text that was typed or pasted."""
 
     __slots__ = ()
 
@@ -54,20 +56,24 @@ class PastedText(KeyboardInputText):
 
 
 class KeyParser:
-    """Parses the bytes of a terminal. Bytes that are neither a key nor text are left out."""
+    """Parses the bytes that a terminal sends. Bytes that are neither a known key nor text are
+    ignored.
+    """
 
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._unparsed = ""
-        self._paste: str | None = None  # the text of the open paste
+        self._paste: str | None = None  # the text of an unfinished paste
 
     @property
     def is_pasting(self) -> bool:
-        """Return whether a paste has started and its end mark has not come."""
+        """Return whether a paste has started and its end mark has not arrived yet."""
         return self._paste is not None
 
     def end_paste(self) -> list[str]:
-        """End a paste without an end mark, and return its keys. The next bytes are keys again."""
+        """End a paste whose end mark is missing, and return the pasted text. The next bytes are
+        parsed as keys again.
+        """
         keys = list[str]()
         if self._paste is not None:
             keys.append(_clean_paste(self._paste))
@@ -75,11 +81,12 @@ class KeyParser:
         return keys
 
     def feed(self, data: bytes) -> list[str]:
-        """Return the keys: the names above, and `KeyboardInputText`. Characters of one read are one
-        text.
+        """Return the pressed keys: names of keys, and `KeyboardInputText` for typed characters.
+        Consecutive characters are one text.
 
-        Several lines of one read are one paste: a terminal without bracketed paste sends them as if
-        they were typed. Ctrl-C alone, once or several times, ends a paste without its end mark.
+        Several lines in one read are returned as one paste, because a terminal without bracketed
+        paste sends pasted lines like typed ones. If a read contains only Ctrl-C, it ends a paste
+        whose end mark is missing.
         """
         if self.is_pasting and not data.strip(CTRL_C_BYTE):
             return [*self.end_paste(), *[CTRL_C] * len(data)]
@@ -88,12 +95,12 @@ class KeyParser:
     def _read_keys(self, data: bytes) -> list[str]:
         pending = self._unparsed
         text = self._decoder.decode(data)
-        # The key Esc is a sequence that has only begun; a key that follows it in another read is a
-        # key of its own.
+        # The Esc key looks like the start of an escape sequence. A key in the next read is separate,
+        # unless it continues a sequence.
         if not (pending == "\x1b" and text[:1] not in "[O"):
             text = pending + text
         self._unparsed = ""
-        # An index is used, because copying the rest for each line would take minutes for a
+        # The text is parsed by index. Copying the rest after each line would take minutes for a
         # megabyte.
         keys = list[str]()
         index = 0
@@ -112,7 +119,9 @@ class KeyParser:
         return keys
 
     def _read_sequence(self, text: str, index: int, keys: list[str]) -> int:
-        """Parse an escape sequence. Return the position after it."""
+        """Parse the escape sequence at `index` and append its key. Return the position after the
+        sequence.
+        """
         match = _SEQUENCE_PATTERN.match(text, index)
         if match is None:
             if _UNFINISHED_PATTERN.match(text, index) and len(text) - index < MAX_SEQUENCE_CHARS:
@@ -132,15 +141,17 @@ class KeyParser:
         return match.end()
 
     def _read_paste(self, text: str, index: int, keys: list[str]) -> int:
-        """Parse a paste up to its end, which may come later. Return the position after it."""
+        """Read pasted text at `index`, up to the end mark, which may arrive later. Return the
+        position after the text.
+        """
         assert self._paste is not None
         stored_chars = len(self._paste)
         combined = self._paste + text[index:]
         pasted, end_sequence, _ = combined.partition(_PASTE_END)
         if not end_sequence:
             stored = combined[:MAX_PASTE_CHARS]
-            # The end mark of a paste may be split over two reads, even beyond the stored
-            # characters.
+            # The end mark may be split over two reads, so the last characters are kept even if
+            # the paste is too long.
             if len(stored) == len(combined):
                 self._paste = stored
             else:
@@ -152,7 +163,9 @@ class KeyParser:
 
 
 def _clean_paste(text: str) -> PastedText:
-    """Return a paste as text: bounded, with line feeds, without control characters."""
+    """Return pasted text with a limited length, with LF line breaks, and without control
+    characters.
+    """
     text = text[:MAX_PASTE_CHARS].replace("\r\n", "\n").replace("\r", "\n")
     return PastedText(
         "".join(
@@ -164,11 +177,10 @@ def _clean_paste(text: str) -> PastedText:
 
 
 def _join_burst(keys: list[str]) -> list[str]:
-    """Join the lines of one read to one paste, and return the keys. An Enter at the end stays a
-    key.
+    """Join several lines of one read into one paste. An Enter at the end remains a key.
 
-    If the read contains an editing key, such as an arrow, the keys are returned unchanged: they
-    were typed ahead.
+    If the read contains an editing key, such as an arrow, the keys are returned unchanged, because
+    they were typed ahead.
     """
     last_text = max(
         (index for index, key in enumerate(keys) if isinstance(key, KeyboardInputText)), default=-1
@@ -185,18 +197,20 @@ def _join_burst(keys: list[str]) -> list[str]:
 
 
 class LineEditor:
-    """The message that is being typed, which may have several lines. `cursor` is a position in
-    characters.
+    """The message that is being typed, which may have several lines. `cursor` is an index into the
+    text.
     """
 
     def __init__(self) -> None:
         self.text = ""
         self.cursor = 0
         self._history = deque[str](maxlen=MAX_HISTORY_LINES)
-        self._history_index = 0  # the number of messages back in the history
+        self._history_index = 0  # how many messages back in the history
 
     def apply_key_and_take_message(self, key: str) -> str | None:
-        """Apply a key. Return the message if the key ends it; the line is empty then."""
+        """Apply a key. If the key completes the message, return the message and clear the editor;
+        otherwise return None.
+        """
         if isinstance(key, KeyboardInputText):
             self._insert_text(key)
         elif key == NEWLINE:
@@ -213,7 +227,7 @@ class LineEditor:
         return None
 
     def set_text(self, text: str) -> None:
-        """Set the text of the line, with the cursor at its end."""
+        """Set the text, and place the cursor at its end."""
         self.text, self.cursor, self._history_index = text, len(text), 0
 
     def _insert_text(self, text: str) -> None:
@@ -229,7 +243,7 @@ class LineEditor:
         return text
 
     def _show_history(self, step: int) -> None:
-        """Show an earlier or a later message."""
+        """Show an earlier or later message from the history."""
         index = min(max(self._history_index + step, 0), len(self._history))
         if index != self._history_index:
             self.set_text(self._history[-index] if index else "")
@@ -242,7 +256,7 @@ def _delete_word_before(text: str, cursor: int) -> tuple[str, int]:
     return head + text[cursor:], len(head)
 
 
-# Key → function from a text and a cursor position to the new ones.
+# Key → function that returns the new text and cursor position.
 _EDITS_BY_KEY: Mapping[str, Callable[[str, int], tuple[str, int]]] = {
     BACKSPACE: lambda text, cursor: (
         text[: max(cursor - 1, 0)] + text[cursor:],

@@ -1,5 +1,5 @@
-"""The open permission prompts of a session and the answers of a person. The oldest prompt comes
-first. Does no I/O.
+"""Manages the open permission prompts of a session and parses a person's answers. The oldest prompt
+is answered first. Does no I/O.
 """
 
 from collections.abc import Mapping
@@ -25,17 +25,17 @@ from shim.story.terminal.arguments import (
 )
 
 CHOICES_BY_KEY = {"y": YES, "n": NO, "a": ALWAYS}
-# Answers in a line, if no key can be pressed. The numbers are those of the real claude's list
-# (B46).
+# Answers that are typed as a line instead of a single key. The numbers are the same as in the real
+# claude's list (B46).
 CHOICES_BY_LINE = {**CHOICES_BY_INPUT, "1": YES, "allow": YES, "2": ALWAYS, "3": NO, "deny": NO}
-MAX_ALWAYS_CHARS = 60  # for the description of a key
+MAX_ALWAYS_CHARS = 60  # in the description of the "always" key
 
 Request = Mapping[str, Any]
 Decision = dict[str, Any]
 
 
 class QuestionForm:
-    """A prompt with questions that are answered in words, one after the other."""
+    """A prompt with several questions, which are answered one after another with typed text."""
 
     def __init__(self, form_questions: list[FormQuestion]) -> None:
         self.form_questions = form_questions
@@ -50,7 +50,9 @@ class QuestionForm:
         return None
 
     def validate_and_store_answer(self, text: str) -> str:
-        """Store the answer to the current question. Return the error in the answer, or ""."""
+        """Store the answer to the current question. If the answer is not valid, return an error
+        message instead; otherwise return "".
+        """
         question = self.current_question
         assert question is not None
         answer_text = text.strip()
@@ -70,7 +72,7 @@ class QuestionForm:
 
 
 class QuestionPrompt:
-    """The open prompts of a session in the folder `cwd`."""
+    """The open permission prompts of a session whose working folder is `cwd`."""
 
     def __init__(self, cwd: str) -> None:
         self.form: QuestionForm | None = None
@@ -84,12 +86,12 @@ class QuestionPrompt:
         return self.queue.current.request_id
 
     def add_request(self, request_id: str, request: Request) -> None:
-        """Add a prompt."""
+        """Add a permission prompt."""
         if self.queue.add_request(request_id, request):
             self._start_current()
 
     def resolve_request(self, request_id: str) -> None:
-        """Remove a prompt that needs no answer any more."""
+        """Remove a prompt that no longer needs an answer."""
         if self.queue.remove_resolved_request(request_id):
             self._start_current()
 
@@ -109,15 +111,15 @@ class QuestionPrompt:
     # -- answers -----------------------------------------------------------------------------------
 
     def parse_decision_key(self, character: str) -> Decision | None:
-        """Return the decision of a key, or None if the key decides nothing."""
+        """Return the decision for a pressed key, or None if the key is not an answer."""
         choice = CHOICES_BY_KEY.get(character)
         if self.queue.current is None or self.form is not None or not self._accepts_choice(choice):
             return None
         return self._build_decision(choice)
 
     def parse_decision_line(self, text: str) -> tuple[Decision | None, str]:
-        """Return the decision of a line, or None, and the error in the line. There is no decision
-        while questions of a form are unanswered.
+        """Return the decision for a typed line, and an error message or "". The decision is None if
+        the line is not an answer, or while a form has unanswered questions.
         """
         if self.queue.current is None:
             return None, ""
@@ -132,7 +134,7 @@ class QuestionPrompt:
         return (None, "")
 
     def build_denial_decision(self) -> Decision:
-        """Return the decision that denies the prompt, which may be a form."""
+        """Return the decision that denies the current prompt or declines the current form."""
         return self._build_decision(NO)
 
     def _accepts_choice(self, choice: str | None) -> bool:
@@ -156,11 +158,11 @@ class QuestionPrompt:
             return build_elicitation_result(_build_form_params(request), {"answers": form.answers})
         return {"behavior": "allow", "updatedInput": {**request["input"], "answers": form.answers}}
 
-    # -- texts for a person ------------------------------------------------------------------------
+    # -- text for the terminal ---------------------------------------------------------------------
 
     def describe_request(self) -> str:
-        """Return the prompt as one line. It is shown beside the keys, so that no text of a model
-        comes between them.
+        """Describe the current prompt in one line. The line appears directly above the answer keys,
+        so that no text from a model can come between them.
         """
         if self.queue.current is None:
             return ""
@@ -176,7 +178,7 @@ class QuestionPrompt:
         return f"Allow {name} {format_arguments(as_dict(request.get('input')))}".rstrip()
 
     def list_key_hints(self) -> list[str]:
-        """Return the keys that can be pressed now, with their meanings."""
+        """Return the available answer keys with their meanings."""
         if self.queue.current is None or self.form is not None:
             return []
         always_hint = []
@@ -185,8 +187,8 @@ class QuestionPrompt:
         return ["y yes", "n no", *always_hint]
 
     def _describe_always(self, prompt: PermissionPrompt) -> str:
-        """Return the meaning of the key for "always". A long command that is allowed unchanged is
-        not repeated, because it was shown before.
+        """Describe the "always" key. If the rule allows exactly the shown command and the command
+        is long, the command is not repeated.
         """
         always_text = prompt.describe_always_allow_choice("session")
         command = as_dict(prompt.request.get("input")).get("command")
@@ -197,8 +199,8 @@ class QuestionPrompt:
 
 
 def build_question_tool_input(request: Request) -> Mapping[str, Any]:
-    """Return the arguments of AskUserQuestion in a request, or those that represent the form of an
-    MCP server.
+    """Return the AskUserQuestion input of a request. For a form from an MCP server, return an
+    equivalent input.
     """
     if request.get("subtype") == ELICITATION_SUBTYPE:
         return build_ask_user_question_input(_build_form_params(request)) or {}

@@ -1,7 +1,7 @@
-"""Draws a background session from the frames of its host: its history, and its running turn.
+"""Draws a background session from its host's frames: the history, and the running turn.
 
-All text of models, vendors, clients and names is drawn without control characters
-(`escape_control_chars`), so that it cannot control the terminal.
+All text from models, vendors, clients and names is escaped with `escape_control_chars`, so that it
+cannot control the terminal.
 """
 
 import io
@@ -21,17 +21,20 @@ from shim.story.terminal.arguments import format_text_on_one_truncated_line
 from shim.story.terminal.renderer import TerminalSessionRenderer
 from shim.story.terminal.screen import RenderedKeyboardInput
 
-MAX_HISTORY_STEPS = 100  # steps of the history, of which the last screens are drawn
-MAX_HISTORY_SCREENS = 2  # screens of the history on a terminal
-MAX_PIPE_LINES = 200  # lines of the history elsewhere
+MAX_HISTORY_STEPS = 100  # stored history steps; only the last screens are drawn
+MAX_HISTORY_SCREENS = 2  # history screens on a terminal
+MAX_PIPE_LINES = 200  # history lines in a pipe
 MS_PER_SECOND = 1000.0
 
 Frame = Mapping[str, Any]
 
 
 class SessionView:
-    """Draws frames on a console. `draws_all`: the complete history, as for a recording, and the
-    totals at the end; otherwise the last screens. `can_answer`: a person answers prompts here.
+    """Draws the host's frames on a console.
+
+    If `draws_all` is set, the complete history and the totals are drawn, as for a recording.
+    Otherwise only the last screens of the history are drawn. If `can_answer` is set, a person can
+    answer prompts in this view.
     """
 
     def __init__(
@@ -49,8 +52,8 @@ class SessionView:
         self.welcome: Frame = {}
         self.state: Frame = {}
         self.controller: str | None = None
-        self.mode = ""  # the permission mode
-        self.cursor: LogCursor | None = None  # of the last received line
+        self.mode = ""  # the session's permission mode
+        self.cursor: LogCursor | None = None  # the position of the last received line
         self.is_synced = False
         self.end_reason: str | None = None  # the host's reason for closing the connection
         self._console = console
@@ -59,7 +62,7 @@ class SessionView:
         )
         self._draws_all = draws_all
         self._history = deque[Sequence[SessionStepChange]](maxlen=MAX_HISTORY_STEPS)
-        self._history_steps = 0  # the number of steps in the history
+        self._history_steps = 0  # steps in the history, stored or not
         self._start_ms = 0
         self._handlers: dict[str, Callable[[Frame], None]] = {
             "welcome": self._on_welcome,
@@ -75,7 +78,7 @@ class SessionView:
 
     @property
     def is_busy(self) -> bool:
-        """Return whether a turn runs or one of its prompts is open."""
+        """Return whether a turn is running or waiting for an answer to a prompt."""
         return self.state.get("status") in ("busy", "waiting")
 
     @property
@@ -85,36 +88,42 @@ class SessionView:
 
     @property
     def can_control(self) -> bool:
-        """Return whether this client is the controller, or would be with its next message."""
+        """Return whether this client is the controller, or would become the controller with its
+        next message.
+        """
         return self.controller in (None, self.client_name)
 
     def on_host_frame(self, frame: Frame) -> None:
-        """Draw a frame. Frames of other kinds are ignored."""
+        """Draw a frame from the host. Frames of unknown kinds are ignored."""
         handler = self._handlers.get(frame["kind"])
         if handler is not None:
             handler(frame)
 
     def draw_shim_notice(self, text: str, style: str = "yellow") -> None:
-        """Print a remark of the shim."""
+        """Print a message from the shim that is not part of the session."""
         self._renderer.print_notice(text, style)
 
     def set_input_renderer(
         self, render_input: Callable[[int], RenderedKeyboardInput] | None
     ) -> None:
-        """Show the input of a person below everything else."""
+        """Show the typed input below the session. `render_input` receives the width and returns the
+        rendered input.
+        """
         self._renderer.show_typed_input(render_input)
 
     def flush(self, *, at_once: bool = False) -> None:
-        """Draw the current activity. `at_once`: a person has typed."""
+        """Draw the current activity. If `at_once` is set, draw without delay, because a person has
+        typed.
+        """
         self._renderer.flush(at_once=at_once)
 
     def stop_animation(self) -> None:
-        """Stop showing the activity."""
+        """Hide the current activity."""
         self._renderer.hide_wait_message()
 
     def close(self, *, is_running: bool) -> None:
-        """Print the totals if the complete history was drawn. `is_running`: open prompts may still
-        be answered, because the session is running.
+        """End the view, and print the totals if the complete history was drawn. If `is_running` is
+        set, the session is still running, so open prompts may still be answered.
         """
         self._renderer.is_running = is_running and self.end_reason is None
         self._draw_changes(self.story.end_open_steps(self._compute_elapsed({})))
@@ -156,7 +165,7 @@ class SessionView:
             return
         if isinstance(number, int):
             if self.cursor is not None and number <= self.cursor.number:
-                return  # the line is repeated after a gap
+                return  # the host repeats lines after a gap
             self.cursor = LogCursor(int(frame.get("generation") or 0), number)
         elapsed_s = self._compute_elapsed(frame)
         self._draw_changes(self.story.add_session_line(elapsed_s, event))
@@ -164,7 +173,7 @@ class SessionView:
             self._on_mode(event.get("permissionMode"))
 
     def _on_mode(self, mode: object) -> None:
-        """Print the permission mode if any client has changed it."""
+        """Print the permission mode if a client has changed it."""
         if not isinstance(mode, str):
             return
         if self.mode and mode != self.mode:
@@ -235,8 +244,8 @@ class SessionView:
     # -- drawing -----------------------------------------------------------------------------------
 
     def _compute_elapsed(self, frame: Frame) -> float:
-        """Return the seconds since the first frame, which never go back. A frame without a time is
-        new.
+        """Return the seconds from the first frame to this frame. For a frame without a time, use
+        the current time.
         """
         time_ms = frame.get("at")
         if not isinstance(time_ms, int | float):
@@ -256,7 +265,7 @@ class SessionView:
             self._renderer.hide_wait_message()
 
     def _update_activity(self) -> None:
-        """Show that the agent is working, or stop showing it."""
+        """Show or hide the current activity, depending on whether the agent is working."""
         if not self.is_synced:
             return
         if self.state.get("status") == "busy":
@@ -265,7 +274,7 @@ class SessionView:
             self._renderer.hide_wait_message()
 
     def _draw_history(self) -> None:
-        """Draw the last screens of the history, and how much was left out."""
+        """Draw the last screens of the history, and the number of omitted steps."""
         parts = deque[str]()
         steps = deque[int]()
         line_count = 0
@@ -291,7 +300,7 @@ class SessionView:
         self._console.file.flush()
 
     def _render_changes(self, changes: Sequence[SessionStepChange]) -> str:
-        """Render some changes without printing them."""
+        """Render step changes to a text without printing them."""
         file = self._console.file
         self._console.file = io.StringIO()
         try:

@@ -1,5 +1,5 @@
-"""The loop of a terminal, or of a script, that is connected to a background session: the host's
-frames, the keys and the signals.
+"""Runs the event loop of a terminal or script that is attached to a background session. The loop
+handles the host's frames, keys and signals.
 """
 
 import errno
@@ -34,16 +34,17 @@ from shim.io import stdin
 from shim.story.terminal.screen import REFRESH_SECONDS
 
 READ_CHUNK_BYTES = 64 * 1024
-# The wait for more after a line that came in one read. A person needs longer for the next key.
+# The wait for more input after a whole line arrives in one read. A person needs longer to type the
+# next key.
 BURST_TIMEOUT_S = 0.05
-# The wait for the next piece of an unmarked paste, on a busy machine or network.
+# The wait for the next piece of a paste without marks. It allows for a busy machine or network.
 PASTE_BURST_TIMEOUT_S = 0.25
-MIN_PASTE_BYTES = 256  # so many bytes in one read always count as a paste
-MAX_BURST_S = 5.0  # for all pieces of a paste, because nothing else is served meanwhile
-# The size of a paste that is read before it is handled. A message is shorter.
+MIN_PASTE_BYTES = 256  # this many bytes in one read always count as a paste
+MAX_BURST_S = 5.0  # for all pieces of a paste; nothing else is handled meanwhile
+# The maximum size of a paste that is read at once. Messages are always shorter.
 MAX_BURST_BYTES = 4 * 1024 * 1024
-MAX_WAITING_LINES = 1000  # waiting lines of a script; the others stay in its pipe
-ANSWER_TIMEOUT_S = 30.0  # for the host's answers after the end of a script
+MAX_WAITING_LINES = 1000  # buffered lines of piped input; the rest stays in the pipe
+ANSWER_TIMEOUT_S = 30.0  # for the host's answers after the end of piped input
 HANDLED_SIGNALS = (
     signal.SIGINT,
     signal.SIGTERM,
@@ -54,14 +55,14 @@ HANDLED_SIGNALS = (
 )
 ENDING_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
-# How the loop ended: the person left, the host ended the connection, the connection broke, a signal
-# came, or the host did not answer.
+# Why the loop ended: the user detached, the host closed the connection, the connection was lost, a
+# signal arrived, or the host did not answer.
 EndReason = Literal["left", "bye", "lost", "signal", "silent"]
 
 
 class TerminalLoop:
-    """Runs until the connection or the person ends it. `input_controller` gets the input; without
-    it nothing is read. `reads_keys`: the terminal is in raw mode.
+    """Runs until the connection ends or the user detaches. Input goes to `input_controller`; if it
+    is None, stdin is not read. If `reads_keys` is set, the terminal is in raw mode.
     """
 
     def __init__(
@@ -84,11 +85,13 @@ class TerminalLoop:
         self._waiting_lines = deque[str]()
         self._reads_stdin = input_controller is not None
         self._stdin_can_block = input_controller is not None and stdin.can_block_on_read(0)
-        self._stdin_end_time = 0.0  # when the input of a script ended
-        self._last_input_time = 0.0  # when the last bytes came from stdin
+        self._stdin_end_time = 0.0  # when piped input ended, 0.0 before
+        self._last_input_time = 0.0  # when stdin was last read
 
     def serve_host_connection(self, connection: HostConnection) -> EndReason:
-        """Serve one connection to its end. The next connection may be to another host."""
+        """Serve one connection until it ends, and return the reason. The loop can serve another
+        connection afterwards, even to a restarted host.
+        """
         with (
             selectors.DefaultSelector() as selector,
             open_signal_pipe(HANDLED_SIGNALS, self._received_signals) as signals,
@@ -111,12 +114,12 @@ class TerminalLoop:
                     else:
                         frames = []
                         is_open = True
-                    # The writing end of a pipe becomes readable when its reader has closed it.
+                    # The writing end of a pipe becomes readable when the reader closes the pipe.
                     if self._output_pipe in ready:
                         raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
                     if signals in ready:
                         os.read(signals, READ_CHUNK_BYTES)
-                    # A signal may come after the check. It takes precedence over the end of stdin.
+                    # A signal may also arrive after `select`. Signals take precedence over the end of stdin.
                     if self._received_signals and self._react_to_signals(settings):
                         if not self.end_signal:
                             return "left"
@@ -128,8 +131,8 @@ class TerminalLoop:
                 self.view.stop_animation()
 
     def _run_round(self, frames: list[dict[str, Any]], *, is_open: bool) -> EndReason | None:
-        """Read frames, send pending frames, and draw. Return the reason if the loop is over, or
-        None.
+        """Handle received frames, submit waiting input, and draw. Return the reason if the loop
+        must end, or None.
         """
         view = self.view
         input_controller = self.input_controller
@@ -162,7 +165,7 @@ class TerminalLoop:
         return None
 
     def _wait_for_input(self, selector: selectors.BaseSelector) -> set[Any]:
-        """Wait until a descriptor is ready or something must be redrawn. Return the ready
+        """Wait until a descriptor is ready or the terminal must be redrawn. Return the ready
         descriptors.
         """
         wants_stdin = (
@@ -183,9 +186,7 @@ class TerminalLoop:
         return ready
 
     def _find_timeout(self) -> float | None:
-        """Return the seconds until something must be redrawn or a wait is over, or None for no
-        limit.
-        """
+        """Return the seconds until the next redraw or timeout, or None for no limit."""
         is_animated = False
         if self._is_terminal:
             is_animated = self.view.is_busy or (
@@ -201,7 +202,7 @@ class TerminalLoop:
         return None
 
     def _end_silent_paste(self) -> None:
-        """End a paste without its end mark after PASTE_TIMEOUT_S of silence."""
+        """End a paste that has no end mark after PASTE_TIMEOUT_S without input."""
         if (
             self.input_controller is not None
             and time.monotonic() - self._last_input_time >= PASTE_TIMEOUT_S
@@ -209,11 +210,11 @@ class TerminalLoop:
             self.input_controller.handle_pressed_keys(self._key_parser.end_paste())
 
     def _read_input(self) -> None:
-        """Read keys, or lines."""
+        """Read keys from a terminal in raw mode, or lines from other input."""
         assert self.input_controller is not None
         try:
             chunk = os.read(0, READ_CHUNK_BYTES)
-        except OSError:  # the terminal was closed
+        except OSError:  # the terminal is closed
             chunk = b""
         self._last_input_time = time.monotonic()
         if self.reads_keys and chunk:
@@ -227,7 +228,7 @@ class TerminalLoop:
             self._reads_stdin, self._stdin_end_time = False, time.monotonic()
 
     def _react_to_signals(self, settings: list[Any] | None) -> bool:
-        """Handle the signals that came. Return whether the loop is over."""
+        """Handle the received signals. Return whether the loop must end."""
         signal_numbers = list(self._received_signals)
         self._received_signals[:] = []
         for signal_number in signal_numbers:
@@ -248,10 +249,10 @@ class TerminalLoop:
 
 
 def _read_burst(chunk: bytes) -> bytes:
-    """Return a chunk of keys, and the rest of a paste that it starts.
+    """Return a chunk of typed input. If the chunk starts a paste, also read the rest of the paste.
 
-    A terminal without paste marks sends a long paste in pieces. A person types one key at a time,
-    so a single key is returned at once.
+    A terminal without bracketed paste sends a long paste in several pieces. Typed keys arrive one
+    at a time, so a single key is returned at once.
     """
     pieces = [chunk]
     size = len(chunk)
@@ -279,8 +280,8 @@ def _read_burst(chunk: bytes) -> bytes:
 
 
 def _is_paste(chunk: bytes) -> bool:
-    """Return whether keys that came at once were pasted without paste marks: several lines, or many
-    characters.
+    """Return whether the keys of one read were pasted in a terminal without bracketed paste.
+    Several lines or many characters count as a paste.
     """
     text = chunk.strip(b"\r")
     if b"\x1b" in chunk:
@@ -291,10 +292,11 @@ def _is_paste(chunk: bytes) -> bool:
 
 
 def set_terminal_attributes(descriptor: int, settings: list[Any]) -> None:
-    """Set a terminal's attributes.
+    """Set a terminal's attributes, and retry if a signal interrupts the call.
 
-    The system stops a background process here until it is in the foreground again. The signal that
-    continues the process interrupts the call, and Python does not repeat it.
+    If this process runs in the background, the system stops the process until it is in the
+    foreground again. The signal that continues the process interrupts the call, which Python does
+    not retry.
     """
     while True:
         try:
@@ -307,8 +309,8 @@ def set_terminal_attributes(descriptor: int, settings: list[Any]) -> None:
 
 @contextmanager
 def enable_raw_terminal_mode(descriptor: int) -> Iterator[list[Any]]:
-    """Put a terminal into raw mode without echo, also for Ctrl-C. Its settings are restored after
-    that.
+    """Put a terminal into raw mode without echo. Ctrl-C is also read as a key. The terminal's
+    settings are restored at the end of the context.
     """
     settings = termios.tcgetattr(descriptor)
     try:
@@ -321,7 +323,7 @@ def enable_raw_terminal_mode(descriptor: int) -> Iterator[list[Any]]:
 
 
 def _set_raw_mode(descriptor: int, settings: list[Any]) -> None:
-    """Set the terminal to raw mode, based on its `settings`, and enable bracketed paste."""
+    """Put a terminal into raw mode, starting from its `settings`, and enable bracketed paste."""
     raw_settings = [*settings[:6], list(settings[6])]
     raw_settings[0] &= ~(termios.ICRNL | termios.IXON)
     raw_settings[3] &= ~(termios.ICANON | termios.ECHO | termios.ISIG | termios.IEXTEN)
