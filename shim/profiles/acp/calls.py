@@ -67,9 +67,10 @@ class AcpToolCallFormat(NamedTuple):
     """Defines where an agent reports the tool call data that ACP has no field for.
 
     name_source       where the tool name is: "title", "id", or "kind" if the agent reports no name
-    signatures        with "kind": the patterns that identify each tool; the first match applies
-    question_keys     with "kind", by the kind of the call: the input keys that a permission request
-                      must have; otherwise its tool is unknown
+    signatures        if name_source is "kind": the patterns that identify each tool; the first
+                      match applies
+    question_keys     if name_source is "kind": call kind → the input keys that a permission request
+                      must have; if keys are missing, the tool is unknown
     input_in_content  whether the input is JSON in the content until the call has ended
     error_path        pattern for the error of a call without a location; its first group is the
                       file path
@@ -258,8 +259,8 @@ class AcpToolCall:
 
     @property
     def _fallback_name(self) -> str:
-        """The tool name for a tool that is missing in the profile. The title is only used if the
-        agent reports tool names, because otherwise the model may have written it.
+        """The name for a tool that is missing in the profile. The call's title is only used if the
+        agent reports tool names. Otherwise the model may have written the title.
         """
         return (
             self.vendor_tool

@@ -163,7 +163,7 @@ class AcpSession(RpcSession):
 
     def encode_interrupt(self) -> bytes:
         """Return the notification that stops the turn, and drop a waiting user message. The agent
-        then responds to its prompt.
+        then sends its response to the open prompt.
         """
         self._waiting_message = None
         self._allowed_calls.clear()
@@ -329,7 +329,7 @@ class AcpSession(RpcSession):
         """Answer an agent's request without asking the frontend.
 
         A request that reuses the id of an open permission request gets no answer. The agent would
-        take the answer as its permission.
+        mistake such an answer for the user's decision about the open request.
         """
         if not self._is_open_request(dump_json(request_id).decode()):
             self.outbox.append(self.encode_response(request_id, **body))
@@ -408,8 +408,8 @@ class AcpSession(RpcSession):
         return self._encode_choice(permission.request_id, decision)
 
     def _encode_choice(self, request_key: str, decision: PermissionDecision) -> bytes:
-        """Return the response with the chosen option. Never choose an option that allows more than
-        this one call.
+        """Return the response that chooses one of the agent's options. Never choose an option that
+        allows more than this one call.
         """
         if request_key not in self._open_requests:
             return b""
@@ -450,8 +450,8 @@ class AcpSession(RpcSession):
             self._continue_loading()
 
     def _continue_loading(self) -> None:
-        """Queue the next probe while the agent replays earlier turns. After the replay, queue the
-        settings requests.
+        """Queue the next probe request while the agent replays earlier turns. After the replay,
+        queue the requests for the settings.
         """
         if self.is_loading:
             self.outbox.append(self.encode_request(STEP_REPLAY, REPLAY_PROBE_METHOD))

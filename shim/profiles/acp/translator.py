@@ -269,8 +269,8 @@ class AcpTranslator(RpcTranslator):
             self._upserts.append_message_text(str(message_id), text)
 
     def _write_failure_text(self) -> None:
-        """Write the text that was held back as a possible failure reason. The turn has continued,
-        so the text is model output.
+        """Write text that was held back as a possible failure reason. The turn has continued, so
+        the text is model output.
         """
         text = self._failure_text
         self._failure_text = ""
@@ -448,8 +448,8 @@ class AcpTranslator(RpcTranslator):
         return text
 
     def _list_result_blocks(self, call: AcpToolCall) -> list[dict[str, Any]]:
-        """Return the content blocks of a tool call that Claude's format can express. Count the
-        other blocks as unknown.
+        """Return a tool call's content blocks that can be written to the stream. Count all other
+        blocks as unknown.
         """
         if self._uses_upserts:
             blocks = self._upserts.list_output_content_blocks(call)

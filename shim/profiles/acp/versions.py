@@ -46,7 +46,7 @@ def build_initialize_params(version_number: int, capabilities: Mapping[str, Any]
 
 
 class AcpVersion:
-    """Version 1 of the protocol."""
+    """Version 1 of the Agent Client Protocol."""
 
     number = 1
     # Whether the response to a prompt ends the turn. If not, the response only accepts the prompt.
@@ -87,7 +87,7 @@ class AcpVersion:
 
 
 class AcpDraftVersion(AcpVersion):
-    """Version 2 of the protocol."""
+    """Version 2 of the Agent Client Protocol, which is a draft."""
 
     number = 2
     answer_ends_turn = False

@@ -83,8 +83,8 @@ def compile_conditions_expression(
 
 
 def _parse_condition(node: ConfigNode, path_node: ConfigNode) -> list[EventMatchCondition]:
-    """Return the conditions that one key of a `match` table defines. `path_node` has the path in
-    that key.
+    """Return the conditions that one key of a `match` table defines. `path_node` has the path that
+    the key contains.
     """
     if isinstance(node.value, dict):
         node.read_table(_OPERATORS)

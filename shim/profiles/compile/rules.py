@@ -50,7 +50,7 @@ if TYPE_CHECKING:
             """Record that a rule matches the event, before its code runs."""
 
         def leave_rule(self, number: int) -> None:
-            """Record that the code of the rule has run."""
+            """Record that a rule's code has run."""
 
 
 MAX_TYPES = 100  # event types in one rule
@@ -158,8 +158,8 @@ class ProfileEventRules:
     def _write_dispatch(
         self, builder: FunctionBuilder, rules: list[RuleConditions], sort_node: ConfigNode
     ) -> None:
-        """Write the code that calls a function depending on the event's value at `sort_node`. The
-        function under None handles values that no rule names.
+        """Write the code that selects a function by the event's value at `sort_node`, and calls the
+        function. The function under the key None is for values that no rule names.
         """
         handlers: dict[str | None, EventHandler] = {}
 

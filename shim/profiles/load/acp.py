@@ -1,7 +1,8 @@
-"""Reads `[acp]` in a profile, and drives the program with the Agent Client Protocol (ACP). The
-frontend can then answer the program's permission requests. ACP_KEYS has the keys of the table.
+"""Reads the `[acp]` table of a profile, and drives the program with the Agent Client Protocol
+(ACP). The frontend can then answer the program's permission requests. ACP_KEYS has the keys of
+the table.
 
-The child receives its messages, permission answers and session requests on stdin.
+The child receives messages, permission answers and session requests on stdin.
 `launch.denials.asking` makes the child ask about each tool call in every mode. The policy or the
 frontend answers. The permission mode can change while the child runs.
 """

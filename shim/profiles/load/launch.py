@@ -633,7 +633,7 @@ def _parse_programs(node: ConfigNode, launch: dict[str, Any]) -> tuple[str, ...]
 
 
 def _is_plain_name(name: str) -> bool:
-    """Return whether a text is the plain name of a program or file, not a path."""
+    """Return whether a text is the name of a program or file, and not a path."""
     letters = name.replace("-", "").replace("_", "").replace(".", "").replace("+", "")
     if not name[:1].isalnum():
         return False

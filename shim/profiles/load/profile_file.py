@@ -57,7 +57,7 @@ def parse_profile_toml(data: bytes, path: str) -> dict[str, Any]:
 
 
 def load_bundled_profile(path: str) -> ProfileFile:
-    """Load a bundled profile's file with the package loader of the shim."""
+    """Load a bundled profile from the files in this package."""
     data = _read_bundled_data(path)
     return ProfileFile(
         parse_profile_toml(data, path),

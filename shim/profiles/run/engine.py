@@ -63,7 +63,7 @@ class ProfileRuleEngine(Translator):
 
     @property
     def subagent_events(self) -> "SubagentEventWriter":
-        """The writer for subagent events, which `stream.parent` identifies."""
+        """The writer for subagent events. `stream.parent` identifies these events."""
         if self._nested is None:
             from shim.profiles.run.subagent_events import SubagentEventWriter
 

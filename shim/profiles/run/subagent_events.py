@@ -186,13 +186,13 @@ class SubagentEventWriter:
         turn.get_subagent(parent_call_id).add_tool_call(call_id, claude_name, claude_arguments)
 
     def record_parent_of_partial_call(self, parent_call_id: str, call_id: Any) -> None:
-        """Store the parent call of a tool call that arrives in fragments."""
+        """Store which tool call runs the subagent of a call that arrives in fragments."""
         if call_id.__class__ is str and call_id and len(self._parents) < MAX_CALLS:
             self._parents[call_id] = parent_call_id
 
     def take_parent_of_partial_call(self, call_id: Any) -> str | None:
-        """Remove and return the parent call of a tool call whose fragments are complete. Return
-        None for a tool call by the main agent.
+        """Remove and return the id of the tool call that runs the subagent of a call in fragments.
+        Return None if the call is from the main agent.
         """
         if call_id.__class__ is str:
             return self._parents.pop(call_id, None)
