@@ -1,10 +1,11 @@
-"""Handles signals before the loop runs: resets the inherited handlers, then collects signals while
-modules load.
+"""Handles signals before the event loop is running: resets inherited signal handlers, and collects
+signals while modules are imported.
 
 Launch daemons and thread pools block signals, some supervisors ignore SIGCHLD, and a shell without
-job control ignores SIGINT in background jobs. The kernel keeps both states across `execve`. The
-real claude resets them, too. A collected signal is handled when a result can be written. Python's
-own handler of SIGINT would raise an exception during an import, which may crash a C extension.
+job control ignores SIGINT in background jobs. The kernel keeps both states across `execve`. Like
+the real claude, the shim resets them. A collected signal is handled as soon as a result can be
+written. Python's own SIGINT handler would raise an exception during an import, which may crash a C
+extension.
 """
 
 import signal
@@ -17,15 +18,15 @@ RESET_TO_DEFAULT = (signal.SIGCHLD, signal.SIGTERM, signal.SIGALRM)
 
 
 def reset_inherited_signals() -> None:
-    """Restore the default handlers of the signals that the shim needs, and unblock all signals."""
+    """Restore the default handlers for the signals that the shim needs, and unblock all signals."""
     stop_ignoring_signals()
     unblock_signals()
 
 
 def stop_ignoring_signals() -> None:
-    """Restore the default handlers of the signals that the shim needs.
+    """Restore the default handlers for the signals that the shim needs.
 
-    An ignored SIGHUP stays ignored, because `nohup` ignores it.
+    An ignored SIGHUP stays ignored, because `nohup` relies on that.
     """
     for signal_number in RESET_TO_DEFAULT:
         if signal.getsignal(signal_number) is signal.SIG_IGN:
@@ -35,7 +36,9 @@ def stop_ignoring_signals() -> None:
 
 
 def unblock_signals() -> None:
-    """Unblock all signals. A pending signal arrives at once, so its handler must already be set."""
+    """Unblock all signals. A pending signal is delivered at once, so its handler must already be
+    set.
+    """
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
@@ -45,7 +48,7 @@ received_signals: list[int] = []
 
 
 def install_signal_handler(handler: Callable[[int, FrameType | None], None]) -> None:
-    """Install a handler for the signals of SIGNAL_NAMES. An ignored signal stays ignored."""
+    """Install a handler for all signals in SIGNAL_NAMES. An ignored signal stays ignored."""
     for name in SIGNAL_NAMES:
         signal_number = getattr(signal, name)
         if signal.getsignal(signal_number) is not signal.SIG_IGN:
@@ -53,15 +56,15 @@ def install_signal_handler(handler: Callable[[int, FrameType | None], None]) -> 
 
 
 def start_collecting_signals() -> None:
-    """Start to record signals, including those that the parent process has ignored or blocked."""
+    """Start collecting signals, including signals that the parent process ignored or blocked."""
     stop_ignoring_signals()
     install_signal_handler(_record_signal)
     unblock_signals()
 
 
 def restore_default_signal_handlers() -> None:
-    """Let signals end the process as usual. A recorded signal ends it immediately. Short commands
-    without a result use this.
+    """Restore the default signal handlers. A signal that was already collected ends the process at
+    once. Short commands that write no result use this.
     """
     for name in SIGNAL_NAMES:
         signal_number = getattr(signal, name)

@@ -1,5 +1,5 @@
-"""Creates ids, and formats the current time. `uuid` is not imported, because its import would delay
-every child by 2 ms.
+"""Creates ids and formats the current time. The `uuid` module is not used, because its import would
+delay every child by 2 ms.
 """
 
 import os
@@ -16,7 +16,7 @@ def create_uuid() -> str:
 
 
 def create_session_ids() -> tuple[str, str]:
-    """Create a session id, and the first 24 characters of the uuids of its lines."""
+    """Create a session id, and the first 24 characters for the UUIDs of the session's lines."""
     return create_uuid(), create_uuid()[:24]
 
 

@@ -1,5 +1,5 @@
-"""Reads the prompt of a turn: the first positional argument, then the text on stdin (contract P7,
-P20, F4).
+"""Reads the prompt for a turn: the first positional argument, followed by the text on stdin
+(contract P7, P20, F4).
 """
 
 import os
@@ -14,9 +14,9 @@ from shim.io.stderr import warn
 if TYPE_CHECKING:
     from shim.io.record_sinks import RunRecordSink
 
-# The wait for an open stdin without data, if the command line has a prompt (contract P20).
+# How long to wait for data on an open stdin if the command line has a prompt (contract P20).
 OPTIONAL_STDIN_TIMEOUT_S = 3.0
-REQUIRED_STDIN_TIMEOUT_S = 600.0  # the same, if the prompt must come from stdin
+REQUIRED_STDIN_TIMEOUT_S = 600.0  # if the prompt must come from stdin
 CHUNK_BYTES = 256 * 1024
 LIMIT_HINT = "raise max_inbound_bytes in config.toml"
 MAX_SYSTEM_PROMPT_BYTES = 1024 * 1024
@@ -36,8 +36,8 @@ def read_prompt(
     max_bytes: int = MAX_LINE_BYTES,
     recorder: "RunRecordSink | None" = None,
 ) -> str:
-    """Return the prompt. Raise CliArgumentError if it is empty, and FrontendError if it cannot be
-    passed to a program.
+    """Return the prompt. Raise CliArgumentError if the prompt is empty, and FrontendError if it
+    cannot be passed to a program.
     """
     prompt_argument = invocation.prompt
     if not prompt_argument:
@@ -64,8 +64,8 @@ def _check_text(prompt: str) -> None:
 
 
 def read_background_prompt(invocation: Invocation, descriptor: int, max_bytes: int) -> str:
-    """Return the prompt of a background session, or "". An open stdin without input is only waited
-    for briefly.
+    """Return the prompt for a background session, or "". If stdin is open but has no input, wait
+    only briefly.
     """
     prompt_argument = invocation.prompt
     if not prompt_argument:
@@ -77,7 +77,7 @@ def read_background_prompt(invocation: Invocation, descriptor: int, max_bytes: i
 
 
 def load_system_prompt_files(invocation: Invocation) -> Invocation:
-    """Return the invocation with the texts of `--system-prompt-file` and
+    """Return the invocation with the contents of `--system-prompt-file` and
     `--append-system-prompt-file`. Raise FrontendError if a file cannot be read or is too large.
     """
     if invocation.system_prompt_file is not None:
@@ -104,8 +104,8 @@ def _load_text(path: str) -> str:
 def _read_piped_text(
     descriptor: int, has_prompt: bool, max_bytes: int, recorder: "RunRecordSink | None"
 ) -> str:
-    """Return the text on stdin. Return "" for a terminal, a closed stdin, or an optional stdin
-    without input.
+    """Return the text on stdin. Return "" if stdin is a terminal or closed, or if stdin is optional
+    and has no input.
     """
     try:
         if os.isatty(descriptor):

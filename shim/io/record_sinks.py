@@ -1,5 +1,5 @@
-"""The recorder's interface for the code that reads and writes: the protocol of
-`recording.recorder`.
+"""Protocols of the recorder for code that reads and writes streams. `recording.recorder` implements
+them.
 """
 
 from typing import IO, TYPE_CHECKING, Any, Protocol
@@ -9,15 +9,15 @@ if TYPE_CHECKING:
 
 
 class RunRecordSink(Protocol):
-    """The recorder of one run. No call blocks."""
+    """Records one run. No method blocks."""
 
     def record_stream(self, stream_code: str, data: bytes) -> None:
         """Record bytes of one of `core.cast.format.STREAMS`, unchanged. Empty bytes mean that the
-        stream has ended, or pauses within a line.
+        stream has ended, or has paused in the middle of a line.
         """
 
     def record_run_event(self, kind: str, **fields: Any) -> None:
-        """Record an event that is not part of a stream."""
+        """Record an event that does not belong to a stream."""
 
 
 class PipedProcess(Protocol):
@@ -31,7 +31,7 @@ class PipedProcess(Protocol):
 
 
 class ChildRecordSink(Protocol):
-    """The recorder of one child."""
+    """Records one child process."""
 
     def record_stdin(self, data: bytes) -> None:
         """Record bytes that were written to the child's stdin. Empty bytes mean that stdin was
@@ -39,8 +39,8 @@ class ChildRecordSink(Protocol):
         """
 
     def record_output(self, stream_code: str, chunk: bytes) -> None:
-        """Record bytes of the child's stdout (`o`) or stderr (`e`). Empty bytes mean the end of the
-        stream.
+        """Record bytes from the child's stdout (`o`) or stderr (`e`). Empty bytes mean the end of
+        the stream.
         """
 
     def record_signal(self, signal_name: str) -> None: ...
@@ -48,7 +48,9 @@ class ChildRecordSink(Protocol):
     def record_exit(self, child_exit: "ChildExit") -> None: ...
 
     def record_remaining_output(self, process: PipedProcess) -> None:
-        """Record what the pipes still contain, because nothing more is read from the child."""
+        """Record the bytes that are left in the child's pipes, because no other code reads them."""
 
     def finish(self) -> None:
-        """Record the end of the child as unknown, unless it is known."""
+        """Finish the recording of the child. If its exit was not reported, record the exit as
+        unknown.
+        """

@@ -1,5 +1,5 @@
-"""Records signals from the start to the loop. Before a child exists, a signal ends the start;
-afterwards it waits for the loop.
+"""Records signals until the event loop handles them. A signal before a child exists aborts the
+start. A later signal waits for the event loop.
 """
 
 import signal
@@ -8,11 +8,13 @@ from types import FrameType
 from shim.core.errors import ShimError
 from shim.io import early_signals
 
-IMPORT_FRAME_FILE = "<frozen importlib._bootstrap>"  # the file name of frames that import a module
+IMPORT_FRAME_FILE = (
+    "<frozen importlib._bootstrap>"  # the file name of stack frames that import a module
+)
 
 
 class StartInterruptedError(ShimError):
-    """A signal arrived before a child existed."""
+    """Raised when a signal arrives before a child exists."""
 
     def __init__(self, signal_number: int) -> None:
         super().__init__(f"stopped by {signal.Signals(signal_number).name} before the turn started")
@@ -20,11 +22,11 @@ class StartInterruptedError(ShimError):
 
 
 class SignalRecorder:
-    """Records signals. `pending_signals` wait for the event loop. After `is_started` is set, a
-    signal no longer ends the start.
+    """Records signals in `pending_signals` for the event loop. After `is_started` is set, a signal
+    no longer aborts the start.
 
-    A signal during an import waits for `raise_if_stopped`, because an interrupted C extension may
-    crash.
+    A signal during an import is kept until `raise_if_stopped` is called, because an exception in a
+    C extension's import may crash it.
     """
 
     def __init__(self) -> None:
@@ -32,24 +34,26 @@ class SignalRecorder:
         self.is_started = False
 
     def start_recording_signals(self) -> None:
-        """Start to record signals."""
+        """Start recording signals."""
         early_signals.install_signal_handler(self._on_signal)
         if early_signals.received_signals:
             self._on_signal(early_signals.received_signals.pop(0), None)
 
     def restart_recording_signals(self) -> None:
-        """Clear the signals that the loop has handled, and record new ones."""
+        """Clear the signals that the event loop has handled, and record new signals."""
         self.is_started = True
         self.pending_signals.clear()
         self.start_recording_signals()
 
     def is_terminating(self) -> bool:
-        """Return whether a signal has asked the shim to exit. Later signals are only recorded."""
+        """Return whether a signal has asked the shim to exit. From now on, signals are only
+        recorded.
+        """
         self.is_started = True
         return bool(self.pending_signals)
 
     def raise_if_stopped(self) -> None:
-        """Raise StartInterruptedError for a signal that arrived while a module was imported."""
+        """Raise StartInterruptedError if a signal arrived while a module was imported."""
         if self.pending_signals and not self.is_started:
             self.is_started = True  # raise only once
             raise StartInterruptedError(self.pending_signals[0])

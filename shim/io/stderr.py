@@ -1,9 +1,9 @@
-"""Writes without an event loop, warnings on stderr, and the log.
+"""Writes without an event loop: blocking writes, warnings on stderr, and the log.
 
 No write waits forever. If `select` reports a descriptor as writable, SAFE_BYTES can be written
-without blocking. The blocking mode of a descriptor is not changed, because other processes may
-share the descriptor. The log is written to stderr or to a file, never to stdout. structlog is only
-imported if a log is configured.
+without blocking. The descriptor's blocking mode is not changed, because other processes may share
+the descriptor. The log is written to stderr or to a file, never to stdout. structlog is imported
+only if a log is configured.
 """
 
 import errno
@@ -15,17 +15,17 @@ from shim.core.errors import FrontendError
 from shim.core.reading.diagnostics import MAX_SAMPLE_CHARS
 from shim.core.reading.typed import Any
 
-# The errors of a write to a reader that has disconnected: a closed pipe, socket or terminal, or a
-# stdout that was never open. Any other error is about the target of the bytes, such as a full disk.
+# The errors that mean that the reader has disconnected: a closed pipe, socket or terminal, or a
+# stdout that was never open. Other errors concern the destination itself, such as a full disk.
 DISCONNECT_ERRNOS = (errno.EPIPE, errno.ECONNRESET, errno.EIO, errno.EBADF, errno.ENXIO)
 SAFE_BYTES = 4096  # PIPE_BUF of Linux
 POLL_INTERVAL_S = 0.2  # between two calls of `is_terminating`
-STDERR_TIMEOUT_S = 0.2  # for stderr, which may be a pipe without a reader
+STDERR_TIMEOUT_S = 0.2  # for writes to stderr, whose reader may not read
 
 
 def write_available(descriptor: int, data: bytes, timeout_s: float = 0.0) -> bytes:
-    """Write as long as each write is possible within `timeout_s`. Return the rest. Raise OSError
-    like `os.write`.
+    """Write for as long as the reader accepts bytes within `timeout_s`. Return the bytes that were
+    not written. Raise OSError like `os.write`.
     """
     while data and select.select([], [descriptor], [], timeout_s)[1]:
         data = data[os.write(descriptor, data[:SAFE_BYTES]) :]
@@ -33,8 +33,8 @@ def write_available(descriptor: int, data: bytes, timeout_s: float = 0.0) -> byt
 
 
 def write_all(descriptor: int, data: bytes, is_terminating: Callable[[], bool]) -> None:
-    """Write all bytes, even if the reader is slow. Give up if `is_terminating()` is true and the
-    reader does not read.
+    """Write all bytes, even if the reader is slow. Give up if the reader does not read and
+    `is_terminating()` is true.
     """
     while data := write_available(descriptor, data, POLL_INTERVAL_S):
         if is_terminating():
@@ -45,8 +45,8 @@ _is_stderr_unread = False
 
 
 def warn(text: str) -> None:
-    """Write lines to stderr. After the reader was too slow once, do not wait for it until it reads
-    again.
+    """Write lines to stderr. If the reader was too slow once, do not wait for it again until it
+    continues to read.
     """
     global _is_stderr_unread
     try:
@@ -64,12 +64,12 @@ LogFunction = Callable[..., None]
 
 
 def open_log(log_setting: str | None, *, redact: bool = True) -> LogFunction:
-    """Open the log that `SHIM_LOG` names as LEVEL or LEVEL:FILE. Return a function that takes the
-    name and the fields of an event.
+    """Open the log that `SHIM_LOG` configures as LEVEL or LEVEL:FILE. Return a function that logs
+    an event by its name and fields.
 
-    The field `level` is the level of the event ("info" by default). Without a log, SILENT_LOG is
-    returned. Secrets are redacted unless `redact` is False. Raise FrontendError for an unknown
-    level or a file that cannot be opened.
+    The field `level` is the event's level ("info" by default). Without a log, return SILENT_LOG.
+    Secrets are redacted unless `redact` is False. Raise FrontendError for an unknown level, and for
+    a file that cannot be opened.
     """
     if not log_setting:
         return SILENT_LOG
@@ -117,15 +117,15 @@ def open_log(log_setting: str | None, *, redact: bool = True) -> LogFunction:
 
 
 def _open_log_file(path: str) -> int:
-    """Open a log file that only its owner may read. Raise OSError for a pipe without a reader."""
+    """Open a log file that only its owner can read. Raise OSError for a pipe that has no reader."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK | os.O_CLOEXEC
     return os.open(path, flags, 0o600)
 
 
 class _RunLogFile:
-    """Appends lines to an open log file, and closes it when the log is no longer used.
+    """Appends lines to a log file, and closes the file when the log is no longer used.
 
-    A line that does not fit into a full pipe is lost, because a turn must not wait for its log.
+    A line that does not fit into a full pipe is dropped, because a turn must not wait for its log.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -139,7 +139,7 @@ class _RunLogFile:
 
 
 class _LineLogger:
-    """Writes each event that structlog has rendered as a line."""
+    """Writes each rendered structlog event as one line."""
 
     def __init__(self, write_text: Callable[[str], None]) -> None:
         self._write_text = write_text

@@ -1,7 +1,7 @@
-"""Reads stdin while a conversation runs: lines are read as they come, without blocking the loop.
+"""Reads lines from stdin during a conversation, without blocking the event loop.
 
-The first read of the loop imports anyio. Lines that arrive earlier are read and answered without
-it.
+The event loop's first read imports anyio. Lines that arrive earlier are read and answered without
+anyio.
 """
 
 import os
@@ -19,10 +19,10 @@ CHUNK_BYTES = 256 * 1024
 
 
 class FrontendLineSource(Protocol):
-    """The source of the frontend's lines: stdin, or the hub of a background session.
+    """A source of lines from the frontend: stdin, or the hub of a background session.
 
-    max_bytes       the maximum size of a line, and of the lines that wait for a turn
-    line_splitter   splits the bytes that `read` returns
+    max_bytes       the size limit for a line, and for all lines that wait for a turn
+    line_splitter   splits the bytes from `read` into lines
     received_lines  lines that arrived before the first `read`
     """
 
@@ -35,8 +35,8 @@ class FrontendLineSource(Protocol):
 
 
 def can_block_on_read(descriptor: int) -> bool:
-    """Return whether a read may have to wait. Files and /dev/null never wait, and a selector does
-    not accept them.
+    """Return whether a read from the descriptor may block. Reads from files and /dev/null never
+    block, and selectors do not accept them.
     """
     mode = os.fstat(descriptor).st_mode
     is_device = stat.S_ISCHR(mode) and not os.isatty(descriptor)
@@ -53,9 +53,9 @@ class Stdin:
         recorder: "RunRecordSink | None" = None,
         received: bytes = b"",
     ) -> None:
-        """Create the reader. `received` has bytes that were already read from the descriptor.
+        """Create the reader. `received` contains bytes that were already read from the descriptor.
 
-        A line of more than `max_bytes` is skipped. The lines that wait for a turn have at most
+        A line of more than `max_bytes` is skipped. Lines that are waiting for a turn may take up
         `max_bytes` in total.
         """
         self.max_bytes = max_bytes
@@ -66,7 +66,7 @@ class Stdin:
         self._can_block = can_block_on_read(descriptor)
 
     def read_available_lines(self) -> list[bytes]:
-        """Return the complete lines that have arrived, without waiting. They are also stored in
+        """Return the complete lines that have already arrived. The lines are also appended to
         `received_lines`.
         """
         if not self._can_block or not select.select([self._descriptor], [], [], 0)[0]:

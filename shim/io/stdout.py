@@ -22,33 +22,33 @@ MAX_WRITE_BYTES = 1024 * 1024
 
 
 class FrontendDisconnectedError(Exception):
-    """The frontend has closed the reading end of stdout."""
+    """Raised when the frontend has closed its end of stdout."""
 
 
 class FrontendLineSink(Protocol):
-    """The target of the lines for a frontend: stdout, or the hub of a background session."""
+    """A destination for lines to a frontend: stdout, or the hub of a background session."""
 
     @property
     def has_failed(self) -> bool:
-        """Return whether a write has failed while the reader was connected, for example because the
-        disk is full.
+        """Return whether a write failed although the reader was connected, for example because of a
+        full disk.
         """
 
     async def wait_for_disconnect(self) -> None:
-        """Wait until the reader has disconnected. Wait forever if only a write can detect that."""
+        """Wait until the reader disconnects. If only a write can detect that, wait forever."""
 
     async def write(self, data: bytes) -> None:
         """Write all of `data`. Raise FrontendDisconnectedError if the reader has disconnected."""
 
 
 class Stdout:
-    """File descriptor 1. A slow reader only slows down the writes.
+    """File descriptor 1. A slow reader delays only the writes.
 
-    A socket (Node's pipes are sockets) gets a non-blocking flag with each call. A pipe is opened a
-    second time, so that the blocking mode of its other users stays unchanged. A regular file never
-    blocks for long. For any other descriptor, small pieces are written that cannot block.
-    `has_failed` is true if a write has failed while the reader was connected, for example because
-    the disk is full.
+    A socket (Node's pipes are sockets) is written with a non-blocking flag for each call. A pipe is
+    opened a second time, so that its blocking mode does not change for other processes. A regular
+    file never blocks for long. For any other descriptor, the writes are small enough never to
+    block. `has_failed` is true if a write failed although the reader was connected, for example
+    because of a full disk.
     """
 
     def __init__(self, descriptor: int = 1, recorder: "RunRecordSink | None" = None) -> None:
@@ -85,9 +85,9 @@ class Stdout:
         self._waits_before_write = False
 
     async def wait_for_disconnect(self) -> None:
-        """Wait until the reader has disconnected. Wait forever if only a write can detect that.
+        """Wait until the reader disconnects. If only a write can detect a disconnect, wait forever.
 
-        The writing end of a pipe or a socket becomes readable when the other end is closed.
+        The write end of a pipe or a socket becomes readable when the other end is closed.
         """
         mode = os.fstat(self._descriptor).st_mode
         if not (stat.S_ISSOCK(mode) or stat.S_ISFIFO(mode)):
@@ -101,7 +101,8 @@ class Stdout:
     async def write(self, data: bytes) -> None:
         """Write all of `data`. Raise FrontendDisconnectedError if the frontend has closed its end.
 
-        The next call writes the rest of a cancelled call, so that no line is cut.
+        If a call is cancelled, the next call first writes the remaining bytes, so that no line is
+        cut.
         """
         pending = data
         if self._unwritten:
@@ -135,7 +136,7 @@ class Stdout:
                 recorder.record_stream("O", b"")
 
 
-# An error with one of these causes has the text of a vendor or an API, which does not name its
+# The text of an error with one of these causes comes from a vendor or an API, and does not name its
 # source.
 VENDOR_CAUSES = ("auth", "rate_limit", "vendor_error", "refused", "truncated")
 VENDOR_ERROR_HINT = (
@@ -145,8 +146,8 @@ VENDOR_ERROR_HINT = (
 
 
 class FrontendOutput:
-    """Writes the stream in the requested format: all lines, the result as one object, an array of
-    all lines, or only the answer (contract F1).
+    """Writes the output in the requested format: a stream of lines, the result as one JSON object,
+    an array of all lines, or only the answer text (contract F1).
     """
 
     def __init__(
@@ -158,8 +159,8 @@ class FrontendOutput:
         transcript: Transcript | None = None,
         history_writer: "OutputWriter | None" = None,
     ) -> None:
-        """Create the output. `history_writer` has Claude's lines for the transcript, if the
-        frontend reads another dialect.
+        """Create the output. If the frontend reads another dialect, `history_writer` produces
+        Claude's lines for the transcript.
         """
         self._transcript = transcript
         self._history_writer = history_writer
@@ -172,18 +173,18 @@ class FrontendOutput:
         self._write_lock = anyio.Lock()
 
     async def wait_for_disconnect(self) -> None:
-        """Wait until the frontend has disconnected."""
+        """Wait until the frontend disconnects."""
         await self.stdout.wait_for_disconnect()
 
     def write_prompt_to_transcript(self, message: UserMessage) -> None:
-        """Write the message of the next turn to the transcript."""
+        """Write the next turn's message to the transcript."""
         if self._transcript is not None:
             self._transcript.write_prompt(
                 message.raw_message.get("content", message.text), message.uuid
             )
 
     async def write_lines(self, data: bytes) -> None:
-        """Write lines of the stream, and the transcript's lines. The rest of a cancelled call is
+        """Write lines to the frontend and to the transcript. Lines from a cancelled call are
         written first.
         """
         async with self._write_lock:
@@ -209,7 +210,7 @@ class FrontendOutput:
             await self.stdout.write(separator + items)
 
     async def finish_turn(self, turn: Turn) -> None:
-        """Write the output after the end of the turn. Called once for each turn."""
+        """Write the output that follows the end of a turn. Call this once for each turn."""
         was_ended = self._has_ended
         await self.write_final_answer(turn.final_text, turn.writer.last_result_line)
         if (
@@ -221,7 +222,7 @@ class FrontendOutput:
             warn(VENDOR_ERROR_HINT.format(name=turn.config.vendor.name))
 
     async def write_final_answer(self, text: str, result_line: bytes) -> None:
-        """Write the end of the array, the answer as text, or the result line, depending on the
+        """Write the end of the array, the answer text or the result line, depending on the output
         format. Only the first call has an effect.
         """
         if self._has_ended:

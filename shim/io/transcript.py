@@ -1,14 +1,14 @@
 """Writes the transcript of a session. History views and the SDKs' `list_sessions` read this file
 (contract F12).
 
-A line of the transcript is a line of the stream with additional members at its start. So no line is
-parsed: complete lines are recognized by their start and copied (`transcript_lines`). Readers ignore
-the additional members of the stream. Each message has the id of the previous message. For a resumed
-session this id is read from the end of its file.
+A transcript line is a stream line with additional members at its start. Therefore no line is
+parsed. Complete lines are recognized by their start and copied (`transcript_lines`). Readers ignore
+members that only the stream has. Each message contains the id of the previous message. For a
+resumed session, the last message's id is read from the end of the file.
 
-Folders above a project's folder may be links, because some people keep `~/.claude` elsewhere. Links
-below it are not followed, and files that the shim did not create are not changed. A failure ends
-the transcript with a line on stderr. It never ends the turn.
+Folders above a project's folder may be symbolic links, because some people keep `~/.claude`
+elsewhere. Links below it are not followed. Files that the shim did not create are not changed. An
+error stops the transcript with one line on stderr, and never ends the turn.
 """
 
 import os
@@ -31,28 +31,28 @@ from shim.io.transcript_lines import (
     list_user_message_uuids,
 )
 
-MAX_FILE_BYTES = 256 * 1024 * 1024  # readers load a complete transcript, and skip a larger one
-TAIL_BYTES = 64 * 1024  # of an existing file; the id of its last message is searched there
-MAX_ENTRYPOINT_CHARS = 64  # every line has the entrypoint
+MAX_FILE_BYTES = 256 * 1024 * 1024  # readers load complete transcripts, and skip larger ones
+TAIL_BYTES = 64 * 1024  # the part of an existing file that is searched for the last message id
+MAX_ENTRYPOINT_CHARS = 64  # limited because every line contains the entrypoint
 
-# The start of each file of the shim. Files of other programs start differently and are not changed.
+# The start of every transcript that the shim creates. A file with another start is not changed.
 FILE_PREFIX = b'{"parentUuid":null,"isSidechain":false,"shim":true,'
 
 _INIT_PREFIX = b'{"type":"system","subtype":"init",'
 _SESSION_ID_KEY = b'"session_id":"'
 
 
-# The end of a transcript that is searched for repeated messages.
+# The size of the part at the end of a transcript that is searched for message ids.
 MAX_RESUMED_BYTES = 16 * 1024 * 1024
 
 
 def read_user_message_uuids(path: str) -> list[str]:
-    """Return the ids of the user's messages in a transcript, or [] if it cannot be read."""
+    """Return the ids of the user messages in a transcript, or [] if the file cannot be read."""
     return list_user_message_uuids(_read_end(path))
 
 
 def read_message_uuids(path: str) -> list[str]:
-    """Return the ids of all messages in a transcript, in order, or [] if it cannot be read."""
+    """Return the ids of all messages in a transcript in order, or [] if the file cannot be read."""
     return list_message_uuids(_read_end(path))
 
 
@@ -67,8 +67,8 @@ def _read_end(path: str) -> bytes:
 
 
 class Transcript:
-    """Appends the messages of one session to its file. Nothing is written until the session's id is
-    known.
+    """Appends the messages of one session to its transcript file. Nothing is written until the
+    session id is known.
     """
 
     def __init__(
@@ -80,17 +80,18 @@ class Transcript:
         usage_counter: MessageUsageCounter | None = None,
         forked_from: str = "",
     ) -> None:
-        """Create the transcript. `redact` removes the secrets in a prompt and in the folder's name.
-        The lines of the stream are already redacted.
+        """Create the transcript.
 
-        `usage_counter` has the usage of the messages. `forked_from` is the path of the original
-        session's transcript, which is copied for a fork.
+        redact         removes secrets from prompts and the folder name; stream lines are already
+                       redacted
+        usage_counter  provides the token usage of the messages
+        forked_from    the path of the original session's transcript, which is copied for a fork
         """
         self._redact = redact
         self._projects_dir = get_projects_dir(environment, cwd)
         self._cwd = cwd
         self._version = version
-        # History lists omit sessions that were started by programs.
+        # History lists omit sessions whose entrypoint is a program.
         self._entrypoint = environment.get("CLAUDE_CODE_ENTRYPOINT") or "sdk-cli"
         self._file_name: str | None = None
         self._forked_from = forked_from
@@ -105,11 +106,11 @@ class Transcript:
         self._usage_writer = TranscriptUsageUpdater(usage_counter)
 
     def open(self, session_id: str) -> None:
-        """Set the session's id, and write a prompt that arrived before it. Only the first call has
-        an effect.
+        """Set the session id, and write a prompt that arrived earlier. Only the first call has an
+        effect.
 
-        The file is created with its first line. If the shim has created the file earlier, lines are
-        appended to it.
+        The file is created with its first line. If the shim created the file in an earlier run, new
+        lines are appended.
         """
         if self._file_name is not None or canonicalize_uuid(session_id) is None:
             return
@@ -131,8 +132,8 @@ class Transcript:
             self.write_prompt(*pending_prompt)
 
     def write_prompt(self, content: object, uuid: str | None = None) -> None:
-        """Write a message of the user, as text or blocks, when its turn starts. `uuid` is the
-        frontend's own id of the message.
+        """Write a user message, as text or content blocks, when its turn starts. `uuid` is the
+        frontend's id for the message.
         """
         if self._file_name is None:
             self._pending_prompt = (content, uuid)
@@ -158,9 +159,9 @@ class Transcript:
         self._last_prompt = extract_prompt_title(content) or self._last_prompt
 
     def write_lines(self, data: bytes) -> None:
-        """Write the messages of the main conversation from complete lines of the stream.
+        """Write the messages of the main conversation from complete stream lines.
 
-        The session's id is that of the first `init`, unless `open` was called before.
+        The session id comes from the first `init` line, unless `open` was called before.
         """
         if self._file_name is None:
             self._open_from_init(data)
@@ -192,7 +193,7 @@ class Transcript:
         self._write_usage()
 
     def _write_usage(self) -> None:
-        """Overwrite the usage of earlier messages if it has changed."""
+        """Overwrite the token usage of earlier messages if it has changed."""
         if self._descriptor is not None:
             try:
                 self._usage_writer.write_changed_usage(self._descriptor)
@@ -211,8 +212,8 @@ class Transcript:
             self.open(data[id_start : id_start + UUID_CHARS].decode("ascii", "replace"))
 
     def close(self) -> None:
-        """Write the last prompt at the end of the file, where history lists search for a title, and
-        close the file.
+        """Write the last prompt at the end of the file, where history lists look for a title. Close
+        the file.
         """
         if self._descriptor is not None and self._last_prompt:
             values = (
@@ -226,11 +227,11 @@ class Transcript:
         self._close_file()
 
     def _build_front_members(self) -> bytes:
-        """Return the members between the parent's id and the line's own members."""
+        """Return the JSON members between the parent message's id and the line's own members."""
         return b'%b%b",' % (self._constant_members, format_now().encode())
 
     def _ensure_open(self) -> bool:
-        """Open the file if necessary. Return whether it can be written."""
+        """Open the file unless it is already open. Return whether the file can be written."""
         if self._descriptor is None and not self._is_closed:
             try:
                 self._open_file()
@@ -271,19 +272,22 @@ class Transcript:
             os.close(folder_descriptor)
 
     def _copy_history(self, descriptor: int) -> None:
-        """Copy the lines of the original session into the transcript of a fork. The session id is
-        replaced by that of the fork.
+        """Copy the original session's lines into the transcript of a fork. The session id is
+        replaced by the fork's id.
         """
         original_id = os.path.basename(self._forked_from).removesuffix(".jsonl")
         data = b""
         if original_id:
             data = _read_end(self._forked_from)
-        # the original is missing, not written by the shim, or too long to be copied
+        # the original is missing, too long, or was not written by the shim
         if not data.startswith(FILE_PREFIX):
             return
         data = data[: data.rfind(b"\n") + 1]
         session_id = str(self._file_name).removesuffix(".jsonl")
-        for key in (b'"sessionId":', b'"session_id":'):  # inside a string, the quotes are escaped
+        for key in (
+            b'"sessionId":',
+            b'"session_id":',
+        ):  # cannot match inside a string, whose quotes are escaped
             data = data.replace(key + dump_json(original_id), key + dump_json(session_id))
         while data:
             count = os.write(descriptor, data)
@@ -309,10 +313,10 @@ class Transcript:
         self._parent_uuid = find_last_message_uuid_as_json(tail)
 
     def _append_lines(self, pieces: list[bytes]) -> int:
-        """Append complete lines in one call, so that lines of other processes are not mixed into
-        them.
+        """Append complete lines in a single write, so that lines of other processes cannot be mixed
+        in.
 
-        Return the position of the first line in the file.
+        Return the file position of the first line.
         """
         if self._descriptor is None or self._is_closed:
             return 0
@@ -349,7 +353,7 @@ class Transcript:
 
 
 def build_transcript_path(environment: Mapping[str, str], cwd: str, session_id: str) -> str:
-    """Return the path of a session's transcript, or "" if no home folder is known."""
+    """Return the path of a session's transcript, or "" if the home folder is not known."""
     projects_dir = get_projects_dir(environment, cwd)
     if not projects_dir:
         return ""
@@ -357,7 +361,7 @@ def build_transcript_path(environment: Mapping[str, str], cwd: str, session_id: 
 
 
 def get_projects_dir(environment: Mapping[str, str], cwd: str) -> str:
-    """Return the folder of all transcripts, or "" if no home folder is known."""
+    """Return the folder that contains all transcripts, or "" if the home folder is not known."""
     home = environment.get("HOME")
     if not home:
         home = os.path.expanduser("~")
@@ -372,8 +376,8 @@ def get_projects_dir(environment: Mapping[str, str], cwd: str) -> str:
 
 
 def _open_folder(path: str, parent: int | None) -> int:
-    """Open a folder that belongs to the current user and is not writable for every user. Below
-    `parent` it must not be a link.
+    """Open a folder that belongs to the current user and that other users cannot write to. A folder
+    inside `parent` must not be a symbolic link.
     """
     nofollow_flag = 0
     if parent is not None:

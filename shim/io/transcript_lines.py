@@ -1,10 +1,10 @@
-"""Formats the lines of a transcript and the name of its folder.
+"""Formats transcript lines, and the folder name for a project's transcripts.
 
-The real claude writes the final usage of a message on each of its lines. ccusage, claude-monitor
-and claude-code-log use the first line of a message and request that has a usage; sniffly adds up
-all lines. So here the first line of a message has its usage, and the others have zeros. A vendor
-may report the usage later, or for the complete turn. Therefore the numbers of the first line are
-padded and can be overwritten.
+The real claude writes a message's final usage on each of the message's lines. ccusage,
+claude-monitor and claude-code-log use the first line with a usage for each message and request.
+sniffly adds up all lines. Therefore the shim writes the usage on a message's first line, and zeros
+on its other lines. A vendor may report the usage later, or for the complete turn. Therefore the
+numbers on the first line are padded, so that they can be overwritten.
 """
 
 import os
@@ -18,27 +18,29 @@ from shim.core.reading.json_text import dump_json
 from shim.core.reading.typed import NamedTuple
 from shim.core.reading.values import canonicalize_uuid
 
-MAX_FOLDER_NAME_CHARS = 200  # a longer folder name is cut and ends in a hash
+MAX_FOLDER_NAME_CHARS = 200  # a longer folder name is cut, and a hash is appended
 MAX_TITLE_CHARS = 200
 UUID_CHARS = 36
-MAX_MESSAGES = 64  # messages whose usage may still change
+MAX_MESSAGES = 64  # the number of messages whose usage can still be updated
 
 _ASSISTANT_PREFIX = b'{"type":"assistant",'
 _USER_PREFIX = b'{"type":"user",'
-_KIND_OFFSET = len(b'{"type":"')  # the first byte in which the two prefixes differ
-_MAIN_CONVERSATION = b',"parent_tool_use_id":null,'  # not a subagent
-# A prompt that the stream repeats. It was written when the turn started.
+_KIND_OFFSET = len(b'{"type":"')  # the offset of the first byte in which both prefixes differ
+_MAIN_CONVERSATION = b',"parent_tool_use_id":null,'  # marks messages of the main agent
+# Marks an echoed prompt, which was already written to the transcript when the turn started.
 _REPLAY_MEMBER = b',"isReplay":true'
-_UUID_KEY = b',"uuid":"'  # the last member of every line of the shim
+_UUID_KEY = b',"uuid":"'  # the last member of every line that the shim writes
 _END_BYTES = len(_UUID_KEY) + UUID_CHARS + len(b'"}\n')
-# The prefix of the id of a model's message. Other messages did not come from a request.
+# The prefix of message ids from the model. Other messages did not come from an API request.
 _MODEL_ID_PREFIX = b"msg_"
-_USAGE_KEY = b'"usage":'  # the quotes are not escaped, so it is not part of a text
+_USAGE_KEY = b'"usage":'  # cannot match inside a text, whose quotes are escaped
 _NUMBER_DIGITS = len(str(MAX_COUNT))
 
 
 class TranscriptLineSpan(NamedTuple):
-    """A line of the stream to write: its start and end, and the id of the model's message."""
+    """A stream line to copy into the transcript: its start and end offsets, and the model's message
+    id.
+    """
 
     start: int
     end: int
@@ -47,8 +49,10 @@ class TranscriptLineSpan(NamedTuple):
     def split_line_around_usage_json(
         self, output_bytes: bytes, *, is_first_of_message: bool
     ) -> tuple[bytes, bytes, bytes]:
-        """Return the line as three pieces, of which the second is the usage. `is_first_of_message`
-        is true for the first line of a message.
+        """Return the line as three pieces: the part before the usage, the usage, and the part after
+        it.
+
+        `is_first_of_message` is true for the first line of a message.
         """
         start = self.start
         end = self.end
@@ -74,7 +78,7 @@ class TranscriptLineSpan(NamedTuple):
 
 
 class TranscriptUsageUpdater:
-    """The usage of the last written messages, and the position of each usage in the file."""
+    """Tracks the token usage of the last written messages, and its position in the file."""
 
     def __init__(self, usage_counter: MessageUsageCounter | None) -> None:
         self.offsets: dict[bytes, int] = {}
@@ -83,7 +87,7 @@ class TranscriptUsageUpdater:
         self._changed_ids: dict[bytes, None] = {}
 
     def write_changed_usage(self, descriptor: int) -> None:
-        """Overwrite the usage that has changed. Raise OSError on failure."""
+        """Overwrite changed token usage in the file. Raise OSError on failure."""
         for message_id, usage in (
             {}
             if self._usage_counter is None
@@ -116,7 +120,7 @@ class TranscriptUsageUpdater:
 
 
 def _format_usage(usage: Usage) -> bytes:
-    """Return a usage as JSON with the same length for all numbers."""
+    """Return token usage as JSON in which all numbers have the same length."""
     members = (
         b'"%b":%-*d' % (name.encode(), _NUMBER_DIGITS, max(0, usage[name])) for name in NO_USAGE
     )
@@ -124,10 +128,10 @@ def _format_usage(usage: Usage) -> bytes:
 
 
 def list_message_line_spans(data: bytes) -> Iterator[TranscriptLineSpan]:
-    """Yield the messages of the main conversation in `data`, which has complete lines.
+    """Yield the messages of the main conversation in `data`, which consists of complete lines.
 
-    Most lines are fragments. One byte of each line is compared first, which is faster than a search
-    for the other lines.
+    Most lines are streaming fragments. Comparing a single byte of each line first is faster than
+    searching for the other lines.
     """
     position = 0
     size = len(data)
@@ -159,10 +163,10 @@ def list_message_line_spans(data: bytes) -> Iterator[TranscriptLineSpan]:
 
 
 def encode_project_folder_name(cwd: str) -> str:
-    """Return the name of the folder for a working directory's transcripts, as the real claude
-    builds it.
+    """Return the folder name for the transcripts of a working directory, in the real claude's
+    encoding.
 
-    Each UTF-16 unit that is not an ASCII letter or digit becomes a dash.
+    Each UTF-16 code unit that is not an ASCII letter or digit becomes a dash.
     """
     units = cwd.encode("utf-16-le", "surrogatepass")
     code_units = [units[index] | units[index + 1] << 8 for index in range(0, len(units), 2)]
@@ -176,8 +180,8 @@ def encode_project_folder_name(cwd: str) -> str:
 
 
 def _format_hash(code_units: list[int]) -> str:
-    """Return the 31-multiplier string hash as a signed 32-bit number, with its magnitude in base
-    36.
+    """Return the string hash with multiplier 31 as a signed 32-bit number, with its absolute value
+    in base 36.
     """
     value = 0
     for code_unit in code_units:
@@ -193,12 +197,12 @@ def _format_hash(code_units: list[int]) -> str:
 
 
 def list_user_message_uuids(data: bytes) -> list[str]:
-    """Return the ids of the user's lines in a part of a transcript."""
+    """Return the ids of the user messages in a part of a transcript."""
     return _list_uuids(data, (b'"type":"user"',))
 
 
 def list_message_uuids(data: bytes) -> list[str]:
-    """Return the ids of the user's and the model's lines in a part of a transcript."""
+    """Return the ids of the user and assistant messages in a part of a transcript."""
     return _list_uuids(data, (b'"type":"user"', b'"type":"assistant"'))
 
 
@@ -212,7 +216,7 @@ def _list_uuids(data: bytes, kinds: tuple[bytes, ...]) -> list[str]:
 
 
 def find_last_message_uuid_as_json(transcript_tail: bytes) -> bytes:
-    """Return the id of the last message at the end of a file, as JSON."""
+    """Return the id of the last message at the end of a transcript, encoded as JSON."""
     uuid_start = max(
         transcript_tail.rfind(b'"uuid":"') + 8, transcript_tail.rfind(b'"leafUuid":"') + 12
     )
@@ -223,5 +227,5 @@ def find_last_message_uuid_as_json(transcript_tail: bytes) -> bytes:
 
 
 def extract_prompt_title(content: object) -> str:
-    """Return the first text of a prompt, shortened to one line."""
+    """Return a prompt's first text, shortened to one line."""
     return " ".join(find_first_text(content)[: 4 * MAX_TITLE_CHARS].split())[:MAX_TITLE_CHARS]

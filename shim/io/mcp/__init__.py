@@ -1,3 +1,3 @@
-"""MCP servers of a frontend: their configuration files, and the connection to servers in the
+"""MCP servers of a frontend: their configuration files, and connections to servers in the
 frontend's own process.
 """

@@ -1,5 +1,5 @@
-"""Loads the MCP servers of `--mcp-config` before a vendor is started. Errors have the real claude's
-texts (2.1.330).
+"""Loads the MCP servers from `--mcp-config` before a vendor is started. Error texts match those of
+the real claude (2.1.330).
 """
 
 import os
@@ -10,7 +10,7 @@ import orjson
 from shim.core.errors import CliArgumentError
 from shim.core.reading.typed import Any
 
-MAX_FILE_BYTES = 1024 * 1024  # for a configuration file
+MAX_FILE_BYTES = 1024 * 1024  # the size limit for a configuration file
 _JSON_TYPE_NAMES = {
     list: "array",
     str: "string",
@@ -22,11 +22,11 @@ _JSON_TYPE_NAMES = {
 
 
 def load_mcp_configs(configs: Iterable[str], cwd: str) -> dict[str, Any]:
-    """Return the configuration of each server by its name. If several values have the same name,
-    the last one is used.
+    """Return the server configurations by server name. If several values define the same name, the
+    last one is used.
 
-    Raise CliArgumentError if a value is neither JSON with servers nor the path of a file with such
-    JSON.
+    Raise CliArgumentError if a value is neither valid JSON with servers nor the path of such a JSON
+    file.
     """
     servers: dict[str, Any] = {}
     errors = []
@@ -44,7 +44,9 @@ def load_mcp_configs(configs: Iterable[str], cwd: str) -> dict[str, Any]:
 
 
 def _load_servers(config: str, cwd: str) -> dict[str, Any]:
-    """Return the servers of one value. Raise ValueError with a message if it is invalid."""
+    """Return the servers that a single value defines. Raise ValueError with a message if the value
+    is invalid.
+    """
     try:
         return _parse_servers(orjson.loads(config))
     except orjson.JSONDecodeError:
@@ -63,7 +65,7 @@ def _load_servers(config: str, cwd: str) -> dict[str, Any]:
 
 
 def _parse_servers(value: object) -> dict[str, Any]:
-    """Return the servers in parsed JSON. Raise ValueError if there are none."""
+    """Return the servers in parsed JSON. Raise ValueError if there are no servers."""
     if not isinstance(value, dict):
         raise ValueError(
             f"Invalid input: expected object, received {_JSON_TYPE_NAMES[type(value)]}"

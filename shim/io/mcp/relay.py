@@ -1,10 +1,10 @@
-"""The program that a vendor starts as the MCP server for one that runs in the frontend: `python -I
--m …`.
+"""The MCP relay program: `python -I -m …`. A vendor starts it in place of an MCP server that runs
+in the frontend's process.
 
-It copies bytes between its stdin and stdout and the socket of the drop-in, without parsing them. It
-exits when either side ends. The variables CLAUDE_SHIM_MCP_SOCKET and CLAUDE_SHIM_MCP_TICKET have
-the path of the socket and the ticket of the server. They are only in the environment of this
-program.
+The relay copies bytes between its stdin and stdout and the drop-in's socket, without parsing them.
+It exits when either side ends. The environment variable CLAUDE_SHIM_MCP_SOCKET contains the
+socket's path, and CLAUDE_SHIM_MCP_TICKET contains the server's ticket. Only this program receives
+these variables.
 """
 
 import os
@@ -18,7 +18,7 @@ CHUNK_BYTES = 64 * 1024
 
 
 def main() -> int:
-    """Relay until one side ends."""
+    """Copy bytes in both directions until one side ends."""
     connection = socket.socket(socket.AF_UNIX)
     try:
         connection.connect(os.environ[SOCKET_VARIABLE])
@@ -36,8 +36,8 @@ def main() -> int:
 
 
 def _forward_stdin(connection: socket.socket) -> None:
-    """Forward the vendor's bytes. Exit the process at the end of stdin, because no answer is needed
-    after that.
+    """Forward the vendor's bytes to the socket. Exit the process at the end of stdin, because no
+    further answers are needed.
     """
     try:
         while chunk := os.read(0, CHUNK_BYTES):

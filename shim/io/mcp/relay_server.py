@@ -1,7 +1,7 @@
-"""The socket through which relays reach the MCP servers of the frontend's process.
+"""The socket server that connects relays to the MCP servers in the frontend's process.
 
-The socket is in a private folder. A client must belong to the current user, and it first sends a
-ticket that names the server. Only the environment of a relay contains the ticket.
+The socket is in a private folder. A client must run as the current user, and must first send a
+ticket, which identifies its MCP server. The ticket is only in the relay's environment.
 """
 
 import secrets
@@ -29,21 +29,23 @@ from shim.io.unix.connections import accept_connections, read_chunk
 from shim.io.unix.socket_folder import SOCKET_NAME, create_socket_folder
 
 RELAY_ARGS = ("-I", "-m", "shim.io.mcp.relay")
-MAX_CONNECTIONS = 64  # a vendor starts one relay per server, and sometimes a second one
-TICKET_TIMEOUT_S = 10.0  # for a relay's ticket
-# The timeout of requests other than calls. The real claude waits as long for a starting server.
+MAX_CONNECTIONS = 64  # a vendor starts one relay per server, or sometimes two
+TICKET_TIMEOUT_S = 10.0  # for a relay to send its ticket
+# The timeout for requests other than tool calls. The real claude waits as long for a server to
+# start.
 ANSWER_TIMEOUT_S = 60.0
-# The size of one message from a vendor.
+# The size limit for one message from a vendor.
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
-# The size of the answers that a relay has not read. Above it, the relay is disconnected.
+# The size limit for unread answers. A relay that exceeds it is disconnected.
 MAX_UNREAD_BYTES = 64 * 1024 * 1024
 
 
 class McpRelayServer:
-    """The socket of one run. It is opened when the servers are first passed to a vendor.
+    """The relay socket of one run. The socket is opened when servers are first passed to a vendor.
 
-    `flush` writes the requests to the frontend. `decide_call` decides on a call before its server
-    receives it. `call_timeout_s` limits how long the frontend may take for a call.
+    flush           writes queued requests to the frontend
+    decide_call     decides whether a tool call may run, before the MCP server receives it
+    call_timeout_s  how long the frontend may take for a tool call, in seconds
     """
 
     def __init__(
@@ -56,10 +58,10 @@ class McpRelayServer:
         self._servers = servers
         self._flush = flush
         self._decide_call = decide_call
-        self._pending_decisions = 0  # calls that wait for a decision
+        self._pending_decisions = 0  # the number of tool calls that wait for a decision
         self._call_timeout_s = call_timeout_s
-        self._tickets: dict[str, str] = {}  # the name of the server by its ticket
-        # by request: its deadline and its timeout
+        self._tickets: dict[str, str] = {}  # server names by ticket
+        # The deadline and the timeout of each open request, by request id.
         self._deadlines: dict[str, tuple[float, float]] = {}
         self._deadlines_changed = anyio.Event()
         self._folder = ""
@@ -67,11 +69,11 @@ class McpRelayServer:
         self.connection_count = 0
 
     def build_server_configs(self, server_names: Iterable[str]) -> dict[str, Mapping[str, Any]]:
-        """Return the servers' configurations for a vendor. Each of them starts a relay. Raise
-        OSError if no socket can be opened.
+        """Return server configurations that make a vendor start a relay for each server. Raise
+        OSError if the socket cannot be opened.
 
-        The ticket is only in the environment of the relay, and not in that of other programs that
-        the vendor starts.
+        The ticket is only in the environment of the relay. Other programs that the vendor starts do
+        not receive it.
         """
         if self._socket is None:
             self._open_socket()
@@ -126,7 +128,7 @@ class McpRelayServer:
         tasks.start_soon(self._serve_connection, connection)
 
     async def _serve_connection(self, connection: socket.socket) -> None:
-        """Serve a relay from its ticket to its end."""
+        """Serve one relay connection, from its ticket to its end."""
         splitter = LineSplitter(MAX_MESSAGE_BYTES)
         relay = None
         try:
@@ -158,8 +160,8 @@ class McpRelayServer:
     async def _forward_lines(
         self, relay: "McpRelayConnection", lines: list[bytes], tasks: TaskGroup
     ) -> None:
-        """Send a vendor's lines to the frontend. A call waits for its decision, but the lines after
-        it do not wait.
+        """Forward a vendor's lines to the frontend. A tool call waits for its permission decision,
+        but later lines do not wait for it.
         """
         for line in lines:
             if not line.strip():
@@ -185,8 +187,8 @@ class McpRelayServer:
         tool: str,
         tool_input: Mapping[str, Any],
     ) -> None:
-        """Call a tool if the decision allows it. If the frontend has changed the arguments, those
-        are used.
+        """Call a tool if the permission decision allows the call. If the frontend has changed the
+        arguments, use the changed ones.
         """
         try:
             decision = await self._decide_call(tool, tool_input)
@@ -213,7 +215,7 @@ class McpRelayServer:
             self._deadlines_changed.set()
 
     async def _expire_requests(self) -> None:
-        """Send an error for each request that the frontend does not answer in time."""
+        """Answer each request with an error if the frontend does not answer it in time."""
         while True:
             self._deadlines_changed = anyio.Event()
             self._deadlines = {
@@ -234,7 +236,7 @@ class McpRelayServer:
 
 
 class McpRelayConnection:
-    """A relay's connection to the server `server_name`, with its queue of lines."""
+    """A relay's connection for the MCP server `server_name`, with a queue of lines to write."""
 
     def __init__(self, connection: socket.socket, server_name: str) -> None:
         self.server_name = server_name
@@ -249,13 +251,13 @@ class McpRelayConnection:
             with suppress(OSError):
                 self._connection.shutdown(
                     socket.SHUT_RDWR
-                )  # this ends the task that reads from the relay
+                )  # this also ends the task that reads from the relay
             return
         self._lines.append(line)
         self._has_lines.set()
 
     async def write_queued_lines(self) -> None:
-        """Write queued lines until the task is cancelled or the relay has disconnected."""
+        """Write queued lines until the task is cancelled or the relay disconnects."""
         while True:
             while self._lines:
                 view = memoryview(self._lines.popleft())
@@ -272,7 +274,9 @@ class McpRelayConnection:
 
 
 async def _read_first_lines(connection: socket.socket, splitter: LineSplitter) -> list[bytes]:
-    """Return the first complete lines, or none at the end of the connection."""
+    """Return the first complete lines of a connection. Return none if the connection ends before
+    that.
+    """
     while chunk := await read_chunk(connection):
         if lines := splitter.feed(chunk):
             return lines

@@ -1,1 +1,1 @@
-"""Unix sockets: their folders, and connections of the same user."""
+"""Unix sockets: private socket folders, and connections from processes of the same user."""

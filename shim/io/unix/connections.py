@@ -1,4 +1,4 @@
-"""Accepts connections of the same user on a Unix socket."""
+"""Accepts Unix socket connections from processes of the same user."""
 
 import socket
 from collections.abc import AsyncIterator
@@ -8,7 +8,8 @@ import anyio
 from shim.io.unix.socket_folder import is_same_user_peer
 
 READ_CHUNK_BYTES = 64 * 1024
-# If the process has no free descriptor, the client waits in the backlog.
+# The delay before the next attempt if the process has no free file descriptor. The client waits in
+# the backlog.
 ACCEPT_RETRY_DELAY_S = 0.2
 
 
@@ -32,7 +33,7 @@ async def accept_connections(listener: socket.socket) -> AsyncIterator[socket.so
 
 
 async def read_chunk(connection: socket.socket) -> bytes:
-    """Return the next bytes, or b"" at the end."""
+    """Return the next bytes from a connection, or b"" at the end."""
     while True:
         await anyio.wait_readable(connection)
         try:

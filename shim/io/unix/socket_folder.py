@@ -1,4 +1,6 @@
-"""Creates private folders for sockets, removes stale ones, and checks the user of a connection."""
+"""Creates private folders for Unix sockets, removes stale folders, and checks which user has
+connected.
+"""
 
 import os
 import socket
@@ -8,24 +10,24 @@ import time
 from contextlib import suppress
 from itertools import islice
 
-# of the folder, and of the socket in it
+# The prefix for names of socket folders, and the name of the socket inside a folder.
 FOLDER_PREFIX = "claude-shim-"
 SOCKET_NAME = "s"
-RANDOM_SUFFIX_CHARS = 8  # after the prefix, added by `mkdtemp`
-MAX_PATH_BYTES = 100  # of a socket; Linux allows 107 and macOS 103
-MAX_SCANNED_NAMES = 10_000  # beside a new folder; a shared folder may have any number of entries
-MAX_STALE_CHECKS = 100  # folders with the shim's prefix; each check costs a connection
-MIN_STALE_AGE_S = 60.0  # the process of a newer folder may not listen yet
+RANDOM_SUFFIX_CHARS = 8  # the number of characters that `mkdtemp` adds to the prefix
+MAX_PATH_BYTES = 100  # for a socket path; Linux allows 107 bytes and macOS 103
+MAX_SCANNED_NAMES = 10_000  # the parent may be a shared folder with any number of entries
+MAX_STALE_CHECKS = 100  # limits the checks, because each check opens a connection
+MIN_STALE_AGE_S = 60.0  # a newer folder may belong to a process that is not listening yet
 
 
 def create_socket_folder() -> str:
-    """Create a private folder whose path is short enough for a socket. Raise OSError if no parent
-    is suitable.
+    """Create a private folder whose path is short enough for a Unix socket. Raise OSError if no
+    parent folder is suitable.
 
-    Stale folders beside it are removed, because a process that was killed by SIGKILL could not
-    remove its folder.
+    Stale folders in the same parent are removed. A process that was killed by SIGKILL could not
+    remove its own folder.
     """
-    import tempfile  # takes some milliseconds, and most runs need no socket folder
+    import tempfile  # takes milliseconds, and most runs need no socket folder
 
     for parent in (os.environ.get("XDG_RUNTIME_DIR"), tempfile.gettempdir(), "/tmp"):
         if (
@@ -41,7 +43,7 @@ def create_socket_folder() -> str:
 
 
 def _remove_stale_folders(parent: str) -> None:
-    """Remove the shim's folders in `parent` whose socket has no listener. Errors are ignored."""
+    """Remove the shim's folders in `parent` whose sockets have no listener. Errors are ignored."""
     length = len(FOLDER_PREFIX) + RANDOM_SUFFIX_CHARS
     with suppress(OSError), os.scandir(parent) as entries:
         names = (entry.name for entry in islice(entries, MAX_SCANNED_NAMES))
@@ -54,7 +56,7 @@ def _remove_stale_folders(parent: str) -> None:
 
 
 def _remove_if_stale(path: str) -> None:
-    """Remove a folder of the user that is not new, and that contains nothing but a socket without a
+    """Remove a folder if it belongs to the user, is not new, and contains only a socket without a
     listener.
     """
     folder_descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -80,7 +82,7 @@ def _remove_if_stale(path: str) -> None:
 
 
 def _is_refused(path: str) -> bool:
-    """Return whether a socket has no listener. A socket with a full backlog has a listener."""
+    """Return whether a socket has no listener. A full backlog means that there is a listener."""
     with socket.socket(socket.AF_UNIX) as connection:
         connection.setblocking(False)
         try:
@@ -93,13 +95,13 @@ def _is_refused(path: str) -> bool:
 
 
 def is_same_user_peer(connection: socket.socket) -> bool:
-    """Return whether the other end is a process of the same user."""
+    """Return whether the process at the other end of a connection belongs to the same user."""
     try:
         if hasattr(socket, "SO_PEERCRED"):
             _, user_id, _ = struct.unpack(
                 "3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
             )
-        else:  # struct xucred of macOS and the BSDs: its version, then the user
+        else:  # struct xucred on macOS and the BSDs: the version, then the user id
             _, user_id = struct.unpack("2I", connection.getsockopt(0, 1, 76)[:8])
     except (OSError, struct.error):
         return False
