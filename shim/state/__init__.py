@@ -1,1 +1,1 @@
-"""Data that is stored between runs: settings, sessions, spilled texts, and the profiles of a user."""
+"""Data that is stored between runs: settings, sessions, spilled texts and user profiles."""

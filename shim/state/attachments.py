@@ -1,5 +1,5 @@
-"""Stores the files of a message, for vendors that read files by path. The files exist only during
-the turn.
+"""Stores the attachments of a message as files, for vendors that read files by path. The files
+exist only during the turn.
 """
 
 import os
@@ -16,13 +16,15 @@ from shim.state.files import (
 )
 
 FILE_PREFIX = "claude-shim-"
-MAX_AGE_S = 24 * 3600.0  # of files of killed processes
-MAX_TOTAL_BYTES = 200_000_000  # for all files of one turn
+MAX_AGE_S = 24 * 3600.0  # older files belong to killed processes
+MAX_TOTAL_BYTES = 200_000_000  # the total size limit for the files of one turn
 
 
 class AttachmentStore:
-    """Stores the files of a turn. `locations` are pairs of a variable of the vendor's environment
-    and a folder below its value. The first variable that is set is used.
+    """Stores the attachments of one turn.
+
+    `locations` are pairs of an environment variable of the vendor and a folder below the variable's
+    value. The first variable that is set is used.
     """
 
     def __init__(
@@ -38,8 +40,8 @@ class AttachmentStore:
         self._stored_bytes = 0
 
     def store_file(self, data: str, suffix: str) -> str | None:
-        """Store `data`, which is base64, as a file. Return its path, or None if the file cannot be
-        written.
+        """Decode base64 `data` and store it as a file. Return the file's path, or None if the file
+        cannot be written.
         """
         raw = b64decode(data)
         if not os.path.isabs(self._folder) or self._stored_bytes + len(raw) > MAX_TOTAL_BYTES:
@@ -56,14 +58,14 @@ class AttachmentStore:
         return path
 
     def clear(self) -> None:
-        """Remove the files at the end of the turn."""
+        """Remove the attachment files at the end of the turn."""
         for path in self._paths:
             remove_file(path)
         self._paths.clear()
         self._stored_bytes = 0
 
     def _remove_old_files(self) -> None:
-        """Remove the files of processes that were killed."""
+        """Remove attachment files that were left by killed processes."""
         for changed_at_s, path in list_modification_times_and_paths(self._folder):
             if changed_at_s >= time.time() - MAX_AGE_S:
                 break

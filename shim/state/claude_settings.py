@@ -1,4 +1,4 @@
-"""Finds and reads Claude's own settings files for what they define about permissions."""
+"""Finds and reads Claude's own settings files for their permission settings."""
 
 import os
 import sys
@@ -23,8 +23,8 @@ DEFAULT_SETTING_SOURCES = "user,project,local"
 def load_claude_settings(
     invocation: Invocation, environment: Mapping[str, str], cwd: str
 ) -> ClaudeSettings:
-    """Return the merged settings of all files. Raise FrontendError for a file that cannot be read,
-    because it may contain deny rules.
+    """Return the merged settings from all of Claude's settings files. Raise FrontendError for a
+    file that cannot be read, because it may contain deny rules.
     """
     return merge_settings(list(_collect_sources(invocation, environment, cwd)))
 
@@ -32,14 +32,16 @@ def load_claude_settings(
 def list_claude_settings_paths(
     invocation: Invocation, environment: Mapping[str, str], cwd: str
 ) -> list[str]:
-    """Return the paths of the settings files that exist and are not empty."""
+    """Return the paths of Claude's settings files that exist and are not empty."""
     return [source.name for source in _collect_sources(invocation, environment, cwd)]
 
 
 def _collect_sources(
     invocation: Invocation, environment: Mapping[str, str], cwd: str
 ) -> "list[SettingsSource]":
-    """Return the settings files that exist, by precedence (`--setting-sources` selects them)."""
+    """Return the existing settings files in order of precedence. `--setting-sources` selects the
+    files.
+    """
     setting_sources = DEFAULT_SETTING_SOURCES
     if invocation.setting_sources is not None:
         setting_sources = invocation.setting_sources
@@ -69,10 +71,11 @@ def _collect_sources(
 
 
 def _is_trusted_folder(environment: Mapping[str, str], cwd: str) -> bool:
-    """Return whether the user has told the real claude to trust the working directory or a folder
-    above it.
+    """Return whether the user has trusted the working directory, or a folder above it, in the real
+    claude.
 
-    A folder above the repository is not enough, because people clone repositories into their home.
+    Trust in a folder above the repository is not enough, because people clone repositories into
+    their home directory.
     """
     path = os.path.join(
         environment.get("CLAUDE_CONFIG_DIR") or environment.get("HOME") or "/", ".claude.json"
@@ -93,11 +96,11 @@ def _is_trusted_folder(environment: Mapping[str, str], cwd: str) -> bool:
 
 
 def _collect_managed_sources(invocation: Invocation) -> "list[SettingsSource]":
-    """Return the machine's own settings: the file, and the files in the folder beside it. The last
-    file takes precedence.
+    """Return the settings managed by the machine's administrator: the settings file, and the files
+    in the folder next to it. The last file takes precedence.
 
-    A frontend's `--managed-settings`, always JSON, is used if the machine has none, as in the real
-    claude.
+    If the machine has no managed settings, a frontend's `--managed-settings` (always JSON) is used,
+    as in the real claude.
     """
     paths = [os.path.join(MANAGED_FOLDER, "managed-settings.json")]
     folder = os.path.join(MANAGED_FOLDER, "managed-settings.d")
@@ -115,7 +118,7 @@ def _collect_managed_sources(invocation: Invocation) -> "list[SettingsSource]":
     if flag_text and not any(source.content for source in sources):
         try:
             flag_values = _parse_object(flag_text.encode("utf-8", "replace"))
-            # The real claude does not run hooks from this flag.
+            # The real claude does not run hooks from `--managed-settings`.
             allowed_values = {key: value for key, value in flag_values.items() if key != "hooks"}
             sources.append(SettingsSource(MANAGED_FLAG, allowed_values, is_managed=True))
         except ValueError:
@@ -124,7 +127,9 @@ def _collect_managed_sources(invocation: Invocation) -> "list[SettingsSource]":
 
 
 def _find_repository(cwd: str) -> str:
-    """Return the folder of the repository that contains `cwd`, or `cwd` if there is none."""
+    """Return the root folder of the repository that contains `cwd`, or `cwd` if there is no
+    repository.
+    """
     folder = cwd
     while not os.path.lexists(os.path.join(folder, ".git")):
         if folder == os.path.dirname(folder):
@@ -134,8 +139,8 @@ def _find_repository(cwd: str) -> str:
 
 
 def _load_file(path: str) -> Mapping[str, Any]:
-    """Load the object in a settings file. Return {} if the file does not exist."""
-    if not os.path.lexists(path):  # most files do not exist, so no parser is imported
+    """Load the JSON object from a settings file. Return {} if the file does not exist."""
+    if not os.path.lexists(path):  # most files do not exist, and need no parser
         return {}
     try:
         return _parse_object(_read_limited(path))
@@ -158,8 +163,8 @@ def _create_unreadable_error(path: str, reason: str | None) -> FrontendError:
 
 
 def load_settings_from_flag(text: str) -> Mapping[str, Any]:
-    """Return the object in the value of `--settings`, or in the file that it names (contract 11).
-    Raise CliArgumentError if there is no object.
+    """Return the JSON object from the value of `--settings`, or from the file named by the value
+    (contract 11). Raise CliArgumentError if there is no JSON object.
     """
     import orjson
 

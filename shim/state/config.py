@@ -1,7 +1,9 @@
-"""Settings: `config.toml` in the user's configuration directory, overridden by SHIM_* variables.
+"""Loads the settings from `config.toml` in the user's configuration directory. SHIM_* variables
+override the file.
 
-Settings are never read from the working directory, because a cloned repository must not choose what
-is executed. An error names the file, the line, the key, the value and the allowed values.
+Settings are never read from the working directory, because a cloned repository must not choose
+which programs are run. An error message names the file, the line, the key, the value and the
+allowed values.
 """
 
 import os
@@ -20,7 +22,7 @@ from shim.io.stderr import LOG_LEVELS
 if TYPE_CHECKING:
     from shim.profiles.check.config_node import ConfigNode
 
-MAX_CONFIG_BYTES = 1024 * 1024  # a settings file has about a page
+MAX_CONFIG_BYTES = 1024 * 1024  # the size limit for a settings file
 MAX_NUMBER = 2**53  # the largest number in the settings; seconds and bytes are far below
 
 Table = Mapping[str, Any]
@@ -39,11 +41,11 @@ TABLE = "a table"
 
 
 def load_settings_table(path: str, *, must_exist: bool) -> Table:
-    """Load the table in the file. Return {} if the file does not exist and is optional. Raise
-    FrontendError for a file that is not TOML.
+    """Load the settings file as a TOML table. Return {} if the file does not exist and is optional.
+    Raise FrontendError if the file is not valid TOML.
     """
     if not (must_exist or os.path.lexists(path)):
-        return {}  # for example, the home is not a folder
+        return {}  # this includes a home directory that is not a folder
     try:
         data = _read_bytes(path)
     except FileNotFoundError:
@@ -72,7 +74,7 @@ def load_settings_table(path: str, *, must_exist: bool) -> Table:
 
 
 def _read_bytes(path: str) -> bytes:
-    """Return the content of the file. Raise OSError for a pipe and for a device other than the null
+    """Return the contents of a file. Raise OSError for a pipe, and for any device except the null
     device.
     """
     if path == os.devnull:
@@ -86,9 +88,10 @@ def _read_bytes(path: str) -> bytes:
 def check_settings_table(
     path: str, parent_keys: Keys, table: Table, value_kinds: Mapping[str, str]
 ) -> None:
-    """Raise FrontendError for a key that is not in `value_kinds`, and for a value of another kind.
+    """Raise FrontendError for a key that is not in `value_kinds`, and for a value of the wrong
+    kind.
 
-    `parent_keys` are the keys of the table.
+    `parent_keys` is the path of keys that leads to the table.
     """
     for key, value in table.items():
         if key not in value_kinds:
@@ -132,13 +135,13 @@ def _matches_kind(value: object, kind: str) -> bool:
 
 
 def create_invalid_value_error(path: str, keys: Keys, value: object, allowed: str) -> FrontendError:
-    """Return the error about a value that is not `allowed`."""
+    """Create the error for a value that is not `allowed`."""
     return create_config_node(path, keys, value).build_error(allowed)
 
 
 def create_config_node(path: str, keys: Keys, value: object) -> "ConfigNode":
-    """Return the node of an invalid value in the settings file. Its line is only searched for an
-    error.
+    """Return the config node for an invalid value in the settings file. The value's line number is
+    determined only when the error message is built.
     """
     from shim.profiles.check.config_node import ConfigNode, ConfigSource
 
@@ -147,20 +150,22 @@ def create_config_node(path: str, keys: Keys, value: object) -> "ConfigNode":
     )
 
 
-# The size of a recording. The default holds a day of a verbose vendor; the minimum holds a turn.
+# Size limits for a recording. The default is enough for a day with a verbose vendor. The minimum is
+# enough for one turn.
 DEFAULT_RECORD_BYTES = 10**9
 MIN_RECORD_BYTES = 10_000
-# Vendor → another vendor whose program has the same name. Without its own table of settings, the
-# second vendor uses that of the first.
+# Pairs of vendors whose programs have the same name. Without a settings table of its own, the
+# second vendor uses the table of the first.
 TWIN_VENDORS = {"kimi": "kimi-code"}
 REPLACED_VENDOR = "claude"  # the vendor whose program the drop-in replaces
 
 
 class VendorSettings(NamedTuple):
-    """`[vendors.X]`: the program of a vendor, additions to its launch, and its dialect.
+    """The settings table `[vendors.X]`: a vendor's program, how it is started, its models and
+    timeouts.
 
-    `trust_version`: the promises of the vendor's profile are assumed to hold for any version of the
-    program.
+    With `trust_version`, the guarantees of the vendor's profile are assumed to hold for every
+    version of the program.
     """
 
     bin: str | None = None
@@ -177,13 +182,14 @@ class VendorSettings(NamedTuple):
 
 
 class BackgroundSessionSettings(NamedTuple):
-    """The settings of background sessions; each is `bridge` or `bridge_…` in the file.
+    """The settings for background sessions. In the file, each key is `bridge` or starts with
+    `bridge_`.
 
-    enabled         each conversation is a background session
-    idle_timeout_s  seconds without a frontend, a turn and a prompt, after which a session ends
-    retention_days  how long the files of an ended session are kept
-    answered_by     the clients that may answer prompts: "any" that may control, or the "owner",
-                    which is the controller or the last controller
+        enabled         every conversation is a background session
+        idle_timeout_s  the seconds without a frontend, a turn or a prompt until a session ends
+        retention_days  how long the files of an ended session are kept
+        answered_by     which clients may answer permission prompts: "any" client with control, or the
+                        "owner", which is the current or the last controller
     """
 
     enabled: bool = False
@@ -193,7 +199,7 @@ class BackgroundSessionSettings(NamedTuple):
 
 
 class ShimSettings(NamedTuple):
-    """The settings of a run, with their defaults."""
+    """All settings of a run, with default values."""
 
     vendor: tuple[str, ...] = ()
     dialect: str = "claude"
@@ -219,15 +225,15 @@ class ShimSettings(NamedTuple):
     def create_invalid_value_error(
         self, keys: Keys, allowed: Collection[str], value: object
     ) -> FrontendError:
-        """Return the error about a value in the file that is not `allowed`."""
+        """Create the error for a value in the settings file that is not `allowed`."""
         return create_config_node(self.path, keys, value).build_choice_error(allowed)
 
     def create_unknown_key_error(self, keys: Keys, allowed: Collection[str]) -> FrontendError:
-        """Return the error about a key in the file that is not `allowed`."""
+        """Create the error for a key in the settings file that is not `allowed`."""
         return create_config_node(self.path, keys, None).build_unknown_key_error(allowed)
 
     def resolve_redaction_mode(self) -> str:
-        """Return where secrets are redacted: the configured mode, or the default of the dialect."""
+        """Return where secrets are redacted: the configured mode, or the dialect's default."""
         return self.redact or DIALECTS[self.dialect].default_redaction
 
     def get_vendor_settings(self, vendor: str) -> VendorSettings:
@@ -236,8 +242,10 @@ class ShimSettings(NamedTuple):
     def resolve_timeout_s(
         self, name: str, vendor: str, adapter_timeouts: Mapping[str, float] = {}
     ) -> float:
-        """Return how long a vendor may be silent, in seconds. `name` is a key of
-        DEFAULT_TIMEOUTS_S; `adapter_timeouts` are the vendor's own.
+        """Return a timeout for a vendor, in seconds.
+
+        `name` is a key of DEFAULT_TIMEOUTS_S. `adapter_timeouts` are the vendor's own default
+        values.
         """
         vendor_timeouts = self.get_vendor_settings(vendor).timeouts
         configured = (
@@ -245,7 +253,7 @@ class ShimSettings(NamedTuple):
             or vendor_timeouts.get(name.removesuffix("_timeout"))
             or self.timeouts.get(name)
         )
-        # The frontend cannot have more time for an answer than the vendor allows.
+        # The frontend cannot get more time for an answer than the vendor allows.
         if name == "permission_timeout":
             return min(
                 filter(None, (configured or DEFAULT_TIMEOUTS_S[name], adapter_timeouts.get(name)))
@@ -253,15 +261,15 @@ class ShimSettings(NamedTuple):
         return configured or adapter_timeouts.get(name) or DEFAULT_TIMEOUTS_S[name]
 
 
-# The maximum duration of a silence. A vendor that works silently for longer has its own values
-# (`Adapter.timeouts_s`).
+# How long a vendor may be silent, in seconds. Vendors that are silent for longer have their own
+# values (`Adapter.timeouts_s`).
 DEFAULT_TIMEOUTS_S = {
     "first_byte_timeout": 120.0,  # before the first output
-    "idle_timeout": 900.0,  # while no call is open
-    "tool_timeout": 3600.0,  # while a call is open
-    # from a vendor that sends heartbeats in this turn; the Qwen RFC suggests 10 s
+    "idle_timeout": 900.0,  # while no tool call is open
+    "tool_timeout": 3600.0,  # while a tool call is open
+    # For a vendor that sends heartbeats in this turn. The Qwen RFC suggests 10 s.
     "heartbeat_timeout": 10.0,
-    # of the frontend, until it answers a permission prompt; a person may be away
+    # For the frontend to answer a permission prompt. The user may be away for a while.
     "permission_timeout": 24 * 60 * 60.0,
 }
 TIMEOUT_VARIABLES = {
@@ -272,7 +280,7 @@ TIMEOUT_VARIABLES = {
 
 LOG_VALUES = (*LOG_LEVELS, "LEVEL:FILE")
 
-# Key → kind of its value.
+# The kind of value for each key.
 KEY_KINDS = {
     "vendor": NAMES,
     "dialect": TEXT,
@@ -330,8 +338,8 @@ CHOICES = {
 
 
 def get_shim_settings_path(invocation: Invocation, environment: Mapping[str, str]) -> str:
-    """Return the path of the settings file: the one chosen for this run, or the user's, which may
-    not exist.
+    """Return the path of the settings file: the file chosen for this run, or the user's file, which
+    may not exist.
     """
     configured_path = invocation.shim_config
     if not configured_path:
@@ -346,10 +354,11 @@ def load_shim_settings(
     environment: Mapping[str, str],
     installed_settings: Mapping[str, str] = {},
 ) -> ShimSettings:
-    """Load the settings of a turn: the file, then SHIM_*, then the flags of the invocation.
+    """Load the settings for a turn from the settings file, the SHIM_* variables and the
+    command-line flags, with increasing precedence.
 
-    `installed_settings` are those that `shim install` wrote. Raise FrontendError for an error in
-    any of them.
+    `installed_settings` are the options that `shim install` stored in the drop-in. Raise
+    FrontendError for an error in any of these sources.
     """
     path = get_shim_settings_path(invocation, environment)
     table = load_settings_table(
@@ -435,8 +444,8 @@ def load_shim_settings(
 
 
 def _share_settings(vendors: Mapping[str, VendorSettings]) -> Mapping[str, VendorSettings]:
-    """Return the tables of vendors. A vendor of TWIN_VENDORS without its own table gets the table
-    of its twin, but only in one direction: `kimi-code` gets that of `kimi`.
+    """Return the vendors' settings tables. A vendor in TWIN_VENDORS without a table of its own gets
+    its twin's table. This works in one direction only: `kimi-code` gets the table of `kimi`.
     """
     shared = {twin: vendors[name] for name, twin in TWIN_VENDORS.items() if name in vendors}
     return {**shared, **vendors}
@@ -469,8 +478,8 @@ def _parse_bridge(
 def _use_replaced_program(
     replaced_path: str, vendors: Mapping[str, VendorSettings]
 ) -> Mapping[str, VendorSettings]:
-    """Return the vendors. Claude's program is the file that the drop-in replaced, unless the
-    settings name another one.
+    """Return the vendors' settings tables, in which Claude's program is the file that the drop-in
+    replaced. A program in the settings file takes precedence.
     """
     claude_settings = vendors.get(REPLACED_VENDOR)
     if not claude_settings:
@@ -482,11 +491,11 @@ def _use_replaced_program(
 
 DEFAULT_LINE_BYTES = 100_000  # the longest line that Yume's parser reads
 SDK_LINE_BYTES = 1_000_000  # the longest line that the Python SDK reads (contract P12)
-MIN_LINE_BYTES = 10_000  # a shorter line has no space for a message
+MIN_LINE_BYTES = 10_000  # a shorter line could not hold a message
 
 
 def _resolve_max_line_bytes(path: str, environment: Mapping[str, str], table: Table) -> int:
-    """Return the maximum length of a line in bytes. The default depends on the frontend."""
+    """Return the size limit for an output line in bytes. The default depends on the frontend."""
     value = environment.get("SHIM_MAX_LINE_BYTES")
     if not value:
         is_sdk = environment.get("CLAUDE_CODE_ENTRYPOINT", "").startswith("sdk-")
@@ -513,7 +522,7 @@ def _parse_bytes(path: str, table: Table, key: str, default: int, minimum: int) 
 
 
 def _parse_record_path(path: str, table: Table) -> str:
-    """Return the path where runs are recorded. It must be absolute, because a settings file has no
+    """Return the path for recordings. The path must be absolute, because a settings file has no
     working directory.
     """
     value = str(table.get("record", ""))
@@ -533,7 +542,9 @@ def resolve_recording_path(
     installed_settings: Mapping[str, str],
     settings: ShimSettings,
 ) -> str:
-    """Return the path of this run's recording, from the first source that names one, or ""."""
+    """Return the path for this run's recording, from the first source that has one. Return "" if
+    recording is off.
+    """
     return (
         invocation.shim_record
         or environment.get("SHIM_RECORD")
@@ -559,7 +570,7 @@ MACOS = "darwin"
 
 
 def get_config_dir(environment: Mapping[str, str]) -> str:
-    """Return the directory of the user's settings. On macOS platformdirs is asked for it."""
+    """Return the directory for the user's settings. On macOS, `platformdirs` determines it."""
     if sys.platform != MACOS:
         base = environment.get("XDG_CONFIG_HOME", "")
         if not os.path.isabs(base):
@@ -571,7 +582,7 @@ def get_config_dir(environment: Mapping[str, str]) -> str:
 
 
 def get_state_dir(environment: Mapping[str, str]) -> str:
-    """Return the directory of the shim's state."""
+    """Return the state directory of the shim."""
     configured_path = environment.get("SHIM_STATE", "")
     if os.path.isabs(configured_path):
         return configured_path
@@ -600,7 +611,7 @@ def _resolve_choice(
 
 
 def _check_program(path: str, keys: Keys, value: str | list[str]) -> None:
-    """Raise FrontendError for a program, or a command prefix, whose path depends on the working
+    """Raise FrontendError if the path of a program or a command prefix is relative to the working
     directory.
     """
     if isinstance(value, str):
@@ -616,8 +627,8 @@ def _check_program(path: str, keys: Keys, value: str | list[str]) -> None:
 def _resolve_log(
     path: str, flag: str | None, environment: Mapping[str, str], table: Table
 ) -> str | None:
-    """Return LEVEL or LEVEL:FILE from the first source that has it, or None. Raise FrontendError
-    for an unknown level.
+    """Return LEVEL or LEVEL:FILE from the first source that configures the log, or None. Raise
+    FrontendError for an unknown level.
     """
     for source, value in _list_overrides("log", flag, environment):
         if value and value.partition(":")[0] not in LOG_LEVELS:
@@ -633,7 +644,7 @@ def _resolve_log(
 def _list_overrides(
     key: str, flag: str | None, environment: Mapping[str, str]
 ) -> "list[tuple[str, str | None]]":
-    """Return the sources of a key that take precedence over the file, each with its value or None."""
+    """Return the sources that override the settings file for a key, each with its value or None."""
     variable = f"SHIM_{key.upper()}"
     return [(f"--shim-{key}", flag), (variable, environment.get(variable))]
 

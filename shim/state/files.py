@@ -1,11 +1,11 @@
-"""Writes and reads files safely, including the small files in the state directory.
+"""Writes and reads files safely, including small files in the state directory.
 
-A new file never replaces an existing one and is never written through a link. To replace a file, a
-complete new file is renamed over it. Only regular files are read, so that no read waits for a pipe
-or a device.
+A new file never replaces an existing file, and is never written through a symbolic link. To replace
+a file, a complete new file is written and then renamed. Only regular files are read, because a read
+from a pipe or a device could block.
 
-The state directory must belong to the current user and have mode 0700. Otherwise nothing is stored;
-there is no fallback.
+The state directory must belong to the current user and have mode 0700. Otherwise nothing is stored.
+There is no fallback location.
 """
 
 import os
@@ -25,8 +25,8 @@ NOT_PRIVATE_TEXT = "{path} must be owned by you and private (chmod 700)"
 
 
 def ensure_private_dir(path: str) -> bool:
-    """Create `path`, a folder in the state directory, if necessary. Return whether both folders
-    belong to the current user and are accessible only to that user.
+    """Create the folder `path` in the state directory, if necessary. Return whether the folder and
+    the state directory belong to the current user and are private.
     """
     try:
         for folder in (os.path.dirname(path), path):
@@ -51,8 +51,8 @@ _warned_dirs: set[str] = set()
 
 
 def ensure_usable_dir(path: str) -> bool:
-    """Do the same as `ensure_private_dir`, and print one line on stderr if nothing can be stored
-    there.
+    """Do the same as `ensure_private_dir`. If nothing can be stored in the folder, print one line
+    on stderr.
     """
     if ensure_private_dir(path):
         return True
@@ -61,10 +61,10 @@ def ensure_usable_dir(path: str) -> bool:
 
 
 def can_others_write_dir(path: str) -> bool:
-    """Return whether other users could have written files in `path`, a folder in the state
+    """Return whether other users could have written files to the folder `path` in the state
     directory. If so, print one line on stderr.
 
-    A folder that does not exist is not created.
+    A missing folder is not created.
     """
     if not (_is_foreign(os.path.dirname(path)) or _is_foreign(path)):
         return False
@@ -92,7 +92,7 @@ def _warn_once(path: str) -> None:
 
 
 def explain_unusable_dir(path: str) -> str:
-    """Return why nothing can be stored in `path`, a folder in the state directory."""
+    """Return why nothing can be stored in the folder `path` in the state directory."""
     folder, error = find_unusable_dir(path)
     if error is None:
         reason = NOT_PRIVATE_TEXT.format(path=folder)
@@ -102,10 +102,10 @@ def explain_unusable_dir(path: str) -> str:
 
 
 def find_unusable_dir(path: str) -> tuple[str, OSError | None]:
-    """Return the folder that must be changed (`path` or the state directory), and the error.
+    """Return which folder must be fixed, `path` or the state directory, and the error.
 
-    The error explains why the folder cannot be created. It is None if the folder exists but is not
-    private.
+    The error explains why the folder cannot be created. The error is None if the folder exists but
+    is not private.
     """
     for folder in (os.path.dirname(path), path):
         try:
@@ -121,21 +121,24 @@ def find_unusable_dir(path: str) -> tuple[str, OSError | None]:
 
 
 def open_new_file(path: str, mode: int = 0o600) -> int:
-    """Return a descriptor for writing a new file. Raise OSError, for example if the name exists."""
+    """Create a file, and return a descriptor for writing. Raise OSError, for example if the file
+    exists.
+    """
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
 
 
 def write_all(descriptor: int, data: bytes) -> None:
-    """Write all of `data` to a blocking descriptor. Raise OSError if that fails."""
+    """Write all of `data` to a blocking descriptor. Raise OSError on failure."""
     view = memoryview(data)
     while view:
         view = view[os.write(descriptor, view) :]
 
 
 def write_new_file(path: str, write_content: Callable[[int], None], mode: int = 0o600) -> None:
-    """Create a file and call `write_content` with its descriptor. If that fails, remove the file.
+    """Create a file, and call `write_content` with its descriptor. If an error occurs, remove the
+    file.
 
-    Raise OSError, and any error that `write_content` raises.
+    Raise OSError, and any error from `write_content`.
     """
     descriptor = open_new_file(path, mode)
     try:
@@ -149,11 +152,11 @@ def write_new_file(path: str, write_content: Callable[[int], None], mode: int = 
 
 
 def replace_file(path: str, write_content: Callable[[int], None], mode: int = 0o600) -> None:
-    """Write a new file beside `path`, then rename it. The old file stays until the new one is
-    complete.
+    """Write a new file next to `path`, and rename it to `path`. The old file remains until the new
+    file is complete.
     """
     temporary = f"{path}.{os.getpid()}.tmp"
-    remove_file(temporary)  # a killed process with the same id may have left this file
+    remove_file(temporary)  # a killed process with the same process id may have left this file
     write_new_file(temporary, write_content, mode)
     try:
         os.replace(temporary, path)
@@ -163,8 +166,8 @@ def replace_file(path: str, write_content: Callable[[int], None], mode: int = 0o
 
 
 def overwrite_file(path: str, data: bytes) -> None:
-    """Overwrite a file in place, without creating a new file. A reader may see part of the new
-    content.
+    """Overwrite a file in place, without creating a new file. A concurrent reader may see partly
+    new content.
     """
     descriptor = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
@@ -175,8 +178,8 @@ def overwrite_file(path: str, data: bytes) -> None:
 
 
 def open_regular_file(path: str, *, follow_links: bool = True) -> int:
-    """Return a descriptor to read a regular file. Raise OSError for anything else, and for a link
-    unless `follow_links`.
+    """Return a descriptor for reading a regular file. Raise OSError for other file types, and for
+    symbolic links unless `follow_links` is set.
     """
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
     descriptor = os.open(path, flags if follow_links else flags | os.O_NOFOLLOW)
@@ -199,8 +202,8 @@ def remove_file(path: str) -> bool:
 
 
 def read_state_file(directory: str, name: str, max_bytes: int) -> bytes | None:
-    """Return the first `max_bytes` bytes of a file in the state directory, or None if it does not
-    exist.
+    """Return the first `max_bytes` bytes of a file in the state directory, or None if the file does
+    not exist.
     """
     if ensure_usable_dir(directory):
         return _read_regular(os.path.join(directory, name), max_bytes)
@@ -221,8 +224,9 @@ def _read_regular(path: str, max_bytes: int) -> bytes | None:
 def read_newest_state_files(
     directory: str, suffix: str, max_count: int, max_bytes: int
 ) -> Iterator[tuple[str, bytes]]:
-    """Return at most `max_count` files of the state directory that end in `suffix`, the newest
-    first, each with its first `max_bytes` bytes.
+    """Return the newest files in the state directory whose names end with `suffix`, newest first.
+
+    At most `max_count` files are returned, each with its first `max_bytes` bytes.
     """
     entries = []
     if ensure_usable_dir(directory):
@@ -234,8 +238,8 @@ def read_newest_state_files(
 
 
 def list_modification_times_and_paths(directory: str) -> list[tuple[float, str]]:
-    """Return the entries of a folder, the oldest first: the time of the last change, in seconds
-    since 1970, and the path.
+    """Return the modification time and the path of each entry in a folder, oldest first. Times are
+    in seconds since 1970.
     """
     entries = []
     try:
@@ -244,14 +248,14 @@ def list_modification_times_and_paths(directory: str) -> list[tuple[float, str]]
                 try:
                     entries.append((entry.stat(follow_symlinks=False).st_mtime, entry.path))
                 except OSError:
-                    continue  # another process has removed it
+                    continue  # another process has removed the file
     except OSError:
         pass
     return sorted(entries)
 
 
 def write_state_file(directory: str, name: str, data: bytes) -> bool:
-    """Replace a file in the state directory. Return False if it cannot be stored."""
+    """Write or replace a file in the state directory. Return False if the file cannot be stored."""
     if not ensure_usable_dir(directory):
         return False
     try:
@@ -262,10 +266,10 @@ def write_state_file(directory: str, name: str, data: bytes) -> bool:
 
 
 def select_spill_file_opener(max_line_bytes: int) -> "OpenSpillFile":
-    """Return a function that opens an unnamed file for a long line that may never end, or None.
+    """Return a function that opens unnamed storage for a long input line that may never end.
 
-    A user who raised the limit has the memory for such lines, and would otherwise wait for the
-    disk.
+    The storage is a temporary file. If the user raised the line limit, the storage is in memory.
+    Such a user has the memory for long lines, and would otherwise wait for the disk.
     """
     if max_line_bytes > MAX_LINE_BYTES:
         return BytesIO

@@ -1,5 +1,5 @@
-"""Registers the profiles of a user, which are beside config.toml. A profile is loaded when its
-vendor is used.
+"""Registers the user's own vendor profiles, which are stored next to config.toml. A profile is
+loaded when its vendor is first used.
 """
 
 import os
@@ -15,11 +15,13 @@ from shim.state.config import ShimSettings, get_config_dir
 
 BUNDLED_VENDORS = dict(adapters.VENDORS)
 FOLDER_NAME = "vendors"
-MAX_PROFILES = 200  # profiles in the folder
+MAX_PROFILES = 200  # the number of profiles that are registered
 
 
 def load_adapters_and_errors() -> tuple[dict[str, Adapter], dict[str, FrontendError]]:
-    """Return every readable vendor by name, and the errors of the others."""
+    """Return the adapters of all vendors by name, and the errors of vendors whose profiles cannot
+    be loaded.
+    """
     adapters_by_name = {}
     errors = {}
     for name, location in list(adapters.VENDORS.items()):
@@ -28,7 +30,7 @@ def load_adapters_and_errors() -> tuple[dict[str, Adapter], dict[str, FrontendEr
         except FrontendError as error:
             errors[name] = error
         except Exception as error:
-            # A user's class may raise any error. The other vendors must still be loaded.
+            # A user's adapter class may raise any error. The other vendors must still be loaded.
             errors[name] = FrontendError(
                 f"{location}: its class cannot be imported: {type(error).__name__}: {error}"
             )
@@ -36,7 +38,9 @@ def load_adapters_and_errors() -> tuple[dict[str, Adapter], dict[str, FrontendEr
 
 
 def load_valid_adapters() -> dict[str, Adapter]:
-    """Return every readable vendor by name. For each other vendor, print a line on stderr."""
+    """Return the adapters of all vendors by name. For each vendor whose profile cannot be loaded,
+    print a line on stderr.
+    """
     adapters_by_name, errors = load_adapters_and_errors()
     for error in errors.values():
         warn(escape_control_chars(f"{error}\n"))
@@ -46,7 +50,7 @@ def load_valid_adapters() -> dict[str, Adapter]:
 def get_user_profile_folder(
     environment: Mapping[str, str], settings_path: str | None = None
 ) -> str:
-    """Return the folder of a user's profiles, beside the settings file."""
+    """Return the folder for the user's profiles, next to the settings file."""
     path = settings_path
     if not path:
         path = environment.get("SHIM_CONFIG")
@@ -58,9 +62,9 @@ def get_user_profile_folder(
 
 
 def check_vendor_names_in_settings(settings: ShimSettings) -> None:
-    """Raise FrontendError for an unknown vendor in the settings file."""
+    """Raise FrontendError if the settings file names an unknown vendor."""
     for name in settings.vendor:
-        # Only a flag or a variable may choose a replay.
+        # Replays can be requested only by a flag or an environment variable.
         if name not in adapters.VENDORS and not name.startswith("replay"):
             raise settings.create_invalid_value_error(("vendor",), adapters.VENDORS, name)
     for name in settings.vendors:
@@ -71,11 +75,11 @@ def check_vendor_names_in_settings(settings: ShimSettings) -> None:
 def register_user_profiles(
     environment: Mapping[str, str], settings_path: str | None = None
 ) -> None:
-    """Add the profiles in the folder `vendors` beside config.toml to the table of vendors.
-    `settings_path` is the path of another settings file.
+    """Register the profiles in the folder `vendors` next to config.toml. `settings_path` is the
+    path of a different settings file.
 
-    A user's profile takes precedence over a bundled vendor with the same name. A file whose name is
-    not a valid vendor name is ignored.
+    A user's profile takes precedence over a bundled vendor with the same name. Files whose names
+    are not valid vendor names are ignored.
     """
     directory = get_user_profile_folder(environment, settings_path)
     try:

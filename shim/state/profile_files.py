@@ -1,7 +1,8 @@
-"""Loads profiles from disk. The parsed table is cached, because parsing TOML takes longer than all
-other steps.
+"""Loads vendor profiles from disk. Parsed profiles are cached, because parsing TOML takes longer
+than all other steps of loading.
 
-The cache is JSON in the state directory, with the path, time and size of the profile.
+The cache consists of JSON files in the state directory. The cache key contains the path, time and
+size of the profile.
 """
 
 import os
@@ -30,8 +31,8 @@ from shim.state.files import open_regular_file, read_state_file, write_state_fil
 if TYPE_CHECKING:
     from shim.profiles.compile.rules import ProfileRuleMatchObserver
 
-MAX_NAME_CHARS = 200  # every system allows at least 255
-# A character of a profile may take up to six bytes as JSON.
+MAX_NAME_CHARS = 200  # the limit for file names; every system allows at least 255
+# The size limit for a cached profile. A character of a profile may take up to six bytes in JSON.
 MAX_CACHE_BYTES = 4 * MAX_PROFILE_BYTES
 
 
@@ -41,11 +42,11 @@ def load_adapter_from_profile(
     environment: Mapping[str, str],
     trace: "ProfileRuleMatchObserver | None" = None,
 ) -> Adapter:
-    """Return the adapter of a profile. The location of a user's profile is an absolute path, that
-    of a bundled profile a file name.
+    """Load a profile and return its adapter. `location` is an absolute path for a user's profile,
+    and a file name for a bundled profile.
 
-    Print a warning on stderr for each key of a user's profile that no bundled profile uses. With a
-    `trace`, the caller reports these keys (`list_unused_key_warnings`).
+    Print a warning on stderr for each key in a user's profile that no bundled profile uses. If a
+    `trace` is given, the caller reports these keys instead (`list_unused_key_warnings`).
     """
     read: dict[str, ProfileFile] = {}
 
@@ -61,11 +62,11 @@ def load_adapter_from_profile(
     return described
 
 
-_warned: set[tuple[str, str]] = set()  # (path of a profile, name of a key)
+_warned: set[tuple[str, str]] = set()  # the reported keys: (profile path, key name)
 
 
 def _warn_of_unused_keys(file: ProfileFile) -> None:
-    """Print one line on stderr for each key, only once per process."""
+    """Warn on stderr about each unused key of a profile, once per process."""
     from shim.profiles.schema.unused_keys import build_unused_key_warnings
 
     for name, warning in build_unused_key_warnings(file.table, file.source).items():
@@ -75,7 +76,7 @@ def _warn_of_unused_keys(file: ProfileFile) -> None:
 
 
 def list_unused_key_warnings(location: str, environment: Mapping[str, str]) -> list[str]:
-    """Return a sentence for each key of the profile at `location` that no bundled profile uses."""
+    """Return a warning for each key in the profile at `location` that no bundled profile uses."""
     from shim.profiles.schema.unused_keys import build_unused_key_warnings
 
     file = _load_file(location, environment)
@@ -84,14 +85,12 @@ def list_unused_key_warnings(location: str, environment: Mapping[str, str]) -> l
     return list(build_unused_key_warnings(file.table, file.source).values())
 
 
-# file name → bundled profile; empty until `preload_bundled_profiles` is called
+# Bundled profiles by file name. The dict is empty until `preload_bundled_profiles` is called.
 _bundled_profiles: dict[str, ProfileFile] = {}
 
 
 def preload_bundled_profiles(environment: Mapping[str, str]) -> None:
-    """Load all bundled profiles into memory, because an upgrade may replace the files of the
-    package.
-    """
+    """Load all bundled profiles into memory, because an upgrade may replace the package's files."""
     for location in map(adapters.VENDORS.__getitem__, adapters.BUNDLED_PROFILES):
         _bundled_profiles[location] = _load_file(location, environment)
 
@@ -123,9 +122,11 @@ def _load_file(location: str, environment: Mapping[str, str]) -> ProfileFile:
 
 
 def _load_table(path: str, key: str, environment: Mapping[str, str]) -> Mapping[str, Any]:
-    """Return the table of a file. It is parsed only once and then read from the cache."""
+    """Return the parsed table of a profile file. The file is parsed only once, and later read from
+    the cache.
+    """
     directory = os.path.join(get_state_dir(environment), "profiles")
-    # Two paths with the same end have the same file, so the file contains a key of the path.
+    # Two profile paths may share a cache file, so the file contains a key for the profile's path.
     name = f"{path.encode('utf-8', 'surrogateescape').hex()[-MAX_NAME_CHARS:]}.json"
     cached_bytes = read_state_file(directory, name, MAX_CACHE_BYTES)
     if cached_bytes is not None:
@@ -147,15 +148,15 @@ def _load_table(path: str, key: str, environment: Mapping[str, str]) -> Mapping[
         encoded = json.dumps({"key": key, "table": table}).encode()
     except (TypeError, RecursionError):
         return table
-    # A value that JSON does not have (a date, nan, a long number) is an error in a profile. It is
-    # not cached, so that it is an error at the next load too.
+    # Values that JSON cannot represent (a date, nan, a long number) are errors in a profile. Such a
+    # profile is not cached, so that the next load reports the error again.
     if json.loads(encoded)["table"] == table:
         write_state_file(directory, name, encoded)
     return table
 
 
 class _DefaultJsonContext:
-    """The settings of the JSON scanner: the defaults of `json.loads`."""
+    """Settings for Python's JSON scanner, with the defaults of `json.loads`."""
 
     strict = True
     object_hook = object_pairs_hook = None
@@ -163,10 +164,10 @@ class _DefaultJsonContext:
 
 
 def _parse_json(data: bytes) -> object:
-    """Parse JSON like `json.loads`, with the same scanner. Importing `json`, which imports `re`,
-    would delay the child by 3 ms.
+    """Parse JSON with the same scanner as `json.loads`. `json` itself is not imported, because it
+    imports `re`, which would delay the child by 3 ms.
 
-    Raise ValueError if it is not JSON.
+    Raise ValueError for invalid JSON.
     """
     text = data.decode("utf-8")
     try:
@@ -190,7 +191,9 @@ def _read_profile(path: str) -> bytes:
 
 
 def _create_importer(directory: str) -> Callable[[str], ModuleType]:
-    """Return an importer for modules in the folder of the profiles. It does not use a search path."""
+    """Return an importer for Python modules in the profile folder. The importer uses no search
+    path.
+    """
 
     def load_module(name: str) -> ModuleType:
         from importlib.util import module_from_spec, spec_from_file_location

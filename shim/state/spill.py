@@ -1,8 +1,8 @@
-"""Stores texts that are too large for a line: `spill/<session>/<n>-<8 hex>.txt` in the state
-directory.
+"""Stores texts that are too large for an output line as `spill/<session>/<n>-<8 hex>.txt` in the
+state directory.
 
-File names never contain a text of a vendor. When a file is written, old files are removed, and then
-the oldest ones beyond a total size.
+File names never contain text from a vendor. Each time a file is written, old files are removed. If
+the total size is still above the limit, the oldest remaining files are removed, too.
 """
 
 import os
@@ -25,8 +25,8 @@ class LargeTextFolder:
         self._file_count = 0
 
     def store_text(self, text: str, suffix: str = ".txt") -> str | None:
-        """Write a text into a file whose name ends with `suffix`. Return its path, or None if it
-        cannot be stored.
+        """Write a text to a new file whose name ends with `suffix`. Return the file's path, or None
+        if the text cannot be stored.
         """
         if not ensure_private_dir(self._root_dir):
             return None
@@ -43,8 +43,8 @@ class LargeTextFolder:
         return None
 
     def create_private_subfolder(self) -> str | None:
-        """Create a folder that only the current user can access. Return None if that is impossible.
-        The folder is removed like old files.
+        """Create a folder that only the current user can access. Return None if that fails. The
+        folder is removed together with old files.
         """
         if not ensure_private_dir(self._root_dir):
             return None
@@ -57,7 +57,9 @@ class LargeTextFolder:
 
 
 def _remove_old_folders(root: str, max_bytes: int, current_dir: str) -> None:
-    """Remove the folders that are too old, then the oldest ones until the rest fits."""
+    """Remove folders that are too old, and then the oldest folders until the total size is within
+    the limit.
+    """
     folders = [
         (changed_at_s, path, _measure_folder(path))
         for changed_at_s, path in list_modification_times_and_paths(root)
@@ -73,7 +75,9 @@ def _remove_old_folders(root: str, max_bytes: int, current_dir: str) -> None:
 
 
 def _measure_folder(folder: str) -> int:
-    """Return the size of the files in a folder, or 0 if another process has removed it."""
+    """Return the total size of the files in a folder, or 0 if another process has removed the
+    folder.
+    """
     try:
         with os.scandir(folder) as files:
             return sum(file.stat(follow_symlinks=False).st_size for file in files)

@@ -1,7 +1,8 @@
-"""Stores sessions: the vendor's session for each session id of Claude, in one small file each.
+"""Stores which vendor session belongs to each of Claude's session ids, in one small file per
+session.
 
-A vendor has its own ids, and a frontend may choose ids too. A file is written at the end of a turn,
-and read when the session is resumed.
+Vendors use their own session ids, and frontends may choose ids, too. A session file is written at
+the end of a turn, and read when the session is resumed.
 """
 
 import os
@@ -32,20 +33,25 @@ from shim.state.files import (
 
 MAX_RECORD_BYTES = 64 * 1024
 MAX_SESSIONS = 10_000
-MAX_WRITE_TIME_S = 3600.0  # after this time an unfinished file is abandoned
-PRUNE_INTERVAL_RUNS = 64  # one run in so many removes old sessions
+MAX_WRITE_TIME_S = 3600.0  # an incomplete file that is older was abandoned by its process
+PRUNE_INTERVAL_RUNS = 64  # old sessions are removed once in this many runs
 
 _SUFFIX = ".json"
 
 
 class StoredSession(NamedTuple):
-    """A session: its vendor, the vendor's own id, the working directory and the model.
+    """A stored session.
 
-    `vendor_session` is "" if the vendor has stored nothing yet; then the session is resumed as a
-    new one. `used` is the usage of the vendor's session, if the vendor reports that instead of the
-    usage of each turn. `created` and `updated` are seconds since 1970; `updated` is 0 before the
-    session is stored. `shown` is Claude's id as the frontend spelled it, or "" if it is in lower
-    case.
+    vendor          the name of the vendor
+    vendor_session  the vendor's own session id; "" if the vendor has stored nothing yet, in which
+                    case the session is resumed as a new one
+    cwd             the working directory
+    model           the model
+    created         the creation time in seconds since 1970
+    used            the token usage of the vendor's session, if the vendor reports a total for the
+                    session instead of the usage of each turn
+    updated         the time of the last change in seconds since 1970; 0 before the first change
+    shown           Claude's session id as the frontend spelled it; "" if it is in lower case
     """
 
     vendor: str
@@ -59,12 +65,12 @@ class StoredSession(NamedTuple):
 
     @property
     def vendor_session_usage(self) -> VendorSessionUsage:
-        """Return the vendor's session, and its usage so far."""
+        """The vendor's session id, and the session's token usage so far."""
         return self.vendor_session, self.used
 
 
 def find_session(session_id: str, environment: Mapping[str, str]) -> StoredSession | None:
-    """Return the session with Claude's id, or None if the shim did not create it."""
+    """Return the session with this Claude session id, or None if the shim did not create it."""
     canonical_id = canonicalize_uuid(session_id)
     if canonical_id is None:
         return None
@@ -74,8 +80,9 @@ def find_session(session_id: str, environment: Mapping[str, str]) -> StoredSessi
 def find_last_session(
     cwd: str, environment: Mapping[str, str], vendor: str | None = None
 ) -> tuple[str, StoredSession] | None:
-    """Return Claude's id and the session of the last run in `cwd`, of any vendor or of this one, or
-    None.
+    """Return the last session in `cwd`, with its Claude session id, or None.
+
+    If `vendor` is given, only sessions of this vendor are considered.
     """
     cwd = _escape_path(cwd)
     for session_id, session in list_sessions(environment):
@@ -85,7 +92,7 @@ def find_last_session(
 
 
 def list_sessions(environment: Mapping[str, str]) -> Iterator[tuple[str, StoredSession]]:
-    """Return Claude's ids and the stored sessions, most recently used first."""
+    """Return all stored sessions with their Claude session ids, most recently used first."""
     for name, data in read_newest_state_files(
         _get_sessions_dir(environment), _SUFFIX, MAX_SESSIONS, MAX_RECORD_BYTES
     ):
@@ -96,17 +103,18 @@ def list_sessions(environment: Mapping[str, str]) -> Iterator[tuple[str, StoredS
 
 
 def remove_session(session_id: str, environment: Mapping[str, str]) -> bool:
-    """Remove the record of a session, whose id must be one of `list_sessions`. Return False if it
-    does not exist any more.
+    """Remove a session from the store. Return False if the session no longer exists.
+
+    The id must come from `list_sessions`.
     """
     return remove_file(os.path.join(_get_sessions_dir(environment), session_id + _SUFFIX))
 
 
 def store_session(session_id: str, session: StoredSession, environment: Mapping[str, str]) -> bool:
-    """Store a session. Return False if it cannot be stored, or if the vendor's id is not safe as an
-    argument.
+    """Store a session. Return False if it cannot be stored, or if the vendor's session id would be
+    unsafe as a command-line argument.
 
-    The creation time does not change.
+    The creation time of an existing session does not change.
     """
     canonical_id = canonicalize_uuid(session_id)
     if canonical_id is None or not _is_storable(session.vendor_session):
@@ -130,7 +138,7 @@ def store_session(session_id: str, session: StoredSession, environment: Mapping[
 
 
 def remove_old_sessions(directory: str) -> None:
-    """Remove the oldest sessions beyond 10,000, and unfinished files of killed processes."""
+    """Remove the oldest sessions beyond 10,000, and incomplete files from killed processes."""
     entries = list_modification_times_and_paths(directory)
     session_paths = [path for _, path in entries if not path.endswith(".tmp")]
     abandoned_paths = [
@@ -169,7 +177,7 @@ def _parse_session(data: bytes) -> StoredSession | None:
 
 
 def _escape_path(cwd: str) -> str:
-    """Return a folder's name as text. Bytes that are not UTF-8 are escaped."""
+    """Return a folder path as text. Bytes that are not valid UTF-8 are escaped."""
     return os.fsencode(cwd).decode("utf-8", "backslashreplace")
 
 
@@ -184,5 +192,5 @@ def _get_sessions_dir(environment: Mapping[str, str]) -> str:
 
 
 def can_store_sessions(environment: Mapping[str, str]) -> bool:
-    """Return whether sessions can be stored."""
+    """Return whether the session store is writable."""
     return ensure_usable_dir(_get_sessions_dir(environment))

@@ -1,8 +1,9 @@
 """Stores the versions of vendors' programs, each in a small file.
 
-One folder has the version that a program printed; it is valid until the program's file changes.
-Another folder has the versions that ran a denied call; they are stored until `shim doctor` is run.
-Both are read before a child is started, so this module imports only what a turn needs anyway.
+One folder contains versions that programs have reported. Such a version is valid until the
+program's file changes. Another folder contains versions that ran a denied tool call. They are kept
+until `shim doctor` is run. Both folders are read before a child is started, so this module imports
+only modules that a turn needs anyway.
 """
 
 import os
@@ -22,11 +23,11 @@ from shim.state.files import (
 )
 
 VERSIONS_FOLDER = "versions"
-MAX_VERSIONS = 200  # stored programs; the oldest files are removed
-# A file contains the command prefix and a pattern of the profile.
+MAX_VERSIONS = 200  # the number of stored versions; the oldest are removed
+# The size limit for a version file. It contains the command prefix and a pattern from the profile.
 MAX_VERSION_BYTES = 64 * 1024
 PROMISES_FOLDER = "promises"
-MAX_PROMISE_BYTES = 4096  # the name of a tool has at most 200 characters
+MAX_PROMISE_BYTES = 4096  # the size limit for a record; tool names have at most 200 characters
 MAX_FILE_NAME_CHARS = 100
 MAX_TOOL_CHARS = 200
 _FILE_NAME_CHARS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.+_-")
@@ -35,8 +36,8 @@ _FILE_NAME_CHARS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWX
 def find_stored_vendor_version(
     version_probe: VersionProbe, command: Sequence[str], environment: Mapping[str, str]
 ) -> str | None:
-    """Return the stored version of a program, or None if it is not known or the program has
-    changed.
+    """Return the stored version of a program. Return None if no version is stored or the program
+    has changed since.
     """
     key = _build_key(version_probe, command)
     if not key:
@@ -60,7 +61,7 @@ def store_vendor_version(
     environment: Mapping[str, str],
     version: str | None,
 ) -> None:
-    """Store the version that a program printed, or remove the stored version if `version` is None."""
+    """Store the version that a program reported, or remove the stored version if `version` is None."""
     key = _build_key(version_probe, command)
     if not key:
         return
@@ -79,15 +80,17 @@ def _get_folder(environment: Mapping[str, str], name: str) -> str:
 
 
 def _build_version_file_name(key: str) -> str:
-    """Return the name of a program's file, which stays the same after an update of the program."""
+    """Return the name of the version file for a program. The name stays the same after an update of
+    the program.
+    """
     return f"{crc32(key.rpartition(chr(0))[0].encode('utf-8', 'surrogateescape')):08x}"
 
 
 def _build_key(version_probe: VersionProbe, command: Sequence[str]) -> str:
-    """Return a key of the command, its arguments and, after the last NUL, the state of the
-    program's file.
+    """Return a key for a program, or "" if the program does not exist.
 
-    Return "" if the program does not exist.
+    The key contains the command and its arguments. After the last NUL character, it contains the
+    state of the program's file.
     """
     program = command[-1]
     try:
@@ -97,13 +100,12 @@ def _build_key(version_probe: VersionProbe, command: Sequence[str]) -> str:
     command_line = "\0".join(
         (*command[:-1], os.path.realpath(program), *version_probe.args, version_probe.regex)
     ).replace("\n", " ")
-    # The change time of the entry reveals a program that was copied here with the modification time
-    # of another file.
+    # The ctime changes when a program is copied here, even if the copy keeps an old mtime.
     return f"{command_line}\0{status.st_mtime_ns} {status.st_ctime_ns} {status.st_size}"
 
 
 class ExecutedDeniedCall(NamedTuple):
-    """A version of a vendor's program that ran a denied call. The version is "" if it is not known."""
+    """A version of a vendor's program that ran a denied tool call. An unknown version is ""."""
 
     vendor: str
     version: str
@@ -113,7 +115,9 @@ class ExecutedDeniedCall(NamedTuple):
 def record_executed_denied_call(
     denied_call: ExecutedDeniedCall, environment: Mapping[str, str]
 ) -> bool:
-    """Store that a version ran a denied call. Return False if it cannot be stored."""
+    """Store a record that a version ran a denied tool call. Return False if the record cannot be
+    stored.
+    """
     from shim.core.reading.json_text import dump_json
 
     record = {
@@ -131,7 +135,9 @@ def record_executed_denied_call(
 def find_executed_denied_call(
     vendor: str, version: str | None, environment: Mapping[str, str]
 ) -> ExecutedDeniedCall | None:
-    """Return the record of a version, or None. A file that cannot be read counts as a record."""
+    """Return the record of a denied tool call that this version ran, or None. An unreadable file
+    counts as a record.
+    """
     name = _build_promise_file_name(vendor, version or "")
     if not os.path.lexists(os.path.join(_get_folder(environment, PROMISES_FOLDER), name)):
         return None
@@ -141,7 +147,9 @@ def find_executed_denied_call(
 def remove_executed_denied_call_records(
     vendor: str, environment: Mapping[str, str]
 ) -> list[ExecutedDeniedCall]:
-    """Remove and return the records of all versions of a vendor, so that they are trusted again."""
+    """Remove and return the records of denied tool calls for all versions of a vendor, so that
+    these versions are trusted again.
+    """
     folder = _get_folder(environment, PROMISES_FOLDER)
     prefix = f"{vendor}@"
     if not os.path.isdir(folder) or not ensure_usable_dir(folder):
