@@ -35,7 +35,7 @@ class SessionLogEntry(NamedTuple):
 class LogHistory(NamedTuple):
     """Data from the session log that a new host of the session needs."""
 
-    generation: int  # the new host's generation; the first host is 1
+    generation: int  # the new host's generation, which starts at 1
     last_number: int = 0  # the last line's number
     first_numbers: Mapping[int, int] = {}  # the first line's number, by earlier generation
     message_ids: Iterable[str] = ()  # the ids of recently accepted messages

@@ -15,7 +15,7 @@ from shim.core.claude.hooks.callbacks import MATCH_ALL, MAX_CALLBACKS_PER_EVENT
 from shim.core.reading.values import as_dict, as_list
 
 MODE_SUBTYPE = "set_permission_mode"
-MAX_PENDING_REQUESTS = 100  # for each client
+MAX_PENDING_REQUESTS = 100  # the maximum for each client
 MAX_OPEN_CALLBACKS = 1000
 MAX_SERVERS = 1000  # the maximum number of MCP server names
 HOOK_CLIENT_LEFT = "the frontend whose hook checks this call has disconnected"

@@ -168,8 +168,8 @@ def _list_updates(response: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _format_rule(rule: Mapping[str, Any]) -> str:
-    """Format a permission rule as text. Return "" for a rule with invalid content, because the rule
-    would allow more if its content were dropped.
+    """Format a permission rule as text. Return "" if the rule is invalid. The rule's content is
+    never dropped, because a rule without content allows more.
     """
     name = rule.get("toolName")
     content = rule.get("ruleContent")

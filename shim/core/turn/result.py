@@ -278,8 +278,8 @@ def _build_shim_member(turn_end: FinishedTurn) -> dict[str, Any]:
 
 
 def _list_unsupported_rules(turn_end: FinishedTurn) -> list[dict[str, str]]:
-    """Return the allow rules that could not be passed to the vendor, if they are for a tool whose
-    calls were denied.
+    """Return the allow rules that could not be passed to the vendor and that match a denied tool
+    call's tool.
     """
     denied_tools = {denial["tool_name"] for denial in turn_end.denials}
     return [

@@ -104,7 +104,7 @@ class Turn:
         self.subagents = SubagentTracker(context, message, tool_calls)
         self.vendor_info: dict[str, Any] = {}  # what the vendor reported about itself
         self.result: TurnResult | None = None
-        self.retry_failure: ApiFailure | None = None  # why the vendor last repeated its API request
+        self.retry_failure: ApiFailure | None = None  # the cause of the vendor's last API retry
         self.sends_heartbeats = False  # whether a vendor without any output counts as hung
         self.is_terminated = True  # False if the result still needs its terminator line
         self.open_calls: dict[str, OpenCall] = tool_calls.open_calls  # calls without a result
@@ -149,14 +149,14 @@ class Turn:
     # -- properties for the drivers and the translators --------------------------------------------
 
     def wrap_passthrough_line_writer(self, write_line: WriteLine) -> WriteLine:
-        """Return the function to call with each line from the real claude. Subclasses can replace
-        `write_line`.
+        """Return the function to call with each line from the real claude. This class returns
+        `write_line` itself, and subclasses can wrap it.
         """
         return write_line
 
     @property
     def is_error(self) -> bool:
-        """Whether the turn's result is an error. False as long as there is no result."""
+        """Whether the turn's result is an error. False while there is no result."""
         if self.result is None:
             return False
         return self.result.is_error
