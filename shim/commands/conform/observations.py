@@ -101,7 +101,7 @@ class ObservedCommandRuns:
 
     runs: dict[str, CommandRun] = field(default_factory=dict)
     skip_reasons: dict[str, str] = field(default_factory=dict)
-    default_reason: str = "such a run was not made"
+    default_reason: str = "the run that this rule needs was not made"
 
     def get_run(self, name: str) -> CommandRun:
         """Return the run with this name. Raise RuleNotObservedError if the run was skipped."""
@@ -167,7 +167,7 @@ def check_field_types(run: CommandRun, value: JsonObject, types: Mapping[str, An
         if not isinstance(value.get(key), field_type):
             problem = "missing"
             if key in value:
-                problem = "of another type"
+                problem = "of a different type"
             raise RuleViolationError(f"{key} is {problem}", run, value)
 
 
@@ -183,11 +183,11 @@ def has_interrupt_text(lines: Iterable[JsonObject]) -> bool:
 def describe_missing_output(run: CommandRun) -> str:
     """Return the end of an error sentence, which states what output the command failed to print."""
     if run.is_flooded:
-        return "; it printed more than the limit for a run"
+        return "; the command printed more than the limit for a run"
     if run.timed_out_on:
         return f"; timed out waiting for {run.timed_out_on}"
     if run.missing_line:
-        return f"; it exited before {run.missing_line}"
+        return f"; the command exited before {run.missing_line}"
     return ""
 
 

@@ -32,20 +32,21 @@ def _get_streamed_turns(observations: ObservedCommandRuns) -> list[ObservedTurn]
         for turn in observations.get_turns_of_runs()
         if "--include-partial-messages" in turn.run.argv
     ]
-    skip_rule_if(not turns, "no turn with partial messages")
+    skip_rule_if(not turns, "no turn had partial messages")
     return turns
 
 
 @RULES.register_must_rule(
     "S11",
-    "With --include-partial-messages each reply is message_start … message_stop, its blocks in between.",
+    "With --include-partial-messages, each reply begins with message_start and ends with "
+    "message_stop, with its blocks in between.",
 )
 def _partial_grammar(observations: ObservedCommandRuns) -> str:
     turns = [turn for turn in _get_streamed_turns(observations) if turn.result]
     replies = sum(_check_grammar(turn) for turn in turns)
     if not replies:
         successful_turns = [turn for turn in turns if not turn.is_failed]
-        skip_rule_if(not successful_turns, "no turn with partial messages finished")
+        skip_rule_if(not successful_turns, "no turn with partial messages was completed")
         raise RuleViolationError("no reply was streamed", successful_turns[0].run)
     return f"{replies} replies in {len(turns)} turns"
 
@@ -66,35 +67,44 @@ def _check_grammar(turn: ObservedTurn) -> int:
             message = line.get("message")
             if isinstance(message, dict) and message.get("id") != reply_id:
                 raise RuleViolationError(
-                    "an assistant line in a reply that has another id", turn.run, line
+                    "an assistant line whose message id differs from the reply's id", turn.run, line
                 )
         if line.get("type") != "stream_event":
             continue
         event = get_stream_event(line)
         kind = event.get("type")
         if kind == "message_start":
-            fail_rule_if(reply_id, "a message_start inside a reply", turn.run, line)
+            fail_rule_if(
+                reply_id, "a message_start before the end of the previous reply", turn.run, line
+            )
             reply_id = str(event["message"].get("id"))
             reply_count = reply_count + 1
         elif not reply_id:
             raise RuleViolationError(f"a {kind} outside of a reply", turn.run, line)
         elif kind == "content_block_start":
-            fail_rule_if(open_index is not None, "a block inside another", turn.run, line)
+            fail_rule_if(
+                open_index is not None,
+                "a block starts before the previous block has ended",
+                turn.run,
+                line,
+            )
             open_index = event.get("index")
             has_line = False
         elif kind in ("content_block_delta", "content_block_stop"):
             if open_index is None or event.get("index") != open_index:
-                raise RuleViolationError(f"a {kind} of a block that is not open", turn.run, line)
+                raise RuleViolationError(f"a {kind} for a block that is not open", turn.run, line)
             if kind == "content_block_stop":
                 fail_rule_if(not has_line, "a block ends before its assistant line", turn.run, line)
                 open_index = None
         elif kind == "message_stop":
-            fail_rule_if(open_index is not None, "a reply ends with a block open", turn.run, line)
+            fail_rule_if(
+                open_index is not None, "a reply ends while a block is open", turn.run, line
+            )
             reply_id = ""
         elif kind == "message_delta" and open_index is not None:
-            raise RuleViolationError("a message_delta with a block open", turn.run, line)
+            raise RuleViolationError("a message_delta while a block is open", turn.run, line)
     if reply_id:
-        raise RuleViolationError("a reply without its message_stop", turn.run, turn.lines[-1])
+        raise RuleViolationError("a reply without a message_stop", turn.run, turn.lines[-1])
     return reply_count
 
 
@@ -105,7 +115,7 @@ def _no_partial_unasked(observations: ObservedCommandRuns) -> str:
         for run in observations.get_stream_json_runs()
         if "--include-partial-messages" not in run.argv
     ]
-    skip_rule_if(not runs, "no stream without partial messages")
+    skip_rule_if(not runs, "no run had a stream without partial messages")
     for run in runs:
         for line in run.find_lines("stream_event"):
             raise RuleViolationError("a stream_event that was not requested", run, line)
@@ -114,7 +124,8 @@ def _no_partial_unasked(observations: ObservedCommandRuns) -> str:
 
 @RULES.register_must_rule(
     "S13",
-    "A stream_event has parent_tool_use_id, message_start a usage, message_delta its output_tokens.",
+    "Each stream_event has a parent_tool_use_id, each message_start has a usage, and "
+    "each message_delta has output_tokens.",
 )
 def _partial_fields(observations: ObservedCommandRuns) -> str:
     count = 0
@@ -143,7 +154,7 @@ def _partial_fields(observations: ObservedCommandRuns) -> str:
 
 
 @RULES.register_should_rule(
-    "S14", "The deltas of a block, put together, are the block of its assistant line."
+    "S14", "The deltas of a block add up to the block in the assistant line."
 )
 def _deltas_add_up(observations: ObservedCommandRuns) -> str:
     count = 0
@@ -164,7 +175,7 @@ def _deltas_add_up(observations: ObservedCommandRuns) -> str:
                     count += 1
                     fail_rule_if(
                         not _is_same_block(text, block),
-                        "the deltas differ from the line",
+                        "the deltas differ from the assistant line",
                         turn.run,
                         line,
                     )

@@ -160,7 +160,7 @@ class ClaudeProcess:
         with anyio.move_on_after(self.timeout_s) as scope:
             await self._child.write_stdin(data)
         if scope.cancelled_caught:
-            raise _WaitTimeoutError("it to read its stdin")
+            raise _WaitTimeoutError("the command to read its stdin")
 
     async def send_control_request_and_wait(self, subtype: str, **fields: Any) -> JsonObject:
         """Send a control request and return the `response` object of the answer."""
@@ -348,11 +348,11 @@ def parse_stdout_line(time_s: float, raw: bytes) -> CommandStdoutLine:
     except UnicodeDecodeError as error:
         return CommandStdoutLine(time_s, raw, None, f"byte {error.start} is not UTF-8")
     if not text.strip():
-        return CommandStdoutLine(time_s, raw, None, "it is blank")
+        return CommandStdoutLine(time_s, raw, None, "the line is blank")
     try:
         return CommandStdoutLine(time_s, raw, json.loads(text, parse_constant=_reject_constant))
     except (ValueError, RecursionError) as error:
-        return CommandStdoutLine(time_s, raw, None, f"it is not JSON: {error}")
+        return CommandStdoutLine(time_s, raw, None, f"the line is not JSON: {error}")
 
 
 def _reject_constant(name: str) -> None:

@@ -105,7 +105,7 @@ def _list_missing(value: JsonObject, keys: Sequence[str]) -> str:
 
 
 @RULES.register_must_rule(
-    "P8", "stdout has nothing but JSON objects, one a line, each line ended by a newline."
+    "P8", "stdout contains only JSON objects, one per line, and each line ends with a newline."
 )
 def _only_lines(observations: ObservedCommandRuns) -> str:
     for run, line in _list_lines(observations):
@@ -123,7 +123,7 @@ def _only_lines(observations: ObservedCommandRuns) -> str:
             and not run.is_flooded
         ):
             raise RuleViolationError("the last line has no newline", run, run.lines[-1].raw)
-        fail_rule_if(run.is_flooded, "it printed more than the limit for a run", run)
+        fail_rule_if(run.is_flooded, "the command printed more than the limit for a run", run)
     return (
         f"{pluralize(len(_list_lines(observations)), 'line')} of "
         f"{pluralize(len(observations.get_stream_json_runs()), 'run')}"
@@ -131,7 +131,7 @@ def _only_lines(observations: ObservedCommandRuns) -> str:
 
 
 @RULES.register_must_rule(
-    "P9", "No line is null, an array, another bare value, or an object without a type."
+    "P9", "Every line is an object with a type, not null, an array or a bare value."
 )
 def _every_line_has_a_type(observations: ObservedCommandRuns) -> str:
     for run, line in _list_lines(observations):
@@ -142,7 +142,7 @@ def _every_line_has_a_type(observations: ObservedCommandRuns) -> str:
     return pluralize(len(_list_lines(observations)), "line")
 
 
-@RULES.register_must_rule("P10", "No line begins with { that cannot be parsed as JSON.")
+@RULES.register_must_rule("P10", "Every line that begins with { can be parsed as JSON.")
 def _every_object_is_whole(observations: ObservedCommandRuns) -> str:
     for run, line in _list_lines(observations):
         fail_rule_if(
@@ -167,19 +167,22 @@ def _lines_end(observations: ObservedCommandRuns) -> str:
     for run, line in _list_lines(observations):
         length = len(line.raw.decode("utf-8", "replace"))
         longest = max(longest, length)
-        fail_rule_if(length >= MAX_LINE_CHARS, f"a line of {length} characters", run, line.raw)
-    return f"the longest has {longest} characters"
+        fail_rule_if(length >= MAX_LINE_CHARS, f"a line with {length} characters", run, line.raw)
+    return f"the longest line has {longest} characters"
 
 
 @RULES.register_should_rule(
-    "P12", f"As Yume starts it, no line has more than {MAX_YUME_LINE_BYTES:,} bytes.", DROP_IN
+    "P12",
+    "When started as Yume does, the command prints no line with more than "
+    f"{MAX_YUME_LINE_BYTES:,} bytes.",
+    DROP_IN,
 )
 def _short_lines_for_yume(observations: ObservedCommandRuns) -> str:
     yume_lines = [(run, line) for run, line in _list_lines(observations) if run.frontend == "yume"]
-    skip_rule_if(not yume_lines, "it was not started as by Yume")
+    skip_rule_if(not yume_lines, "the command was not started as Yume does")
     for run, line in yume_lines:
         fail_rule_if(
-            len(line.raw) > MAX_YUME_LINE_BYTES, f"a line of {len(line.raw)} bytes", run, line.raw
+            len(line.raw) > MAX_YUME_LINE_BYTES, f"a line with {len(line.raw)} bytes", run, line.raw
         )
     return f"the longest has {max(len(line.raw) for _, line in yume_lines)} bytes"
 
@@ -188,16 +191,18 @@ def _short_lines_for_yume(observations: ObservedCommandRuns) -> str:
 
 
 @RULES.register_must_rule(
-    "S1", "A turn is one init, the conversation, and exactly one result at its end."
+    "S1", "A turn has one init line, then the conversation, then exactly one result."
 )
 def _turns_have_their_order(observations: ObservedCommandRuns) -> str:
     turns = observations.get_turns_of_runs()
     for turn in turns:
         if [is_init_line(line) for line in turn.lines].count(True) != 1:
-            raise RuleViolationError("a turn has not exactly one init", turn.run, turn.lines[0])
+            raise RuleViolationError(
+                "a turn does not have exactly one init line", turn.run, turn.lines[0]
+            )
         if not is_init_line(turn.conversation_lines[0]):
             raise RuleViolationError(
-                "something is before the init of its turn", turn.run, turn.conversation_lines[0]
+                "a line is before the init line of its turn", turn.run, turn.conversation_lines[0]
             )
         if not turn.result and turn.run.name not in SIGNALLED_RUNS:
             raise RuleViolationError(
@@ -219,8 +224,8 @@ def _turns_have_their_order(observations: ObservedCommandRuns) -> str:
 
 @RULES.register_must_rule(
     "S2",
-    "With messages on stdin, init is printed after the first message and before every "
-    "turn, never earlier.",
+    "With messages on stdin, an init line is printed before every turn, and none before "
+    "the first message.",
 )
 def _init_waits_for_a_message(observations: ObservedCommandRuns) -> str:
     run = observations.get_run("conversation")
@@ -228,7 +233,7 @@ def _init_waits_for_a_message(observations: ObservedCommandRuns) -> str:
     for line in earlier_lines:
         fail_rule_if(
             isinstance(line.value, dict) and is_init_line(line.value),
-            "init came before any message",
+            "an init line was printed before any message",
             run,
             line.raw,
         )
@@ -236,14 +241,14 @@ def _init_waits_for_a_message(observations: ObservedCommandRuns) -> str:
     second_turn = observations.get_finished_turn("conversation", 1)
     fail_rule_if(
         not (first_turn.init_line and second_turn.init_line),
-        "a turn of a conversation has no init",
+        "a turn of a conversation has no init line",
         run,
     )
     if first_turn.init_line.get("session_id") != second_turn.init_line.get("session_id"):
         raise RuleViolationError(
-            "the second init names another session", run, second_turn.init_line
+            "the second init line has a different session_id", run, second_turn.init_line
         )
-    return "none before the first message, one before each of 2 turns"
+    return "no init line before the first message, and one before each of 2 turns"
 
 
 @RULES.register_must_rule("S3", "Every line of a run has the same session_id, and a uuid.")
@@ -255,7 +260,7 @@ def _ids(observations: ObservedCommandRuns) -> str:
             count += 1
             sessions.add(line.get("session_id"))
             if len(sessions) > 1 or not isinstance(line.get("session_id"), str):
-                raise RuleViolationError("another session_id, or none", run, line)
+                raise RuleViolationError("a different session_id, or no session_id", run, line)
             try:
                 UUID(str(line.get("uuid")))
             except ValueError:
@@ -263,7 +268,7 @@ def _ids(observations: ObservedCommandRuns) -> str:
     return pluralize(count, "line")
 
 
-@RULES.register_must_rule("S1", "init has the fields that clients read.")
+@RULES.register_must_rule("S1", "The init line has the fields that clients read.")
 def _init_is_complete(observations: ObservedCommandRuns) -> str:
     inits = [(run, line) for run, line in _get_lines(observations, "system") if is_init_line(line)]
     for run, line in inits:
@@ -276,7 +281,7 @@ def _init_is_complete(observations: ObservedCommandRuns) -> str:
 
 
 @RULES.register_must_rule(
-    "S9", "result has all fields that clients need; an error has a list of errors."
+    "S9", "The result has all fields that clients need. An error result has a list of errors."
 )
 def _result_is_complete(observations: ObservedCommandRuns) -> str:
     results = _get_lines(observations, "result")
@@ -289,17 +294,18 @@ def _result_is_complete(observations: ObservedCommandRuns) -> str:
             line,
         )
         if line["subtype"] == "success" and not isinstance(line.get("result"), str):
-            raise RuleViolationError("a success has no text in `result`", run, line)
+            raise RuleViolationError("a success result has no text in `result`", run, line)
         if line["subtype"] != "success" and not (
             line["is_error"] and isinstance(line.get("errors"), list)
         ):
-            raise RuleViolationError("an error has no list in `errors`", run, line)
+            raise RuleViolationError("an error result has no list in `errors`", run, line)
     return f"{len(results)} results"
 
 
 @RULES.register_must_rule(
     "S10",
-    "A failure of the API is a <synthetic> line and a result `success` with is_error and its text.",
+    "An API failure is reported as a <synthetic> assistant line, and as a `success` "
+    "result with is_error and the same text.",
 )
 def _api_failures(observations: ObservedCommandRuns) -> str:
     failed_turns = list_turns_with_api_error(observations)
@@ -317,7 +323,8 @@ def _api_failures(observations: ObservedCommandRuns) -> str:
 
 
 @RULES.register_must_rule(
-    "S16b", "As an SDK starts it, nothing follows an error result but the state of the session."
+    "S16b",
+    "When started as an SDK does, the command prints only session states after an error result.",
 )
 def _errors_are_last(observations: ObservedCommandRuns) -> str:
     failed_turns = [
@@ -338,12 +345,15 @@ def _errors_are_last(observations: ObservedCommandRuns) -> str:
                 raise RuleViolationError(
                     "a line after an error result makes the SDKs lose the error", turn.run, line
                 )
-    skip_rule_if(not failed_turns, "no turn of an SDK's failed")
+    skip_rule_if(not failed_turns, "no turn failed that was started as an SDK does")
     return f"{len(failed_turns)} error results"
 
 
 @RULES.register_should_rule(
-    "R7", "As Yume starts it, `message_stop` follows the result and is the last line.", DROP_IN
+    "R7",
+    "When started as Yume does, the command prints `message_stop` after the result, as "
+    "the last line.",
+    DROP_IN,
 )
 def _terminator(observations: ObservedCommandRuns) -> str:
     runs = [
@@ -351,7 +361,7 @@ def _terminator(observations: ObservedCommandRuns) -> str:
         for run in observations.get_stream_json_runs()
         if run.frontend == "yume" and run.exit_status is not None and not run.sent_signal
     ]
-    skip_rule_if(not runs, "it was not started as by Yume")
+    skip_rule_if(not runs, "the command was not started as Yume does")
     for run in runs:
         kinds = [line.get("type") for line in run.json_lines]
         if kinds[-2:] != ["result", "message_stop"]:
@@ -362,7 +372,7 @@ def _terminator(observations: ObservedCommandRuns) -> str:
 
 
 @RULES.register_must_rule(
-    "S17", "No line has the type `error` or `end`, which the SDKs use themselves."
+    "S17", "No line has the type `error` or `end`, which the SDKs use internally."
 )
 def _no_word_of_the_sdks(observations: ObservedCommandRuns) -> str:
     for run in observations.get_stream_json_runs():
@@ -371,7 +381,7 @@ def _no_word_of_the_sdks(observations: ObservedCommandRuns) -> str:
     return pluralize(len(_list_lines(observations)), "line")
 
 
-@RULES.register_must_rule("S18", "No session stays in the state `running` at its end.")
+@RULES.register_must_rule("S18", "The last session state of a run is not `running`.")
 def _states(observations: ObservedCommandRuns) -> str:
     state_count = 0
     for run in observations.get_stream_json_runs():
@@ -389,7 +399,7 @@ def _states(observations: ObservedCommandRuns) -> str:
     return f"{state_count} states were printed"
 
 
-@RULES.register_should_rule("S15", "Every object but a result begins with its type.")
+@RULES.register_should_rule("S15", "`type` is the first key of every object, except in results.")
 def _type_comes_first(observations: ObservedCommandRuns) -> str:
     for run, line in _list_lines(observations):
         if (
@@ -397,7 +407,7 @@ def _type_comes_first(observations: ObservedCommandRuns) -> str:
             and line.value.get("type") != "result"
             and next(iter(line.value), "") != "type"
         ):
-            raise RuleViolationError("`type` is not its first key", run, line.raw)
+            raise RuleViolationError("`type` is not the first key of the object", run, line.raw)
     return pluralize(len(_list_lines(observations)), "line")
 
 
@@ -405,7 +415,7 @@ def _type_comes_first(observations: ObservedCommandRuns) -> str:
 
 
 @RULES.register_must_rule(
-    "S4", "An assistant line has one block, and the stop_reason null, however the reply ends."
+    "S4", "Each assistant line has exactly one block, and its stop_reason is always null."
 )
 def _one_block_a_line(observations: ObservedCommandRuns) -> str:
     turns = [turn for turn in observations.get_turns_of_runs() if not turn.is_failed]
@@ -416,27 +426,28 @@ def _one_block_a_line(observations: ObservedCommandRuns) -> str:
                 count += 1
                 if len(list_content_blocks(line)) != 1:
                     raise RuleViolationError(
-                        f"a line of {len(list_content_blocks(line))} blocks", turn.run, line
+                        f"a line with {len(list_content_blocks(line))} blocks", turn.run, line
                     )
                 if (
                     line["message"].get("stop_reason") is not None
                     and line["message"].get("model") != "<synthetic>"
                 ):
                     raise RuleViolationError("a stop_reason that is not null", turn.run, line)
-    skip_rule_if(not count, "no turn that went well has an assistant line")
+    skip_rule_if(not count, "no successful turn has an assistant line")
     return pluralize(count, "line")
 
 
 @RULES.register_must_rule(
     "S5",
-    "An assistant line has a whole message: id, type, role, model, content and usage with its four counts.",
+    "Each assistant line has a complete message: id, type, role, model, content, and "
+    "usage with four token counts.",
 )
 def _messages_are_whole(observations: ObservedCommandRuns) -> str:
     lines = _get_lines(observations, "assistant")
     for run, line in lines:
         message = line.get("message")
         if not isinstance(message, dict):
-            raise RuleViolationError("it has no message", run, line)
+            raise RuleViolationError("the line has no message", run, line)
         fail_rule_if(
             missing := _list_missing(message, ASSISTANT_FIELDS),
             f"the message lacks {missing}",
@@ -451,11 +462,13 @@ def _messages_are_whole(observations: ObservedCommandRuns) -> str:
             run,
             line,
         )
-        fail_rule_if("parent_tool_use_id" not in line, "it lacks parent_tool_use_id", run, line)
+        fail_rule_if(
+            "parent_tool_use_id" not in line, "the line lacks parent_tool_use_id", run, line
+        )
     return pluralize(len(lines), "line")
 
 
-@RULES.register_must_rule("S6", "A text, thinking or tool_use block has each of its fields.")
+@RULES.register_must_rule("S6", "Each text, thinking or tool_use block has all required fields.")
 def _blocks_are_whole(observations: ObservedCommandRuns) -> str:
     blocks = [
         (run, line, block)
@@ -489,13 +502,15 @@ def _results_follow_their_calls(observations: ObservedCommandRuns) -> str:
             count += 1
             if line.get("type") != "user" or len(blocks) > 1:
                 raise RuleViolationError(
-                    "a result that is not alone in a user line", turn.run, line
+                    "a tool result that shares its user line with other blocks", turn.run, line
                 )
             if results[0].get("tool_use_id") not in call_ids:
                 raise RuleViolationError(
-                    "a result of a call that was not made before", turn.run, line
+                    "a tool result whose call does not precede it", turn.run, line
                 )
-            fail_rule_if("content" not in results[0], "a result without content", turn.run, line)
+            fail_rule_if(
+                "content" not in results[0], "a tool result without content", turn.run, line
+            )
     skip_rule_if(not count, "no tool was called")
     return f"{count} results"
 
@@ -519,7 +534,8 @@ def _every_call_is_answered(observations: ObservedCommandRuns) -> str:
 
 
 @RULES.register_should_rule(
-    "S8", "`tool_use_result` states what Bash, Write and Edit did, and is a string if they failed."
+    "S8",
+    "`tool_use_result` describes what Bash, Write and Edit did. It is a string if the call failed.",
 )
 def _results_tell_more(observations: ObservedCommandRuns) -> str:
     count = 0
@@ -536,6 +552,6 @@ def _results_tell_more(observations: ObservedCommandRuns) -> str:
                 if result.get("is_error")
                 else not isinstance(tool_result, dict) or _list_missing(tool_result, keys)
             ):
-                raise RuleViolationError("it has fewer fields", turn.run, line)
-    skip_rule_if(not count, "none of these tools was called")
+                raise RuleViolationError("`tool_use_result` lacks some fields", turn.run, line)
+    skip_rule_if(not count, "neither Bash, Write nor Edit was called")
     return f"{count} results"
