@@ -5,10 +5,10 @@ So secrets are removed from all output: deltas, complete blocks, the result, tra
 files, in every dialect. They are also removed from tool names and ids, the model's name and the
 folder.
 
-There are two exceptions. A permission request's input is not redacted, because the frontend's
-answer may return it. In dialects where the line with a tool call is the permission prompt, the
-complete call is not redacted. The frontend's own messages are not redacted, because the frontend
-already knows them.
+There are three exceptions. A permission request's input is not redacted, because the frontend's
+answer may return it. If the line with a tool call is also the permission prompt, the complete call
+is not redacted. The frontend's own messages are not redacted, because the frontend already knows
+them.
 """
 
 from collections.abc import Callable, Iterable, Mapping

@@ -281,8 +281,8 @@ class StreamRedactor:
         self._passed_fragments.append(fragment)
 
     def redact_full_text(self, text: str, sign_regex: re.Pattern[str] = _SIGN) -> str:
-        """Return a complete text without secrets. Patterns of assigned secrets are tried where
-        `sign_regex` matches.
+        """Return a complete text without secrets. Patterns other than token patterns are tried only
+        where `sign_regex` matches.
         """
         return self._scan_text(TEXT_START + text, 1, is_final=True, sign_regex=sign_regex)
 
