@@ -91,7 +91,7 @@ class CodexThread(RpcSession):
             GREETING, "initialize", clientInfo=CLIENT_INFO, capabilities=CLIENT_CAPABILITIES
         )
 
-    # -- what the driver encodes -------------------------------------------------------------------
+    # -- encoding for the driver --------------------------------------------------------------------
 
     def encode_prompt(self, message: UserMessage) -> bytes:
         self.turn_id = ""

@@ -83,7 +83,7 @@ class PiRpcSession(RpcSession):
             COMMANDS, "get_commands"
         )
 
-    # -- what the driver encodes -------------------------------------------------------------------
+    # -- encoding for the driver --------------------------------------------------------------------
 
     def encode_prompt(self, message: UserMessage) -> bytes:
         self.is_stopping = self._has_steered = False
@@ -188,7 +188,7 @@ class PiRpcSession(RpcSession):
         """Return whether pi has not yet responded to an abort or a steering message."""
         return self.has_open_request(STEER, ABORT)
 
-    # -- what the translator reads -----------------------------------------------------------------
+    # -- state for the translator ------------------------------------------------------------------
 
     def _infer_request_label(self, response: Mapping[str, Any]) -> str | None:
         return LABELS_BY_COMMAND.get(str(response.get("command")))

@@ -359,8 +359,8 @@ def send_frames_and_collect_answers(
     environment: Mapping[str, str],
     **hello_fields: Any,
 ) -> list[dict[str, Any]]:
-    """Send frames, and wait until each one is answered. Return the `welcome` frame and all frames
-    that arrive until then.
+    """Send frames, and wait until every frame is answered. Return the `welcome` frame and all
+    frames that arrive meanwhile.
 
     The timeout is ANSWER_TIMEOUT_S. Frames without an id get an id. The answer to an `answer` frame
     is `settled`, and the answer to `end` is `bye`.

@@ -160,8 +160,8 @@ def start_host(
 def _check_utf8(session_id: str, spec: SessionSpec) -> None:
     """Raise FrontendError if a folder or an argument is not valid UTF-8.
 
-    A session is stored as JSON in UTF-8. A name that is not UTF-8 would be changed, and would then
-    refer to another folder or file.
+    A session is stored as JSON in UTF-8. Any other encoding would change the name, so that it
+    refers to another folder or file.
     """
     for text in (spec.cwd, *spec.arguments):
         if (

@@ -387,7 +387,7 @@ class FrontendSessionBridge:
             return
         line = dump_json({"type": "control_request", "request_id": prompt_id, "request": request})
         if self._options.max_line_bytes and len(line) > self._options.max_line_bytes:
-            return  # not truncated: another client may be able to show it all
+            return  # another client may be able to show the complete prompt
         self._forwarded_prompts.add(prompt_id)
         self.lines += [*self.turn_filter.build_session_state_lines("requires_action"), line]
 

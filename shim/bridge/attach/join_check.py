@@ -133,7 +133,7 @@ def _choose_settings_mode(
 
     The settings request a mode only if it is more restrictive than the session's current mode, and
     differs from the mode in which the session started. The session may have changed its mode since
-    then.
+    its start.
     """
     mode = settings.mode or DEFAULT_MODE
     started_mode = session_settings.mode or DEFAULT_MODE

@@ -1,8 +1,8 @@
-"""Runs one life of a background session, from the host's start to its exit. A hub connects the
+"""Runs the host of a background session, from the host's start to its exit. A hub connects the
 conversation with the clients of the session's socket.
 
-A life ends when the conversation ends, when a client ends the session, or after the session was
-idle for too long.
+A host exits when the conversation ends, when a client ends the session, or after the session was
+idle for too long. The time from a host's start to its exit is one life of the session.
 """
 
 import os
@@ -46,7 +46,7 @@ MAX_TICK_INTERVAL_S = 1.0
 PROMPT_TIMEOUT_FACTOR = 0.9
 PROMPT_TIMEOUT_MARGIN_S = 10.0
 MIN_TICK_INTERVAL_S = 0.01
-FIRST_CHILD_TIMEOUT_S = 2.0  # then modules are imported even if no child was started
+FIRST_CHILD_TIMEOUT_S = 2.0  # modules are then imported even without a child
 # This time is short, so that all modules are imported before the child ends its first turn.
 FIRST_CHILD_POLL_INTERVAL_S = 0.001
 REASON_STOPPED = "stopped"

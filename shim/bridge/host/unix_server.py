@@ -25,7 +25,7 @@ MAX_HELLO_BYTES = 64 * 1024  # size of the first frame
 
 class UnixServer:
     """The server for a host's Unix socket. It accepts a limited number of clients. While
-    `hub_stdin` is full, it does not read from them.
+    `hub_stdin` is full, frames are not read from clients.
     """
 
     def __init__(
