@@ -110,7 +110,7 @@ def _list_missing(value: JsonObject, keys: Sequence[str]) -> str:
 def _only_lines(observations: ObservedCommandRuns) -> str:
     for run, line in _list_lines(observations):
         fail_rule_if(
-            line.error.startswith("it is") and not line.raw.lstrip().startswith(b"{"),
+            line.error.startswith("the line is") and not line.raw.lstrip().startswith(b"{"),
             line.error,
             run,
             line.raw,
@@ -146,7 +146,7 @@ def _every_line_has_a_type(observations: ObservedCommandRuns) -> str:
 def _every_object_is_whole(observations: ObservedCommandRuns) -> str:
     for run, line in _list_lines(observations):
         fail_rule_if(
-            line.error.startswith("it is") and line.raw.lstrip().startswith(b"{"),
+            line.error.startswith("the line is") and line.raw.lstrip().startswith(b"{"),
             line.error,
             run,
             line.raw,
