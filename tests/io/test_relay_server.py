@@ -323,7 +323,7 @@ def test_relay_without_a_drop_in_reports_an_error_and_exits():
         timeout=PATIENCE,
         check=False,
     )
-    assert ended.returncode == 1 and b"cannot be reached" in ended.stderr
+    assert ended.returncode == 1 and b"cannot connect to the program" in ended.stderr
 
 
 async def test_malformed_input_does_not_break_the_connection():

@@ -181,7 +181,7 @@ def test_empty_report_leaves_the_result_unchanged(report):
         (
             '{ when = "report_folder", args = ["--tell={report_folder}/night.json"] }',
             '"-q"',
-            "a list with {report_folder}",
+            "a list that contains {report_folder}",
         ),
         ('file = "night.json"', 'file = "../night.json"', "the name of a file"),
         ('keys = ["nests"]', "keys = []", "a table with `keys`"),

@@ -23,7 +23,12 @@ def script(box, text, mode=0o755):
 @pytest.mark.parametrize(
     ("text", "mode", "reason", "hint"),
     [
-        (b"echo hi\n", 0o755, "Exec format error: it is text without a #! line", "first line"),
+        (
+            b"echo hi\n",
+            0o755,
+            "Exec format error: it is text without a #! line",
+            "#! line to the script",
+        ),
         (b"", 0o755, "Exec format error: it is empty", "reinstall it"),
         (
             b"\x7fELF\x02\x01\x01 of another machine",

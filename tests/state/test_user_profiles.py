@@ -341,7 +341,7 @@ def test_profiles_and_adapters_are_not_loaded_from_the_working_directory(box):
         (folder / "beak.py").write_text("raise SystemExit('the working directory ran')\n")
     assert "unknown vendor 'crow'" in box.run_claude(*ASK, SHIM_VENDOR="crow").stderr
     done = box.run_claude(*ASK, SHIM_VENDOR="parrot")
-    assert "a module beside the profile" in done.result["errors"][0]
+    assert "the module is in the profile's folder" in done.result["errors"][0]
 
 
 def test_adapter_of_a_profile_handles_events_before_the_rules(box):
@@ -507,7 +507,7 @@ def test_invalid_adapter_is_refused_with_file_and_line(local_box, code):
     path = write(local_box, PARROT.replace("unattended = true", 'adapter = "beak:Beak"'))
     (path.parent / "beak.py").write_text(code + "\n")
     register_user_profiles(os.environ)
-    with pytest.raises(FrontendError, match=f'{path}:4: adapter is "beak:Beak", it must be a '):
+    with pytest.raises(FrontendError, match=f'{path}:4: adapter is "beak:Beak", it must be '):
         get_adapter("parrot")
 
 

@@ -66,7 +66,7 @@ FLAG_TEXTS = {
     "shim_vendor": "the vendor (takes precedence over SHIM_VENDOR and the settings)",
     "shim_record": "record the run: a file, or a directory",
     "shim_dialect": "claude (default) or yume",
-    "shim_terminator": "the line to write after each result: auto, message_stop, dollar or none",
+    "shim_terminator": "the line after each result: auto, message_stop, dollar or none",
     "shim_config": "another settings file",
     "shim_log": "write a log: LEVEL or LEVEL:FILE",
     "shim_explain": "print what would be started and why, without starting it",

@@ -289,7 +289,7 @@ def test_fixture_writes_a_case_and_prints_the_remaining_steps(shim, secrets):
     status, stdout, complaint = shim(*args)
     assert (status, complaint) == (0, "")
     assert stdout.decode().splitlines()[0].startswith(f"wrote {to}/pi/own; ")
-    assert "scenario and pins" in stdout.decode()
+    assert "`scenario` and `pins`" in stdout.decode()
     assert sorted(os.listdir(to / "pi" / "own")) == ["case.toml", "claude.ndjson", "vendor.ndjson"]
     assert not any(
         SECRET in path.read_text(errors="replace") for path in (to / "pi" / "own").iterdir()

@@ -278,7 +278,7 @@ def test_run_that_ended_by_idle_timeout_is_skipped_with_a_reason(box, report):
     assert (
         status == 0
         and summary["skipped"] == 1
-        and "silent for longer" in summary["casts"][0]["reason"]
+        and "printed nothing for longer" in summary["casts"][0]["reason"]
     )
 
 
