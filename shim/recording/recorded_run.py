@@ -92,12 +92,8 @@ def load_recorded_run(path: str) -> RecordedRun:
         elif record.code == "s":
             count += 1
             vendor = fields.get("vendor")
-            if isinstance(vendor, str):
-                vendor = vendor
-            elif reader.header:
-                vendor = reader.header.vendor
-            else:
-                vendor = ""
+            if not isinstance(vendor, str):
+                vendor = reader.header.vendor if reader.header else ""
             children.append(
                 RecordedChild(
                     path,

@@ -498,11 +498,7 @@ class SessionStepTracker:
         self, time_s: float, block: Mapping[str, Any], extra: Any, parent: str
     ) -> Iterator[SessionStepChange]:
         call_id = str(block.get("tool_use_id"))
-        for request_id, prompt_step in list(self._pending_prompts.items()):
-            if prompt_step.call == call_id:
-                self._add_prompt_wait(time_s, prompt_step)
-                del self._pending_prompts[request_id]
-        step = self._open_calls.pop(call_id, None)
+        step = self._open_calls.get(call_id)
         content = block.get("content")
         if step is None:  # a repeated result, or a result after the end of the turn
             yield from self._add_complete_step(
@@ -515,6 +511,11 @@ class SessionStepTracker:
                 parent=parent,
             )
             return
+        for request_id, prompt_step in list(self._pending_prompts.items()):
+            if prompt_step.call == call_id:
+                self._add_prompt_wait(time_s, prompt_step)
+                del self._pending_prompts[request_id]
+        del self._open_calls[call_id]
         is_error = bool(block.get("is_error"))
         step.output = content
         step.extra = extra
