@@ -96,12 +96,8 @@ def _list_edits(tool: str, tool_input: Mapping[str, Any]) -> Iterator[tuple[str,
         return
     for edit in as_list(edits)[:MAX_EDITS]:
         if isinstance(edit, Mapping):
-            old = edit.get("old_string")
-            if not old:
-                old = ""
-            new = edit.get("new_string")
-            if not new:
-                new = ""
+            old = as_str(edit.get("old_string"))
+            new = as_str(edit.get("new_string"))
             if isinstance(old, str) and isinstance(new, str):
                 yield old, new
 

@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from shim.core.reading.values import as_dict
 from shim.story.events import SessionStep, format_content_text
 from shim.story.formatting import format_single_line_value
 
@@ -62,9 +63,7 @@ def _describe_retry(fields: EventFields) -> str:
 
 
 def _describe_compaction(fields: EventFields) -> str:
-    metadata = fields.get("compact_metadata")
-    if not metadata:
-        metadata = {}
+    metadata = as_dict(fields.get("compact_metadata"))
     token_count = ""
     if metadata.get("pre_tokens"):
         token_count = f", {metadata['pre_tokens']:,} tokens before"

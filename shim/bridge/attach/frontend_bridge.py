@@ -344,9 +344,7 @@ class FrontendSessionBridge:
 
     def _on_welcome(self, frame: Mapping[str, Any]) -> None:
         self.welcome = frame
-        state = frame.get("state")
-        if not state:
-            state = {}
+        state = as_dict(frame.get("state"))
         self.is_busy = state.get("status") in ("busy", "waiting")
         init = frame.get("init")
         init_line = b""

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from shim.core.claude.grammar import get_delta, get_fragment, get_parent_call_id, get_stream_event
+from shim.core.reading.values import as_dict
 
 # text of an open block; a longer block gets no complete line
 MAX_TEXT_CHARS = 1024 * 1024
@@ -62,9 +63,7 @@ class OpenAssistantMessage:
             events.append({"type": "content_block_stop", "index": self._block_index})
         if self._message:
             delta = {"stop_reason": None, "stop_sequence": None}
-            usage = self._message.get("usage")
-            if not usage:
-                usage = {}
+            usage = as_dict(self._message.get("usage"))
             events += [
                 {"type": "message_delta", "delta": delta, "usage": usage},
                 {"type": "message_stop"},

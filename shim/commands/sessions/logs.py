@@ -10,7 +10,7 @@ from rich.console import Console
 from shim.bridge.registry import SessionRecord
 from shim.core.cast.format import CAST_SUFFIX, RecordingError
 from shim.core.reading.diagnostics import escape_control_chars
-from shim.story.terminal.console import THEME
+from shim.story.terminal.console import SESSION_CONSOLE_OPTIONS
 from shim.story.terminal.show import draw_recording
 
 # The real claude shows the last 500 chunks. If earlier lines are dropped, a note tells the user where
@@ -58,14 +58,7 @@ def format_recent_session_output(session: SessionRecord) -> str:
     """Return the last lines of a session as text, with colors if stdout is a terminal."""
     buffer = LastLinesBuffer()
     is_terminal = os.isatty(1)
-    console = Console(
-        file=buffer,
-        force_terminal=is_terminal,
-        highlight=False,
-        markup=False,
-        emoji=False,
-        theme=THEME,
-    )
+    console = Console(file=buffer, force_terminal=is_terminal, **SESSION_CONSOLE_OPTIONS)
     paths = list_recording_paths(session)
     problems = _draw_recordings(paths, console, is_running=session.is_running)
     text = buffer.get_text() + "".join(f"{problem}\n" for problem in problems)

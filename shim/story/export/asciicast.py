@@ -18,7 +18,7 @@ from rich.console import Console
 from shim.core.cast.format import RecordingHeader
 from shim.recording.folders import redact_cast
 from shim.story.reader import RecordedSessionStepReader, Recording
-from shim.story.terminal.console import THEME
+from shim.story.terminal.console import SESSION_CONSOLE_OPTIONS
 from shim.story.terminal.renderer import TerminalSessionRenderer
 from shim.story.terminal.show import format_recording_title
 
@@ -50,10 +50,7 @@ def _write_asciicast(path: str, write: Callable[[bytes], None]) -> None:
         force_terminal=True,
         color_system="standard",
         legacy_windows=False,
-        highlight=False,
-        markup=False,
-        emoji=False,
-        theme=THEME,
+        **SESSION_CONSOLE_OPTIONS,
         _environ={},
     )
     renderer = TerminalSessionRenderer(console, reader.story)

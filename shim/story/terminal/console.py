@@ -5,7 +5,7 @@ import os
 import sys
 from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -18,6 +18,13 @@ from shim.recording.completion import complete_recording
 
 # Rich draws code on a black background, which looks wrong in a light terminal.
 THEME = Theme({"markdown.code": "bold cyan", "markdown.code_block": "cyan"})
+# The options of every console that draws a session. Text is never parsed as markup or emoji.
+SESSION_CONSOLE_OPTIONS: dict[str, Any] = {
+    "highlight": False,
+    "markup": False,
+    "emoji": False,
+    "theme": THEME,
+}
 PIPE_COLUMNS = 10_000  # wide enough that no table row is cut in a pipe
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -39,7 +46,7 @@ def open_console() -> Console:
     """Open a console for stdout. Characters that stdout cannot encode become question marks."""
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="replace")
-    return Console(highlight=False, markup=False, emoji=False, theme=THEME)
+    return Console(**SESSION_CONSOLE_OPTIONS)
 
 
 def open_table_console() -> Console:

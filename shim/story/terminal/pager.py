@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 
 from rich.console import Console
 
-from shim.story.terminal.console import THEME
+from shim.story.terminal.console import SESSION_CONSOLE_OPTIONS
 
 DEFAULT_PAGER = "less"
 NO_PAGER_VALUES = ("", "cat")  # `PAGER` values that disable the pager
@@ -58,10 +58,7 @@ def open_pager(console: Console, *, enabled: bool = True) -> Iterator[Console]:
                 file=pager_input,
                 force_terminal=True,
                 width=console.width,
-                highlight=False,
-                markup=False,
-                emoji=False,
-                theme=THEME,
+                **SESSION_CONSOLE_OPTIONS,
             )
             pager_input.flush()
     finally:
