@@ -1,4 +1,4 @@
-"""Completes the path of a recording in a shell."""
+"""Completes recording paths in a shell."""
 
 import os
 
@@ -6,14 +6,15 @@ from shim.core.cast.format import CAST_SUFFIX
 from shim.core.errors import ShimError
 from shim.recording.folders import get_recording_folder
 
-MAX_RECORDINGS = 50  # in the list
+MAX_RECORDINGS = 50  # the longest list of completions
 
 
 def complete_recording(incomplete: str) -> list[str]:
     """Return the recordings whose paths start with `incomplete`.
 
-    If nothing is typed and the working directory has no recordings, return those in the folder of
-    the setting `record`. For an empty list, the shell completes file names.
+    If nothing is typed yet and the working directory has no recordings, return the recordings in
+    the folder of the `record` setting. If the list is empty, the shell completes file names
+    instead.
     """
     folder, prefix = os.path.split(incomplete)
     paths = [
@@ -30,7 +31,9 @@ def complete_recording(incomplete: str) -> list[str]:
 
 
 def _list_recordings(folder: str) -> list[str]:
-    """Return the sorted names of the recordings in a folder. The names start with the time."""
+    """Return the sorted names of the recordings in a folder. The names start with the recording
+    time.
+    """
     try:
         names = os.listdir(os.path.expanduser(folder or "."))
     except OSError:

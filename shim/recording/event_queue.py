@@ -1,6 +1,4 @@
-"""The queue of a run's events that wait to be written. Its bytes and its number of events are
-bounded.
-"""
+"""The bounded queue between a run and the thread that writes its recording."""
 
 import time
 from collections.abc import Mapping
@@ -9,22 +7,24 @@ from typing import Any
 
 from shim.core.cast.format import STREAMS
 
-MAX_QUEUED_BYTES = 64 * 1024 * 1024  # no child prints more in a second
-MAX_QUEUED_EVENTS = 200_000  # a limit for events of a few bytes
+MAX_QUEUED_BYTES = 64 * 1024 * 1024  # more than a child prints in a second
+MAX_QUEUED_EVENTS = 200_000  # bounds the memory for events of a few bytes
 
-# (seconds since the start of the recording, code, bytes of a stream or fields of an event)
+# (seconds since the start of the recording, record code, stream bytes or event fields)
 RecordEvent = tuple[float, str, Any]
-# Codes that are not part of the format: the last note, and the end of the recording.
+# Codes for the last note and for the end of the recording. They exist only in this queue, not in
+# the file format.
 LAST_NOTE_CODE = "last"
 END_CODE = "end"
 
 
 class RecordingEventQueue:
-    """Passes events from the thread of the turn to the thread of the writer. Each counter is only
-    changed by one of the threads.
+    """Passes events from the turn's thread to the writer's thread.
 
-    After `closed` is set, no more events are accepted. `steps` counts the steps of the writer, so
-    it increases while the writer makes progress.
+    closed  whether the queue rejects new events
+    steps   a counter that increases while the writer makes progress
+
+    Each counter is only changed by one thread, so that no lock is needed.
     """
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ class RecordingEventQueue:
         return self._queue.qsize()
 
     def put_bytes(self, stream_code: str, data: bytes) -> bool:
-        """Add bytes of a stream. Return False, and drop them, if the queue is full."""
+        """Add bytes of a stream. If the queue is full, drop the bytes and return False."""
         self._queued_bytes += len(data)
         self._event_count += 1
         if (
@@ -56,7 +56,7 @@ class RecordingEventQueue:
             self._queue.put((time.monotonic() - self._start_time_s, event_code, fields))
 
     def close_with_last_note(self, note: Mapping[str, Any]) -> None:
-        """Close the queue for further events. The note becomes the last record."""
+        """Close the queue for new events. The writer writes `note` as the last record."""
         self.closed = True
         self._queue.put((time.monotonic() - self._start_time_s, LAST_NOTE_CODE, note))
 
@@ -68,14 +68,14 @@ class RecordingEventQueue:
         return self._queue.get()
 
     def take_queued_event(self) -> RecordEvent | None:
-        """Return an event that is already in the queue, or None."""
+        """Return the next event if the queue has one, or None. Does not wait."""
         try:
             return self._queue.get_nowait()
         except Empty:
             return None
 
     def release_space_of_written_event(self, event: RecordEvent) -> None:
-        """Release the space of an event that the writer has encoded."""
+        """Release the queue space of an event after the writer has encoded the event."""
         if event[1] in STREAMS:
             self._consumed_bytes += len(event[2])
         self.steps += 1

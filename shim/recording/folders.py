@@ -1,4 +1,6 @@
-"""Finds recordings in files and folders, verifies a recording, and redacts further secrets in it."""
+"""Finds recordings in files and folders, verifies recordings, and redacts additional secrets in
+them.
+"""
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,16 +20,16 @@ CHUNK_BYTES = 256 * 1024
 
 
 class NoRecordingsError(RecordingError):
-    """There are no recordings, because none was named and `record` is not set, or because a folder
-    does not exist yet or is empty.
+    """No recordings exist: no path was given and `record` is not set, or the folder is missing or
+    empty.
     """
 
 
 def list_cast_paths(paths: Iterable[str]) -> Iterator[str]:
-    """Yield the given files. A folder is replaced by its recordings, sorted by name.
+    """Yield the paths of recordings. A folder is replaced by its recordings, sorted by name.
 
     Raise RecordingError if a folder is missing or has no recordings. A missing file with the suffix
-    of recordings is yielded, because the caller reports it.
+    `.cast` is still yielded, because the caller reports it.
     """
     for path in paths:
         if not os.path.isdir(path):
@@ -50,9 +52,10 @@ def list_cast_paths(paths: Iterable[str]) -> Iterator[str]:
 
 
 def is_cast_file(entry: "os.DirEntry[str]") -> bool:
-    """Return whether an entry of a folder is a file with the suffix of recordings.
+    """Return whether a folder entry is a recording file, by its suffix.
 
-    An entry that cannot be read, such as a link to itself, is reported on stderr and skipped.
+    An entry that cannot be read, such as a symbolic link to itself, is reported on stderr and
+    skipped.
     """
     if not entry.name.endswith(CAST_SUFFIX):
         return False
@@ -64,10 +67,10 @@ def is_cast_file(entry: "os.DirEntry[str]") -> bool:
 
 
 def get_recording_folder(environment: Mapping[str, str]) -> str:
-    """Return the folder that runs are recorded into.
+    """Return the folder in which runs are recorded.
 
-    Raise NoRecordingsError if it is not set or does not exist yet, and RecordingError if it is a
-    file.
+    Raise NoRecordingsError if no folder is configured or the folder does not exist yet. Raise
+    RecordingError if the path is a file.
     """
     configured = environment.get("SHIM_RECORD")
     if not configured:
@@ -93,8 +96,8 @@ def get_recording_folder(environment: Mapping[str, str]) -> str:
 
 
 def find_newest_recording(path: str) -> str:
-    """Return the newest recording of a folder. A path of a file is returned unchanged. Raise
-    RecordingError if there is none.
+    """Return the newest recording in a folder. If `path` is a file, return it unchanged. Raise
+    RecordingError if there is no recording.
     """
     if os.path.isdir(path):
         return max(list_cast_paths([path]), key=_get_modified_time)
@@ -107,7 +110,7 @@ def list_newest_recordings(folder: str) -> list[str]:
 
 
 def _get_modified_time(path: str) -> float:
-    """Return the time of the last change of a file in seconds since 1970, 0.0 for a missing file."""
+    """Return the modification time of a file in seconds since 1970, or 0.0 if the file is missing."""
     try:
         return os.stat(path).st_mtime
     except OSError:  # another process has removed it
@@ -115,11 +118,14 @@ def _get_modified_time(path: str) -> float:
 
 
 class CastVerificationReport(NamedTuple):
-    """The result of `verify` for a file, in a form that can be encoded as JSON.
+    """The result of `shim cast verify` for one file, in a form that can be encoded as JSON.
 
-    `state` is intact, damaged, cut off or unreadable. `chained` is true if every checkpoint in the
-    file matches. `cut` is true if the last checkpoint is missing. `proved` is the last line that a
-    checkpoint covers. `left_out` is the number of further findings.
+    state     intact, damaged, cut off or unreadable
+    chained   whether every checkpoint in the file matches
+    cut       whether the last checkpoint is missing
+    proved    the number of the last line that a checkpoint covers
+    findings  the reported problems
+    left_out  the number of findings beyond those in `findings`
     """
 
     file: str
@@ -162,12 +168,13 @@ def redact_cast(
     *,
     force: bool = False,
 ) -> CastRewriteResult:
-    """Rewrite a recording without known secrets and without the matches of these patterns and
+    """Rewrite a recording without known secrets and without matches of the given patterns and
     texts. Raise RecordingError on failure.
 
-    Without a `target`, the new file replaces the old one, which must not be a link. `force` is
-    required in two cases: if new checkpoints would hide damage, and if the recording has no end,
-    because a running recorder would continue to write into the old file.
+    Without a `target`, the new file replaces the recording, which must not be a symbolic link.
+    `force` is required if the recording is damaged, because new checkpoints would hide the damage.
+    Without a target, `force` is also required if the recording has no end, because a running
+    recorder would continue to write to the replaced file.
     """
     custom_search = CustomRedactionSearch(patterns, texts)
     if target is None and os.path.islink(path):

@@ -1,6 +1,4 @@
-"""Opens the recorder of a run: its file, and the first line of the recording. Imported only if
-recording is on.
-"""
+"""Creates the file and the recorder of a run. This module is imported only if recording is on."""
 
 import contextlib
 import os
@@ -21,11 +19,12 @@ from shim.recording.writer import RecordingLimits
 from shim.state.config import ShimSettings
 from shim.state.files import open_new_file
 
-# Attempts to find a unique name, whose random part has 65,536 values per process and millisecond.
+# Attempts to create a unique file name. Its random part has 65,536 values per process and
+# millisecond.
 MAX_NAME_ATTEMPTS = 5
 
-# The variables whose values are recorded. Of SHIM_* only the names are recorded, because a value
-# may be secret.
+# The environment variables that are recorded with their values. SHIM_* variables are recorded by
+# name only, because a value may be secret.
 RECORDED_VARIABLES = ("LANG", "LC_ALL", "TERM", "CLAUDE_CODE_ENTRYPOINT")
 
 
@@ -39,11 +38,12 @@ def open_recorder(
     cwd: str,
     vendor_version: str | None = None,
 ) -> RunRecorder | None:
-    """Return the recorder of a run. If the run cannot be recorded, print one line on stderr and
-    return None, or raise RecordingRequiredError if `record_strict` is set.
+    """Return a recorder for this run. If the run cannot be recorded, print one line on stderr and
+    return None. If `record_strict` is set, raise RecordingRequiredError instead.
 
-    `path` is a file, or a directory in which a new file is created. `vendor_version` is the version
-    of the vendor if it is known without asking the program, because a turn must not wait for that.
+    `path` is a file, or a directory in which a new file is created. `vendor_version` is the
+    vendor's version if it is already known. The vendor CLI is not started to find out, because that
+    would delay the turn.
     """
     start_time = format_now()
     try:
@@ -76,8 +76,8 @@ def open_recorder(
 
 
 def explain_unrecordable_path(path: str) -> str:
-    """Return why no run can be recorded at this path, or "". The file is created as for a run, and
-    removed again.
+    """Return the reason that no run can be recorded at this path, or "". To check, create a file as
+    a run does and remove the file again.
     """
     try:
         file_descriptor, created_path = _create_file(path, "trial", format_now())
@@ -95,7 +95,9 @@ def _describe_error(error: Exception) -> str:
 
 
 def _report_unrecorded(path: str, error: Exception, settings: ShimSettings) -> None:
-    """Report why a run is not recorded, or raise RecordingRequiredError."""
+    """Report that a run is not recorded, with the reason. Raise RecordingRequiredError if recording
+    is required.
+    """
     reason = escape_control_chars(f"the run cannot be recorded to {path}: {_describe_error(error)}")
     if settings.record_strict:
         raise RecordingRequiredError(
@@ -113,7 +115,7 @@ def _select_variables(environment: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _create_file(path: str, vendor: str, start_time: str) -> tuple[int, str]:
-    """Create a new file. Return its descriptor and its path. Raise OSError if that fails."""
+    """Create a new file and return its descriptor and path. Raise OSError on failure."""
     if not path.endswith(os.sep) and not os.path.isdir(path):
         _create_folders(os.path.dirname(path))
         return open_new_file(path), path
@@ -127,10 +129,10 @@ def _create_file(path: str, vendor: str, start_time: str) -> tuple[int, str]:
 
 
 def _create_folders(path: str) -> None:
-    """Create a directory and its parents. New ones have mode 0700."""
+    """Create a directory and its missing parents with mode 0700."""
     path = path.rstrip(os.sep)
     if not path or os.path.isdir(path):
         return
     _create_folders(os.path.dirname(path))
-    with contextlib.suppress(FileExistsError):  # another process has created it
+    with contextlib.suppress(FileExistsError):  # another process has created the directory
         os.mkdir(path, 0o700)

@@ -1,7 +1,8 @@
-"""Searches the texts of a recording for a user's own regular expressions and texts.
+"""Searches recorded texts for the regular expressions and literal texts that a user wants to
+redact.
 
-A search that takes too long for one text raises an error. The time of some expressions doubles with
-each character, and these expressions can only be found by measuring the time.
+A search that takes too long for one text raises an error. Some expressions double their search time
+with each character, and only a time limit can detect them.
 """
 
 import contextlib
@@ -17,7 +18,7 @@ from shim.core.reading.diagnostics import escape_control_chars
 
 MAX_PATTERNS = 100  # expressions and texts in one search
 MAX_PATTERN_CHARS = 1000
-MIN_TEXT_CHARS = 4  # a shorter text is part of too many words
+MIN_TEXT_CHARS = 4  # a shorter text would match inside too many words
 # The time for one text of at most a few MB. An efficient expression searches 10 MB per second.
 SEARCH_TIMEOUT_S = 5.0
 PATTERN_PLACEHOLDER = "[REDACTED:pattern]"
@@ -25,10 +26,11 @@ TEXT_PLACEHOLDER = "[REDACTED:text]"
 
 
 class CustomRedactionSearch:
-    """Finds the matches of expressions and texts. A text is also found in its JSON-escaped form.
+    """Searches for regular expressions and literal texts. The JSON-escaped form of a literal text
+    matches too.
 
-    The constructor raises RecordingError if an expression is invalid, is too long or matches the
-    empty text, or if there are too many of them.
+    The constructor raises RecordingError if there are too many expressions and texts, or if an
+    expression is invalid, is too long or matches the empty text.
     """
 
     def __init__(self, patterns: Sequence[str], texts: Sequence[str]) -> None:
@@ -56,8 +58,8 @@ class CustomRedactionSearch:
 
     @contextlib.contextmanager
     def limit_search_time(self) -> Iterator["CustomRedactionSearch"]:
-        """Raise RecordingError in this context if a search takes too long. This only works in the
-        main thread.
+        """Raise RecordingError if a search inside this context takes too long. The limit only works
+        in the main thread.
         """
 
         def raise_timeout(signal_number: int, frame: FrameType | None) -> None:
@@ -93,7 +95,7 @@ def _compile_pattern(pattern: str) -> re.Pattern[str]:
 
 
 def _list_json_forms(text: str) -> set[str]:
-    """Return a text and its escaped forms in a JSON string that is nested once or twice. Raise
+    """Return a text together with its JSON-escaped forms, escaped once and twice. Raise
     RecordingError if the text is too short or too long.
     """
     if not MIN_TEXT_CHARS <= len(text) <= MAX_PATTERN_CHARS:

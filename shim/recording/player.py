@@ -1,9 +1,9 @@
-"""The program that replays a recording: `python -m shim.recording.player CAST …` replaces the
-vendor, or `claude`.
+"""Replays a recording in place of the vendor or of `claude`: `python -m shim.recording.player CAST
+…`.
 
-The drop-in starts it as its child, so it imports little. It writes the recorded bytes with the
-recorded pauses, waits for input where the recorded program received input, and exits as that
-program exited.
+The drop-in starts this program as its child, so the module imports little. It writes the recorded
+bytes with the recorded pauses. It waits for input at the points where the recorded program received
+input, and exits in the same way.
 """
 
 import os
@@ -34,28 +34,30 @@ from shim.recording.replay_request import (
     read_recording_records,
 )
 
-# The wait for a recorded line. A person may return a day later and press "allow".
+# The longest wait for an input line. A user may answer a permission prompt up to a day later.
 LINE_TIMEOUT_S = 24 * 60 * 60.0
-# The wait for a recorded interrupt. A person who only watches does not interrupt.
+# The longest wait for a recorded interrupt. A user who only watches a replay does not interrupt.
 SIGNAL_TIMEOUT_S = 60.0
 MAX_PAUSE_S = 24 * 60 * 60.0  # longer recorded pauses are shortened
-MAX_QUEUED_CHUNKS = 64  # queued chunks of stdin; then the sender has to wait
+MAX_QUEUED_CHUNKS = 64  # chunks of stdin; a full queue makes the sender wait
 
-InputEvent = tuple[str, bytes]  # ("line", its bytes), ("end", b"") of stdin, ("signal", its name)
+InputEvent = tuple[str, bytes]  # ("line", bytes), ("end", b"") or ("signal", name)
 
 
 class ReplayInputReader:
-    """Reads stdin and signals, as events in the order of their arrival."""
+    """Reads stdin lines and signals, and queues them in order of arrival."""
 
     def __init__(self, descriptor: int = 0) -> None:
         self._descriptor = descriptor
-        # A signal handler may put events into this kind of queue.
+        # SimpleQueue.put is safe in a signal handler.
         self._events: queue.SimpleQueue[InputEvent] = queue.SimpleQueue()
         self._free_slots = threading.BoundedSemaphore(MAX_QUEUED_CHUNKS)
         self._lines = LineSplitter()
 
     def start(self) -> None:
-        """Start reading. A terminal counts as closed, because a person does not type a protocol."""
+        """Start reading. If stdin is a terminal, treat stdin as closed, because nobody types
+        protocol lines.
+        """
         install_signal_handler(
             lambda signal_number, frame: self._events.put(
                 ("signal", signal.Signals(signal_number).name.encode())
@@ -78,7 +80,7 @@ class ReplayInputReader:
             self._events.put(("chunk", chunk))
 
     def wait_for_events(self, timeout_s: float) -> list[InputEvent] | None:
-        """Return the next events, or None if nothing arrives within `timeout_s` seconds."""
+        """Return the next input events, or None if nothing arrives within `timeout_s` seconds."""
         try:
             if timeout_s > 0:
                 kind, data = self._events.get(timeout=timeout_s)
@@ -97,10 +99,9 @@ class ReplayInputReader:
 
 
 class ReplayPlayer:
-    """Plays the steps of a replay with their pauses.
+    """Plays the steps of a replay with the recorded pauses.
 
-    `wait_for_events` returns the events within a number of seconds. `write` writes bytes of a
-    stream.
+    `wait_for_events` waits a number of seconds for input events. `write` writes bytes to a stream.
     """
 
     def __init__(
@@ -125,7 +126,7 @@ class ReplayPlayer:
         self._due_time_s = clock()
 
     def play(self) -> ReplayStep:
-        """Play to the end. Return the last step."""
+        """Play all steps, and return the last one."""
         replayer = self._replayer
         while True:
             step = replayer.take_next_step()
@@ -176,7 +177,9 @@ class ReplayPlayer:
 
 
 def create_recording_replayer(request: ReplayRequest) -> RecordingReplayer:
-    """Return the replayer of one side of a recording. Raise RecordingError if it has no such child."""
+    """Return a replayer for one side of a recording. Raise RecordingError if the recording has no
+    such child.
+    """
     records = read_recording_records(request.path)
     if request.side == "claude":
         return RecordingReplayer(
@@ -206,8 +209,8 @@ def create_recording_replayer(request: ReplayRequest) -> RecordingReplayer:
 def _find_records_by_message(
     line: bytes, request: ReplayRequest
 ) -> Iterator[RecordingRecord] | None:
-    """Return the records of the recording that starts with this message, beginning with the
-    message. Return None if there is no such recording.
+    """Find the recording that starts with this message. Return its records from the message on, or
+    None if no recording matches.
     """
     from shim.recording.selection import find_recorded_child_by_message
 
@@ -223,10 +226,10 @@ def _find_records_by_message(
 
 
 def play_recording(request: ReplayRequest) -> int:
-    """Play on the process's own stdin, stdout and stderr. Return the exit status.
+    """Replay a recording on this process's stdin, stdout and stderr. Return the exit status.
 
-    If the recorded program was ended by a signal, this process ends by the same signal and the
-    function does not return.
+    If a signal ended the recorded program, this process ends by the same signal, so the function
+    does not return.
     """
     try:
         replayer = create_recording_replayer(request)
@@ -258,7 +261,9 @@ def play_recording(request: ReplayRequest) -> int:
 
 
 def exit_by_signal(signal_name: str) -> None:
-    """End this process by a signal. Exit with status 1 if the system has no signal with this name."""
+    """End this process with a signal. If the system has no signal with this name, exit with status
+    1.
+    """
     signal_number = None
     if signal_name.startswith("SIG") and not signal_name.startswith("SIG_"):
         signal_number = getattr(signal, signal_name, None)
@@ -274,7 +279,7 @@ def exit_by_signal(signal_name: str) -> None:
     if signal_number not in (signal.SIGKILL, signal.SIGSTOP):
         signal.signal(signal_number, signal.SIG_DFL)
     os.kill(os.getpid(), signal_number)
-    os._exit(1)  # the signal does not end a process
+    os._exit(1)  # the signal did not end this process
 
 
 def _write_stream(stream_code: str, data: bytes, report_path: str = "") -> None:

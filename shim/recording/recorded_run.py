@@ -1,7 +1,7 @@
-"""A recording that can be replayed: its command line, and the prompt of each of its children.
+"""Loads a recording for a replay: its command line, and the prompt of each recorded child.
 
-A recording is read only as far as needed. Its content is trusted no more than the vendor's own
-output.
+Only the records with prompts are parsed. A recording is untrusted input, like the output of a
+vendor.
 """
 
 import hashlib
@@ -33,18 +33,18 @@ from shim.core.reading.values import canonicalize_uuid, validate_vendor_session_
 from shim.core.yume.cli import parse_yume_argv as parse_yume
 from shim.recording.replay_request import CHUNK_BYTES, open_recording_file
 
-MAX_PROMPT_CHARS = 1_000_000  # at the start of a prompt; only this part is compared
+MAX_PROMPT_CHARS = 1_000_000  # only the first characters of a prompt are compared
 
 
 class RecordedChild(NamedTuple):
-    """One child of a recording, with its prompt.
+    """A child process in a recording, with its prompt.
 
     number           its position among the children of the recording, from 1
     id               its session id in a replay
-    reads_lines      it read lines from its stdin
-    was_stopped      a signal ended its turn, and its replay waits for that signal
-    failed_attempts  the vendors of a fallback list that did not answer before this one; their
-                     output is not replayed
+    reads_lines      whether it read protocol lines from its stdin
+    was_stopped      whether a signal ended its turn; its replay waits for that signal
+    failed_attempts  the vendors of a fallback list that failed before this one; their output is not
+                     replayed
     """
 
     path: str
@@ -58,12 +58,12 @@ class RecordedChild(NamedTuple):
 
     @property
     def recording_id(self) -> str:
-        """The part of the id that all children of the recording share."""
+        """The part of the child id that all children of the recording share."""
         return self.id.rpartition(":")[0]
 
 
 class RecordedRun(NamedTuple):
-    """A recording, with the prompt of each of its children."""
+    """A recorded run: its header, its command line and its children."""
 
     header: RecordingHeader
     invocation: Invocation
@@ -78,8 +78,8 @@ class RecordedRun(NamedTuple):
 
 
 def load_recorded_run(path: str) -> RecordedRun:
-    """Load the header of a recording, and the prompt of each of its children. Raise RecordingError
-    if it cannot be read.
+    """Load the header of a recording and the prompt of each child. Raise RecordingError if the
+    recording cannot be read.
     """
     reader = RecordingReader()
     stdin_chunks = list[bytes]()
@@ -144,7 +144,7 @@ def load_recorded_run(path: str) -> RecordedRun:
 
 
 def _is_success(fields: Mapping[str, Any]) -> bool:
-    """Return whether the note of a result belongs to a successful turn."""
+    """Return whether a recorded result note reports a successful turn."""
     result = fields.get("result")
     if not isinstance(result, Mapping):
         return False
@@ -154,8 +154,8 @@ def _is_success(fields: Mapping[str, Any]) -> bool:
 def _collect_prompts(
     invocation: Invocation, header: RecordingHeader, stdin_bytes: bytes
 ) -> list[str]:
-    """Return the prompts in order: the messages from stdin, or the prompt of the command line with
-    the piped text.
+    """Return the prompts in order. They are the messages from stdin, or the command line's prompt
+    together with the piped text.
     """
     if invocation.input_format == "stream-json" or (
         resolve_dialect(header.dialect).accepts_frames and not invocation.prompt
@@ -179,7 +179,9 @@ _PROMPT_RECORD_CODES = (b"i", b"I", b"s", b"n")  # record codes
 
 
 def _read_prompt_records(path: str, reader: RecordingReader) -> Iterator[RecordingRecord]:
-    """Yield the records that contain prompts. The other records are many and are not parsed."""
+    """Yield the records that can contain prompts. The others are skipped without parsing, because
+    there are many.
+    """
     descriptor = open_recording_file(path)
     try:
         lines = LineSplitter()
@@ -235,7 +237,7 @@ def parse_user_message_text(line: bytes) -> str | None:
 
 
 def _create_child_id(path: str, child_number: int) -> str:
-    """Build the session id of a child from the name of the file and the child's number."""
+    """Build a child's session id from the name of the recording file and the child's number."""
     name = os.path.basename(path).removesuffix(CAST_SUFFIX)
     if len(name) > 100 or validate_vendor_session_id(name) is None:
         name = hashlib.sha256(name.encode("utf-8", "surrogateescape")).hexdigest()[:16]

@@ -1,8 +1,8 @@
-"""Records a run into its file. The turn never waits for the recording, and does not fail with it.
+"""Records a run to a file. The turn does not wait for the recording.
 
-A caller passes bytes with the time of their arrival. A thread encodes, redacts and writes them. If
-the disk is full or does not respond, the recording ends with one line on stderr. The turn
-continues, unless the settings are strict.
+The caller passes bytes when they arrive. A separate thread encodes, redacts and writes them. If the
+disk is full or does not respond, recording stops and prints one line on stderr. The turn continues
+unless the recording is strict.
 """
 
 import contextlib
@@ -25,12 +25,12 @@ FINAL_READ_BYTES = 1024 * 1024  # the capacity of a pipe
 ANSWER_FIELDS = (
     "result",
     "structured_output",
-)  # not recorded in a note, because the streams have them
+)  # not recorded in a note, because the recorded streams contain these fields
 
 
 class RunRecorder:
-    """Records one run into a new file. With `redact`, secrets are redacted. One thread calls the
-    methods.
+    """Records one run to a new file. If `redact` is set, secrets are redacted. All methods must be
+    called from the same thread.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class RunRecorder:
 
     def record_stream(self, stream_code: str, data: bytes) -> None:
         """Record bytes of one of STREAMS, unchanged. Empty bytes mean that the stream has ended, or
-        pauses within a line.
+        has paused in the middle of a line.
         """
         if not self._queue.closed and not self._queue.put_bytes(stream_code, data):
             self._queue.close_with_last_note({"kind": "limit", "queued": MAX_QUEUED_BYTES})
@@ -77,13 +77,13 @@ class RunRecorder:
         self.record_event("n", {"kind": kind, **fields})
 
     def record_child_start(self, argv: list[str], cwd: str, vendor: str = "") -> "ChildRecorder":
-        """Record the start of a child, and return its recorder. `vendor` is recorded if it differs
-        from the header.
+        """Record the start of a child process, and return its recorder. `vendor` is recorded only
+        if it differs from the vendor in the header.
         """
         if self._child_recorder is not None:
             self._child_recorder.finish()
         self._child_count += 1
-        # The first child may start before the loop starts the turn.
+        # The first child can be started before the conversation loop starts the turn.
         turn_number = max(self.turn_number, 1)
         fields = {
             "child": self._child_count,
@@ -98,15 +98,15 @@ class RunRecorder:
         return self._child_recorder
 
     def record_diagnostics(self, diagnostics: Diagnostics) -> None:
-        """Record notes with the diagnostics of a turn that has ended."""
+        """Record the diagnostics of a finished turn as notes."""
         for kind, count in diagnostics.repairs.items():
             self.record_run_event("repair", repair=kind, count=count, turn=self.turn_number)
         for kind, count in diagnostics.unknown_events.items():
             self.record_run_event("unknown_event", event=kind, count=count, turn=self.turn_number)
 
     def record_turn_result(self, result_line: Mapping[str, Any]) -> None:
-        """Record the outcome of a turn without the answer itself. It is recorded even if the
-        frontend has received another result.
+        """Record the outcome of a turn, without the text of the answer. The outcome is recorded
+        even if the frontend has received another result.
         """
         self.record_run_event(
             NOTE_RESULT,
@@ -117,10 +117,10 @@ class RunRecorder:
     # -- end ---------------------------------------------------------------------------------------
 
     def close(self, is_terminating: Callable[[], bool] = lambda: False) -> bool:
-        """Write the remaining events, within the time limits of the writer. `is_terminating`
-        returns whether a signal has asked the shim to exit.
+        """Write the remaining events, within the writer's time limits. `is_terminating` returns
+        whether a signal has told the shim to exit.
 
-        Return False if a strict recording has failed after the last result, so that the failure was
+        Return False if a strict recording failed after the last result. In that case the failure is
         only reported on stderr.
         """
         if self._writer.abandoned:
@@ -135,12 +135,12 @@ class RunRecorder:
         return False
 
     async def wait_for_recording_failure(self) -> str:
-        """Wait until a strict recording fails. Return the reason."""
+        """Wait until a strict recording fails, and return the reason."""
         return await self._stop_notice.wait_for_stop_reason()
 
 
 class ChildRecorder:
-    """Records one child: its output, its input, and its end."""
+    """Records one child process: its output, its input and its exit."""
 
     def __init__(self, run_recorder: RunRecorder, child_number: int) -> None:
         self._run_recorder = run_recorder
@@ -157,8 +157,8 @@ class ChildRecorder:
             self._run_recorder.record_stream("I", data)
 
     def record_output(self, stream_code: str, chunk: bytes) -> None:
-        """Record bytes of the child's stdout (`o`) or stderr (`e`). Empty bytes mean the end of the
-        stream.
+        """Record bytes from the child's stdout (`o`) or stderr (`e`). Empty bytes mean the end of
+        the stream.
         """
         if chunk and not self._exit_recorded:
             self._run_recorder.record_stream(stream_code, chunk)
@@ -176,7 +176,7 @@ class ChildRecorder:
         self._record_exit_if_complete()
 
     def record_remaining_output(self, process: "PipedProcess") -> None:
-        """Record the remaining bytes in the child's pipes, because nothing else reads them."""
+        """Record the bytes that are still in the child's pipes, because nothing else reads them."""
         for stream_code, pipe in (("o", process.stdout), ("e", process.stderr)):
             if stream_code in self._open_streams and pipe is not None and not pipe.closed:
                 with contextlib.suppress(OSError):
@@ -185,7 +185,7 @@ class ChildRecorder:
         self._record_exit_if_complete()
 
     def finish(self) -> None:
-        """Record the end of the child now. The end is recorded as unknown if it was not reported."""
+        """Record that the child has ended. If no exit was reported, record the exit as unknown."""
         self._open_streams.clear()
         self._exit = self._exit or ChildExit()
         self._record_exit_if_complete()

@@ -1,4 +1,6 @@
-"""A request to replay a recording: as data, and as arguments of the player. Also opens recordings."""
+"""The parameters of a replay, and their encoding as command-line arguments of the player. Also
+opens and reads recordings.
+"""
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,13 +13,18 @@ CHUNK_BYTES = 256 * 1024
 
 
 class ReplayRequest(NamedTuple):
-    """The parameters of a replay. `child` is the number of the child in the recording. `side` is
-    vendor or claude.
+    """The parameters of a replay.
 
-    `signals` is set if the replay waits for recorded signals. `session` is the live session id, or
-    "". `folder` is a folder of recordings: the one that starts with the first message is played
-    instead. `report` is the path for the child's report file, "" if the report is not read. A
-    `speed` of 2 is twice as fast, and 0 has no pauses. `max_gap` limits a pause, in seconds.
+    path     the recording
+    side     the recorded program to replay: `vendor` or `claude`
+    child    the number of the child in the recording, from 1
+    speed    2 is twice as fast, 0 has no pauses
+    max_gap  the longest pause in seconds, or None
+    signals  whether the replay waits for recorded signals
+    session  the live session id, or ""
+    folder   a folder of recordings; the player replaces `path` with the recording in it that starts
+             with the first message
+    report   the path for the child's report file, or "" if the report is not read
     """
 
     path: str
@@ -32,8 +39,8 @@ class ReplayRequest(NamedTuple):
 
 
 def open_recording_file(path: str) -> int:
-    """Return a descriptor of a recording. Raise RecordingError if it is not a regular file or
-    cannot be read.
+    """Open a recording and return its file descriptor. Raise RecordingError if the path is not a
+    regular file or cannot be read.
     """
     try:
         return open_regular_file(path)
@@ -61,7 +68,7 @@ def read_recording_records(path: str) -> Iterator[RecordingRecord]:
         os.close(descriptor)
 
 
-# The player's option for each field of ReplayRequest, and the function that parses its value.
+# Maps each ReplayRequest field to the player's option and the function that parses the value.
 _OPTIONS: Mapping[str, tuple[str, Callable[[str], object]]] = {
     "path": ("--cast", str),
     "side": ("--as", str),
@@ -76,7 +83,9 @@ _OPTIONS: Mapping[str, tuple[str, Callable[[str], object]]] = {
 
 
 def format_replay_args(request: ReplayRequest) -> list[str]:
-    """Return the arguments of the player. The player ignores arguments after them."""
+    """Return the command-line arguments for the player. The player ignores any arguments after
+    them.
+    """
     values = ((option, getattr(request, name)) for name, (option, _) in _OPTIONS.items())
     return [
         *(

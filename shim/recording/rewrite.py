@@ -1,7 +1,7 @@
-"""Rewrites a recording without secrets: at its end, or for `shim cast redact`.
+"""Rewrites a recording without secrets, when it ends or for `shim cast redact`.
 
-The new file has mode 0600 and replaces the old one when it is complete. Every record keeps its time.
-The checkpoints are new.
+The new file has mode 0600. It replaces the old file only when it is complete. Every record keeps
+its time. The checkpoints are computed again.
 """
 
 import contextlib
@@ -35,11 +35,12 @@ MAX_BATCH_BYTES = 1024 * 1024
 
 
 class CastRewriteResult(NamedTuple):
-    """The result of a rewrite. `counts` has the redacted secrets by kind. `skipped` is the number
-    of lines that were too long to read.
+    """The result of a rewrite.
 
-    `lost` is true if more secrets were split over lines than fit into memory. Another rewrite
-    redacts the rest.
+    counts   the number of redacted secrets by kind
+    skipped  the number of lines that were too long to read
+    lost     whether more secrets were split over lines than fit into memory; another rewrite redacts
+             the rest
     """
 
     counts: Mapping[str, int]
@@ -54,14 +55,14 @@ class CastRewriteStoppedError(Exception):
 def rewrite_cast_without_secrets(
     source: str, target: str | None = None, custom_search: SecretSearch | None = None
 ) -> CastRewriteResult:
-    """Write a recording without secrets to `target`, which must not exist. Without a target,
-    replace the recording.
+    """Write a copy of a recording without secrets to `target`, which must not exist. Without a
+    target, replace the recording.
 
-    `custom_search` finds further secrets in a text. Raise RecordingError if the file is not a
+    `custom_search` finds additional secrets in a text. Raise RecordingError if the file is not a
     recording, or cannot be read or written.
     """
     source = os.path.realpath(source)
-    # All secrets that are split over lines are known only after the last line.
+    # A first pass is needed: secrets that are split over lines are only known after the last line.
     first_redactor = RecordingRedactor(custom_search)
     with _open_source(source) as file_descriptor:
         for line, _ in _read_lines(file_descriptor, LineSplitter(MAX_LINE_BYTES)):
@@ -99,10 +100,11 @@ def redact_split_secrets(
     status: os.stat_result,
     is_stopped: Callable[[], bool],
 ) -> None:
-    """Apply the edits to a file that the shim has recorded. Raise RecordingError on failure, and
+    """Apply edits to a file that the shim has recorded. Raise RecordingError on failure, and
     CastRewriteStoppedError if `is_stopped` returns True.
 
-    `status` is the status of the recorded file. Another file at the same path is not changed.
+    `status` is the file status of the recording. If another file has replaced the recording, that
+    file is not changed.
     """
     record_numbers = count()
 
@@ -127,13 +129,13 @@ def redact_split_secrets(
 
 # -- lines -----------------------------------------------------------------------------------------
 
-HEADER_CODE = "header"  # the code of the first line
-CastLines: TypeAlias = Iterator[tuple[RecordingLine, bytes]]  # a parsed line, and its bytes
+HEADER_CODE = "header"  # the record code of the first line
+CastLines: TypeAlias = Iterator[tuple[RecordingLine, bytes]]  # parsed lines with their bytes
 
 
 def _read_lines(file_descriptor: int, splitter: LineSplitter) -> CastLines:
     """Yield the complete lines that are not empty. Raise RecordingError if the first line is not a
-    header.
+    recording header.
     """
     has_header = False
     while chunk := os.read(file_descriptor, CHUNK_BYTES):
@@ -148,7 +150,7 @@ def _read_lines(file_descriptor: int, splitter: LineSplitter) -> CastLines:
 
 
 def _replace_data(line: RecordingLine, raw: bytes, data: bytes) -> bytes:
-    """Return a record with the same time and other data."""
+    """Return a copy of a record with the same time and new data."""
     code_suffix = "-"
     if line.has_newline:
         code_suffix = ""
@@ -159,8 +161,8 @@ def _replace_data(line: RecordingLine, raw: bytes, data: bytes) -> bytes:
 
 
 def _redact_other_line(line: bytes, redactor: RecordingRedactor) -> bytes:
-    """Return a line that is not a record of a stream (an event, a comment, a code of a later
-    version) without secrets.
+    """Redact a line that is not a stream record: an event, a comment, or a record code from a later
+    format version.
     """
     try:
         value = orjson.loads(line)
@@ -196,7 +198,7 @@ def _redact_header(line: bytes, redactor: RecordingRedactor) -> bytes:
 
 
 def _redact_command_line(fields: Any) -> Any:
-    """Return the fields of an event without the secret values of options in `argv`."""
+    """Return the event fields with the secret option values in `argv` redacted."""
     argv = as_dict(fields).get("argv")
     if not isinstance(argv, list) or not all(isinstance(arg, str) for arg in argv):
         return fields
@@ -211,7 +213,7 @@ def _encode_copy(
     transform: Callable[[RecordingLine, bytes], bytes],
     is_stopped: Callable[[], bool] = lambda: False,
 ) -> Iterator[bytes]:
-    """Yield the bytes of the new file: the transformed lines, and new checkpoints."""
+    """Yield the bytes of the new file: the transformed lines and new checkpoints."""
     hash_chain = RecordingHashChain()
     pending_lines: list[bytes] = []
     size_bytes = 0
@@ -246,7 +248,7 @@ def _open_source(path: str) -> Iterator[int]:
 
 
 def _write_file(source: str, target: str | None, chunks: Iterator[bytes]) -> None:
-    """Write the chunks to `target`, or over `source`."""
+    """Write the chunks to `target`, or replace `source` if there is no target."""
 
     def write_chunks(file_descriptor: int) -> None:
         for chunk in chunks:

@@ -1,5 +1,5 @@
-"""Selects the recorded child that answers a message. In a single recording this is the next child,
-in a folder the child with the same prompt.
+"""Selects the recorded child that answers a message. In a single recording, the next child answers.
+In a folder, the child with the same prompt answers.
 """
 
 import os
@@ -23,16 +23,16 @@ from shim.recording.recorded_run import (
 from shim.recording.replay_request import ReplayRequest, format_replay_args
 
 MAX_CASTS = 10_000  # recordings in a folder
-MAX_LISTED_PROMPTS = 5  # recorded prompts that an error lists
-MAX_EXCERPT_CHARS = 60  # of a prompt in an error
-MAX_PACE_VALUE = 1e6  # the largest speed, and the longest gap in seconds
+MAX_LISTED_PROMPTS = 5  # recorded prompts in an error message
+MAX_EXCERPT_CHARS = 60  # the length of a prompt in an error message
+MAX_PACE_VALUE = 1e6  # the highest speed, and the longest pause in seconds
 PATH_HINT = "`SHIM_VENDOR=replay:PATH` expects a recording or a directory of recordings"
 
 
 class RecordingSet:
     """The recordings at a path. The constructor raises FrontendError if there are none.
 
-    With `vendor_name`, only children of this vendor are selected.
+    If `vendor_name` is set, only children of that vendor are selected.
     """
 
     def __init__(
@@ -45,16 +45,16 @@ class RecordingSet:
         self.child_id = ""  # the id of the last selected child
         self._failed_attempts: tuple[FailedVendorAttempt, ...] = ()
         self._vendor_name = vendor_name
-        self.requested_vendor = ""  # the first vendor of the recording
-        self._report_name = ""  # the name of the vendor's report file
-        # The vendor's lines are passed on unchanged, so they must have the frontend's session id.
+        self.requested_vendor = ""  # the vendor in the header of the recording
+        self._report_name = ""  # the file name of the vendor's report
+        # Passthrough sends the vendor's lines unchanged, so they must have the frontend's session id.
         self._is_passthrough = False
 
     def create_replay_adapter(
         self, prompt: str | None, resumed_child_id: str, *, without_passthrough: bool
     ) -> Adapter:
-        """Return the replay adapter for the recording with this prompt or child, or for the first
-        recording. Raise FrontendError if no recording can be read.
+        """Return the replay adapter for the recording that has this prompt or child, or for the
+        first recording if none matches. Raise FrontendError if no recording can be read.
         """
         run = self._find_run(prompt, resumed_child_id)
         self._vendor_name = run.vendor
@@ -94,8 +94,8 @@ class RecordingSet:
         return first_run
 
     def build_launch(self, request: LaunchRequest) -> LaunchSpec:
-        """Return how to start the player for the next child. Raise VendorError if no recording
-        answers the message.
+        """Return the launch parameters for a player that replays the next child. Raise VendorError
+        if no recording answers the message.
         """
         child = self.select_recorded_child(
             request.prompt,
@@ -139,12 +139,12 @@ class RecordingSet:
     def select_recorded_child(
         self, prompt: str, resumed_child_id: str, *, allows_prompt_suffix: bool = False
     ) -> RecordedChild:
-        """Return the child that answers a prompt. The prompt is "" if it is not known yet.
+        """Return the child that answers a prompt. `prompt` is "" if it is not known yet.
 
-        With `allows_prompt_suffix`, the prompt may end with text that the shim has added. The
-        children after the session's last child are preferred, then recordings that were not
-        stopped. A stopped recording waits for a signal, so it would never end if the user sends
-        none. Raise VendorError if no child matches.
+        If `allows_prompt_suffix` is true, the prompt may end with text that the shim added.
+        Children after the session's last child are preferred. Among other recordings, those that
+        were not stopped are preferred: a stopped recording waits for a signal, so it never ends if
+        the user sends none. Raise VendorError if no child matches.
         """
         last_child_id = resumed_child_id
         if not last_child_id:
@@ -179,7 +179,7 @@ class RecordingSet:
             if not matches:
                 from shim.core.secrets.redactor import Redactor
 
-                # A recording without secrets has the redacted prompt.
+                # A redacted recording contains the redacted prompt.
                 matches = match(unused, Redactor().redact_text(prompt))
             if not matches:
                 matches = [child for child in unused if child.prompt is None]
@@ -193,7 +193,7 @@ class RecordingSet:
         return min(first_by_path.values(), key=lambda child: child.was_stopped)
 
     def get_failed_vendor_attempts(self) -> tuple[FailedVendorAttempt, ...]:
-        """Return the vendors that did not answer before the last selected child."""
+        """Return the vendors that failed before the last selected child answered."""
         return self._failed_attempts
 
     def has_session(self, session_id: str) -> bool:
@@ -207,7 +207,7 @@ class RecordingSet:
         )
 
     def _explain_no_match(self, prompt: str, children: list[RecordedChild]) -> tuple[str, str]:
-        """Return the error and the hint for a message without a recorded answer."""
+        """Return the error and the hint for a message that no recording answers."""
         excerpt = repr(escape_control_chars(prompt[:MAX_EXCERPT_CHARS]))
         if self._is_single_file:
             return (
@@ -228,7 +228,7 @@ class RecordingSet:
         )
 
     def _list_children(self) -> Iterator[RecordedChild]:
-        """Yield the children of the recorded vendor in the order of recording."""
+        """Yield the children of the recorded vendor, in recording order."""
         for run in self._load_runs():
             yield from (
                 child
@@ -237,7 +237,9 @@ class RecordingSet:
             )
 
     def _load_runs(self) -> Iterator[RecordedRun]:
-        """Yield the recordings, each loaded once. Other files in a folder are skipped."""
+        """Yield the recorded runs. Each file is loaded only once. Other files in a folder are
+        skipped.
+        """
         yield from self._loaded_runs
         while self._files:
             path = self._files.pop(0)
@@ -248,16 +250,16 @@ class RecordingSet:
                     raise
                 continue
             if not run.children and not self._is_single_file:
-                continue  # the run was refused, or had no message
+                continue  # the recorded run was rejected or received no message
             self._loaded_runs.append(run)
             yield run
 
 
 def find_recorded_child_by_message(line: bytes, path: str, folder: str) -> RecordedChild | None:
-    """Return the child in a folder whose first message is this line, or None.
+    """Return the recorded child in a folder whose first message is this line, or None.
 
-    Only children of the vendor in the recording at `path` are considered. The player calls this if
-    it has started before its first message.
+    Only children of the vendor recorded at `path` are considered. The player calls this function if
+    it was started before its first message.
     """
     recordings = RecordingSet(folder, folder, {}, load_recorded_run(path).vendor)
     prompt = parse_user_message_text(line)
@@ -278,8 +280,9 @@ def _matches_prompt(child: RecordedChild, prompt: str, allows_suffix: bool) -> b
 
 
 def _resolve_files(path: str, cwd: str, environment: Mapping[str, str]) -> tuple[list[str], bool]:
-    """Return the recordings at a path, and whether the path is a single file. The recordings are
-    sorted by name, and so by time. Raise FrontendError if there are none.
+    """Return the recordings at a path, and whether the path is a single file. Recordings in a
+    folder are sorted by name, which is the order of recording. Raise FrontendError if there are
+    none.
     """
     if not path or "\0" in path:
         raise FrontendError("replay: requires the path of a recording", hint=PATH_HINT)
@@ -316,7 +319,7 @@ def _resolve_files(path: str, cwd: str, environment: Mapping[str, str]) -> tuple
 
 
 def _parse_pace(environment: Mapping[str, str]) -> tuple[float, float | None]:
-    """Return the speed, and the longest pause in seconds or None, from the environment. Raise
+    """Read the speed and the longest pause in seconds (or None) from the environment. Raise
     FrontendError for an invalid value.
     """
     values: list[float | None] = []

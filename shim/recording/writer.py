@@ -1,8 +1,8 @@
-"""The thread that encodes, redacts and writes a recording, and the report if the recording stops.
+"""The thread that encodes, redacts and writes a recording.
 
 Lines are redacted before they are written, so that a killed process leaves no secret in the file.
-This costs about 10 µs a line. A secret that is split over lines is an exception, because it is only
-known when its last part arrives. Its parts are redacted at the end, in the complete file
+Redaction costs about 10 µs a line. A secret that is split over several lines is recognized only
+when its last part arrives. Such a secret is redacted when the recording ends, by rewriting the file
 (`redact_split_secrets`). If the process is killed before that, the parts stay in the file, which
 only its owner can read.
 """
@@ -21,27 +21,29 @@ from shim.io.stderr import warn
 from shim.recording.event_queue import END_CODE, LAST_NOTE_CODE, RecordEvent, RecordingEventQueue
 from shim.recording.rewrite import CastRewriteStoppedError, redact_split_secrets
 
-MAX_BATCH_BYTES = 1024 * 1024  # encoded before it is written
-# When the shim ends, the queue is written and the file is rewritten if necessary. The shim waits
-# while that makes progress and no signal asks it to end. The SDKs send SIGTERM 2 to 5 s after they
-# close stdin.
+MAX_BATCH_BYTES = 1024 * 1024  # the number of encoded bytes that are written together
+# Before the shim exits, the writer empties the queue and rewrites the file if necessary. The shim
+# waits while the writer makes progress and no signal arrives. The SDKs send SIGTERM 2 to 5 s after
+# they close stdin.
 CLOSE_TIMEOUT_S = 10.0
-# Without progress. The time is counted in polls, because on a busy machine no thread makes
-# progress.
+# The longest wait without progress. The time is counted in polls, because on a busy machine the
+# polling thread does not run either.
 STUCK_TIMEOUT_S = 0.5
-# CPU time counts as progress, because a thread that redacts a long text is not stuck. The polls use
-# less than this.
+# CPU time counts as progress, because a thread that redacts a long text is not stuck. The polls
+# themselves use less CPU time than this.
 MIN_PROGRESS_CPU_S = 0.02
-TERMINATE_TIMEOUT_S = 0.5  # after the signal
+TERMINATE_TIMEOUT_S = 0.5  # the longest wait after a termination signal
 POLL_INTERVAL_S = 0.02
-ABANDON_TIMEOUT_S = 0.2  # for a rewrite to remove its unfinished file
+ABANDON_TIMEOUT_S = 0.2  # the time in which a rewrite can remove its unfinished file
 
 WriteFunction = Callable[[int, bytes], int]
 
 
 class RecordingLimits(NamedTuple):
-    """The limits of a recording. At most `max_bytes` are recorded. With `strict`, the turn ends if
-    recording fails.
+    """The limits of a recording.
+
+    max_bytes  the maximum size of the recording
+    strict     whether the turn ends if recording fails
     """
 
     max_bytes: int
@@ -49,10 +51,10 @@ class RecordingLimits(NamedTuple):
 
 
 class RecordingFailureReporter:
-    """Reports once why recording stopped. The report is a line on stderr. With `strict`, it is in
-    the result and ends the turn.
+    """Reports once why recording stopped. A strict recording ends the turn, and the result contains
+    the reason. Otherwise the reason is printed on stderr.
 
-    `ended_turn` is true if the turn has ended because recording failed.
+    `ended_turn` is true if the turn was ended because recording failed.
     """
 
     def __init__(self, path: str, *, strict: bool) -> None:
@@ -73,7 +75,7 @@ class RecordingFailureReporter:
             os.write(self._alarm_pipe[1], b"!")
 
     async def wait_for_stop_reason(self) -> str:
-        """Wait until a strict recording stops. Return the reason."""
+        """Wait until a strict recording stops, and return the reason."""
         import anyio
 
         assert self._alarm_pipe is not None
@@ -88,11 +90,11 @@ class RecordingFailureReporter:
 
 
 class RecordingWriter:
-    """Writes the events of a queue to a new file within `limits`. With `redact`, secrets are
-    redacted.
+    """Writes queued events to a new file, up to the recording limits. If `redact` is set, secrets
+    are redacted.
 
-    `done` is set when the thread has written everything. `abandoned` is true if the shim no longer
-    waits for the thread.
+    `done` is set when the thread has written everything. `abandoned` is true if the shim has
+    stopped waiting for the thread.
     """
 
     def __init__(
@@ -126,11 +128,11 @@ class RecordingWriter:
         self._has_warned = False
         Thread(target=self._run, name="recorder", daemon=True).start()
 
-    # -- the end, in the thread of the turn --------------------------------------------------------
+    # -- shutdown, in the turn's thread ------------------------------------------------------------
 
     def finish(self, is_terminating: Callable[[], bool]) -> None:
-        """Wait until all events are written or a time limit is reached. `is_terminating` returns
-        whether a signal has asked the shim to exit.
+        """Wait until all events are written or the time limit is reached. `is_terminating` returns
+        whether a signal has told the shim to exit.
         """
         deadline = time.monotonic() + CLOSE_TIMEOUT_S
         last_steps = -1
@@ -158,7 +160,7 @@ class RecordingWriter:
             self.stop_notice.close()
 
     def _abandon(self) -> None:
-        """Stop waiting for the thread, and report what is missing."""
+        """Stop waiting for the writer thread, and report which part of the recording is missing."""
         self.abandoned = True
         if self.done.wait(ABANDON_TIMEOUT_S if self._is_encoded else POLL_INTERVAL_S):
             return
@@ -167,7 +169,7 @@ class RecordingWriter:
         if self._redactor is not None and self._redactor.edits:
             self._warn_secret_left("may still be", "there was no time to rewrite the file")
 
-    # -- the thread --------------------------------------------------------------------------------
+    # -- the writer's thread -----------------------------------------------------------------------
 
     def _run(self) -> None:
         try:
@@ -189,7 +191,9 @@ class RecordingWriter:
         self.done.set()
 
     def _write_batch(self) -> bool:
-        """Write the queued events. Wait for at least one event. Return False at the end."""
+        """Wait for at least one event, then write all queued events. Return False at the end of the
+        recording.
+        """
         event: RecordEvent | None = self._queue.wait_for_event()
         lines: list[bytes] = []
         size_bytes = 0
@@ -207,7 +211,9 @@ class RecordingWriter:
         return not (is_end or self._failed)
 
     def _encode_event(self, time_s: float, code: str, data: Any, written_bytes: int) -> bytes:
-        """Return the lines of an event. `written_bytes` is the number of bytes before them."""
+        """Return the encoded lines of an event. `written_bytes` is the file size before these
+        lines.
+        """
         if code in (END_CODE, LAST_NOTE_CODE):
             return self._encode_end(time_s, data)
         if code not in STREAMS:
@@ -238,7 +244,7 @@ class RecordingWriter:
         return b"".join([*lines, self._encoder.encode_recording_end(time_s)])
 
     def _redact_split_secrets(self) -> None:
-        """Redact the secrets that were split over lines."""
+        """Redact the secrets that are split over several lines."""
         redactor = self._redactor
         if redactor is None or not redactor.edits:
             return
@@ -255,7 +261,7 @@ class RecordingWriter:
                 self._warn_secret_left("may still be", "there are more of them than can be tracked")
 
     def _warn_secret_left(self, certainty: str, reason: str) -> None:
-        """Report once that a secret is still in the file, and how to remove it."""
+        """Warn once that a secret is still in the file, and explain how to remove the secret."""
         if not self._has_warned:
             self._has_warned = True
             advice = f"`shim cast redact {self._path}` removes it"
@@ -268,7 +274,7 @@ class RecordingWriter:
         return self.abandoned
 
     def _stop_writing(self, reason: str) -> None:
-        """Stop writing after an error."""
+        """Stop the recording after a write error."""
         self._failed = True
         if not self._queue.closed:
             self._queue.closed = True
