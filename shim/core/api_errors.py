@@ -25,8 +25,8 @@ TurnEndCause = Literal[
     "vendor_error",  # the vendor reported an error
     "auth",
     "rate_limit",
-    "limit",  # a limit of turns, time or money that the user set
-    "denied",  # a tool call that must not run had started
+    "limit",  # a limit for turns, time or cost that the user set
+    "denied",  # a forbidden tool call had already started
     "refused",  # the shim, the vendor's trust prompt or the model's filter refused the turn
     "truncated",  # the output ended without an end event, or before the work was done
     "exit_code",
@@ -269,7 +269,7 @@ def format_api_error(
     if start.endswith(" — ") and detail.lower().startswith(
         start.removeprefix(_API_ERROR_PREFIX).removesuffix(" — ").lower()
     ):
-        start = _API_ERROR_PREFIX  # the vendor's text has the rest of Claude's beginning
+        start = _API_ERROR_PREFIX  # the vendor's text already starts with the rest of Claude's text
     if status_text not in start:
         detail = f"{status_text} {detail}".rstrip()
     return _join_texts(start, detail)

@@ -49,8 +49,8 @@ def create_failed_vendor_attempt(
 
 
 def format_failed_attempts(attempts: Sequence[FailedVendorAttempt]) -> str:
-    """Return the end of the error text for the case that no vendor in a list has answered. It lists
-    the failed attempts.
+    """Return a line for each failed attempt. The lines end the error text of a turn in which no
+    configured vendor has answered.
     """
     from shim.core.api_errors import describe_cause
 
@@ -75,8 +75,8 @@ def parse_failed_attempt(fields: Mapping[str, Any]) -> FailedVendorAttempt:
 
 
 def format_spelling_suggestion(name: str, candidates: Iterable[str], prefix: str = ", ") -> str:
-    """Return a suggestion for an error about an unknown word. The suggestion names the most similar
-    candidate, or is "" if none is similar.
+    """Return a suggestion for an error about an unknown word: the candidate with the most similar
+    spelling. Return "" if no candidate is similar.
     """
     from difflib import get_close_matches
 
@@ -119,8 +119,8 @@ class UnsupportedPermissionModeError(FrontendError):
 
 
 class UntrustedVendorVersionError(UnsupportedPermissionModeError):
-    """A turn needs a guarantee from the vendor's profile that does not hold for the installed
-    version of the vendor's program.
+    """A turn needs a guarantee from the vendor's profile, but the guarantee does not hold for the
+    installed version of the vendor's program.
     """
 
     def __init__(self, message: str, hint: str, distrust_reason: str) -> None:

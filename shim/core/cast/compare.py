@@ -15,8 +15,8 @@ import orjson
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.json_text import map_json_leaves
 
-# The keys whose values are not compared directly, each with the reason. A key that ends in `_ms` is
-# a duration.
+# The keys whose values differ in every run, each with the reason. All keys that end in `_ms` are
+# durations, so their values also differ.
 ID_KEYS: Mapping[str, str] = {
     "uuid": "each line has a fresh one",
     "session_id": "generated if neither frontend nor vendor chose it",
@@ -42,7 +42,7 @@ IGNORED_KEYS: Mapping[str, str] = {
 FOREIGN_VALUE_KEYS = frozenset(("input", "tool_input", "updatedInput", "structured_output"))
 SPILL_PATH = re.compile(r"/\S*/spill/[0-9a-f-]{36}/\d+-[0-9a-f]{8}\.txt")  # a spill file's path
 MAX_EXCERPT_CHARS = 300
-CONTEXT_CHARS = 40  # the number of characters that are printed before a difference
+CONTEXT_CHARS = 40  # how much text is printed before a difference
 
 
 class OutputDifference(NamedTuple):
@@ -107,8 +107,8 @@ class OutputNormalizer:
         return value
 
     def _normalize_member(self, name: str, value: Any) -> Any:
-        """Return the normalized value of a key in a JSON object. If the value comes from a
-        different program, only paths are replaced.
+        """Return the normalized value of a key in a JSON object. In a value that another program
+        defines, such as a tool's arguments, only paths are replaced.
         """
         if name in FOREIGN_VALUE_KEYS and not _is_hook_input(value):
             return map_json_leaves(value, str, self._normalize_text)

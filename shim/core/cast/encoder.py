@@ -12,7 +12,7 @@ from shim.core.reading.json_text import dump_json
 
 MAX_RECORD_BYTES = 1024 * 1024  # a longer line is split into several records
 CHECKPOINT_LINES = 64  # the number of lines between two checkpoints
-DELAY_DECIMALS = 4  # the number of decimals in a time, which is in seconds
+DELAY_DECIMALS = 4  # the precision of a time in seconds
 # A rare character that JSON does not escape. It stands for a newline while several lines are
 # encoded at once. A text that contains this character is encoded line by line.
 LINE_SEPARATOR = "\x7f"
@@ -262,7 +262,7 @@ class RecordingHashChain:
 
 def _find_character_boundary(data: bytes, size: int) -> int:
     """Return the largest position up to `size` that does not split a UTF-8 character."""
-    if size >= len(data):  # the byte after the data is not known yet
+    if size >= len(data):  # no byte after the data is available to check
         return size
     for offset in range(4):
         if data[size - offset] & 0xC0 != 0x80:

@@ -75,7 +75,7 @@ def parse_protocol_line(line: bytes) -> ProtocolLine:
 
 
 def _allows(value: str) -> bool:
-    """Return whether an answer to the shim's extension in pi allows the tool call."""
+    """Return whether the answer for the shim's pi extension allows the tool call."""
     return parse_json_object(value).get("allow") is True
 
 
@@ -129,8 +129,8 @@ def select_frontend_records(records: Iterable[RecordingRecord]) -> Iterator[Reco
 def skip_to_first_message(
     records: Iterator[RecordingRecord], input_stream: str
 ) -> Iterator[RecordingRecord]:
-    """Yield all records from the first message to a child process onwards. Yield nothing if there
-    is no message.
+    """Yield all records from the first message to a child process onwards. Yield nothing if the
+    recording has no message.
     """
     for record in records:
         if record.code == input_stream and parse_protocol_line(record.data).kind == "user":

@@ -130,15 +130,15 @@ class RecordingReplayer:
         self._end_step = ReplayStep("end", signal_name=signal_name)
 
     def _start_jump(self) -> None:
-        """Prepare to continue at a different record. The step that was returned last no longer ends
-        the turn.
+        """Prepare to continue the replay at a different record. If the last returned step was the
+        end of a turn, it no longer counts as the end.
         """
         self.jump_count += 1
         self._is_turn_finished = False
 
     def _apply_interrupt(self, live_line: ProtocolLine) -> None:
-        """Continue after the interrupt that was recorded in this turn. If no interrupt was
-        recorded, end the turn.
+        """Continue the replay after the interrupt that was recorded in this turn. If no interrupt
+        was recorded, end the turn.
         """
         expected_line = self._expected_line
         self._expected_line = None
@@ -166,8 +166,8 @@ class RecordingReplayer:
     # -- steps -------------------------------------------------------------------------------------
 
     def take_next_step(self) -> ReplayStep:
-        """Return the next step of the replay. Each step is returned once, except for `wait`, which
-        is repeated until the awaited input has arrived.
+        """Return the next step of the replay. Each step is returned once. Only a `wait` step is
+        returned again until the awaited input has arrived.
         """
         if (
             self._expected_line is not None
@@ -271,8 +271,8 @@ class RecordingReplayer:
             self._records.skip_record_and_get_delay()
 
     def _match_input(self, recorded_line: ProtocolLine) -> ReplayStep | None:
-        """Return a step if the awaited line has not arrived. Return None if the replay can
-        continue.
+        """Compare a recorded line with the lines from the live program. Return None if the replay
+        can continue, otherwise the step to return next, such as `wait`.
         """
         if not recorded_line.kind:
             if (

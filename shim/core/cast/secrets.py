@@ -44,7 +44,7 @@ from shim.core.secrets.redactor import (
 # The limit for texts that are tracked at the same time. A vendor's output has texts at a few dozen
 # paths. Above the limit, a text that cannot be inside a secret is closed.
 MAX_TEXT_JOINERS = 128
-# the limit for a text that may be inside a secret; a private key has half as many characters
+# the limit for a text that may be inside a secret; a private key is at most half as long
 MAX_WINDOW_STRINGS = 10_000
 MAX_WINDOW_CHARS = 128 * 1024
 MAX_SNAPSHOT_CHARS = 4 * 1024 * 1024  # the limit for stored versions of growing texts
@@ -91,7 +91,7 @@ class RecordingRedactor:
         self._path_count = 0
         self._joiners: dict[JsonPathNode, TextJoiner] = {}
         self._safe_hashes: set[int] = set()
-        # the string of the current record that is being redacted
+        # the string that is being redacted, which belongs to the current record
         self._current_chunk: RecordedString | None = None
         self._snapshot_chars = 0
         self.record_number = -1
@@ -269,8 +269,8 @@ class RecordingRedactor:
         return self._add_chunk(joiner, text)
 
     def _open_joiner(self, path: JsonPathNode) -> TextJoiner:
-        """Create the joiner for the strings at a path. If too many joiners are open, close an idle
-        one.
+        """Create the joiner for the strings at a path. If too many joiners are open, first close a
+        joiner that is not in use.
         """
         joiners = self._joiners
         if len(joiners) >= MAX_TEXT_JOINERS:
@@ -451,5 +451,5 @@ def apply_string_edits(data: bytes, edits: Iterable[StringEdit]) -> bytes:
             orjson.loads(data), str, lambda text: texts.get(next(string_numbers), text)
         )
         return dump_json(restore_long_integers(value, find_long_integer_digits_by_float(data)))
-    except (ValueError, RecursionError):  # the record is not the one that was written
+    except (ValueError, RecursionError):  # the data does not belong to the written record
         return CUT_PLACEHOLDER.encode()

@@ -1,5 +1,5 @@
-"""Finds secrets in a text, and in a text that is joined from several strings. A found secret is a
-span: its start, its end, and its replacement.
+"""Finds secrets in a single text, and in a text that is joined from several strings. A found secret
+is a span: its start, its end, and its replacement.
 """
 
 import re
@@ -115,7 +115,7 @@ class JsonPathNode:
 
 
 class TextJoiner:
-    """Joins the strings at one path to a single text."""
+    """Joins the strings at one path of JSON keys into a single text."""
 
     __slots__ = ("chunks", "context", "size_chars", "snapshots", "stream")
 
@@ -128,7 +128,7 @@ class TextJoiner:
         self.snapshots: list[RecordedString] = []
 
     def does_text_extend_last_snapshot(self, text: str) -> bool:
-        """Return whether a text starts with the previous text and adds more text after it."""
+        """Return whether a text starts with the last stored text and continues it."""
         last_text = ""
         if self.snapshots:
             last_text = self.snapshots[-1].text
@@ -138,7 +138,7 @@ class TextJoiner:
 
     def add_text_without_secrets(self, text: str) -> None:
         """Add a string in which no secret starts. Only called while `chunks` is empty."""
-        if text:  # an empty text may be cached as a safe text
+        if text:  # the cache of safe texts may contain the empty text
             text = text[-NAME_CONTEXT_CHARS:]
             self.stream.record_passed(text)
             self.context.append(text)

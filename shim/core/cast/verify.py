@@ -76,10 +76,10 @@ class RecordingVerifier:
         self._size_bytes = 0
         self._is_too_long = False
         self._is_readable = True  # whether the first line is a recording's header
-        self._is_chain_broken = False  # a checkpoint does not match, or is not the last line
+        self._is_chain_broken = False  # a checkpoint differs, or lines follow the last checkpoint
         self._end_line = 0  # the line number of the last checkpoint
         self._child_numbers: set[int] = set()
-        # the running child process, and the number of the line with its start
+        # the running child process, and the line number of its start record
         self._running_child: tuple[object, int] | None = None
         # by stream code: the number of the line in which an unfinished output line begins
         self._unfinished_lines: dict[str, int] = {}
@@ -278,7 +278,7 @@ class RecordingVerifier:
                 NOTE, "order", f"child {child_number} does not follow the one before it"
             )
         else:
-            self._child_numbers = {child_number}  # numbers increase, so only the last is needed
+            self._child_numbers = {child_number}  # child numbers increase, so the last is enough
 
     def _check_child_exit(self, fields: Mapping[str, Any]) -> None:
         child_number = fields.get("child")

@@ -96,9 +96,9 @@ class ShellLine(NamedTuple):
 def parse_shell_line(line: str) -> ShellLine:
     """Return the commands and redirections in a line of shell code.
 
-    They include those in substitutions, functions and here-documents.
+    Commands in substitutions, functions and here-documents are included.
     """
-    if LINE_CONTINUATION in line:  # only the shell joins a word on two lines
+    if LINE_CONTINUATION in line:  # a word may continue on the next line
         joined_line = _parse_line(line.replace(LINE_CONTINUATION, ""))
         separate_line = _parse_line(line)
         return ShellLine(
@@ -110,8 +110,8 @@ def parse_shell_line(line: str) -> ShellLine:
 
 
 def _parse_line(line: str, script_depth: int = 0) -> ShellLine:
-    """Parse a line of shell code. `script_depth` is 0 for the line itself, and 1 more for each
-    level of nested scripts in arguments.
+    """Parse a line of shell code. `script_depth` is the nesting depth of scripts in arguments, and
+    0 for the line itself.
     """
     data = line.encode("utf-8", "surrogatepass")
     if len(data) > MAX_LINE_BYTES or b"\0" in data:
@@ -163,7 +163,7 @@ def _can_be_misread(node: "Node", data: bytes) -> bool:
         return data[node.end_byte : node.end_byte + 1] not in (b"", b"\n")
     if node.type == "word":  # a word cannot contain a newline
         return "\n" in _decode_text(node).replace(LINE_CONTINUATION, "")
-    # The grammar takes the end of the first pattern in a `case` statement for the end of the
+    # The grammar mistakes the end of the first pattern in a `case` statement for the end of the
     # surrounding node.
     if node.type == "command":
         words = [_decode_text(child) for child in node.named_children]
@@ -184,8 +184,8 @@ def _is_plain_node(node: "Node") -> bool:
 
 
 def _uses_arithmetic(node: "Node") -> bool:
-    """Return whether bash evaluates any word in a syntax node as arithmetic. Bash then runs even
-    the substitutions in quoted words.
+    """Return whether bash evaluates any word in a syntax node as arithmetic. During this
+    evaluation, bash also runs substitutions in quoted words.
     """
     if node.type == "test_operator":
         return _decode_text(node) in ("-eq", "-ne", "-lt", "-le", "-gt", "-ge", "-v", "-R")

@@ -32,10 +32,10 @@ UNKNOWN_COMMAND = ShellCommand("", (None,))  # a command that may have any effec
 
 
 def expand_line(line: ShellLine, depth: int = 0) -> Iterator[ShellCommand | ShellRedirect]:
-    """Yield the commands and redirections in a line of shell code, and all commands that these
-    commands may run.
+    """Yield the commands and redirections in a line of shell code. Also yield all commands that
+    these commands may run.
 
-    A deny or ask rule that matches any of them applies to the whole line.
+    A deny or ask rule that matches one of these commands applies to the complete line.
     """
     for part in line.parts:
         if isinstance(part, ShellRedirect):
@@ -200,8 +200,8 @@ def _has_safe_arguments(command: ShellCommand, safe_arguments: SafeArguments | N
 
 
 def strip_command_wrappers(command: ShellCommand) -> ShellCommand | None:
-    """Return a command without wrappers that have no effect of their own, to match it with allow
-    rules.
+    """Return a command without its wrappers, for matching with allow rules. A wrapper only runs the
+    command that follows it.
 
     Return None if only the shell knows one of the command's words. Such a command is only allowed
     by a rule that allows every call of the tool.

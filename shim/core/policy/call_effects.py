@@ -119,8 +119,8 @@ def _analyze_shell_call(tool_input: Mapping[str, Any], workspace: Workspace) -> 
 
 
 def _list_used_files(part: ShellCommand | ShellRedirect) -> Iterator[tuple[bool, str | None]]:
-    """Yield a pair for each file that a command or redirection uses: whether the file is changed,
-    and its path as written in the shell line.
+    """Yield each file that a command or redirection uses, as a pair: whether the file is changed,
+    and the path as written in the shell line.
     """
     if isinstance(part, ShellRedirect):
         yield part.is_write, part.path

@@ -236,9 +236,9 @@ class PolicyEvaluator:
     ) -> PermissionRule | None:
         """Return the first rule that certainly allows a tool call, or None.
 
-        As in the real claude, no rule allows changes to files that can make programs run. An allow
-        rule for calls without a tool name would allow any tool. So only a hook can allow such a
-        call, because the hook has seen the call itself.
+        As in the real claude, no rule allows changes to files that can make programs run. No rule
+        applies to a call without a tool name, because such a rule would allow any tool. Only a hook
+        can allow such a call, because the hook has seen the call itself.
         """
         tool = TOOL_ALIASES.get(tool, tool)
         if tool in CHANGE_TOOLS and any(
@@ -389,8 +389,8 @@ def _matches_shell_line(
 def _matches_command(content: str, command: ShellCommand) -> bool:
     """Return whether a deny or ask rule matches a shell command.
 
-    The rule may match the command's text, or that text with only the last part of the program's
-    path. A word that only the shell knows may match any text.
+    The rule is compared with the command's text, and with the same text after the folders in the
+    program's path are removed. A word that only the shell knows may match any text.
     """
     words = [command.name if any(command.words[:1]) else None, *command.words[1:]]
     literal_words = words[: words.index(None)] if None in words else words

@@ -117,8 +117,8 @@ def _split_pattern(rule: PermissionRule, workspace: Workspace) -> tuple[str, str
 
 
 def resolve_rule_path(rule: PermissionRule, folder: str) -> PermissionRule:
-    """Return a rule that has the same meaning in every working directory as the given rule has in
-    the working directory `folder`.
+    """Return a copy of a rule that does not depend on the working directory. The copy means in
+    every folder what `rule` means in the working directory `folder`.
     """
     content = (rule.content or "").strip()
     if (

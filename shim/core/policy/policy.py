@@ -24,7 +24,7 @@ TOOL_ALIASES = {"Agent": "Task"}
 MATCH_ALL_CONTENTS = (None, "", "*", ":*")
 MCP_PREFIX = "mcp__"
 SUBAGENT_TOOL = "Task"
-UNNAMED_TOOL = "unknown"  # the tool name for calls that have no tool name
+UNNAMED_TOOL = "unknown"  # stands for the missing tool name of a call
 ANY_TOOL = "*"
 # the characters that Claude allows in a tool name
 ALLOWED_NAME_CHARS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
@@ -225,7 +225,7 @@ ANSWER_SOURCE = "an answer"
 FLAGS_SOURCE = "flag settings"
 # the tool whose call contains the answer for --json-schema; no rule removes this tool
 STRUCTURED_OUTPUT_TOOL = "StructuredOutput"
-MAX_ADDED_RULES = 1000  # the limit for allow rules from the user's answers; the latest are kept
+MAX_ADDED_RULES = 1000  # the limit for allow rules from answers; the latest rules are kept
 MAX_RESTRICTING_RULES = 10_000
 
 

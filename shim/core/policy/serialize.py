@@ -100,7 +100,7 @@ def parse_settings(text: str) -> ClaudeSettings:
             bypass_forbidden_by,
             directories,
             tuple(_build_hooks(hooks)),
-            # Older versions of the shim wrote only the keys.
+            # Older versions of the shim wrote the keys without values.
             unsupported_keys
             if isinstance(unsupported_keys, dict)
             else dict.fromkeys(unsupported_keys, ""),

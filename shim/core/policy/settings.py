@@ -202,8 +202,8 @@ def _find_unsupported_keys(source: SettingsSource, *, checks_hooks: bool) -> dic
 
 
 def _is_requested(key: str, value: object) -> bool:
-    """Return whether the value of a settings key restricts anything. A table with `enabled: false`
-    restricts nothing. An empty list of allowed items restricts everything.
+    """Return whether the value of a settings key restricts anything. An object with `enabled:
+    false` restricts nothing. An empty list of allowed items restricts everything.
     """
     if isinstance(value, dict):
         if not value:

@@ -28,7 +28,7 @@ MAX_JOINED_BYTES = 4 * 1024 * 1024
 # The most brackets in a line that is scanned for objects. A scan at this limit takes one or two
 # seconds. A line with more brackets is not an event.
 MAX_BRACKETS = 500_000
-MAX_NOISE_LINES = 20  # the number of last lines that were not JSON, for error texts
+MAX_NOISE_LINES = 20  # how many non-JSON lines are kept for error texts
 MAX_NOISE_CHARS = 2000
 
 BOM = b"\xef\xbb\xbf"
@@ -36,7 +36,7 @@ PADDING = b" \t\r\x00"
 # the range of 64-bit integers, which orjson and most JSON parsers accept
 MAX_INTEGER = 2**64 - 1
 MIN_INTEGER = -(2**63)
-MAX_INTEGER_DIGITS = 20  # no 64-bit integer has more
+MAX_INTEGER_DIGITS = 20  # no 64-bit integer has more digits
 
 # the possible first bytes of a JSON value, including values that need a repair
 _JSON_FIRST_BYTES = b'{["-0123456789tfnNI'
@@ -109,18 +109,20 @@ class JsonRepairer:
         return []
 
     def close(self) -> None:
-        """Handle the end of the stream. If an object is still unfinished, count it as a cut line."""
+        """Handle the end of the stream. An unfinished object is discarded and counted as a
+        truncated line.
+        """
         if self._unfinished_parts:
             self._discard_object()
 
     # -- several objects on one line ---------------------------------------------------------------
 
     def _parse_torn_line(self, line: bytes) -> list[tuple[Any, bool]]:
-        """Return the objects in a line that also has other text: a banner, a second object, or the
-        start of an unfinished object.
+        """Return the objects in a line that also contains other text: a banner, a second object, or
+        the start of an unfinished object.
 
-        The search ends at the first object that cannot be parsed, because any later object may be a
-        part of it.
+        The search ends at the first object that cannot be parsed, because any later object may be
+        nested in that object.
         """
         values: list[tuple[Any, bool]] = []
         position = 0

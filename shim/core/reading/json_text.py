@@ -65,8 +65,8 @@ def measure_depth_and_precision_loss(value: object) -> tuple[int, bool]:
 
 
 def find_long_integer_digits_by_float(line: bytes) -> dict[float, str]:
-    """Return the integers in a line that may have more than 64 bits. The key is the float to which
-    the integer was parsed, and the value is its digits.
+    """Return the integers in a line that may have more than 64 bits, as a dictionary. A key is the
+    float that the parser returned for an integer, and the value is the integer's digits.
     """
     return {float(digits): digits.decode() for digits in re.findall(_LONG_INTEGER, line)}
 

@@ -73,7 +73,7 @@ def shorten_strings(value: Any, max_bytes: int, store_text: StoreText | None = N
     that is not enough, return its shortened JSON text.
     """
     if isinstance(value, str) and len(value) > max_bytes >= MIN_CUT_BYTES + MAX_NOTE_BYTES:
-        return omit_middle(value, max_bytes, store_text)  # a large string is not copied
+        return omit_middle(value, max_bytes, store_text)  # avoids a copy of a large string
     size_bytes = len(dump_json(value))
     if size_bytes <= max_bytes:
         return value

@@ -8,7 +8,7 @@ from shim.core.reading.typed import Protocol
 # The most bytes of an unfinished line that are kept in memory. A longer line is stored in a file,
 # because most lines of that size never end.
 MAX_MEMORY_BYTES = 8 * 1024 * 1024
-MAX_HEAD_BYTES = 800  # how much of a skipped line the diagnostics keep
+MAX_HEAD_BYTES = 800  # the length of a skipped line's beginning in the diagnostics
 
 
 class SpillFile(Protocol):

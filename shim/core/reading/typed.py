@@ -3,8 +3,8 @@ child process starts.
 
 Importing `typing` would delay the child by 3 ms. A type checker sees the real `typing`. The
 `NamedTuple` in this module does not use `collections.namedtuple`, which compiles a function for
-each class. A turn loads about a hundred such classes, and `collections.namedtuple` would need 50 us
-for each instead of 10. The other names are only used in annotations.
+each class. A turn loads about a hundred such classes. Each class takes 10 us, and would take 50 us
+with `collections.namedtuple`. The other names are only used in annotations.
 """
 
 TYPE_CHECKING = False

@@ -30,7 +30,7 @@ def as_str(value: object) -> str:
 
 
 _UUID_GROUP_LENGTHS = (8, 4, 4, 4, 12)
-_SHORT_ID_CHARS = 8  # the number of characters from the session's UUID (B1)
+_SHORT_ID_CHARS = 8  # the length of a short session id (B1)
 _HEX_DIGITS = frozenset("0123456789abcdef")
 
 
