@@ -71,8 +71,8 @@ class VendorAbilities(NamedTuple):
     accepts_mcp_servers      the vendor accepts MCP servers (`--mcp-config`)
     accepts_command_servers  an MCP server may be a command, such as the shim's relays to the
                              frontend's own servers
-    has_auto_mode            the vendor's models can decide which calls run, if the vendor has the
-                             permission mode auto (False for recordings of other vendors)
+    has_auto_mode            the vendor's models can decide which calls run in the permission mode
+                             auto; False in a replay if the recorded vendor does not have the mode
     """
 
     can_stream: bool = False

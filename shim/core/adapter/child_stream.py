@@ -195,8 +195,8 @@ class ChildStream:
         """Prepare to send the same message again if its answer was cut off (Yume's R11). Return
         whether the message can be sent again.
 
-        `stderr` is None if the child keeps running. If this returns False, `close` may be called
-        next.
+        `stderr` is None if the child keeps running. If this method returns False, `close` may be
+        called next.
         """
         reason = ""
         if stderr is not None:
@@ -228,7 +228,7 @@ class ChildStream:
 
     def feed(self, chunk: bytes) -> StreamOutput:
         """Translate a chunk of the child's stdout."""
-        # No variable refers to the lines here, so that a large line is freed before its output is
+        # No variable refers to the lines, so that a large line is freed before its output is
         # joined.
         self._dispatcher.dispatch_lines(self.split_lines(chunk))
         return self.take_output()
@@ -248,7 +248,7 @@ class ChildStream:
         return self.take_output()
 
     def translate_unterminated_line(self) -> StreamOutput:
-        """Translate the last line of the child's stdout if it does not end with LF."""
+        """Translate the end of the child's stdout if the last line has no LF."""
         self._translate_rest()
         return self.take_output()
 
@@ -382,7 +382,7 @@ class ChildStream:
         different vendor.
 
         `stderr` is None if the child keeps running. Otherwise the rest of its stdout is translated
-        first. If this returns None, `close` may be called next.
+        first. If this method returns None, `close` may be called next.
         """
         error_text = ""
         if stderr is not None:

@@ -44,7 +44,7 @@ class StoreSessionCommand(NamedTuple):
 
 
 class SetTimeoutCommand(NamedTuple):
-    """Set how long the child may be silent. `timeout_key` is a timeout key from the settings."""
+    """Set how long the child may be silent. `timeout_key` is the name of a timeout in the settings."""
 
     timeout_key: str
 
@@ -71,4 +71,4 @@ StreamCommands = tuple[StreamCommand, ...]
 # complete lines for the frontend, and the commands that the driver executes with them
 StreamOutput = tuple[bytes, StreamCommands]
 
-NO_COMMANDS: StreamCommands = ()  # shared by all chunks without commands, which are most chunks
+NO_COMMANDS: StreamCommands = ()  # shared, because most chunks have no commands

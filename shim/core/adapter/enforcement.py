@@ -111,7 +111,7 @@ def _check_hooks(adapter: Adapter, policy: Policy, request: LaunchRequest) -> No
 def list_tools_that_bypass_hook(
     adapter: Adapter, hook: "SettingsHook", request: LaunchRequest
 ) -> frozenset[str]:
-    """Return the tools that a hook covers but that the vendor runs without calling the hook.
+    """Return the tools that a hook should check but that the vendor runs without calling the hook.
     "mcp__" stands for the tools of all MCP servers.
     """
     if adapter.policy_support.has_hook:
@@ -179,8 +179,8 @@ def list_removed_tools(adapter: Adapter, policy: Policy) -> tuple[str, ...]:
 
 
 def explain_unenforceable_policy(adapter: Adapter, policy: Policy, request: LaunchRequest) -> str:
-    """Return why the vendor would break a policy that changes during a conversation, or "" if it
-    would obey the policy.
+    """Return the reason why the vendor cannot enforce a policy that was changed during the
+    conversation. Return "" if the vendor can enforce the policy.
     """
     try:
         check_policy_enforcement(

@@ -44,9 +44,7 @@ class EventDispatcher:
         return "\n".join(self._repairer.noise_lines)
 
     def dispatch_last_lines(self, lines: Iterable[bytes]) -> None:
-        """Dispatch the last lines of the output. If a JSON value is still unfinished, count it as a
-        repair.
-        """
+        """Dispatch the last lines of the output. An unfinished JSON value is counted as a repair."""
         self.dispatch_lines(lines)
         self._repairer.close()
 
@@ -143,7 +141,7 @@ class EventDispatcher:
 
     def _translate_unknown(self, event: dict[str, Any]) -> None:
         """Translate an event for which there is no handler. A translator for a different dialect
-        may take over at this event.
+        may handle this event and all later events.
         """
         try:
             successor = self.translator.choose_translator_for_unknown_event(event)

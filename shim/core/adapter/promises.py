@@ -17,8 +17,8 @@ MAX_LINE_CHARS = 80  # the limit for a program's output in an error text
 
 
 def has_tested_versions(adapter: Adapter) -> bool:
-    """Return whether a vendor's guarantees depend on the version of its program. They do not if the
-    profile names no tested versions, or if the vendor is a replay.
+    """Return whether a vendor's guarantees depend on the version of its program. This is not the
+    case if the profile names no tested versions, or if a recording is replayed.
     """
     if not adapter.version_probe.tested_range:
         return False

@@ -279,8 +279,8 @@ class ChildInput(Protocol):
 
 
 def remove_sdk_servers(config: str) -> str:
-    """Return an MCP configuration without servers of type `sdk`. Return "" if it has no other
-    servers. Return it unchanged if it has no servers of that type.
+    """Return an MCP configuration without servers of type `sdk`. If the configuration has no such
+    servers, it is returned unchanged. If it has no other servers, return "".
     """
     import orjson
 

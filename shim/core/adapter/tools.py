@@ -25,7 +25,8 @@ class ToolMapping:
     drop          the vendor's keys that Claude's tool does not have
     convert       by Claude's key: a function that converts the value
     extra         arguments that are always added
-    reshape       a function that converts all renamed arguments at once, and may change the name
+    reshape       a function that converts all renamed arguments at once, and may change the tool's
+                  name
     """
 
     __slots__ = (
@@ -88,12 +89,12 @@ class ToolMapping:
         return (self.name, claude_arguments)
 
     def _collect_repeated_keys(self, arguments: Arguments) -> Arguments:
-        """Return Claude's arguments for which a tool call has several keys with different values.
-        Each argument becomes a list of these values.
+        """Find the arguments for which a tool call has several keys with different values. Return
+        each of these arguments with a list of its values.
 
-        Which of the keys the vendor's tool reads depends on its version. A list is neither a path
-        nor a command, so no rule or mode is applied to only one of the values. The user sees all
-        values in the prompt.
+        The version of the vendor's tool determines which key the tool reads. A list is neither a
+        path nor a command, so no rule or mode is applied to only one of the values. The user sees
+        all values in the prompt.
         """
         values_by_key: dict[str, list[Any]] = {}
         for key, value in arguments.items():
@@ -277,8 +278,8 @@ def convert_to_claude_todos(items: Any) -> Any:
     return claude_todos
 
 
-# For each conversion function in a tool table: the function that converts a value back to the
-# vendor's.
+# The conversion functions in tool tables, each with the function that converts a value back to the
+# vendor's form.
 _INVERSE_CONVERSIONS: Mapping[Callable[[Any], Any], Callable[[Any], Any]] = {
     convert_seconds_to_ms: lambda value: value / 1000 if isinstance(value, int | float) else value,
     convert_zero_based_read_offset: lambda line: line - 1 if isinstance(line, int) else line,

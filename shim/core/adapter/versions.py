@@ -12,7 +12,7 @@ from itertools import islice
 from shim.core.claude.argv.models import can_pass_model_name_as_argument
 from shim.core.reading.typed import NamedTuple
 
-MAX_ANSWER_CHARS = 4000  # only this much of a program's output is searched
+MAX_ANSWER_CHARS = 4000  # the part of a program's output that is searched
 MAX_VERSION_CHARS = 64  # longer version texts are cut; no real version is longer
 MAX_VERSION_PARTS = 8
 MAX_PART_DIGITS = 18  # the limit for one number in a version
@@ -23,7 +23,7 @@ DEFAULT_VERSION_REGEX = r"(?<![\w.])v?(\d+(?:\.\d+)+[\w.+-]*)"
 ESCAPE_REGEX = r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)"
 OPERATORS = (">=", "<=", "==", ">", "<")
 MAX_CONDITIONS = 4  # the limit for conditions in one version range
-MAX_MODELS = 500  # the limit for one program; a frontend shows all its models
+MAX_MODELS = 500  # the limit for one program, because a frontend shows all models
 
 
 class VersionCheck(NamedTuple):

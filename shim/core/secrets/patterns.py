@@ -130,8 +130,8 @@ class SecretPattern:
 
     @cached_property
     def incomplete_secret_regex(self) -> re.Pattern[str]:
-        """The regular expression for the end of a text that more text could complete to a secret,
-        or turn into a different secret.
+        """The regular expression for an unfinished secret at the end of a text. More text could
+        complete the secret, or turn it into a different secret.
         """
         expression = "\\Z"
         if self.tail_chars or self.body_chars:
@@ -295,7 +295,7 @@ _SECRET_OPTIONS = (
 )
 
 
-# The endings of all secret names. They are used for a quick check.
+# The endings of all secret names, for a quick check.
 SECRET_NAME_ENDINGS = (
     *("password", "passwd", "passphrase", "pwd", "secret", "token", "key"),
     *("credential", "credentials", "authorization", "sig"),

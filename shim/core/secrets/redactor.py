@@ -94,7 +94,7 @@ def is_secret_name(key: str) -> bool:
 
 
 def keep_if_unchanged(items: Sequence[Any], redacted_items: list[Any]) -> Sequence[Any]:
-    """Return `items` if `redacted_items` contains the same objects. Otherwise return
+    """Return `items` if `redacted_items` contains exactly the same objects, otherwise
     `redacted_items`.
     """
     if all(map(operator.is_, redacted_items, items)):
@@ -237,10 +237,10 @@ class StreamRedactor:
 
     def _reset(self) -> None:
         self.is_busy = False  # true while text is buffered or the rest of a secret is dropped
-        # the end of the final text before `_passed_fragments`, followed by the buffered text
+        # the buffered text, preceded by the end of the final text before `_passed_fragments`
         self._pending_text = TEXT_START
         self._decided_chars = 1  # the number of final characters in `_pending_text`
-        # the pattern of the secret whose rest is dropped
+        # the pattern of an unfinished secret; the rest of the secret is dropped
         self._secret_pattern: SecretPattern | None = None
         self._passed_fragments.clear()
 
@@ -281,8 +281,8 @@ class StreamRedactor:
         self._passed_fragments.append(fragment)
 
     def redact_full_text(self, text: str, sign_regex: re.Pattern[str] = _SIGN) -> str:
-        """Return a complete text without secrets. Patterns other than token patterns are tried only
-        where `sign_regex` matches.
+        """Return `text` with its secrets replaced. No other fragment precedes or follows the text.
+        Patterns other than token patterns are tried only where `sign_regex` matches.
         """
         return self._scan_text(TEXT_START + text, 1, is_final=True, sign_regex=sign_regex)
 
@@ -367,7 +367,9 @@ class StreamRedactor:
         return len(text) - len(self._skip_open_secret(text[position:], pattern))
 
     def _skip_open_secret(self, text: str, pattern: SecretPattern) -> str:
-        """Return the text without its first part, which continues the previous secret."""
+        """Return the text without the rest of the previous secret, which continues at the start of
+        the text.
+        """
         if pattern.body_chars:
             end = self._find_key_block_end(text, pattern)
         else:
@@ -381,8 +383,8 @@ class StreamRedactor:
         return text[end:]
 
     def _find_key_block_end(self, text: str, pattern: SecretPattern) -> int:
-        """Return the end of a private key's block. The block ends after its last line. If it has no
-        last line, it ends where the text no longer looks like a key.
+        """Return the end of a private key's block. A block without a last line ends where the text
+        no longer looks like a key.
         """
         match = pattern.secret_tail_regex.match(text, 0, self._key_chars_left)
         end = 0
@@ -402,8 +404,8 @@ class StreamRedactor:
 def _match_secret(
     text: str, lower_text: str, position: int, is_token_start: bool, *, is_final: bool
 ) -> SecretMatch | None:
-    """Return the secret that begins at a position, or NO_SECRET. Return None if the following text
-    will decide.
+    """Return the secret that begins at a position, or NO_SECRET if there is none. Return None if
+    more text is needed to decide.
 
     `is_token_start` is set if the character before the position is neither a letter nor a digit.
     """

@@ -20,7 +20,7 @@ FRAGMENT_COST_CHARS = 64  # the memory overhead of a stored fragment
 MAX_BLOCKS = 1000
 
 # Limits for the stored text of a reply that may be interrupted and repeated. No real reply is
-# longer, and so much text needs little memory.
+# longer, and this amount of text needs little memory.
 MAX_MESSAGE_CHARS = 4 * 1024 * 1024
 MAX_MESSAGE_BLOCKS = 1000
 
@@ -62,7 +62,9 @@ class AssistantMessage:
         self.has_open_block = False  # a passthrough block has started and has not ended
 
     def start(self) -> None:
-        """Start an assistant message. Called before its first block is written."""
+        """Start an assistant message. This method is called before the message's first block is
+        written.
+        """
         self.number += 1
         self.last_text = ""
         self.stop_reason = None

@@ -43,7 +43,7 @@ class ConversationState:
     total cost and usage.
 
     `vendor_session_usage` is the vendor session's total usage at the end of the last turn.
-    `thread_usage` is its initial value.
+    `thread_usage` is the initial value of `vendor_session_usage`.
     """
 
     __slots__ = (

@@ -138,7 +138,7 @@ class OpenToolCalls(Generic[Entry]):
 
         Announcements with equal names and arguments are for the same call. A different kind of
         event (`source`) may announce the same call with other arguments, and arguments may be added
-        to a call that had none. One kind of event announces a call without an id only once.
+        to a call that had none. A call without an id is announced only once by each kind of event.
         """
         keys = [
             key
@@ -243,8 +243,8 @@ class OpenToolCalls(Generic[Entry]):
         this result.
 
         The result belongs to the oldest call with the same id, and preferably with the same name
-        and arguments. A result without an id belongs to a call without an id, or to any open call
-        if there is none.
+        and arguments. A result without an id belongs to a call without an id. If all open calls
+        have ids, such a result belongs to any open call.
         """
         keys = self.list_keys_of_call_id(call_id)
         if not keys and not call_id:

@@ -121,7 +121,7 @@ class TurnOutcomeTracker:
 
     def stop(self, message: str, cause: TurnEndCause) -> None:
         """Let the turn fail with this message and cause. Later reports from the vendor about the
-        end are ignored.
+        turn's end are ignored.
         """
         if self._machine.state is CLOSED or self.is_interrupted:
             return
@@ -187,9 +187,9 @@ class TurnOutcomeTracker:
         self.is_paused = False
 
     def record_possible_turn_end(self) -> None:
-        """Record that the vendor may have completed the turn. This is used for vendors that do not
-        report the end of a turn. If their process is persistent, the turn ends when no more
-        output follows.
+        """Record that the vendor may have completed the turn. This method is used for vendors that
+        do not report the end of a turn. If the vendor's process is persistent, the turn ends
+        when no more output follows.
         """
         self.is_paused = not self._machine.is_over
 
@@ -231,7 +231,7 @@ class TurnSnapshot(NamedTuple):
     has_started: bool  # a line was written before the end
     has_output: bool  # the model has produced output
     has_effects: bool  # the turn had effects that must not happen twice
-    is_repeatable: bool  # the written text is stored, so a retry does not write it twice
+    is_repeatable: bool  # the written text is stored, so a retry does not write the text twice
     # The names of the calls without a result, if the last reply ended with calls.
     open_call_names: str
     has_unknown_events: bool  # the vendor sent events that the shim does not know
@@ -305,8 +305,8 @@ def find_failed_attempt(
     """Return why a vendor gave no answer, if another vendor may be tried. Return None if the turn
     must not be repeated with another vendor.
 
-    If `any_cause` is set, every cause of a failure is accepted. Otherwise the cause must be one
-    that may not affect other vendors.
+    If `any_cause` is set, every cause of a failure is accepted. Otherwise, only causes that may not
+    affect other vendors are accepted.
     """
     if snapshot.has_output or snapshot.has_unknown_events or snapshot.state is CLOSED:
         return None

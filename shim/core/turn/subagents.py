@@ -1,5 +1,5 @@
-"""A turn's subagents. Their output is not streamed: it consists of complete lines, with the id of
-the tool call that runs the subagent.
+"""A turn's subagents. A subagent's output is not streamed. It consists of complete lines, each with
+the id of the tool call that runs the subagent.
 """
 
 from collections.abc import Mapping

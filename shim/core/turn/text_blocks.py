@@ -82,7 +82,7 @@ class TextBlocks:
             self._split_long_block(TEXT, fragment, block_key)
 
     def append_to_open_block(self, fragment: str) -> None:
-        """Append a fragment to the open text block. Only allowed while `half_character` is
+        """Append a fragment to the open text block. This is only allowed while `half_character` is
         empty.
         """
         self.fragments.append(fragment)
@@ -120,7 +120,7 @@ class TextBlocks:
         if len(text_json) <= self._safe_bytes:
             self._writer.write_complete_block(state, text_json)
         else:
-            text_json = b""  # it may be large
+            text_json = b""  # the text may be large
             for piece in split_text(full_text, self.max_bytes):
                 self._writer.write_complete_block(state, dump_json(piece))
                 self._writer.compact_buffered_lines()
@@ -254,7 +254,7 @@ class TextBlocks:
             # With partial messages, a long block was already split while it was streamed.
             writer.write_block(kind, text_json, aborted)
         else:
-            text_json = b""  # it may be large
+            text_json = b""  # the text may be large
             for piece in split_text(replace_lone_surrogates(text), self.max_bytes):
                 writer.write_block(kind, dump_json(piece), aborted)
                 writer.compact_buffered_lines()
@@ -327,7 +327,7 @@ class TextBlocks:
             text_json = escape_line_separators(text_json)
         self._size = size = self._size + len(text_json)
         if size > self.max_bytes:
-            text_json = b""  # it may be large
+            text_json = b""  # the text may be large
             self._split_long_block(kind, fragment, block_key)
         else:
             self._writer.write_block_delta(text_json)

@@ -67,7 +67,7 @@ class PermissionDenials:
         self._used_bytes = 0
         self.entries: dict[str, dict[str, Any]] = {}  # by written id
         self._truncated_ids: set[str] = set()  # ids of entries whose arguments were omitted
-        # The ids of this turn's calls that were written under the vendor's own id.
+        # The vendor's call ids that were written unchanged in this turn.
         self._unchanged_ids: set[str] = set()
         # vendor's id → written id, name, and fingerprint of the arguments
         self._renamed_ids: dict[str, list[tuple[str, str, int]]] = {}
@@ -137,8 +137,8 @@ class PermissionDenials:
     def record_call_id_in_output(
         self, vendor_call_id: str, output_call_id: str, name: str, tool_input: Mapping[str, Any]
     ) -> None:
-        """Store the id under which a tool call is written. It is needed if the vendor later denies
-        the call, because the denial has the vendor's own id.
+        """Store the id under which a tool call is written. If the vendor later denies the call, the
+        denial names the call by the vendor's own id.
         """
         if output_call_id == vendor_call_id:
             if len(self._unchanged_ids) >= MAX_USED_IDS:
@@ -205,8 +205,8 @@ class ToolCalls:
         assistant_message: AssistantMessage,
         finish: Callable[[], None],
     ) -> None:
-        """`finish` writes the turn's result. It is called if a limit is reached, or if a forbidden
-        tool call has started.
+        """`finish` writes the turn's result. The function is called if a limit is reached, or if a
+        forbidden tool call has started.
         """
         self._context = context
         self._machine = context.machine
@@ -344,8 +344,8 @@ class ToolCalls:
     def record_permission_request(
         self, key: str, name: str, tool_input: Mapping[str, Any], *, has_same_input: bool
     ) -> None:
-        """Record a permission request for an open tool call. Its arguments are passed to hooks,
-        unless `has_same_input` says that the hooks already have them.
+        """Record a permission request for an open tool call. The call's arguments are passed to
+        hooks, unless `has_same_input` is set because the hooks already have these arguments.
         """
         is_new = self.table.record_repeated_call(key, PERMISSION_REQUEST, tool_input)
         if is_new and not has_same_input and self.hook_events is not None:
@@ -435,8 +435,8 @@ class ToolCalls:
             self._check_max_turns(self._config.limits.max_turns)
 
     def write_result_for_each_open_call(self, result_content: str = "") -> None:
-        """Write `result_content` as the result of every open tool call. Used for vendors that never
-        report tool results.
+        """Write `result_content` as the result of every open tool call. This method is used for
+        vendors that never report tool results.
         """
         if self.open_calls and self._machine.move_to(READY):
             calls = list(self.open_calls.values())
@@ -514,8 +514,8 @@ class ToolCalls:
     def find_call(
         self, call_id: object, name: str | None = None, tool_input: object = None
     ) -> OpenCall | None:
-        """Return the open tool call to which a result with this id, name and arguments would
-        belong, or None.
+        """Return the open tool call that matches a result with this id, name and arguments, or
+        None.
         """
         if isinstance(name, str):
             name = normalize_tool_name(name)
@@ -650,8 +650,8 @@ class ToolCalls:
     def _has_run_forbidden(
         self, evaluator: "PolicyEvaluator", call: OpenCall, name: str | None, tool_input: object
     ) -> bool:
-        """Return whether a result proves that a forbidden tool call has run. Both the open call and
-        the call that the result itself describes are checked.
+        """Return whether a result proves that a forbidden tool call has run. The rules are applied
+        to the open call and to the call that the result itself describes.
         """
         if evaluator.is_denial_enforced_by_vendor(call[1]) and evaluator.is_rule_violation(
             call[1], call[2]

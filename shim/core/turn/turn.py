@@ -370,8 +370,8 @@ class Turn:
         )
 
     def record_heartbeat(self) -> None:
-        """Record a heartbeat from the vendor. From now on, a vendor without any output counts as
-        hung.
+        """Record a heartbeat from the vendor. After the first heartbeat, a vendor without any
+        output counts as hung.
         """
         self.sends_heartbeats = True
 

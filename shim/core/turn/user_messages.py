@@ -34,7 +34,7 @@ class UserMessages:
         after the init line (contract C15).
 
         `get_accepted_kinds` returns the kinds of blocks that the vendor accepts in addition to
-        text. It is called once the vendor has reported them.
+        text. The function is called after the vendor has reported these kinds.
         """
         self.message = message
         self._replays_messages = replays
@@ -48,8 +48,8 @@ class UserMessages:
         """Add a user message that was sent to the vendor during the turn. The turn's result also
         answers this message.
 
-        Like in the real claude, the message is written before the next reply, because the vendor
-        has read it by that time.
+        As in the real claude, the message is written before the next reply, because the vendor has
+        read the message by that time.
         """
         self.steering_messages.append(message)
         self._writer.count_prompt_chars(message.text)
@@ -60,7 +60,9 @@ class UserMessages:
             self._write_message(self.message)
 
     def write_steering_messages(self) -> None:
-        """Write the steering messages that the vendor has read. Called when a reply starts."""
+        """Write the steering messages that the vendor has read. This method is called when a reply
+        starts.
+        """
         for message in self.steering_messages[self._answered_count :]:
             self._write_message(message)
         self._answered_count = len(self.steering_messages)
