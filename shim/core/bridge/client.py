@@ -41,9 +41,9 @@ class ConnectedClient:
     declines_prompts: bool = False  # the client does not answer prompts
     bad_frame_count: int = 0
     is_dropped: bool = False
-    is_live: bool = False  # receives new lines immediately, not from the log
+    is_live: bool = False  # new lines are sent to the client immediately, not from the log
     cursor: int = 0  # the number of the last queued line
-    read_position: int | None = None  # set while the log is read: the line number before
+    read_position: int | None = None  # while the log is read: the read starts after this line
     sync_position: int | None = None  # the last line before the hello; None once `synced` is queued
     skips_open_block: bool = False  # the open block is skipped, because its start is not stored
     has_stale_state: bool = False  # the client must still receive the new state or controller

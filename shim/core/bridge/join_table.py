@@ -1,6 +1,6 @@
 """Rules for the flags of a frontend that joins a running background session.
 
-`JOIN_TABLE` has a row for each flag with a rule of its own. The session keeps the flags that it was
+`JOIN_TABLE` has a row for each flag that has its own rule. The session keeps the flags that it was
 started with, so the flags of a joining frontend can change little. If the frontend forbids more
 than the session does, the join is refused. Otherwise, the session might run a tool call that the
 frontend's own `claude` would have denied. Flags that the frontend does not pass are not compared.
@@ -25,9 +25,7 @@ from shim.core.reading.values import as_dict
 
 
 class JoinRule(Enum):
-    """What happens with a flag of a joining frontend. The values are the descriptions in the
-    manual.
-    """
+    """The effect of a joining frontend's flag. The values are the descriptions in the manual."""
 
     APPLY = "changes the session, as the controller's `/mode` and `/model` do"
     EQUAL = "must be equal to the flag of the session, or the join is refused"
@@ -81,7 +79,8 @@ RuleKey = tuple[str, str | None, str]
 
 
 def list_flag_differences(frontend: Invocation, session: Invocation) -> list[str]:
-    """Return a description of each flag that must be equal in both command lines and differs.
+    """Return a description of each flag that must have the same value in both command lines but
+    does not.
 
     The paths in both command lines must be resolved against the same folder.
     """
@@ -269,7 +268,7 @@ def _describe_difference(flag: str, value: object, session_value: object) -> str
 
 
 def _format_flag(flag: str, value: object) -> str:
-    """Format a flag with its value. Of a JSON value, only the keys are shown."""
+    """Format a flag with its value. If the value is JSON, only its keys are shown."""
     if isinstance(value, frozenset):
         values = sorted(value)
     else:
@@ -284,8 +283,8 @@ def _format_flag(flag: str, value: object) -> str:
 
 
 def _list_json_keys(text: str) -> str:
-    """Return the names of MCP servers in a JSON text, or its keys if it has no MCP servers. A text
-    that is not JSON is a file path and is returned unchanged.
+    """Return the names of the MCP servers in a JSON text. If the JSON has no MCP servers, return
+    its keys. A text that is not JSON is a file path and is returned unchanged.
     """
     if text.lstrip()[:1] not in JSON_STARTS:
         return text

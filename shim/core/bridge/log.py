@@ -54,7 +54,7 @@ class LogHistory(NamedTuple):
 
 class SessionLog(Protocol):
     """A session's log, which survives crashes of the host. Line numbers continue over all
-    generations of the host. When old files are deleted, the oldest lines are missing.
+    generations of the host. If old files were deleted, the log no longer starts with line 1.
     """
 
     @property

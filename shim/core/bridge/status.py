@@ -44,8 +44,8 @@ class BackgroundSessionInfo(NamedTuple):
     mode: str = "default"
     pid: int = 0
     version: str = ""
-    # Reloads Claude's settings files and returns the merged settings as text. None if the
-    # conversation reads the files. Only set if the vendor reads them itself.
+    # Reloads Claude's settings files and returns the merged settings as text. This function is only
+    # set if the vendor reads the files itself. Otherwise, the conversation reloads the files.
     reload_settings: Callable[[], str] | None = None
     can_bypass: bool = False  # the mode bypassPermissions can be selected
     answer_policy: str = "any"  # "owner" if only the current or last controller answers prompts

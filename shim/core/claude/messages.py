@@ -100,8 +100,8 @@ class UserMessage(NamedTuple):
     origin: Mapping[str, Any] | None = None
 
     def select_blocks(self, accepted_kinds: BlockKinds) -> tuple[MessageBlock, ...]:
-        """Return the message's blocks that a vendor with these accepted kinds can receive, in
-        order. If only text blocks remain, return a single block with `text`.
+        """Return the message's blocks, in order, that a vendor with these accepted kinds can
+        receive. If only text blocks remain, return a single block with `text`.
         """
         accepted_blocks = tuple(block for block in self.blocks if block.is_accepted(accepted_kinds))
         if any(block.kind != "text" for block in accepted_blocks):
@@ -139,9 +139,7 @@ class UserMessage(NamedTuple):
         )
 
     def prepend_context(self, context: "Sequence[UserMessage]") -> "UserMessage":
-        """Return a copy of the message that starts with the texts and blocks of earlier
-        messages.
-        """
+        """Return a copy of the message that starts with the texts and blocks of earlier messages."""
         if not context:
             return self
         messages = [*context, self]

@@ -141,8 +141,8 @@ class OutputWriter:
         """Add the part of the turn's usage that does not belong to a message."""
 
     def add_usage(self, usage: Usage) -> None:
-        """Add usage to the last assistant message, or to the first message if none was written yet.
-        A vendor often reports usage only after the message.
+        """Add usage that was reported late to the last assistant message. If no message was written
+        yet, the usage belongs to the first message.
         """
 
     def write_tool_result(
@@ -156,7 +156,7 @@ class OutputWriter:
         """Write a tool call's result. `call_id`, `name` and `tool_input` describe the tool call."""
 
     def write_user_text(self, text: str) -> None:
-        """Write a text as a user message, for example the line after an interrupt."""
+        """Write a text as a user message, for example the line that follows an interrupt."""
 
     def echo_user_message(
         self, message: Mapping[str, Any], message_id: str | None, timestamp: str

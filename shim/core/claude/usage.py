@@ -56,7 +56,7 @@ def create_usage(
             input_tokens = input_tokens - cache_read_tokens
         else:
             input_tokens = 0
-    # The keys are set one by one, because keyword arguments would take 50 % longer.
+    # Separate assignments are used, because keyword arguments would take 50 % longer.
     result = Usage()
     result["input_tokens"] = input_tokens
     result["cache_creation_input_tokens"] = cache_creation_tokens
@@ -149,7 +149,7 @@ class MessageUsageCounter:
 
     def take_new_usage_by_message(self) -> dict[bytes, Usage]:
         """Return the usage since the last call, by message id. A count is negative if the turn's
-        total was smaller than the sum for its messages.
+        total was smaller than the sum of its messages.
         """
         new_usage = {
             message_id: usage for message_id, usage in self._new_usage.items() if message_id

@@ -104,8 +104,8 @@ class StreamJsonWriter(OutputWriter):
         return (self._uuid_prefix + next(self._line_ends)[:12]).decode()
 
     def set_session_id(self, session_id: str) -> None:
-        """Set the session id for all following lines. The end of these lines is encoded now, up to
-        the counter in the UUID.
+        """Set the session id for all following lines. The constant end of these lines, up to the
+        counter in the UUID, is encoded in advance.
         """
         self._line_tail = (
             b',"session_id":' + dump_json(session_id) + b',"uuid":"' + self._uuid_prefix
@@ -200,8 +200,8 @@ class StreamJsonWriter(OutputWriter):
         self.last_result_line = self._lines[-1]
 
     def write_result_terminator_line(self) -> None:
-        """Write the terminator line if one is configured. Only needed after a passthrough result,
-        because `write_result` writes its own terminator.
+        """Write the terminator line if one is configured. This method is only needed after a
+        passthrough result, because `write_result` writes its own terminator.
         """
         if self._terminator:
             self._lines.append(self._terminator)

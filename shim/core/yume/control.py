@@ -36,7 +36,7 @@ from shim.core.yume.protocol import parse_yume_permission_mode
 
 # The time to wait for an approval. Yume limits a turn to ten minutes, so a longer wait is useless.
 APPROVAL_TIMEOUT_S = 600.0
-# approvals for tool calls that the frontend already knows, but about which the vendor has not asked
+# the limit for approvals that arrive before the vendor asks about the tool call
 MAX_EARLY_APPROVALS = 1000
 APPROVAL_TIMEOUT_TEXT = "This call was not approved in time."
 CANNOT_ANSWER_TEXT = (
@@ -176,8 +176,8 @@ class YumeControlSession(ControlSession):
     # -- permission prompts ------------------------------------------------------------------------
 
     def _find_prompt_error(self) -> str:
-        """Return "" (no error). Even after stdin has ended, an approval that arrived earlier is
-        valid.
+        """Return "", because the frontend can always be asked. Even after stdin has ended, an
+        approval that arrived earlier is valid.
         """
         return ""
 

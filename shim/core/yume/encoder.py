@@ -241,8 +241,8 @@ class YumeEncoder(OutputWriter):
         }
 
     def _resolve_usage(self, reported_usage: object) -> dict[str, Any]:
-        """Return the usage that the vendor reported, or an estimate that is marked as an estimate
-        (R6).
+        """Return the usage that the vendor reported. If there is none, return an estimate that is
+        marked as an estimate (R6).
         """
         usage = parse_usage(reported_usage)
         if any(usage.values()):
@@ -336,8 +336,8 @@ class YumeEncoder(OutputWriter):
         self._ordered_output.write_buffered_call_and_ancestors(call_id)
 
     def write_user_text(self, text: str) -> None:
-        """Write a text from the user to the transcript. For an interrupt, Yume has a line of its
-        own (R9).
+        """Write a text from the user to the transcript. Yume has a separate line type for an
+        interrupt (R9).
         """
         self._transcript.write_user_text(text)
 

@@ -47,7 +47,7 @@ class OrderedToolCallOutput:
         self._output_lines = output_lines
         self._encode_result = encode_result
         self._outputs: dict[ParentCallId, AgentLinesAwaitingResults] = {}
-        # by the id of a waiting tool call: the id of the tool call that runs its agent
+        # the id of a waiting tool call → the id of the tool call that runs its agent
         self._parent_of_buffered_call: dict[str, ParentCallId] = {}
         self._buffered_bytes = 0
         self.late_result_count = 0

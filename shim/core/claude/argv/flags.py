@@ -345,7 +345,7 @@ class _ArgvParser:
 
     def _take_value(self, flag: Flag, remaining: list[str]) -> str | None:
         """Remove a flag's value from the remaining arguments and return the value. The rules are
-        those of commander, the parser that Claude uses.
+        the same as in commander, the parser that Claude uses.
         """
         if flag.arity == _SWITCH or (
             flag.arity == _OPTIONAL and (not remaining or _is_flag_like(remaining[-1]))

@@ -15,7 +15,7 @@ class Invocation(NamedTuple):
     # The first argument that does not belong to a flag. None and "" both mean that there is no
     # prompt. With stream-json input, the prompt is ignored (contract P7).
     prompt: str | None = None
-    # Whether `-p` was passed. The shim prints in any case, because SDKs never pass `-p` (P3).
+    # Whether `-p` was passed. The shim always works as with `-p`, because SDKs never pass it (P3).
     print_mode: bool = False
     model: str | None = None
     fallback_model: str | None = None

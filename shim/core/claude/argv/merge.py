@@ -15,8 +15,8 @@ from shim.core.reading.json_text import dump_json
 from shim.core.reading.typed import Any
 from shim.core.reading.values import as_dict, as_list
 
-# Fields that name the message at which a session is resumed. They are not repeated by a later
-# resume.
+# Fields that name the message at which a session is resumed. A later resume does not repeat these
+# fields.
 RESUME_POINT_FIELDS = ("resume_session_at", "resume_drops_turn")
 SESSION_FIELDS = (
     *("session_id", "resume", "continue_last", "fork_session", "background", "name"),
@@ -98,7 +98,8 @@ def merge_resume_flags(original: Invocation, current: Invocation) -> Invocation:
     """
     original_args = build_conversation_args(original)
     combined = parse_argv([*original_args, *build_conversation_args(current)])
-    # Of several equal values, the last is kept, so that current values follow original values.
+    # Duplicate values are removed. The last one is kept, so that values from the current flags
+    # stay behind values from the original flags.
     merged_fields: dict[str, Any] = {
         field: tuple(dict.fromkeys(values[::-1]))[::-1]
         for field in (*FLAGS, "unknown_flags")
@@ -115,7 +116,7 @@ def merge_resume_flags(original: Invocation, current: Invocation) -> Invocation:
 
 
 def extract_restricting_flags(original: Invocation) -> Invocation:
-    """Return only the flags that restrict a session. A copy of the session is started with them."""
+    """Return only the flags that restrict a session. They also apply to a copy of the session."""
     restrictions: dict[str, Any] = {field: getattr(original, field) for field in RESTRICTING_FIELDS}
     restrictions["settings"] = _extract_restricting_settings(original.settings)
     if original.permission_mode in RESTRICTIVE_MODES and not original.skip_permissions:

@@ -139,7 +139,7 @@ def parse_model_route(model: str | None, vendors: Collection[str]) -> ModelRoute
 
 def resolve_model_name(model: str, vendor: str, vendors: Collection[str]) -> str | None:
     """Return the model name for a running conversation, without a vendor prefix. Raise ValueError
-    if the prefix names another vendor than the current one.
+    if the prefix names a vendor other than the current one.
     """
     prefix_vendor, model_name = parse_model_route(model, vendors)
     if prefix_vendor not in (None, vendor):

@@ -21,7 +21,7 @@ MANAGED_SETTINGS_FLAG = "--managed-settings"
 def resolve_invocation_paths(
     invocation: Invocation, source_folder: str, target_folder: str
 ) -> Invocation:
-    """Resolve an invocation's paths against `source_folder`, so that it can be used in
+    """Resolve an invocation's paths against `source_folder`, so that the invocation can be used in
     `target_folder`.
 
     Paths inside settings files are not changed.

@@ -12,9 +12,11 @@ class InterruptRequested(NamedTuple): ...
 class SettingChanged(NamedTuple):
     """The frontend changed a setting. The change takes effect with the next request.
 
-    For the settings "model", "mode" and "effort", `value` is the new value. None stands for the
-    vendor's default. The setting "rules" means that other rules restrict tool calls, and "servers"
-    that other MCP servers run in the frontend's process. These two have no `value`.
+    `setting` is one of these names:
+
+    model, mode, effort  `value` is the new value, or None for the vendor's default
+    rules                the rules that restrict tool calls have changed; `value` is None
+    servers              the MCP servers in the frontend's process have changed; `value` is None
     """
 
     setting: str

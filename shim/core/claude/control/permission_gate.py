@@ -117,8 +117,8 @@ class PermissionGate:
 
         A deny rule overrides a person's approval. The rule may be newer than the prompt, or it may
         match only the arguments that the person changed. The real claude would run such a call. A
-        hook can also deny a call after its prompt was written, because the vendor may change the
-        call's arguments.
+        hook can also deny a call while its prompt is open, because the vendor may change the call's
+        arguments.
         """
         if not answer.allow:
             return answer

@@ -146,8 +146,8 @@ def _can_meet_condition(
 def _is_certain_to_meet_condition(
     hook: SettingsHook, tool: str, tool_input: Mapping[str, Any], workspace: Workspace
 ) -> bool:
-    """Return whether a tool call certainly matches a hook's condition. A hook can only allow calls
-    that do.
+    """Return whether a tool call certainly matches a hook's condition. A hook can only allow such
+    calls.
     """
     evaluator = PolicyEvaluator(
         Policy(workspace=workspace, allow=(parse_permission_rule(hook.condition),)),
