@@ -58,11 +58,12 @@ class PassthroughTurn:
         self._pending_result_count = 0
 
     def forward_claude_line(self, raw: bytes, event: ClaudeLine) -> None:
-        """Write a line of a real claude. `raw` is the line without its LF, and `event` is the
-        parsed line.
+        """Forward one line from the real claude to the frontend. `raw` is the line without its LF,
+        and `event` is the parsed line.
 
-        A result is held until the next line or the end of the stream, because either may contradict
-        the result. If the frontend reads up to a terminator, three kinds of lines are dropped:
+        A result line is held until the next line or the end of the stream, because either may show
+        that the result is wrong. If the frontend reads up to a terminator, three kinds of lines are
+        dropped:
 
         - a second `init` before a result
         - the second result, which belongs to this `init` (contract S20)
@@ -303,9 +304,7 @@ class PassthroughTurn:
 
 
 def _track_call(table: OpenToolCalls[Any], block: ClaudeLine, entry: Any) -> None:
-    """Record an open tool call. Two calls may have the same id; their lines keep the id from the
-    real claude.
-    """
+    """Record an open tool call. If two calls have the same id, both keep it in their lines."""
     call_id = normalize_call_id(block["id"])
     name = block["name"]
     tool_input = block.get("input")

@@ -13,7 +13,7 @@ from shim.core.turn.subagents import Subagent
 from shim.core.turn.turn import Turn
 
 MAX_STREAMED_BLOCKS = 1000  # per reply
-MAX_PENDING_REQUESTS = 1000  # control requests; a child with more does not wait for answers
+MAX_PENDING_REQUESTS = 1000  # a child with more unanswered requests is not waiting for answers
 
 
 class ClaudeProtocolTranslator(Translator):

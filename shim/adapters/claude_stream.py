@@ -22,7 +22,7 @@ LEGACY_KINDS |= {"control_request", "control_response", "control_cancel_request"
 # dropped, because this SDK reads only a hundred lines before the answer to `initialize`.
 EARLY_KINDS = {"auth_status", "keep_alive", "rate_limit_event"}
 
-MAX_PENDING_REQUESTS = 1000  # requests whose refusal is not written yet
+MAX_PENDING_REQUESTS = 1000  # the limit for refusals that wait to be sent to the child
 TOO_LARGE_MESSAGE = "The call is too large to be asked about ({size} bytes)."
 
 

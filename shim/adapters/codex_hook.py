@@ -107,7 +107,7 @@ def parse_patch_as_tool_calls(patch: str, folder: str) -> list[ClaudeCall]:
     """Return a tool call for each changed file in a patch, and for each part of an edit. Raise
     ValueError if the patch names no file.
 
-    A line that is mistaken for a file name denies more calls, never fewer.
+    If a line is mistaken for a file name, more calls are denied, never fewer.
     """
     calls: list[ClaudeCall] = []
     for line in patch.split("\n"):

@@ -48,12 +48,12 @@ RELEVANT_MARKERS = (
 )
 # Type of a file change → Claude's tool. Any other type is an Edit.
 CHANGE_TOOL_NAMES = {"add": "Write", "delete": "Delete"}
-# At the start of a finished command's output. Without this text, the command may still be running.
+# Starts the output of a finished command. Without this text, the command may still be running.
 EXIT_CODE_REGEX = r"Process exited with code (\d+)\n"
 SHELL_TOOL = "exec_command"
-PATCH_REJECTED = "patch rejected"  # rejected by the sandbox; other errors are mistakes of the model
+PATCH_REJECTED = "patch rejected"  # the sandbox rejected the patch; the model caused other errors
 PATCH_ERRORS = (PATCH_REJECTED, "apply_patch verification failed")
-# by the shim's hook
+# The output of a call that the shim's hook has blocked starts with one of these texts.
 HOOK_BLOCKED = ("Command blocked by PreToolUse hook: ", "Tool call blocked by PreToolUse hook: ")
 REFUSAL_PREFIXES = (
     *HOOK_BLOCKED,

@@ -50,8 +50,8 @@ PERMISSIONS_APPROVAL = "item/permissions/requestApproval"
 
 
 class ApprovalRequest(NamedTuple):
-    """An open approval request from codex. `call_ids` are the request's tool calls; each is one
-    part of the request. The request is allowed when no parts are left in `pending_parts`.
+    """An open approval request from codex. The request has one part for each of its tool calls,
+    whose ids are `call_ids`. The request is allowed when `pending_parts` is empty.
     """
 
     request_id: object

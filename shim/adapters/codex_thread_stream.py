@@ -40,7 +40,8 @@ from shim.profiles.rpc.translator import RpcTranslator
 MAX_OPEN_ITEMS = 1000  # per turn; beyond this limit, the oldest item is dropped
 MAX_SUBAGENTS = 1000  # subagents whose starting call is stored
 RETRY_MESSAGE = re.compile(r"Reconnecting\.\.\. (\d+)/(\d+)")
-# Ignored notifications: they are about the session or the program, or an item's end repeats them.
+# Ignored notifications. They are about the session or the program, or have data that is repeated at
+# the end of an item.
 IGNORED_METHODS = frozenset(
     (
         "configWarning",
@@ -258,8 +259,8 @@ class CodexThreadTranslator(RpcTranslator):
                 self._record_subagents(item, call_id if open_call is None else open_call[0])
 
     def _close_item(self, item: Event) -> None:
-        """Remove the started item that has ended. This is the first item with the same id,
-        preferably one with the same tool calls.
+        """Remove the started item that has ended. If several items have the same id, prefer one
+        with the same tool calls, and otherwise the first.
         """
         started_items = [
             open_item for open_item in self._open_items if open_item.get("id") == item.get("id")
@@ -276,7 +277,7 @@ class CodexThreadTranslator(RpcTranslator):
         self._prompted_items = [other for other in self._prompted_items if other is not item]
 
     def _record_subagents(self, item: Event, call_id: str) -> None:
-        """Record which tool call started the subagents of an item."""
+        """Record which tool call started the subagents that an item names."""
         for thread_id in item.get("receiverThreadIds") or ():
             if len(self._subagent_calls) < MAX_SUBAGENTS:
                 self._subagent_calls.setdefault(str(thread_id), call_id)

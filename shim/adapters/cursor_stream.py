@@ -2,9 +2,9 @@
 
 With --stream-partial-output, cursor repeats each text segment as a complete line, in one of four
 places. `_pending` is the text since the last complete line. A line with the same text may be a
-delta or a repetition, so it is held in `_buffered_text` until the next event shows which. Some
-builds repeat a segment only after the tool call that ends the segment has started, so `_unrepeated`
-keeps the segment until then.
+delta or a repetition, so it is held in `_buffered_text` until the next event arrives. Some builds
+repeat a segment only after the tool call that ends the segment has started, so `_unrepeated` keeps
+the segment until then.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ from shim.core.turn.turn import Turn
 
 FLUSH_EVENTS = ("interaction_query", "retry")
 MAX_TODOS = 1000
-MAX_TODO_CHARS = 1000  # length of a todo's text
+MAX_TODO_CHARS = 1000  # the maximum length of a todo's text
 TODO_FIELDS = ("id", "content", "status", "activeForm")
 # The number of characters that are compared to recognize a repeated segment. The total length is
 # compared, too.
@@ -39,7 +39,7 @@ class CursorTranslator(Translator):
         super().__init__(turn, partial=partial)
         self._pending: list[str] = []
         self._pending_length = 0
-        self._fragment_count = 0  # fragments of the pending text
+        self._fragment_count = 0  # the number of fragments in the pending text
         self._unrepeated = ""
         self._unrepeated_length = 0
         self._unrepeated_is_streamed = False  # whether the segment came in several fragments

@@ -260,7 +260,9 @@ def _convert_part(part: dict[str, Any]) -> dict[str, Any]:
 
 
 def _read_text(name: str, body: dict[str, Any]) -> str:
-    """Return the text of a successful call. The call's fields determine how the text is read."""
+    """Return the text of a successful call. The fields of the call's result determine how the text
+    is read.
+    """
     if name == "Bash" or "exitCode" in body:
         return _read_shell_output(body)
     if "workspaceResults" in body:

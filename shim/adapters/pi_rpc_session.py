@@ -148,9 +148,9 @@ class PiRpcSession(RpcSession):
         return self.encode_request(SETTING, "set_thinking_level", level=level)
 
     def encode_permission_mode_change(self, name: str) -> bytes | None:
-        """Return b"" if the child can continue in the new mode, or None if another child is needed.
-        The shim's extension asks about each call in every mode, and only plan mode has different
-        tools.
+        """Return b"" if the child can continue in the new mode, or None if a new child must be
+        started. The shim's extension asks about each call in every mode, and only plan mode has
+        different tools.
         """
         old_mode = self._mode
         self._mode = name

@@ -172,7 +172,7 @@ class PiTranslator(Translator):
 
     def _end_run(self, *, is_newer_version: bool) -> None:
         """Record that the run is complete after `agent_end`. Older versions print nothing after
-        this event, and some of them never exit. A version that continues reports this.
+        this event, and some of them never exit. Newer versions report that a run continues.
         """
         if self._is_complete():
             self.turn.record_vendor_completion()
@@ -217,7 +217,7 @@ class PiTranslator(Translator):
             self._translate_result_message(message)
             return
         if role == "custom":
-            # With such a message, an extension answers a command without the model.
+            # An extension sends such a message to answer a command without the model.
             self._is_answered_by_extension = True
         if role != "assistant":
             return
@@ -247,7 +247,7 @@ class PiTranslator(Translator):
         for index, block in enumerate(content if isinstance(content, list) else [content]):
             try:
                 self._write_block(index, block)
-            except (AttributeError, KeyError, TypeError) as error:  # other blocks are written
+            except (AttributeError, KeyError, TypeError) as error:  # skip only this block
                 turn.diagnostics.record("malformed_event", f"{error!r}: {block}")
 
     def _write_block(self, index: int, block: dict[str, Any]) -> None:
@@ -320,7 +320,7 @@ class PiTranslator(Translator):
             if len(self._malformed_arguments) < MAX_OPEN_CALLS:
                 self._malformed_arguments[call_id] = reason.partition(ARGUMENTS_MARKER)[2] or reason
         elif call.get("type") == "toolCall":
-            self._malformed_arguments.pop(call_id, None)  # another call with the same id
+            self._malformed_arguments.pop(call_id, None)  # stored for an earlier call with this id
         if not call.get("arguments") and call_id in self._malformed_arguments:
             return self._malformed_arguments[call_id]
         return call.get("arguments")

@@ -109,10 +109,11 @@ def translate_qwen_tool_call(name: str, arguments: object) -> tuple[str, Argumen
 # The shim prints its own warning about unattended runs.
 ENVIRONMENT = {"QWEN_CODE_SUPPRESS_YOLO_WARNING": "1"}
 SYSTEM_PROMPT_VARIABLE = "QWEN_SYSTEM_MD"  # path of a file that replaces --system-prompt
-# The bundled settings have the highest precedence. With them qwen asks about calls that the user's
-# and the project's settings allow, and it runs no hooks or commands of those settings. In one-shot
-# mode qwen denies each call that it would ask about, so those settings do not ask about reading.
-# The administrator's file is used as the defaults, so that its denials still apply.
+# The bundled settings have the highest precedence. With these settings, qwen also asks about calls
+# that the user's and the project's settings allow, and ignores the hooks and commands in the user's
+# and the project's settings. In one-shot mode, qwen denies each call that it would ask about, so
+# the bundled settings for this mode do not ask before a file is read. The administrator's settings
+# become the defaults, so that their denials still apply.
 SETTINGS_VARIABLE = "QWEN_CODE_SYSTEM_SETTINGS_PATH"
 ADMINISTRATOR_DEFAULTS = {"QWEN_CODE_SYSTEM_DEFAULTS_PATH": "/etc/qwen-code/settings.json"}
 ASK_ALL_SETTINGS = "qwen_asks_all.json"

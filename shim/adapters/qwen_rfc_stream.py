@@ -26,8 +26,8 @@ from shim.core.turn.tool_calls import MAX_OPEN_CALLS
 from shim.core.turn.turn import Turn
 from shim.profiles.run.partial_calls import PartialCalls
 
-MAX_PENDING_REQUESTS = 1000  # control requests; a child with more does not wait for answers
-MAX_NOTICE_CHARS = 2000  # last logged text, which may be the reason for a failure
+MAX_PENDING_REQUESTS = 1000  # a child with more unanswered requests is not waiting for answers
+MAX_NOTICE_CHARS = 2000  # the maximum length of a logged text for error messages
 MAX_CONTROL_ERRORS = 20  # per line
 PROTOCOL_VERSION = 1  # the only version that the documents define
 COMPLETION_OBJECT = "chat.completion"
@@ -277,7 +277,7 @@ class QwenRfcTranslator(Translator):
                     function = {}
                 self._write_call(call.get("id"), function.get("name"), function.get("arguments"))
             self._close_reply("tool_calls" if calls and reason == "stop" else reason, usage)
-        elif usage is not None:  # a summary that adds nothing new
+        elif usage is not None:  # a summary whose text was already written
             self._usage = usage
             self._pause_turn()
         self._translate_annotations(message)
@@ -297,7 +297,7 @@ class QwenRfcTranslator(Translator):
         usage = convert_usage(raw_usage)
         if self._pending_stop_reason is not None and usage is not None:
             self._end_reply(usage)
-        elif usage is not None and not choices:  # a late usage
+        elif usage is not None and not choices:  # the usage for a reply that has ended
             self._usage = usage
             self._pause_turn()
         for choice in choices:
@@ -524,8 +524,8 @@ class QwenRfcTranslator(Translator):
             self._pause_after_result()
 
     def _take_unreported_result(self, call_id: str, *, default: bool = False) -> bool:
-        """Return whether the first call with this id failed, according to a display that had no
-        content.
+        """Return whether a display without content has reported that the first call with this id
+        failed.
         """
         failures = self._unreported_results.get(call_id)
         if failures:

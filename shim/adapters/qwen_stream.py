@@ -277,8 +277,8 @@ class QwenTranslator(ClaudeProtocolTranslator):
             self.turn.record_failure(message, **fields)
 
     def feed_eof(self, child_exit: ChildExit | None, stderr: str) -> None:
-        """Record the end of a stream without a `result` line. Only the exit code is known, and
-        perhaps a text on stderr.
+        """Record the end of a stream without a `result` line. The only information is the exit
+        code, and perhaps a text on stderr.
         """
         if self.turn.outcome_tracker.outcome is not None or child_exit is None:
             return
