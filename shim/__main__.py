@@ -69,8 +69,8 @@ def _run_yume_cli(argv: list[str], installed_options: dict[str, str]) -> int:
 
 
 def _print_text(text: str) -> int:
-    """Print a text, and return the exit status. A closed stdout is not an error, but a full disk
-    is.
+    """Write text to stdout. Return the exit status, which is 1 if the text cannot be written, for
+    example because the disk is full. A closed stdout is not an error.
     """
     try:
         if sys.stdout is not None:

@@ -253,7 +253,7 @@ class _LogFile:
         self._index: list[tuple[int, int, float]] = [(first_number, 0, 0.0)]
 
     def read_entries(self, after_number: int) -> Iterator[SessionLogEntry]:
-        """Yield the complete lines after a number."""
+        """Yield the log entries of the complete lines that follow the line `after_number`."""
         number, offset, elapsed_s = next(
             index_entry
             for index_entry in reversed(self._index)

@@ -61,8 +61,8 @@ class ConversationPlan(NamedTuple):
 
     run_mode: RunMode
     prompt_source: PromptSource
-    adapter: Adapter  # the adapter of the first vendor
-    persistent: bool  # one child of the first vendor serves the whole conversation
+    adapter: Adapter  # the first configured vendor's adapter
+    persistent: bool  # one child process of this vendor serves the whole conversation
     starts_child_first: bool  # the child starts before the message loop is imported
     asks_frontend: bool  # permission requests go to the frontend if no rule answers them
     keeps_transcript: bool  # the shim writes a transcript; a real claude writes its own

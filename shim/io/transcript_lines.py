@@ -33,7 +33,7 @@ _UUID_KEY = b',"uuid":"'  # the last member of every line that the shim writes
 _END_BYTES = len(_UUID_KEY) + UUID_CHARS + len(b'"}\n')
 # The prefix of message ids from the model. Other messages did not come from an API request.
 _MODEL_ID_PREFIX = b"msg_"
-_USAGE_KEY = b'"usage":'  # cannot match inside a text, whose quotes are escaped
+_USAGE_KEY = b'"usage":'  # matches no string content, because quotes are escaped in JSON strings
 _NUMBER_DIGITS = len(str(MAX_COUNT))
 
 

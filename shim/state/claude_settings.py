@@ -140,7 +140,7 @@ def _find_repository(cwd: str) -> str:
 
 def _load_file(path: str) -> Mapping[str, Any]:
     """Load the JSON object from a settings file. Return {} if the file does not exist."""
-    if not os.path.lexists(path):  # most files do not exist, and need no parser
+    if not os.path.lexists(path):  # the usual case, which avoids the import of a JSON parser
         return {}
     try:
         return _parse_object(_read_limited(path))

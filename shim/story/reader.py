@@ -210,8 +210,8 @@ class RecordedSessionStepReader:
         return changes + self._flush_pending_result() + self.story.end_open_steps(self._time_s)
 
     def _add_prompt(self) -> list[SessionStepChange]:
-        """Add the prompt from the command line and stdin. The first record of another kind marks
-        the end of stdin.
+        """Add the prompt from the command line and from stdin. This is done once stdin is complete,
+        before the first record of the output is added.
         """
         self._prompt_added = True
         texts = [self._invocation.prompt or "", self._stdin.decode("utf-8", "replace").strip()]

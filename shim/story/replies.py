@@ -85,8 +85,8 @@ TraceItem = ModelReply | SessionStep
 
 
 class _AgentQueue:
-    """The replies and steps of one agent in order. `waiting_since` is the time since when the agent
-    has been waiting for the model.
+    """One agent's replies and steps, in order. `waiting_since` is the time at which the agent
+    started to wait for the model, in seconds.
     """
 
     def __init__(self, waiting_since: float) -> None:

@@ -174,7 +174,8 @@ def _has_vendor_session(folder: str, session_id: str, metadata: SessionHostMetad
 
 
 def _is_vendor_init(line: bytes) -> bool:
-    """Return whether a line is the `init` line of a real claude, which has then stored its session.
+    """Return whether a line is an `init` line from the real claude. The real claude has stored its
+    session by the time it prints this line.
 
     The shim's own `init` lines contain the key `shim`.
     """

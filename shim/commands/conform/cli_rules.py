@@ -25,7 +25,7 @@ from shim.core.reading.values import list_dicts
 
 VERSION = re.compile(rb"(\d+)\.(\d+)\.(\d+) \(Claude Code\)\n")
 MIN_MAJOR_VERSION = 2  # the SDKs warn about lower versions or refuse them
-VERSION_TIMEOUT_S = 2.0  # the Python SDK's timeout for the version
+VERSION_TIMEOUT_S = 2.0  # the Python SDK waits this long for the output of `--version`
 HELP_TIMEOUT_S = 10.0  # a frontend's timeout for the help text
 EXIT_TIMEOUT_S = 5.0  # the Python SDK sends SIGTERM this long after the end of stdin
 NO_INPUT_TEXT = "Input must be provided either through stdin or as a prompt argument"

@@ -152,7 +152,7 @@ class ObservedCommandRuns:
         return turns[index]
 
 
-# Runs whose stdout is stream-json with turns.
+# The runs that print a conversation in stream-json format.
 STREAM_RUNS = frozenset(
     (
         *("conversation", "queue", "tools", "interrupt"),

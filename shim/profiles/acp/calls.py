@@ -207,9 +207,9 @@ class AcpToolCall:
     def translate_to_claude_tool(self, tools: Tools) -> tuple[str, dict[str, Any]]:
         """Return Claude's tool name and the arguments for the call.
 
-        copilot splits one text into several paths, and asks permission for one of them. If a
-        permission request names a path that the call does not have, the path argument is a list of
-        both paths. A list does not match the path in any rule or permission mode.
+        copilot may ask permission for a different path than the call's own path, because it splits
+        one text into several paths. In this case, the path argument is a list of the two paths. No
+        path rule and no permission mode matches a list.
         """
         name, tool_input = self._translate_input(tools)
         path = tool_input.get(PATH_KEY)

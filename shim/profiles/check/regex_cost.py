@@ -39,13 +39,13 @@ class _AmbiguousGroupError(Exception):
 
 
 class _MatchCost(NamedTuple):
-    """The matching cost of a pattern, up to the end of one part of it.
+    """The worst-case matching cost of a regular expression, computed part by part.
 
     exponent             the matching time grows with this power of the text's length
-    extendable           the characters that the last repetition can still match
-    characters           the characters that the part itself can match
-    has_variable_length  whether the pattern matches texts of different lengths; alternatives that
-                         begin with different characters do not count
+    extendable           the characters that the last repetition so far can still match
+    characters           the characters that the analyzed part itself can match
+    has_variable_length  whether the analyzed parts match texts of different lengths; alternatives
+                         that begin with different characters do not count
     """
 
     exponent: int
@@ -116,8 +116,8 @@ def _analyze_repeat(
 
 
 def _analyze_part(parts: Any, previous: _MatchCost, flags: int) -> _MatchCost:
-    """Return the matching cost after one part. For a group, this is the cost after all parts of the
-    group.
+    """Return the matching cost up to the end of one part of a regular expression. For a group, this
+    is the cost up to the end of the group.
     """
     if len(parts) != 1:
         return _analyze_sequence(parts, previous, flags)

@@ -1,1 +1,1 @@
-"""Draws sessions for a person, on a terminal or as plain lines."""
+"""Displays sessions on a terminal or as plain lines of text."""
