@@ -43,6 +43,9 @@ WRITTEN_TYPES: tuple[type, ...] = (
 # Calls whose first argument names something in Python: a type, or the path of an attribute.
 NAMING_CALLS = ("TypeVar", "cast", "forward_attribute")
 
+# Constants whose texts are Python names: attributes, or keyword arguments of a library.
+NAMING_CONSTANTS = ("__slots__", "__all__", "SESSION_CONSOLE_OPTIONS")
+
 # Calls whose keywords are attributes of a Python object.
 ATTRIBUTE_CALLS = ("copy_with",)
 
@@ -63,8 +66,8 @@ def list_strings() -> dict[str, list[str]]:
     """Return the string constants that are a single word, by kind: flags, variables, files and
     other words.
 
-    Docstrings, quoted types, the names in `__slots__` and `__all__` and the modules of the package
-    are left out, because they name something in Python.
+    Docstrings, quoted types, the texts of `NAMING_CONSTANTS` and the modules of the package are
+    left out, because they name something in Python.
     """
     texts: dict[str, set[str]] = {
         "flags": set(),
@@ -108,13 +111,19 @@ def _find_internal_nodes(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
             yield from _find_quoted_types(node.returns)
         elif isinstance(node, ast.arg | ast.AnnAssign) and node.annotation:
             yield from _find_quoted_types(node.annotation)
-        elif isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") in (
-            "__slots__",
-            "__all__",
-        ):
+        if _get_assigned_name(node) in NAMING_CONSTANTS:
             yield from ast.walk(node.value)
-        elif isinstance(node, ast.Call) and _get_called_name(node) in NAMING_CALLS:
+        if isinstance(node, ast.Call) and _get_called_name(node) in NAMING_CALLS:
             yield from node.args[:1]
+
+
+def _get_assigned_name(node: ast.AST) -> str:
+    """Return the name that an assignment sets, or "" if the node is something else."""
+    if isinstance(node, ast.Assign):
+        return str(getattr(node.targets[0], "id", ""))
+    if isinstance(node, ast.AnnAssign) and node.value:
+        return str(getattr(node.target, "id", ""))
+    return ""
 
 
 def _find_quoted_types(annotation: ast.expr) -> Iterator[ast.AST]:
