@@ -38,6 +38,7 @@ class Host:
             send_line=self.sent_lines.append,
             update_metadata=self.metadata_updates.append,
             end_session=lambda: None,
+            reload_settings=lambda: "settings",
         )
 
     def client(self, number):

@@ -10,6 +10,7 @@ from shim.core.bridge.commands import (
     DropClientCommand,
     EndSessionCommand,
     ReadLogCommand,
+    ReloadSettingsCommand,
     SessionHubCommand,
     UpdateSessionMetadataCommand,
     WriteStdinCommand,
@@ -111,6 +112,8 @@ class Play:
             self.status_fields = dict(command.metadata)
         elif isinstance(command, EndSessionCommand):
             self.ended_by.append(command.client_name)
+        elif isinstance(command, ReloadSettingsCommand):
+            self.hub.send_settings(command.client_number, command.request_id, "settings")
 
     def join_client(self, number: int, role: str = "drive", /, **keys: Any) -> list[Frame]:
         """Connect a client that sends `hello`. Return the frames that it receives."""

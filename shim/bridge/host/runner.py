@@ -15,6 +15,7 @@ from shim.core.bridge.commands import (
     DropClientCommand,
     EndSessionCommand,
     ReadLogCommand,
+    ReloadSettingsCommand,
     SessionHubCommand,
     UpdateSessionMetadataCommand,
     WriteStdinCommand,
@@ -92,6 +93,7 @@ class SessionHubRunner:
     send_line        writes a line to the conversation's stdin
     update_metadata  changes `host.json`
     end_session      ends the session when a client requests it
+    reload_settings  reads Claude's settings files again and returns the merged settings as text
     """
 
     def __init__(
@@ -102,6 +104,7 @@ class SessionHubRunner:
         send_line: Callable[[bytes], None],
         update_metadata: Callable[[Mapping[str, Any]], None],
         end_session: Callable[[], None],
+        reload_settings: Callable[[], str],
     ) -> None:
         self.hub = hub
         self.connections: dict[int, ClientConnection] = {}
@@ -111,6 +114,7 @@ class SessionHubRunner:
         self._send_line = send_line
         self._update_metadata = update_metadata
         self._end_session = end_session
+        self._reload_settings = reload_settings
         self._unanswered_count = 0  # messages that have no result in the log
         self._last_write = 0.0  # monotonic time at the end of the last round of writing
         self._write_due = anyio.Event()
@@ -194,6 +198,8 @@ class SessionHubRunner:
                     self.connections[client].close_deadline = time.monotonic() + BYE_TIMEOUT_S
             case UpdateSessionMetadataCommand(metadata):
                 self._update_metadata(metadata)
+            case ReloadSettingsCommand(client, request_id):
+                self.hub.send_settings(client, request_id, self._reload_settings())
             case EndSessionCommand():
                 self._end_session()
 

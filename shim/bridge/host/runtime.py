@@ -153,8 +153,10 @@ class SessionHostRuntime:
         self._tick_interval_s = max(
             MIN_TICK_INTERVAL_S, min(MAX_TICK_INTERVAL_S, (timeout_s - prompt_timeout_s) / 2)
         )
+        claude_settings = _load_conversation_settings(startup)
+        name = values.get("name") or ""
         hub = SessionHub(
-            _describe_session(startup, session_id, values.get("name") or "", prompt_timeout_s),
+            _describe_session(startup, claude_settings, session_id, name, prompt_timeout_s),
             self._log.load_history(),
             create_id=create_uuid,
             # The system clock may jump, but the timestamps of lines must not.
@@ -167,6 +169,7 @@ class SessionHostRuntime:
             send_line=self.source.put,
             update_metadata=metadata.update,
             end_session=partial(self._stop_session, REASON_STOPPED),
+            reload_settings=partial(_reload_settings, startup, claude_settings),
         )
         self.stdout = HubStdout(self.runner, recorder)
         self._server = UnixServer(listener, self.runner, self.source)
@@ -295,12 +298,15 @@ class SessionHostRuntime:
 
 
 def _describe_session(
-    startup: ConversationStartup, session_id: str, name: str, prompt_timeout_s: float
+    startup: ConversationStartup,
+    claude_settings: ClaudeSettings,
+    session_id: str,
+    name: str,
+    prompt_timeout_s: float,
 ) -> BackgroundSessionInfo:
     """Return the session's description, which clients receive when the host starts."""
     invocation = startup.invocation
     mode = startup.mode
-    claude_settings = _load_conversation_settings(startup)
     if not invocation.skip_permissions and invocation.permission_mode is None:
         mode = claude_settings.mode or mode
     can_bypass = invocation.skip_permissions
@@ -317,11 +323,7 @@ def _describe_session(
         mode=mode,
         pid=os.getpid(),
         version=__version__,
-        reload_settings=(
-            partial(_reload_settings, startup, claude_settings)
-            if _reads_settings_itself(startup)
-            else None
-        ),
+        has_vendor_settings=_reads_settings_itself(startup),
         can_bypass=can_bypass,
         answer_policy=startup.settings.bridge.answered_by,
         prompt_timeout_s=prompt_timeout_s,

@@ -46,6 +46,15 @@ class UpdateSessionMetadataCommand(NamedTuple):
     metadata: Mapping[str, Any]
 
 
+class ReloadSettingsCommand(NamedTuple):
+    """Reload Claude's settings files. The host passes the merged settings to
+    `SessionHub.send_settings`.
+    """
+
+    client_number: int
+    request_id: str
+
+
 class EndSessionCommand(NamedTuple):
     """End the session, because a client has requested it. The host calls `SessionHub.close` after
     the conversation has ended.
@@ -60,5 +69,6 @@ SessionHubCommand = (
     | ReadLogCommand
     | DropClientCommand
     | UpdateSessionMetadataCommand
+    | ReloadSettingsCommand
     | EndSessionCommand
 )

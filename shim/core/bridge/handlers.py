@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from shim.core.bridge.client import ConnectedClient
-from shim.core.bridge.commands import EndSessionCommand
+from shim.core.bridge.commands import EndSessionCommand, ReloadSettingsCommand
 from shim.core.bridge.frames import (
     BYPASS_REFUSED_TEXT,
     MAX_ID_CHARS,
@@ -338,10 +338,8 @@ def _accept_request(
         _choose_mode(hub, body, request, body)
     elif subtype == "initialize":
         _register_callbacks(hub, client, body, request)
-    elif subtype == RELOAD_SETTINGS and hub.session.reload_settings is not None:
-        settings = {"settings": hub.session.reload_settings()}
-        response = {"subtype": "success", "response": settings}
-        hub.send_frame_answer(client, request_id, "response", response=response)
+    elif subtype == RELOAD_SETTINGS and hub.session.has_vendor_settings:
+        hub.commands.append(ReloadSettingsCommand(client.number, request_id))
     elif subtype in REFUSED_SUBTYPES:
         raise FrameRefusedError(
             "wider", f"a running session does not accept {subtype}, because other clients share it"

@@ -443,6 +443,13 @@ class SessionHub:
         self.frame_answers[client.number, request_id] = stored_answer
         self.subscribers.send_reply_frame(client, answer)
 
+    def send_settings(self, client_number: int, request_id: str, settings: str) -> None:
+        """Send the text of the reloaded settings to the client that requested it."""
+        client = self.subscribers.clients.get(client_number)
+        if client is not None:
+            response = {"subtype": "success", "response": {"settings": settings}}
+            self.send_frame_answer(client, request_id, "response", response=response)
+
     def refuse_frame(
         self, client: ConnectedClient, request_id: str | None, reason: str, text: str
     ) -> None:

@@ -4,7 +4,7 @@ The status has the same keys and values as the output of `claude agents --json`.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from shim.core.claude.grammar import (
@@ -44,9 +44,9 @@ class BackgroundSessionInfo(NamedTuple):
     mode: str = "default"
     pid: int = 0
     version: str = ""
-    # Reloads Claude's settings files and returns the merged settings as text. This function is only
-    # set if the vendor reads the files itself. Otherwise, the conversation reloads the files.
-    reload_settings: Callable[[], str] | None = None
+    # The vendor reads Claude's settings files itself, so the host reloads them for a client.
+    # Otherwise, the conversation reloads them.
+    has_vendor_settings: bool = False
     can_bypass: bool = False  # the mode bypassPermissions can be selected
     answer_policy: str = "any"  # "owner" if only the current or last controller answers prompts
     # The hub denies prompts after this time. The conversation waits longer, so that only the hub

@@ -130,7 +130,7 @@ def test_settings_are_reloaded_for_a_client_without_control():
 
 
 def test_host_reloads_the_settings_of_a_real_claude():
-    play = two(reload_settings=lambda: "settings")
+    play = two(has_vendor_settings=True)
     request = {"subtype": "reload_settings"}
     frames = play.exchange_frames(2, "request", id="r", request=request)
     (response,) = select_frames(frames, "response")
