@@ -366,20 +366,29 @@ class ScriptedServer:
         self._http.server_close()
 
 
+def _find_tool(kind: str, offered: Sequence[str]) -> tuple[str, Callable[[str], Json]]:
+    """Return the program's tool of a kind, and the function that builds its input."""
+    tools = _TOOLS[kind] or _READERS
+    # If the request does not offer the tool, the script calls it all the same, by the name that the
+    # program uses. All tables list the programs in the same order.
+    program = next((index for index, reader in enumerate(_READERS) if reader[0] in offered), 1)
+    name, build_input = next(
+        (tool for tool in tools if tool[0] in offered), tools[min(program, len(tools) - 1)]
+    )
+    return name.partition(".")[0], build_input
+
+
+def build_tool_call(kind: str, argument: str, offered: Sequence[str], call_id: str) -> ScriptedCall:
+    """Build a call of the program's tool of this kind, such as "shell"."""
+    name, build_input = _find_tool(kind, offered)
+    return ScriptedCall(call_id, name, build_input(argument))
+
+
 def _build_calls(request: ModelRequest, number: int) -> Iterator[ScriptedCall]:
     """Build the calls of the script for the tools that the request offers. There are none after
     they have results.
     """
-    tools = _TOOLS[request.script] or _READERS
-    # If the request does not offer the tool, the script calls it all the same, by the name that the
-    # program uses. All tables list the programs in the same order.
-    program = next(
-        (index for index, reader in enumerate(_READERS) if reader[0] in request.offered), 1
-    )
-    name, build_input = next(
-        (tool for tool in tools if tool[0] in request.offered), tools[min(program, len(tools) - 1)]
-    )
-    called = name.partition(".")[0]
+    called, build_input = _find_tool(request.script, request.offered)
     if request.tool_result is not None:
         _, separator, call_json = request.tool_result.partition(AGAIN)
         if separator:
