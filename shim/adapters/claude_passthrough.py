@@ -304,7 +304,7 @@ class PassthroughTurn:
 
 
 def _track_call(table: OpenToolCalls[Any], block: ClaudeLine, entry: Any) -> None:
-    """Record an open tool call. If two calls have the same id, both keep it in their lines."""
+    """Record an open tool call. Two calls with the same id are both written with that id."""
     call_id = normalize_call_id(block["id"])
     name = block["name"]
     tool_input = block.get("input")

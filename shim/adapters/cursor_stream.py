@@ -115,11 +115,11 @@ class CursorTranslator(Translator):
         self.turn.end_block()
 
     def _strip_repetition(self, text: str, *, from_model: bool) -> str:
-        """Return the new part of a complete segment that cursor repeats after the event that ended
-        the segment.
+        """Return the part of a segment's text that is new.
 
-        Unless the segment was streamed, a line without a model call's id may be another reply with
-        the same text.
+        cursor may send a complete segment again, after the event that ended the segment. If the
+        segment was not streamed, a line without a model call id may be another reply with the same
+        text, so it is not treated as a repetition.
         """
         pending = "".join(self._pending)
         is_repetition = bool(self._unrepeated) and text.startswith(self._unrepeated)

@@ -113,7 +113,7 @@ def can_keep_child(adapter: Adapter, request: ConversationPlanInput) -> bool:
     stdin_input = request.stdin_input
     if stdin_input is None or stdin_input.wants_answers or request.has_rules:
         return True
-    # Edits of such a vendor are kept inside the folder only by its permission requests.
+    # Only its permission requests prevent such a vendor from editing files outside the folder.
     return request.mode == "acceptEdits" and adapter.needs_external_policy_check(request.mode)
 
 

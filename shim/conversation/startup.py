@@ -386,7 +386,7 @@ def _start_first_child(
 
 
 class PlannedChildLaunch(NamedTuple):
-    """The plan of a conversation, and the launch of its first child."""
+    """A conversation's plan, its launcher, and the launch plan of its first child."""
 
     plan: ConversationPlan
     launcher: ChildLauncher

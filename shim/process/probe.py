@@ -32,7 +32,7 @@ KILL_TIMEOUT_S = 0.5  # for a killed program to exit
 # The time between two checks whether the program has exited. The end of its pipes is not enough,
 # because processes that it started may hold the pipes open forever.
 POLL_INTERVAL_S = 0.02
-# The size limit for stdout and for stderr. The longest known answer has 14 KB.
+# The size limit for stdout and for stderr. The longest known answer is 14 KB.
 MAX_ANSWER_BYTES = 64 * 1024
 # The number of cached answers per program. A program is asked for its help, version and models, and
 # a profile may change the arguments for these questions.

@@ -113,11 +113,10 @@ def is_background_session_running(session_id: str) -> bool:
 
 
 def _prepare_flat_join(invocation: Invocation, session: SessionRecord) -> Invocation:
-    """Return the command line for a frontend of Yume's dialect that joins a session with one
-    message.
+    """Return the command line for a frontend that uses Yume's dialect and joins a session.
 
-    Such a frontend cannot answer permission prompts. Raise FrontendError if it sends several
-    messages.
+    Such a frontend sends a single message and cannot answer permission prompts. Raise FrontendError
+    if it sends several messages.
     """
     if invocation.input_format == "stream-json":
         raise FrontendError(

@@ -159,8 +159,8 @@ async def answer_permission_prompt(
 def _build_decision(
     body: Mapping[str, Any], request: Mapping[str, Any], cwd: str
 ) -> dict[str, Any]:
-    """Return the answer to Claude's permission request, built from a request's fields. Raise
-    HTTPError for invalid fields.
+    """Return the answer to a permission request, built from the body of the HTTP request. Raise
+    HTTPError if a field is invalid.
     """
     try:
         return build_decision_body(

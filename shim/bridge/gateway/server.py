@@ -180,7 +180,7 @@ def build_server_names(endpoint: GatewayEndpoint, port: int) -> GatewayHostsAndO
 def build_gateway_url(
     endpoint: GatewayEndpoint, server_names: GatewayHostsAndOrigins, port: int
 ) -> str:
-    """Return the URL of the gateway for users."""
+    """Return the gateway's URL, as shown to users."""
     if endpoint.has_proxy:
         return f"https://{endpoint.names[0].lower()}/"
     if endpoint.names:

@@ -288,7 +288,7 @@ async def run_conversation(runner: ScenarioRunner) -> None:
 
 async def run_queued_messages(runner: ScenarioRunner) -> None:
     """Send all messages at once and close stdin, as the TypeScript SDK and the ACP adapter do.
-    Flags are passed in all of their forms.
+    The flags of this run cover all accepted spellings.
     """
     prompt = runner.options.prompt
 

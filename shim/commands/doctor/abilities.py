@@ -25,9 +25,12 @@ SAMPLE_MCP_CONFIG = '{"mcpServers":{"one":{"command":"one"}}}'
 def collect_adapter_abilities(adapter: Adapter) -> dict[str, str]:
     """Return the abilities by name, with the values `yes`, `emulated` or `no`.
 
-    The shim can emulate four abilities. Complete blocks replace streamed fragments. A limit stops
-    the turn. The system prompt is added to the prompt. JSON output is requested in the prompt, and
-    the answer is checked.
+    The shim can emulate four abilities:
+
+    - streaming: complete blocks replace fragments
+    - a turn limit: the shim stops the turn
+    - a system prompt: it is added to the prompt
+    - JSON output: it is requested in the prompt, and the answer is checked
     """
     resume = NO
     if adapter.abilities.can_resume:

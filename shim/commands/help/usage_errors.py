@@ -8,7 +8,8 @@ UNKNOWN_COMMAND_PATTERN = re.compile(
     r"No such command '(.*?)'\.(?: Did you mean '(.*?)')?", re.DOTALL
 )
 INVALID_VALUE_PATTERN = re.compile(r"Invalid value for (.*?): (.*)", re.DOTALL)
-# Matches messages that continue the option's name, as in `--into cannot be combined with --to`.
+# Matches messages that form a sentence with the option's name as the subject, such as `--into
+# cannot be combined with --to`.
 PREDICATE_PATTERN = re.compile(r"(can|cannot|may|must|requires)\b")
 
 

@@ -100,8 +100,8 @@ class UserMessage(NamedTuple):
     origin: Mapping[str, Any] | None = None
 
     def select_blocks(self, accepted_kinds: BlockKinds) -> tuple[MessageBlock, ...]:
-        """Return the message's blocks, in order, that a vendor with these accepted kinds can
-        receive. If only text blocks remain, return a single block with `text`.
+        """Return the blocks whose kind the vendor accepts, in order. If only text blocks remain,
+        return a single block with the message's text.
         """
         accepted_blocks = tuple(block for block in self.blocks if block.is_accepted(accepted_kinds))
         if any(block.kind != "text" for block in accepted_blocks):

@@ -20,8 +20,9 @@ class EventPathRootVariable:
     """The variable at which a path starts: `event`, the loop variable `item`, or a variable within
     an expression.
 
-    `can_preload` is false for a variable within an expression. No statement can run before the
-    items of that expression, so its objects cannot be assigned to variables in advance.
+    `can_preload` is false for a variable within an expression, such as the variable of a
+    comprehension. No statement can run between its iterations, so objects along the path cannot be
+    assigned to variables in advance.
     """
 
     def __init__(self, name: str, *, can_preload: bool = True) -> None:

@@ -126,7 +126,7 @@ class RpcSession(ChildInput):
     def read_response(self, message: Mapping[str, Any]) -> RpcResponse | None:
         """Return the response to an open request, or None if no open request has this id.
 
-        The next request that opens the session is queued.
+        Also queue the next request that is needed to open the session.
         """
         request_id = message.get("id")
         label = None

@@ -64,7 +64,7 @@ class TerminalScreen:
     """Draws lines and Markdown on a console. If `live` is set, a terminal also shows the current
     activity below them.
 
-    If `render_input` is set, the typed input is always shown. The function receives the width and
+    If `render_input` is set, the typed input is always shown. `render_input` receives the width and
     returns the rendered input.
     """
 
