@@ -27,7 +27,8 @@ MAX_LISTED_SESSIONS = 10  # listed without --all
 DAY_SECONDS = 86_400.0  # seconds per day
 MIN_ID_CHARS = 4  # the minimum length of a session id prefix
 MAX_TITLE_CHARS = 80  # of the first prompt that are shown
-MAX_TITLE_BYTES = 256 * 1024  # of a transcript, searched for the first prompt
+# The bytes of a transcript that are searched for the first prompt. A list may have 10,000 sessions.
+MAX_TITLE_BYTES = 64 * 1024
 
 app = typer.Typer(
     name="sessions",
@@ -150,11 +151,7 @@ def resolve_resumed_id(session_id: str) -> str:
     """
     if not is_short_session_id(session_id.lower()):
         return session_id
-    matches = [
-        stored_id
-        for stored_id, _ in store.list_sessions(os.environ)
-        if stored_id.startswith(session_id.lower())
-    ]
+    matches = _list_matching_ids(session_id)
     if len(matches) == 1:
         return matches[0]
     return session_id
@@ -164,11 +161,9 @@ def _resolve_id(prefix: str) -> str:
     """Return the only session id that starts with `prefix`. Raise FrontendError if there is none,
     or more than one.
     """
-    matches = [
-        session_id
-        for session_id, _ in store.list_sessions(os.environ)
-        if len(prefix) >= MIN_ID_CHARS and session_id.startswith(prefix.lower())
-    ]
+    matches = []
+    if len(prefix) >= MIN_ID_CHARS:
+        matches = _list_matching_ids(prefix)
     if len(matches) == 1:
         return matches[0]
     if matches:
@@ -180,6 +175,15 @@ def _resolve_id(prefix: str) -> str:
         "--all` lists them"
     )
     raise FrontendError(reason, hint=hint)
+
+
+def _list_matching_ids(prefix: str) -> list[str]:
+    """Return the ids of the stored sessions that start with `prefix`."""
+    return [
+        session_id
+        for session_id, _ in store.list_sessions(os.environ)
+        if session_id.startswith(prefix.lower())
+    ]
 
 
 def format_resume_command(session_id: str, session: StoredSession) -> str:
