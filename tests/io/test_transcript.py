@@ -141,6 +141,16 @@ def test_message_preserves_stream_bytes_except_usage(transcript, file):
         assert after.partition(b"}")[2] + b"\n" in written
 
 
+def test_only_the_first_line_of_a_message_has_space_for_its_usage(transcript, file):
+    wrote(transcript)
+    written = [
+        line.partition(b'"usage":')[2].partition(b"}")[0]
+        for line in file.read_bytes().split(b"\n")
+        if line.startswith(b'{"requestId"') or b'"type":"assistant"' in line
+    ]
+    assert [b"  " in usage for usage in written] == [True, False, False, True]
+
+
 # -- usage -----------------------------------------------------------------------------------------
 
 
