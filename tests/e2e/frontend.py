@@ -12,25 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sandbox import TURN_SECONDS, Line, LineProcess, Sandbox
+from stream_invariants import RESULT_KEYS
 
 END_SECONDS = 60.0  # from an interrupt to the end of the process
 
-# S9: the fields of a result that the Python SDK, the TypeScript SDK and ACP require together.
-RESULT_KEYS = {
-    "type",
-    "subtype",
-    "is_error",
-    "duration_ms",
-    "duration_api_ms",
-    "num_turns",
-    "stop_reason",
-    "session_id",
-    "total_cost_usd",
-    "usage",
-    "modelUsage",
-    "permission_denials",
-    "uuid",
-}
 USAGE_KEYS = {
     "input_tokens",
     "output_tokens",
@@ -185,7 +170,7 @@ def check_contract(run: DropInRun, *, partial: bool = False) -> None:
 
 def _check_result(run: DropInRun) -> None:
     result = run.result
-    assert result.keys() >= RESULT_KEYS
+    assert result.keys() >= set(RESULT_KEYS)
     assert result["usage"].keys() >= USAGE_KEYS
     if result["subtype"] == "success":
         assert isinstance(result["result"], str)

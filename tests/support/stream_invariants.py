@@ -34,6 +34,7 @@ INIT_KEYS = (
     "fast_mode_state",
 )
 
+# The fields of a result that the SDKs and the ACP adapter require together (S9).
 RESULT_KEYS = (
     "subtype",
     "is_error",
