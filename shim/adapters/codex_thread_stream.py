@@ -355,7 +355,9 @@ class CodexThreadTranslator(RpcTranslator):
         usage of its previous turn.
         """
         if self._is_main_thread(params) and params.get("turnId") == self.session.turn_id:
-            last = params["tokenUsage"]["last"]
+            usage = params["tokenUsage"]
+            last = usage["last"]
+            self.turn.record_context_window(usage.get("modelContextWindow"))
             counts = (
                 last.get("inputTokens"),
                 last.get("cachedInputTokens"),

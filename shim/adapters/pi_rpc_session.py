@@ -60,6 +60,7 @@ class PiRpcSession(RpcSession):
     def _reset(self) -> None:
         super()._reset()
         self.model = ""
+        self.context_window_tokens: object = None  # the model's context size, as pi reports it
         self.accepted_block_kinds = IMAGE_KINDS
         self.text_commands: tuple[str, ...] = ()  # commands that a message may start with
         self.is_extension_loaded = False  # the shim's extension has reported that it is loaded
@@ -207,6 +208,8 @@ class PiRpcSession(RpcSession):
             if needs_extension and not self.is_extension_loaded:
                 return response._replace(error={"message": "ungated"})
             self._record_state(data)
+        elif label == SETTING and "contextWindow" in data:
+            self.context_window_tokens = data["contextWindow"]
         elif label == STEER:
             self.undelivered_count += error is not None
         elif label == CLEAR:
@@ -221,6 +224,7 @@ class PiRpcSession(RpcSession):
         if not isinstance(model, dict):
             return
         self.model = str(model.get("id") or "")
+        self.context_window_tokens = model.get("contextWindow")
         if self._chooses_model:
             self._default_model = f"{model.get('provider')}/{self.model}"
         accepts_images = "image" in (model.get("input") or ())

@@ -72,6 +72,7 @@ class PiRpcTranslator(RpcTranslator, PiTranslator):
             self.turn.record_vendor_session_info(
                 session_id=self.session.session_id, model=default_model, slash_commands=commands
             )
+            self.turn.record_context_window(self.session.context_window_tokens)
 
     @classmethod
     def accepts_line_between_turns(cls, line: bytes) -> bool:

@@ -1,6 +1,7 @@
 """Builds the session state from the command line: models, permission mode and MCP servers."""
 
 import os
+import time
 from collections.abc import Mapping, Sequence
 
 from shim.adapters import VENDORS, get_adapter
@@ -41,6 +42,7 @@ def build_session_state(
     """
     invocation = context.invocation
     settings = context.settings
+    started_at = time.monotonic()
 
     def find_adapter(vendor_name: str) -> Adapter:
         if vendor_name == plan.adapter.display_name or vendor_name not in VENDORS:
@@ -74,6 +76,7 @@ def build_session_state(
             model, find_adapter(state.vendor.display_name), settings
         ),
         list_models=list_models,
+        elapsed_ms=lambda: int((time.monotonic() - started_at) * 1000),
         output_style=context.claude_settings.output_style or SessionOptions("").output_style,
         find_transcript=find_transcript,
         claude_settings=context.claude_settings,

@@ -163,7 +163,9 @@ def print_rows(title: str, rows: Sequence[FieldRow]) -> None:
     print_line(f"\n### {title}\n\n| field | verdict | real | ours |\n|---|---|---|---|")
     for row in rows:
         if row.verdict != "equal":
-            print_line(f"| {row.path} | {row.verdict} | {_shorten(row.real)} | {_shorten(row.ours)} |")
+            print_line(
+                f"| {row.path} | {row.verdict} | {_shorten(row.real)} | {_shorten(row.ours)} |"
+            )
     equal_paths = [row.path for row in rows if row.verdict == "equal"]
     print_line(f"\nequal: {', '.join(equal_paths) or '–'}")
 

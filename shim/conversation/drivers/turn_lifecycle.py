@@ -15,7 +15,7 @@ from shim.conversation.drivers.context import (
 from shim.core.adapter.adapter import Adapter, LaunchRequest
 from shim.core.adapter.child_stream import ChildStream
 from shim.core.claude.output_writer import OutputWriter
-from shim.core.claude.session_state import SessionState
+from shim.core.claude.session_state import SessionState, SessionUsage
 from shim.core.reading.limits import StoreText
 from shim.core.reading.lines import LineSplitter
 from shim.core.reading.values import validate_uuid
@@ -284,9 +284,17 @@ class TurnLifecycle:
             context.log("turn ended", **log_fields, ms=turn.config.elapsed_ms())
             self._warn_about_secrets(stream)
             self.record_diagnostics(stream)
-        self._state.cost_usd = conversation.cost_usd
-        self._state.context_tokens = (
-            sum(turn.assistant_message.last_usage.values()) or self._state.context_tokens
+        last_request = turn.assistant_message.last_usage
+        if not any(last_request.values()):
+            last_request = self._state.usage.last_request
+        self._state.usage = SessionUsage(
+            conversation.cost_usd,
+            conversation.api_duration_ms,
+            last_request,
+            conversation.usage_by_model,
+            conversation.context_tokens,
+            conversation.context_window_tokens,
+            conversation.context_window_by_model,
         )
         if turn.config.model is None and turn.assistant_message.model != "unknown":
             self._state.reported_model = turn.assistant_message.model

@@ -5,6 +5,7 @@ the permission rules and the MCP servers.
 from collections.abc import Callable, Iterable, Mapping
 
 from shim.core.claude.argv.models import CLAUDE_EFFORT_LEVELS, DEFAULT_MODEL, is_claude_model
+from shim.core.claude.usage import NO_USAGE, Usage
 from shim.core.errors import FrontendError
 from shim.core.policy.policy import (
     ANSWER_SOURCE,
@@ -41,6 +42,7 @@ class SessionOptions(NamedTuple):
     map_model        returns the vendor's name for a validated model; None means the vendor's
                      default model
     list_models      returns the names of the models that the current vendor offers
+    elapsed_ms       returns the milliseconds since the session started
     output_style     the output style in Claude's settings, which only the real claude applies
     find_transcript  returns the path of the session's transcript, or "" if there is none
     claude_settings  Claude's settings when the session started
@@ -57,6 +59,7 @@ class SessionOptions(NamedTuple):
     validate_model: Callable[[str], str | None] = lambda model: model
     map_model: Callable[[str], str | None] = lambda model: model
     list_models: Callable[[], Iterable[str]] = tuple
+    elapsed_ms: Callable[[], int] = int
     output_style: str = "default"
     find_transcript: Callable[[], str] = str
     claude_settings: ClaudeSettings = ClaudeSettings()
@@ -86,6 +89,27 @@ class VendorCapabilities(NamedTuple):
     asks_for_all: bool = False
     accepts_mcp_servers: bool = False
     has_auto_mode: bool = False
+
+
+class SessionUsage(NamedTuple):
+    """What a session has used so far.
+
+    api_duration_ms          the time of requests to the model, as far as the vendor reports it
+    last_request             the usage of the last request to the model
+    by_model                 the usage by model
+    context_tokens           the tokens in the context; 0 means that the vendor does not count them
+    context_window_tokens    the size of the current model's context; 0 means that the vendor has
+                             not reported it
+    context_window_by_model  the sizes that the vendor has reported
+    """
+
+    cost_usd: float = 0.0
+    api_duration_ms: int = 0
+    last_request: Usage = NO_USAGE
+    by_model: Mapping[str, Usage] = {}
+    context_tokens: int = 0
+    context_window_tokens: int = 0
+    context_window_by_model: Mapping[str, int] = {}
 
 
 class EmptySdkMcpServerRegistry(tuple[()]):
@@ -172,8 +196,7 @@ class SessionState:
         self.append_system_prompt: str | None = None
         # Whether the frontend's `initialize` requested the subagents' texts.
         self.forwards_subagent_text = False
-        self.cost_usd = 0.0
-        self.context_tokens = 0  # the last reply's input and output tokens, or 0
+        self.usage = SessionUsage()  # the usage at the end of the last turn
         # The requested and initial models of each vendor that served the session before.
         self._models_by_vendor: dict[str, tuple[str | None, str | None]] = {}
 

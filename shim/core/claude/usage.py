@@ -1,5 +1,6 @@
 """Model usage as Claude's four token counts, the cost, and the usage of each message."""
 
+from collections.abc import Mapping
 from typing import Any
 
 # Real counts are smaller. Even the sum of thousands of counts stays below 2**53, the largest
@@ -13,6 +14,9 @@ CONTEXT_WINDOW_TOKENS = 200_000
 # more.
 MAX_MODELS = 32
 OTHER_MODEL = "other"
+# The limit that Claude reports for an unknown model. Clients divide by this number (contract 5.3,
+# ACP).
+MAX_OUTPUT_TOKENS = 32_000
 
 
 class Usage(dict[str, int]):
@@ -106,6 +110,30 @@ def get_model_usage(usage_by_model: dict[str, Usage], model: str) -> Usage:
     if model not in usage_by_model and len(usage_by_model) >= MAX_MODELS:
         model = OTHER_MODEL
     return usage_by_model.setdefault(model, Usage(NO_USAGE))
+
+
+def format_model_usage(
+    usage_by_model: Mapping[str, Usage],
+    cost_usd: float,
+    context_window_by_model: Mapping[str, int],
+) -> dict[str, dict[str, Any]]:
+    """Return the usage by model as clients read it (contract 5.3). The cost is only known for the
+    whole session.
+    """
+    is_single_model = len(usage_by_model) == 1
+    return {
+        model: {
+            "inputTokens": usage["input_tokens"],
+            "outputTokens": usage["output_tokens"],
+            "cacheReadInputTokens": usage["cache_read_input_tokens"],
+            "cacheCreationInputTokens": usage["cache_creation_input_tokens"],
+            "webSearchRequests": 0,
+            "costUSD": cost_usd if is_single_model else 0,
+            "contextWindow": context_window_by_model.get(model, CONTEXT_WINDOW_TOKENS),
+            "maxOutputTokens": MAX_OUTPUT_TOKENS,
+        }
+        for model, usage in usage_by_model.items()
+    }
 
 
 NO_MESSAGE_ID = b""  # the key for usage that will be added to the next message

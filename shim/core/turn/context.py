@@ -7,6 +7,7 @@ from shim.core.claude.usage import (
     USAGE_KEYS,
     Usage,
     get_model_usage,
+    parse_count_or_zero,
     parse_dollars,
     parse_usage,
 )
@@ -30,12 +31,13 @@ MAX_USED_IDS = 10_000
 
 class UsageTotals(NamedTuple):
     """A turn's usage, and the session's totals so far: the cost in dollars, and the usage by model
-    (contract 5.3).
+    (contract 5.3). `context_window_by_model` has the sizes that the vendor reported, in tokens.
     """
 
     turn_usage: Usage
     session_cost_usd: float
     session_usage: Mapping[str, Usage]
+    context_window_by_model: Mapping[str, int] = {}
 
 
 class ConversationState:
@@ -43,10 +45,16 @@ class ConversationState:
     total cost and usage.
 
     `vendor_session_usage` is the vendor session's total usage at the end of the last turn.
-    `thread_usage` is the initial value of `vendor_session_usage`.
+    `thread_usage` is the initial value of `vendor_session_usage`. `context_window_tokens` is the
+    size of the current model's context, and `context_tokens` are the tokens in it. They are 0 if
+    the vendor has not reported them.
     """
 
     __slots__ = (
+        "api_duration_ms",
+        "context_tokens",
+        "context_window_by_model",
+        "context_window_tokens",
         "cost_usd",
         "last_suffix",
         "older_ids",
@@ -65,6 +73,10 @@ class ConversationState:
         self.last_suffix = 1
         self.cost_usd = 0.0
         self.usage_by_model: dict[str, Usage] = {}
+        self.api_duration_ms = 0
+        self.context_tokens = 0
+        self.context_window_tokens = 0
+        self.context_window_by_model: dict[str, int] = {}
         self.vendor_session_usage = thread_usage
 
     def get_vendor_session_usage(self, vendor_session_id: str) -> Usage:
@@ -103,7 +115,12 @@ class ConversationState:
             self.cost_usd += cost_usd
         else:
             self.cost_usd += parse_dollars(vendor_cost)
-        return UsageTotals(turn_usage, self.cost_usd, self.usage_by_model)
+        self.api_duration_ms += parse_count_or_zero(fields.get("api_ms"))
+        if self.context_window_tokens and model in self.usage_by_model:
+            self.context_window_by_model[model] = self.context_window_tokens
+        return UsageTotals(
+            turn_usage, self.cost_usd, self.usage_by_model, self.context_window_by_model
+        )
 
     def reserve_call_id(self, call_id: str, diagnostics: Diagnostics) -> str:
         """Return the id to write for a tool call: the call's own id, or a new id if the

@@ -5,7 +5,7 @@ is immutable data about the turn's end.
 from collections.abc import Mapping
 
 from shim.core.api_errors import TurnEndCause, format_api_error
-from shim.core.claude.usage import CONTEXT_WINDOW_TOKENS, NO_USAGE, parse_count_or_zero
+from shim.core.claude.usage import NO_USAGE, format_model_usage, parse_count_or_zero
 from shim.core.errors import format_failed_attempts
 from shim.core.policy.policy import parse_permission_rule
 from shim.core.reading.diagnostics import Diagnostics
@@ -17,10 +17,6 @@ from shim.core.turn.outcome import MAX_TURNS_TEXT, ChildExit, TurnOutcome
 
 INTERRUPTED = "[Request interrupted by user]"  # contract 6.4 defines both texts
 INTERRUPTED_IN_TOOL = "[Request interrupted by user for tool use]"
-
-# The limit that Claude reports for an unknown model. Clients divide by this number (contract 5.3,
-# ACP).
-MAX_OUTPUT_TOKENS = 32_000
 
 # The subtypes of error results (contract 5.3). Any other subtype from a vendor is replaced with
 # error_during_execution.
@@ -214,23 +210,12 @@ def _choose_stop_reason(turn_end: FinishedTurn, is_error: bool) -> str | None:
 
 
 def _format_usage(totals: UsageTotals) -> dict[str, Any]:
-    is_single_model = len(totals.session_usage) == 1
     return {
         "total_cost_usd": totals.session_cost_usd,
         "usage": totals.turn_usage,
-        "modelUsage": {
-            model: {
-                "inputTokens": model_usage["input_tokens"],
-                "outputTokens": model_usage["output_tokens"],
-                "cacheReadInputTokens": model_usage["cache_read_input_tokens"],
-                "cacheCreationInputTokens": model_usage["cache_creation_input_tokens"],
-                "webSearchRequests": 0,
-                "costUSD": totals.session_cost_usd if is_single_model else 0,
-                "contextWindow": CONTEXT_WINDOW_TOKENS,
-                "maxOutputTokens": MAX_OUTPUT_TOKENS,
-            }
-            for model, model_usage in totals.session_usage.items()
-        },
+        "modelUsage": format_model_usage(
+            totals.session_usage, totals.session_cost_usd, totals.context_window_by_model
+        ),
     }
 
 

@@ -23,7 +23,7 @@ from typing import Any, Literal
 from shim.core.api_errors import ApiFailure, TurnEndCause, classify_api_error
 from shim.core.claude.output_writer import OutputWriter
 from shim.core.claude.permissions import PermissionRequest
-from shim.core.claude.usage import Usage, parse_dollars
+from shim.core.claude.usage import Usage, parse_count_or_zero, parse_dollars
 from shim.core.errors import FailedVendorAttempt
 from shim.core.reading.diagnostics import Diagnostics
 from shim.core.reading.values import canonicalize_uuid
@@ -189,6 +189,15 @@ class Turn:
         self.vendor_info |= clean_vendor_info(session_info, self.context.sanitizer)
         if session_id and self.machine.state is NEW:
             self.machine.move_to(READY)
+
+    def record_context_window(self, size_tokens: object, used_tokens: object = None) -> None:
+        """Record the size of the current model's context, and the tokens in it if the vendor counts
+        them. Invalid numbers are ignored.
+        """
+        if size := parse_count_or_zero(size_tokens):
+            self.conversation.context_window_tokens = size
+        if used := parse_count_or_zero(used_tokens):
+            self.conversation.context_tokens = used
 
     def _set_vendor_session(self, session_id: str) -> None:
         conversation = self.conversation

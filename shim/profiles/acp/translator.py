@@ -111,9 +111,7 @@ class AcpTranslator(RpcTranslator):
             "tool_call_update": self._translate_call,
             "plan": self._translate_plan,
             "user_message_chunk": self._record_user_message,
-            "usage_update": lambda update: self._usage.record_cost(
-                update, is_resumed=self.session.is_resumed
-            ),
+            "usage_update": self._record_usage_update,
             **dict.fromkeys(
                 ("available_commands_update", "current_mode_update", "config_option_update"),
                 self.ignore_event,
@@ -135,6 +133,11 @@ class AcpTranslator(RpcTranslator):
             "terminal_update": lambda update: self._upserts.apply_terminal_update(update),
             "terminal_output_chunk": lambda update: self._upserts.append_terminal_output(update),
         }
+
+    def _record_usage_update(self, update: Event) -> None:
+        """Record the session's cost, and the size of the model's context."""
+        self._usage.record_cost(update, is_resumed=self.session.is_resumed)
+        self.turn.record_context_window(update.get("size"), update.get("used"))
 
     def start_turn(self, turn: Turn) -> None:
         super().start_turn(turn)

@@ -12,7 +12,6 @@ from shim.core.claude.argv.models import DEFAULT_MODEL, parse_effort_level
 from shim.core.claude.hooks.callbacks import HookCallbacks
 from shim.core.claude.messages import UserMessage
 from shim.core.claude.session_state import MODE_NAMES, SessionState
-from shim.core.claude.usage import CONTEXT_WINDOW_TOKENS
 from shim.core.claude.writer import CLAUDE_VERSION
 from shim.core.reading.typed import Any
 from shim.core.reading.values import as_dict, as_list
@@ -250,61 +249,23 @@ def _cancel_message(frontend: FrontendConversationState, request: ControlRequest
 
 
 def _describe_cost(frontend: FrontendConversationState, request: ControlRequest) -> ResponseBody:
-    return {"text": f"Estimated cost:        ${frontend.session_state.cost_usd:.4f}"}
+    from shim.core.claude.control.usage_reports import build_cost_report
+
+    return build_cost_report(frontend.session_state)
 
 
 def _describe_context_usage(
     frontend: FrontendConversationState, request: ControlRequest
 ) -> ResponseBody:
-    """Return the context size, based on the usage that the vendor reported. The context's parts are
-    unknown, because no vendor reports them.
-    """
-    state = frontend.session_state
-    used_tokens = min(state.context_tokens, CONTEXT_WINDOW_TOKENS)
-    free_tokens = CONTEXT_WINDOW_TOKENS - used_tokens
-    categories = [
-        {
-            "id": "messages",
-            "name": "Messages",
-            "tokens": used_tokens,
-            "color": "promptBorder",
-            "kind": "used",
-        },
-        {
-            "id": "free_space",
-            "name": "Free space",
-            "tokens": free_tokens,
-            "color": "inactive",
-            "kind": "free",
-        },
-    ]
-    empty_keys = ("gridRows", "memoryFiles", "mcpTools", "mcpInstructions", "agents")
-    return {
-        "categories": categories,
-        "totalTokens": state.context_tokens,
-        "maxTokens": CONTEXT_WINDOW_TOKENS,
-        "rawMaxTokens": CONTEXT_WINDOW_TOKENS,
-        "percentage": round(100 * used_tokens / CONTEXT_WINDOW_TOKENS),
-        "model": state.resolve_model_name(),
-        "isAutoCompactEnabled": False,
-        **{name: [] for name in empty_keys},
-        "apiUsage": None,
-    }
+    from shim.core.claude.control.usage_reports import build_context_report
+
+    return build_context_report(frontend.session_state)
 
 
 def _describe_usage(frontend: FrontendConversationState, request: ControlRequest) -> ResponseBody:
-    session = {
-        "total_cost_usd": frontend.session_state.cost_usd,
-        "total_lines_added": 0,
-        "total_lines_removed": 0,
-    }
-    limits = {"rate_limits_available": False, "rate_limits": None}
-    return {
-        "session": session | {"model_usage": {}},
-        "subscription_type": None,
-        **limits,
-        "behaviors": None,
-    }
+    from shim.core.claude.control.usage_reports import build_usage_report
+
+    return build_usage_report(frontend.session_state)
 
 
 def _describe_permission_rules(
