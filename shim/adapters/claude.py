@@ -73,7 +73,7 @@ class ClaudeAdapter(Adapter):
         install_command="npm install -g @anthropic-ai/claude-code",
         login_probe=LoginProbe(("auth", "status"), '"loggedIn": false'),
     )
-    login_hint = "run the real `claude` once and use its /login, or set ANTHROPIC_API_KEY"
+    login_hint = "run the real `claude` once and log in with /login, or set ANTHROPIC_API_KEY"
 
     def build_launch(self, request: LaunchRequest) -> LaunchSpec:
         """Build the launch with the frontend's flags, stream-json as the output format, and the

@@ -23,7 +23,7 @@ LEGACY_KINDS |= {"control_request", "control_response", "control_cancel_request"
 EARLY_KINDS = {"auth_status", "keep_alive", "rate_limit_event"}
 
 MAX_PENDING_REQUESTS = 1000  # the limit for refusals that wait to be sent to the child
-TOO_LARGE_MESSAGE = "The call is too large to be asked about ({size} bytes)."
+TOO_LARGE_MESSAGE = "The tool call is too large for a permission prompt ({size} bytes)."
 
 
 class ClaudeTranslator(Translator):

@@ -59,7 +59,7 @@ def list_hook_calls(hook_event: Mapping[str, Any], workspace: Workspace) -> list
         hook_event.get("cwd"),
     )
     if not (isinstance(name, str) and isinstance(folder, str) and posixpath.isabs(folder)):
-        raise ValueError("the event names no tool or no folder")
+        raise ValueError("the event lacks a tool name or a folder")
     if isinstance(tool_input, dict):
         arguments = tool_input
     else:

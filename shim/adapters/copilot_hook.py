@@ -37,7 +37,7 @@ def list_hook_calls(event: Mapping[str, Any], workspace: Workspace) -> list[Clau
     """
     name, tool_input, folder = event.get("toolName"), event.get("toolArgs"), event.get("cwd")
     if not (isinstance(name, str) and isinstance(folder, str) and posixpath.isabs(folder)):
-        raise ValueError("the event names no tool or no folder")
+        raise ValueError("the event lacks a tool name or a folder")
     if name == "apply_patch":
         patch = tool_input
         if isinstance(tool_input, dict):

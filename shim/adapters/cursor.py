@@ -61,7 +61,7 @@ class CursorAdapter(Adapter):
         if request.resume_id and invocation.fork_session:
             raise FrontendError(
                 "cursor cannot fork a session",
-                hint="resume it without --fork-session, or start a new one",
+                hint="resume the session without --fork-session, or start a new session",
             )
         if request.resume_id or invocation.session_id:
             arguments += ["--resume", request.resume_id or invocation.session_id or ""]

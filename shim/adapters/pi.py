@@ -81,15 +81,15 @@ def build_extension_settings_json(request: LaunchRequest) -> str:
     """
     if request.policy_bypass and request.persistent:
         raise UnsupportedPermissionModeError(
-            f"pi might not load the extension that asks before each call: {request.policy_bypass}",
-            hint='start it without a launcher, set [vendors.pi] driver = "one-way", which never '
-            f"asks, or choose {BYPASS_MODE} without rules",
+            f"pi might not load the extension that asks before each tool call: {request.policy_bypass}",
+            hint='start pi without a launcher, set [vendors.pi] driver = "one-way" (it never '
+            f"asks), or choose {BYPASS_MODE} without rules",
         )
     if request.policy_bypass:
         raise UnsupportedPermissionModeError(
-            "pi might not load the extension that restricts its edits to the folder: "
+            "pi might not load the extension that restricts edits to the session's folders: "
             f"{request.policy_bypass}",
-            hint="start it without a launcher, or choose default or bypassPermissions",
+            hint="start pi without a launcher, or choose the mode default or bypassPermissions",
         )
     import json
 
@@ -239,7 +239,9 @@ class PiAdapter(Adapter):
         login_probe=LoginProbe(("--list-models",), r"^No models available\."),
         has_two_way=True,
     )
-    login_hint = "start `pi` once and use its /login, or set the API key of the model's provider"
+    login_hint = (
+        "start `pi` once and log in with /login, or set the API key of the model's provider"
+    )
 
     def build_launch(self, request: LaunchRequest) -> LaunchSpec:
         """Build the launch. The prompt is sent through stdin, because as an argument it could be

@@ -35,13 +35,13 @@ from shim.profiles.rpc.translator import RpcTranslator
 
 NO_EXTENSION_MESSAGE = (
     "pi did not load the shim's extension, which asks before each tool call, so no message "
-    "was sent to its model; start pi by itself to see why, or set [vendors.pi] driver = "
-    '"one-way", which never asks'
+    "was sent to its model; run `pi` directly to see why, or set [vendors.pi] driver = "
+    '"one-way" (it never asks)'
 )
 EARLY_DIALOG_MESSAGE = (
     "pi exited at start: one of your extensions opens a dialog in session_start, before pi "
     'reads any answer; remove that extension, or set [vendors.pi] driver = "one-way", '
-    "where pi opens no dialog"
+    "in which pi opens no dialogs"
 )
 # The prefix for an extension's tool that has the name of one of Claude's tools.
 FOREIGN_TOOL_PREFIX = "mcp__pi__"

@@ -243,7 +243,7 @@ class QwenAdapter(Adapter):
         ),
     )
     login_hint = (
-        "start `qwen` once and choose how with /auth, or set OPENAI_API_KEY (and OPENAI_BASE_URL)"
+        "start `qwen` once and log in with /auth, or set OPENAI_API_KEY (and OPENAI_BASE_URL)"
     )
     child_input_ref = "shim.adapters.qwen_input:QwenInput"
     environment = VendorEnvironment(

@@ -231,12 +231,12 @@ class QwenRfcAdapter(Adapter):
     abilities = VendorAbilities(can_stream=True, can_resume=True)
     timeouts_s = {"heartbeat_timeout": HEARTBEAT_TIMEOUT_S}
     login_hint = (
-        "start `qwen` once and choose how with /auth, or set OPENAI_API_KEY (and OPENAI_BASE_URL)"
+        "start `qwen` once and log in with /auth, or set OPENAI_API_KEY (and OPENAI_BASE_URL)"
     )
     child_input_ref = "shim.adapters.qwen_rfc:QwenRfcInput"
     session_traits = VendorSessionBehavior(prefixes_system_prompt=True)
     cli = VendorCliInfo(
-        unreleased_note="no released program supports it; translated according to its RFC (2025-10)"
+        unreleased_note="no released program uses this protocol; the translation follows its RFC (2025-10)"
     )
 
     def build_launch(self, request: LaunchRequest) -> LaunchSpec:
@@ -247,7 +247,7 @@ class QwenRfcAdapter(Adapter):
         if request.resume_id and invocation.fork_session:
             raise FrontendError(
                 "qwen-rfc cannot fork a session",
-                hint="resume it without --fork-session, or start a new one",
+                hint="resume the session without --fork-session, or start a new session",
             )
         output_format = "stream-json"
         if invocation.partial:

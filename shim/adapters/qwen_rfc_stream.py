@@ -666,7 +666,7 @@ class QwenRfcTranslator(Translator):
         elif kind in ("dialog", "quit", "load_history"):
             path = " ".join(map(str, (event.get("command") or {}).get("path") or [kind]))
             action = kind.replace("_", " ")
-            self._write_notice(f"/{path}: {action}, which has no output here")
+            self._write_notice(f"/{path}: {action}, which the shim cannot show")
             self._end_turn(local=True)
         else:
             self.turn.record_unknown_event(f"result/command/{kind}", event)
@@ -788,7 +788,7 @@ class QwenRfcTranslator(Translator):
             reason = ""
             if self._notice:
                 reason = f": {self._notice}"
-            message = f"qwen ended its work with exit code {self._exit_code}{reason}"
+            message = f"qwen reported the exit code {self._exit_code}{reason}"
             self._fail_turn(message, kind="vendor_error")
         elif self._is_complete():
             self._end_turn()

@@ -283,7 +283,7 @@ def check_session_flags(
     if invocation.resume and is_replay:
         return
     if (stored_session or invocation.resume) and not adapter.abilities.can_resume:
-        raise FrontendError(f"{adapter.name} cannot resume a session", hint="start a new one")
+        raise FrontendError(f"{adapter.name} cannot resume a session", hint="start a new session")
     if not (invocation.resume or invocation.session_id):
         return
     from shim.state import store

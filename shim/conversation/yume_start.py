@@ -153,7 +153,7 @@ def _apply_api_base(
         )
         return environment
     if not api_base.startswith(("http://", "https://")):
-        raise FrontendError(f"--api-base is {api_base[:80]!r}, it must be an http or https address")
+        raise FrontendError(f"--api-base is {api_base[:80]!r}; it must be an http or https address")
     return {**environment, adapter.environment.api_base_variable: api_base}
 
 

@@ -76,7 +76,7 @@ def open_log(log_setting: str | None, *, redact: bool = True) -> LogFunction:
     level, _, path = log_setting.partition(":")
     if level not in LOG_LEVELS:
         raise FrontendError(
-            f"log is {log_setting!r}, it must be one of {', '.join(LOG_LEVELS)}, or LEVEL:FILE"
+            f"log is {log_setting!r}; it must be one of {', '.join(LOG_LEVELS)}, or LEVEL:FILE"
         )
     import logging
 

@@ -332,6 +332,6 @@ def _parse_pace(environment: Mapping[str, str]) -> tuple[float, float | None]:
         except ValueError:
             number = -1.0
         if number is not None and not 0 <= number < MAX_PACE_VALUE:
-            raise FrontendError(f"{name} is {value!r}, it must be a number that is not negative")
+            raise FrontendError(f"{name} is {value!r}; it must be a number that is not negative")
         values.append(number)
     return 1.0 if values[0] is None else values[0], values[1]

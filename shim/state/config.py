@@ -508,7 +508,7 @@ def _resolve_max_line_bytes(path: str, environment: Mapping[str, str], table: Ta
         number = int(value)
     if not MIN_LINE_BYTES <= number <= MAX_NUMBER:
         allowed = f"a number of bytes, at least {MIN_LINE_BYTES}"
-        raise FrontendError(f"SHIM_MAX_LINE_BYTES is {value!r}, it must be {allowed}")
+        raise FrontendError(f"SHIM_MAX_LINE_BYTES is {value!r}; it must be {allowed}")
     return number
 
 
@@ -562,7 +562,7 @@ def _parse_timeouts(environment: Mapping[str, str], table: Table) -> dict[str, f
             except ValueError:
                 timeouts[name] = 0.0
             if not 0 < timeouts[name] <= MAX_NUMBER:
-                raise FrontendError(f"{variable} is {value!r}, it must be a number of seconds")
+                raise FrontendError(f"{variable} is {value!r}; it must be a number of seconds")
     return timeouts
 
 
@@ -652,7 +652,7 @@ def _list_overrides(
 def _create_choice_error(source: str, value: str, allowed: Collection[str]) -> FrontendError:
     suggestion = format_spelling_suggestion(value, allowed, "; ")
     return FrontendError(
-        f"{source} is {value!r}, it must be one of {', '.join(allowed)}{suggestion}"
+        f"{source} is {value!r}; it must be one of {', '.join(allowed)}{suggestion}"
     )
 
 

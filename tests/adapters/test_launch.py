@@ -644,5 +644,7 @@ def test_pi_permission_extension_limits_edits_to_the_session_folders():
 
 
 def test_accept_edits_is_refused_if_pi_might_not_load_the_extension():
-    with pytest.raises(FrontendError, match="its edits to the folder: it runs in a container"):
+    with pytest.raises(
+        FrontendError, match="edits to the session's folders: it runs in a container"
+    ):
         launch("pi", "--permission-mode", "acceptEdits", policy_bypass="it runs in a container")

@@ -79,7 +79,9 @@ def test_permission_extension_is_loaded_and_enabled_in_every_mode(mode):
 
 
 def test_launch_without_the_extension_requires_unrestricted_bypass_mode():
-    with pytest.raises(UnsupportedPermissionModeError, match="asks before each call: far away"):
+    with pytest.raises(
+        UnsupportedPermissionModeError, match="asks before each tool call: far away"
+    ):
         build_launch("default", policy_bypass="far away")
     ruled = Policy(workspace=Workspace("/w", "/h"), deny=parse_permission_rules(("Bash(rm:*)",)))
     with pytest.raises(UnsupportedPermissionModeError):

@@ -69,7 +69,7 @@ ROWS = {
     12: {"tool-display": "call:t1 Edit"},
     13: {
         "terminal": "text:Fix completed; all greenConfiguration missing",
-        "terminal-exit-code": f"{BROKEN} qwen ended its work with exit code 3: the tool registry is gone",
+        "terminal-exit-code": f"{BROKEN} qwen reported the exit code 3: the tool registry is gone",
         "terminal-last-words": "init",
     },
     14: {"session-max-tokens": "system:informational"},
@@ -288,7 +288,7 @@ def test_out_of_band_events_become_informational_messages():
         ["Response truncated due to token limits."],
         ["run_shell_command timed out"],
     ]
-    assert notes[3][0] == "/theme: dialog, which has no output here"
+    assert notes[3][0] == "/theme: dialog, which the shim cannot show"
 
 
 def test_command_without_a_model_reply_counts_no_turn():

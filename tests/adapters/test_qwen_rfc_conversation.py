@@ -417,10 +417,10 @@ def test_vendors_list_notes_that_no_released_program_supports_qwen_rfc(real_box)
         )
     }
     assert rows["qwen-rfc"]["program"] is None and rows["qwen"]["program"]
-    assert "no released program supports it" in rows["qwen-rfc"]["note"]
+    assert "no released program uses this protocol" in rows["qwen-rfc"]["note"]
     assert not rows["qwen"]["note"]
     assert (
-        b"no released program supports it"
+        b"no released program uses this protocol"
         in real_box.run_shim("vendors", "--all", environment=real_box.build_environment()).stdout
     )
 

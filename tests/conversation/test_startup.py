@@ -106,7 +106,7 @@ def test_vendor_list_with_more_than_8_entries_is_rejected(local_box):
 
 def test_unknown_vendor_in_a_list_is_rejected(local_box):
     local_box.write_settings('vendor = ["demo", "nobody"]')
-    with pytest.raises(FrontendError, match='vendor is "nobody", it must be one of'):
+    with pytest.raises(FrontendError, match='vendor is "nobody"; it must be one of'):
         resolve_vendor()
 
 

@@ -304,7 +304,7 @@ def test_idle_timeout_is_at_least_twice_the_longest_vendor_silence(vendor, secon
 def test_invalid_timeout_is_rejected(box, key, value):
     box.write_settings(key.format(value) + "\n")
     with pytest.raises(
-        FrontendError, match=r"idle\w* is .*, it must be a number of seconds above 0"
+        FrontendError, match=r"idle\w* is .*; it must be a number of seconds above 0"
     ):
         load_shim_settings(parse_argv(["-p", "hi"]), box.build_environment())
 

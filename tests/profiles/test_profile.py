@@ -538,7 +538,7 @@ def test_base_profile_of_the_error_cases_is_valid():
     ("old", "new", "key", "allowed"),
     [
         ("schema = 1", "schema = 2", "schema", "must be 1"),
-        ('id = "own"', 'id = "other"', "id", "must be 'own', as its file is called"),
+        ('id = "own"', 'id = "other"', "id", "must be 'own', the name of its file"),
         ('id = "own"', 'id = "own"\nname = "x"', "name", "the keys here are: schema, id"),
         ('command = ["own"]', 'command = "own"', "launch.command", "a list of at most"),
         ('command = ["own"]', "command = []", "launch", "a table with `command`"),
@@ -667,7 +667,7 @@ def test_profile_error_names_file_line_key_and_allowed_values(old, new, key, all
     with pytest.raises(FrontendError) as caught:
         build_adapter("own", tomllib.loads(text), ConfigSource("own.toml", lambda: text))
     message = f"{caught.value} {caught.value.hint}"
-    wrong = re.match(r"([^ ]+):(\d+): (.+?) is .*, it must be ", message)
+    wrong = re.match(r"([^ ]+):(\d+): (.+?) is .*; it must be ", message)
     unknown = re.match(r"unknown key `(.+?)` in (.+) line (\d+)", message)
     assert (wrong or unknown) and allowed in message, message
     file, line, reported_key = wrong.groups() if wrong else (unknown[2], unknown[3], unknown[1])

@@ -109,45 +109,45 @@ def test_config_file_can_be_selected_by_flag_or_environment(box, by_flag):
 @pytest.mark.parametrize(
     ("toml", "expected"),
     [
-        ("terminator = 3", "terminator is 3, it must be a string"),
-        ("vendor = 1", "vendor is 1, it must be a name or a list of names"),
-        ("vendor = [1]", "vendor is [1], it must be a name or a list of names"),
-        ("end_grace = -1", "end_grace is -1, it must be a number"),
-        ("end_grace = true", "end_grace is true, it must be a number"),
-        ("record_strict = 1", "record_strict is 1, it must be true or false"),
-        ("tools = 1", "tools is 1, it must be a table"),
-        ("[tools]\ndeny = 'Bash'", 'tools.deny is "Bash", it must be a list of strings'),
-        ("[vendors.qwen]\ntrust = 'yes'", 'vendors.qwen.trust is "yes", it must be true or false'),
+        ("terminator = 3", "terminator is 3; it must be a string"),
+        ("vendor = 1", "vendor is 1; it must be a name or a list of names"),
+        ("vendor = [1]", "vendor is [1]; it must be a name or a list of names"),
+        ("end_grace = -1", "end_grace is -1; it must be a number"),
+        ("end_grace = true", "end_grace is true; it must be a number"),
+        ("record_strict = 1", "record_strict is 1; it must be true or false"),
+        ("tools = 1", "tools is 1; it must be a table"),
+        ("[tools]\ndeny = 'Bash'", 'tools.deny is "Bash"; it must be a list of strings'),
+        ("[vendors.qwen]\ntrust = 'yes'", 'vendors.qwen.trust is "yes"; it must be true or false'),
         (
             "[vendors.'../x']\nbin = 'x'",
-            'vendors."../x" is {bin = "x"}, it must be a table under a vendor\'s name',
+            'vendors."../x" is {bin = "x"}; it must be a table under a vendor\'s name',
         ),
-        ("[vendors]\nqwen = 'x'", 'vendors.qwen is "x", it must be a table under a vendor\'s name'),
+        ("[vendors]\nqwen = 'x'", 'vendors.qwen is "x"; it must be a table under a vendor\'s name'),
         (
             "log = 'verbose'",
-            'log is "verbose", it must be one of debug, info, warning, error, LEVEL:FILE',
+            'log is "verbose"; it must be one of debug, info, warning, error, LEVEL:FILE',
         ),
         (
             "\n[vendors.qwen]\ndriver = 'both'",
-            'vendors.qwen.driver is "both", it must be one of two-way, one-way',
+            'vendors.qwen.driver is "both"; it must be one of two-way, one-way',
         ),
         (
             "[vendors.qwen]\nbin = 'a/b'",
-            'vendors.qwen.bin is "a/b", it must be an absolute path, ~/… or a bare name',
+            'vendors.qwen.bin is "a/b"; it must be an absolute path, ~/… or a bare name',
         ),
         (
             "[vendors.qwen]\nlauncher = ['./x', '-y']",
-            'vendors.qwen.launcher is ["./x", "-y"], it must be an absolute path',
+            'vendors.qwen.launcher is ["./x", "-y"]; it must be an absolute path',
         ),
         (
             "[vendors.qwen.env]\nA = true",
-            "vendors.qwen.env.A is true, it must be a string or a number",
+            "vendors.qwen.env.A is true; it must be a string or a number",
         ),
         (
             "redact = 'al'",
-            'redact is "al", it must be one of casts, all, none; did you mean `all`?',
+            'redact is "al"; it must be one of casts, all, none; did you mean `all`?',
         ),
-        ("max_line_bytes = 3", "max_line_bytes is 3, it must be a number of bytes, at least 10000"),
+        ("max_line_bytes = 3", "max_line_bytes is 3; it must be a number of bytes, at least 10000"),
     ],
 )
 def test_invalid_value_is_reported_with_file_line_and_allowed_values(box, toml, expected):
@@ -304,9 +304,9 @@ def test_redaction_is_the_configured_value_or_the_dialect_default(box, dialect, 
 
 def test_invalid_redact_value_is_rejected(box):
     with pytest.raises(
-        FrontendError, match="SHIM_REDACT is 'everything', it must be one of casts, all, none"
+        FrontendError, match="SHIM_REDACT is 'everything'; it must be one of casts, all, none"
     ):
         load_box_config(box, SHIM_REDACT="everything")
     box.write_settings("redact = true\n")
-    with pytest.raises(FrontendError, match="redact is true, it must be a string"):
+    with pytest.raises(FrontendError, match="redact is true; it must be a string"):
         load_box_config(box)

@@ -296,7 +296,7 @@ def test_invalid_profile_is_refused_with_file_line_and_key(box):
     line = PARROT.splitlines().index('emit = "usage"') + 1
     assert done.status == 1
     assert (
-        f'{path}:{line}: event[5].emit is "usages", it must be one of session, text'
+        f'{path}:{line}: event[5].emit is "usages"; it must be one of session, text'
         in done.result["errors"][0]
     )
 
@@ -306,7 +306,7 @@ def test_invalid_profile_is_reported_and_other_vendors_are_listed(box):
     done = box.run_shim("vendors", "--json")
     names = [row["name"] for row in json.loads(done.stdout)]
     assert done.status == 0 and "parrot" not in names and "qwen" in names
-    assert f"{path}:2: schema is 9, it must be 1" in done.stderr
+    assert f"{path}:2: schema is 9; it must be 1" in done.stderr
     done = box.run_claude(*ASK, SHIM_VENDOR=None)
     assert "no vendor is set" in done.result["errors"][0]
 
@@ -407,7 +407,7 @@ def test_toml_value_without_a_json_form_is_refused_on_every_load(local_box, wron
     )
     register_user_profiles(os.environ)
     for _ in range(2):
-        with pytest.raises(FrontendError, match=r"launch\.login is .*, it must be a string"):
+        with pytest.raises(FrontendError, match=r"launch\.login is .*; it must be a string"):
             get_adapter("parrot")
 
 
@@ -507,7 +507,7 @@ def test_invalid_adapter_is_refused_with_file_and_line(local_box, code):
     path = write(local_box, PARROT.replace("unattended = true", 'adapter = "beak:Beak"'))
     (path.parent / "beak.py").write_text(code + "\n")
     register_user_profiles(os.environ)
-    with pytest.raises(FrontendError, match=f'{path}:4: adapter is "beak:Beak", it must be '):
+    with pytest.raises(FrontendError, match=f'{path}:4: adapter is "beak:Beak"; it must be '):
         get_adapter("parrot")
 
 
@@ -517,7 +517,7 @@ def test_extending_a_user_profile_is_refused(local_box):
     register_user_profiles(os.environ)
     with pytest.raises(
         FrontendError,
-        match=f'{path}:3: extends is "parrot", it must be a bundled profile: acai, amp,',
+        match=f'{path}:3: extends is "parrot"; it must be a bundled profile: acai, amp,',
     ):
         get_adapter("mine")
 

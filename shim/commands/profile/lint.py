@@ -75,7 +75,7 @@ TEXT_VERBS = ("text", "thinking", "say", "think", "text_snapshot", "thinking_sna
 FINDING_TITLES: Mapping[str, str] = {
     "no_rule": "lines without a rule",
     "not_json": "lines that are not JSON",
-    "repair": "lines that had to be repaired, or do not fit earlier lines",
+    "repair": "lines that were repaired, or that do not fit earlier lines",
     "tool": "tools without an entry in [tools]",
     "open_call": "calls without a result",
     "orphan_result": "results without a call",

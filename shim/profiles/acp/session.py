@@ -394,8 +394,10 @@ class AcpSession(RpcSession):
         """Return a prompt that tells the agent's model why calls were denied. The model continues
         with this prompt.
         """
-        lines = [f"A call was not allowed: {reason}" for reason in self.denial_reasons]
-        return self._encode_ready_prompt(UserMessage("\n".join([*lines, "Continue without it."])))
+        lines = [f"A tool call was not allowed: {reason}" for reason in self.denial_reasons]
+        return self._encode_ready_prompt(
+            UserMessage("\n".join([*lines, "Continue without this call."]))
+        )
 
     def _encode_decision(
         self, permission: PermissionRequest, decision: PermissionDecision

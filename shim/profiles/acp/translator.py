@@ -644,7 +644,7 @@ class AcpTranslator(RpcTranslator):
         if code == LOGIN_REQUIRED_CODE:
             login_hint = ""
             if self.session.login_methods:
-                login_hint = f" (its ways to log in: {', '.join(self.session.login_methods)})"
+                login_hint = f" (login methods: {', '.join(self.session.login_methods)})"
             self.turn.record_failure(text + login_hint, api=True, kind="auth")
         else:
             status = None

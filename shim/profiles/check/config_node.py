@@ -105,7 +105,7 @@ class ConfigNode:
         if len(value_text) > MAX_EXCERPT_CHARS:
             value_text = value_text[: MAX_EXCERPT_CHARS - 1] + "…"
         return FrontendError(
-            f"{self.source.path}:{self._line}: {format_key_path(self.keys)} is {value_text}, it must be {allowed}"
+            f"{self.source.path}:{self._line}: {format_key_path(self.keys)} is {value_text}; it must be {allowed}"
         )
 
     def build_unknown_key_error(self, allowed_keys: Collection[str]) -> FrontendError:
@@ -187,8 +187,8 @@ class ConfigNode:
         if not isinstance(self.value, list) or len(self.value) > max_items:
             description = ""
             if isinstance(self.value, list):
-                description = f"a list of {len(self.value)}"
-            raise self.build_error(f"a list of at most {max_items}", description=description)
+                description = f"a list of {len(self.value)} items"
+            raise self.build_error(f"a list of at most {max_items} items", description=description)
         return [self.get_child(index) for index in range(len(self.value))]
 
     def read_text(self, default: str | None = None) -> str:

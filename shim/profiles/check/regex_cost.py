@@ -26,8 +26,8 @@ AMBIGUOUS_GROUP = (
     "a regular expression without a repetition, a choice or a ? inside a repeated group"
 )
 OVERLAPPING_REPEATS = (
-    "a regular expression whose repetitions cannot match the same text: "
-    "put ^ in front, or characters between them"
+    "a regular expression whose repetitions cannot overlap: "
+    "begin it with ^, or put characters between the repetitions"
 )
 
 CharacterSet = frozenset[str]

@@ -60,7 +60,8 @@ def parse_match_conditions(
     table = node.read_table()
     if len(table) > MAX_CONDITIONS:
         raise node.build_error(
-            f"a table of at most {MAX_CONDITIONS} conditions", f"a table of {len(table)}"
+            f"a table with at most {MAX_CONDITIONS} conditions",
+            f"a table with {len(table)} conditions",
         )
     conditions: list[EventMatchCondition] = []
     for key in table:

@@ -275,7 +275,7 @@ def compile_field_expressions(
 ) -> dict[str, str]:
     if len(node.read_table()) > MAX_FIELDS:
         raise node.build_error(
-            f"a table of at most {MAX_FIELDS} fields", f"a table of {len(node.value)}"
+            f"a table with at most {MAX_FIELDS} fields", f"a table with {len(node.value)} fields"
         )
     return {
         key: compile_field_expression(node.get_child(key), builder, depth)

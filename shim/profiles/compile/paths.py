@@ -154,6 +154,7 @@ def parse_path_steps(node: ConfigNode, text: str, *, may_be_empty: bool = False)
         position = match.end()
     if position < len(text) or not (steps or may_be_empty):
         raise node.build_error(
-            "a path: keys with dots between them, [0], [*], `||` between two of them", text
+            "a path of keys, [0] and [*], with dots between keys and `||` between alternatives",
+            text,
         )
     return steps

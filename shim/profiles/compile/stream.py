@@ -61,7 +61,7 @@ STREAM_KEYS = {
     "results": ConfigKey(
         ConfigNode.read_choice_defaulting_to_first,
         "`late`: the result of a call may follow the next text, or be missing. While "
-        "calls are open, a complete text is held until the next event",
+        "calls are open, a complete text is buffered until the next event",
         RESULT_TIMINGS,
     ),
     "stderr_noise": ConfigKey(

@@ -117,7 +117,7 @@ def parse_tools(
     entries = node.read_table()
     if len(entries) > MAX_TOOLS:
         raise node.build_error(
-            f"a table of at most {MAX_TOOLS} tools", f"a table of {len(entries)}"
+            f"a table with at most {MAX_TOOLS} tools", f"a table with {len(entries)} tools"
         )
     table = {name: _parse_tool(node.get_child(name)) for name in entries}
     prefix = ""

@@ -91,7 +91,7 @@ PROFILE_KEYS = {
     "stderr": ConfigKey.for_node(
         "a list of tables",
         'rules for stderr lines: `regex`, and `emit = "session"` (group `session_id`) or '
-        '`emit = "error"` (group `error`; `cause`)',
+        '`emit = "error"` (group `error`, and the key `cause`)',
     ),
     "exit_codes": ConfigKey.for_node(
         "a table of strings", "exit code → the cause of the failure, if nothing else explains it"
@@ -141,7 +141,7 @@ def build_adapter(
             f"{SCHEMA_VERSION}", description="" if node.get_child("schema") else "not there"
         )
     if node.get_child("id").read_text() != name:
-        raise node.get_child("id").build_error(f"{name!r}, as its file is called")
+        raise node.get_child("id").build_error(f"{name!r}, the name of its file")
     profile = node.read_keys(PROFILE_KEYS)
     if profile["protocol"]:
         from shim.profiles.load.acp import AcpOnlyAdapter, expand_acp_profile

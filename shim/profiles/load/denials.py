@@ -51,7 +51,8 @@ DENIAL_KEYS = {
         ConfigNode.read_optional_text, "the text that denies the tools of all MCP servers"
     ),
     "between": ConfigKey(
-        ConfigNode.read_optional_text, "the separator between the texts for tools and servers"
+        ConfigNode.read_optional_text,
+        "the separator that joins the texts for tools and MCP servers",
     ),
     "text": ConfigKey(
         ConfigNode.read_optional_text,

@@ -152,7 +152,7 @@ LOGIN_PROBE_KEYS = {
     ),
     "unless": ConfigKey(
         ConfigNode.read_optional_text,
-        "when the program needs no login. The text follows `unless` in a hint",
+        "the condition under which the program needs no login. Hints print this text after `unless`",
     ),
 }
 MODEL_PROBE_KEYS = {
@@ -229,7 +229,7 @@ LAUNCH_KEYS = {
     ),
     "model_map": ConfigKey(
         ConfigNode.read_text_table,
-        "Claude's name of a model → the program's name",
+        "Claude's name for a model → the program's name for it",
         successor="`[vendors.NAME.models]` in config.toml",
     ),
     "efforts": ConfigKey.for_node(
@@ -295,8 +295,8 @@ LAUNCH_KEYS = {
     ),
     "overruled_by": ConfigKey.for_node(
         "a table",
-        "`linux` or `darwin` → files that take precedence over a file of `{bundled}`: a "
-        "folder with `.toml` files, or a list of files and such folders",
+        "`linux` or `darwin` → the files whose settings override those in a file of `{bundled}`: "
+        "a folder of `.toml` files, or a list of files and folders",
     ),
     "widened_by": ConfigKey(
         ConfigNode.read_text_table,
@@ -317,8 +317,8 @@ LAUNCH_KEYS = {
     ),
     "denials": ConfigKey.for_node(
         "a table",
-        "how the deny rules are passed to the program; `false` removes this table of the "
-        "extended profile",
+        "how the deny rules are passed to the program; `false` drops the table that the extended "
+        "profile has",
     ),
     "brings": ConfigKey(
         ConfigNode.read_text_list_table,
@@ -660,7 +660,8 @@ def _parse_variants(node: ConfigNode) -> dict[str, VendorVariant]:
     names = tuple(node.read_table())
     if len(names) > MAX_VARIANTS:
         raise node.build_error(
-            f"a table of at most {MAX_VARIANTS} variants", description=f"a table of {len(names)}"
+            f"a table with at most {MAX_VARIANTS} variants",
+            description=f"a table with {len(names)} variants",
         )
     variants = {}
     for name in names:
@@ -691,10 +692,10 @@ def _check_resumed_session(
             f"{resume[:60]!r} is not a session id of {name}", hint="start a new session"
         )
     if "resume" not in used_names:
-        raise FrontendError(f"{name} cannot resume a session", hint="start a new one")
+        raise FrontendError(f"{name} cannot resume a session", hint="start a new session")
     if fork and "fork" not in used_names:
         raise FrontendError(
-            f"{name} cannot fork a session", hint="resume it without --fork-session"
+            f"{name} cannot fork a session", hint="resume the session without --fork-session"
         )
     if resume.startswith("-"):
         raise FrontendError(
@@ -776,7 +777,8 @@ def _list_program_names(tools: Tools, left: set[str], name: str) -> list[str]:
     ]
     if not names:
         raise FrontendError(
-            f"{name} has none of the remaining tools", hint="allow one of them: `shim vendors`"
+            f"{name} has none of the tools that --tools and the rules leave",
+            hint="allow one of its tools, or choose another vendor (`shim vendors`)",
         )
     return names
 

@@ -134,5 +134,5 @@ def choose_prompt_argument_or_file(
     raise FrontendError(
         f"{vendor_name} takes its prompt only as an argument, and this prompt cannot be an "
         "argument",
-        hint="change it",
+        hint="change the prompt",
     )

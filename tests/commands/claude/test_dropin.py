@@ -275,22 +275,22 @@ def test_invalid_config_value_exits_with_status_1_and_a_result(box):
     box.write_settings("terminator = 3\n")
     done = run_refused_turn(box, *ASK, SHIM_VENDOR="demo")
     assert (done.status, done.cause) == (1, "refused")
-    assert f"{box.config}:1: terminator is 3, it must be a string" in done.stderr
+    assert f"{box.config}:1: terminator is 3; it must be a string" in done.stderr
 
 
 @pytest.mark.parametrize(
     ("toml", "error"),
     [
         ('vendr = "demo"', "unknown key `vendr` in FILE line 1, did you mean `vendor`?"),
-        ('vendor = "deno"', 'FILE:1: vendor is "deno", it must be one of '),
+        ('vendor = "deno"', 'FILE:1: vendor is "deno"; it must be one of '),
         (
             "[vendors.dem]\ntrust = true",
             "unknown key `vendors.dem` in FILE line 1, did you mean `demo`?",
         ),
-        ('log = "verbose"', 'FILE:1: log is "verbose", it must be one of debug, '),
+        ('log = "verbose"', 'FILE:1: log is "verbose"; it must be one of debug, '),
         (
             '[vendors.acai]\nvariant = "flat"',
-            'FILE:2: vendors.acai.variant is "flat", it must be one of auto, ',
+            'FILE:2: vendors.acai.variant is "flat"; it must be one of auto, ',
         ),
     ],
 )

@@ -287,7 +287,7 @@ def test_login_hint_names_the_login_command_of_the_vendor(machine, doctor):
             "codex",
             "Not logged in",
             "warning",
-            "run `codex login`, unless its config.toml names a provider",
+            "run `codex login`, unless codex's config.toml names a provider",
         ),
         ("claude", '{"loggedIn": false}', "problem", "run the real `claude` once"),
         (
@@ -441,10 +441,10 @@ def test_recording_is_read_only_up_to_the_read_limit(recordings, doctor, monkeyp
         ("[vendors.qwenn]\ntrust = true\n", "unknown key `vendors.qwenn` in "),
         (
             '[vendors.qwen]\ndriver = "three-way"\n',
-            'vendors.qwen.driver is "three-way", it must be one of two-way, ',
+            'vendors.qwen.driver is "three-way"; it must be one of two-way, ',
         ),
-        ('vendor = "nobody"\n', 'vendor is "nobody", it must be one of '),
-        ('log = "verbose"\n', 'log is "verbose", it must be one of debug, '),
+        ('vendor = "nobody"\n', 'vendor is "nobody"; it must be one of '),
+        ('log = "verbose"\n', 'log is "verbose"; it must be one of debug, '),
     ],
 )
 def test_invalid_setting_is_a_problem(machine, doctor, settings, phrase):

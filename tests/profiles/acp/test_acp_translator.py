@@ -499,7 +499,7 @@ def test_denial_reason_is_sent_as_a_second_prompt():
     assert prompt["method"] == "session/prompt"
     assert (
         prompt["params"]["prompt"][0]["text"]
-        == "A call was not allowed: rather not\nContinue without it."
+        == "A tool call was not allowed: rather not\nContinue without this call."
     )
     talk.feed_messages(
         build_text_update("Then not."), {"id": prompt["id"], "result": {"stopReason": "end_turn"}}

@@ -189,7 +189,7 @@ def test_operator_returns_its_value(spec, expected):
 def test_invalid_field_is_rejected(spec):
     with pytest.raises(
         FrontendError,
-        match=r"own\.toml:1: event\[0\]\.text.* is .*, it must be |unknown key `event",
+        match=r"own\.toml:1: event\[0\]\.text.* is .*; it must be |unknown key `event",
     ):
         value(spec)
 

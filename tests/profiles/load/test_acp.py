@@ -84,15 +84,15 @@ def test_rules_are_enforceable_only_for_tools_the_agent_prompts_for():
 @loop_over_rows(
     ("profile", "expected"),
     [
-        (AGENT.replace('"acp"', '"mcp"'), 'protocol is "mcp", it must be one of acp'),
+        (AGENT.replace('"acp"', '"mcp"'), 'protocol is "mcp"; it must be one of acp'),
         (
             AGENT + '[stream]\ntext = "delta"\n',
-            "stream is there, it must be left out of a profile with `protocol",
+            "stream is there; it must be left out of a profile with `protocol",
         ),
         (AGENT + '[acp]\nask = ["Bash"]\n', "unknown key `acp.ask`"),
         (
             AGENT + '[acp]\ntool_name = "colour"\n',
-            'acp.tool_name is "colour", it must be one of title, id, kind',
+            'acp.tool_name is "colour"; it must be one of title, id, kind',
         ),
         (AGENT + "[acp]\nasks = 7\n", "acp.asks is 7"),
         (BOTH + '[acp]\ncommands = ["own", "--acp"]\n', "unknown key `acp.commands`"),

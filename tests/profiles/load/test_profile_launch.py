@@ -508,7 +508,7 @@ def test_tool_selection_requires_a_list_of_remaining_tools(profile, able):
     ("args", "removed"), [(("--tools", ""), ()), (("--tools", "Grep"), ()), ((), ("Bash", "Read"))]
 )
 def test_empty_tool_selection_is_refused(args, removed):
-    with pytest.raises(FrontendError, match="none of the remaining tools"):
+    with pytest.raises(FrontendError, match="none of the tools that --tools and the rules leave"):
         build_launch(CHOSEN, *args, removed_tools=removed)
 
 
@@ -602,6 +602,6 @@ def test_interrupt_grace_is_configurable():
     )
     assert build_profile_adapter(LAUNCH).shutdown.grace_s == 0.0
     with pytest.raises(
-        FrontendError, match=r"interrupt\.grace is 60, it must be a number from 0.1 to 10"
+        FrontendError, match=r"interrupt\.grace is 60; it must be a number from 0.1 to 10"
     ):
         build_profile_adapter(LAUNCH + "interrupt = { grace = 60 }\n")

@@ -63,7 +63,7 @@ from shim.core.reading.limits import shorten_line_to_fit
 from shim.core.reading.typed import Any
 from shim.core.reading.values import as_dict
 
-CALL_TOO_LARGE_TEXT = "The call is too large to be asked about ({size} bytes)."
+CALL_TOO_LARGE_TEXT = "The tool call is too large for a permission prompt ({size} bytes)."
 MAX_MESSAGE_IDS = 10_000  # more are not needed, because a client repeats only recent messages
 MAX_TYPE_CHARS = 60  # the maximum length of a line's type in a warning
 
