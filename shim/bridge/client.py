@@ -62,10 +62,10 @@ class HostUnavailableError(FrontendError):
         if reason:
             suffix = f" ({reason})"
         problem = "is not running in the background"
-        hint = f"`claude respawn {shorten_session_id(session_id)}` restarts it"
+        hint = f"`claude respawn {shorten_session_id(session_id)}` restarts the session"
         if is_running:
             problem = "is unavailable because its host process closed the connection"
-            hint = "`claude agents --json` shows whether it is still running"
+            hint = "`claude agents --json` shows whether the session is still running"
         super().__init__(f"the session {session_id} {problem}{suffix}", hint=hint)
         self.reason = reason
 
@@ -77,7 +77,7 @@ class HostNotAnsweringError(SystemResourceError):
 
     def __init__(self, session_id: str, pid: int | None, reason: str = NOT_ANSWERING) -> None:
         stop_hint = f"`claude stop {shorten_session_id(session_id)}` stops the session"
-        wait_hint = "it is still starting"
+        wait_hint = "the process is still starting"
         if pid:
             wait_hint = f"`kill -CONT {pid}` resumes a stopped process"
         if reason == NOT_ANSWERING:

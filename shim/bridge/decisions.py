@@ -142,11 +142,11 @@ def build_decision_body(
     if behavior == "allow" and message:
         raise FrontendError(
             "a message can only be used with `deny`",
-            hint="leave it out, and send it as the next message",
+            hint="leave the message out, and send it after the answer",
         )
     if behavior == "deny" and (always or replacement_input is not None):
         raise FrontendError(
-            "a changed input and `always` can only be used with `allow`", hint="leave them out"
+            "a changed input and `always` can only be used with `allow`", hint="leave both out"
         )
     if request.get("subtype") == ELICITATION_SUBTYPE:
         if always:

@@ -57,8 +57,8 @@ class SessionRunningError(FrontendError):
         super().__init__(
             f"the session {session_id} is already running",
             hint=(
-                f"`claude attach {shorten_session_id(session_id)}` attaches to it, `claude "
-                f"stop {shorten_session_id(session_id)}` stops it"
+                f"`claude attach {shorten_session_id(session_id)}` opens the session, `claude "
+                f"stop {shorten_session_id(session_id)}` stops the session"
             ),
         )
 
@@ -242,7 +242,7 @@ def read_session_spec(folder: str) -> SessionSpec:
         session_id = os.path.basename(folder)
         raise FrontendError(
             f"the start options of session {session_id} are no longer available",
-            hint=f"`claude --bg --resume {session_id}` resumes it with new flags",
+            hint=f"`claude --bg --resume {session_id}` resumes the session with new flags",
         )
     return SessionSpec(**{key: start_data[key] for key in SessionSpec._fields if key in start_data})
 

@@ -63,9 +63,9 @@ MAX_ENDED_SESSIONS = 10_000
 # Another process may create the lock file again while the folder is being removed.
 REMOVE_ATTEMPTS = 3
 SECONDS_PER_DAY = 24 * 60 * 60.0
-HOST_DIED_DETAIL = "its host crashed"  # shown for a session whose host died while active
+HOST_DIED_DETAIL = "the session's host crashed"  # shown for a session whose host died while active
 # shown for a session whose metadata cannot be read
-DAMAGED_DETAIL = "damaged: its file host.json {}"
+DAMAGED_DETAIL = "damaged: the file host.json {}"
 RESTORED_KEYS = ("cwd", "vendor", "name", "generation")  # metadata that is also in start.json
 ACTIVE_STATES = ("working", "blocked")  # states that only a running host can have
 

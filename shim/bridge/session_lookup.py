@@ -14,7 +14,9 @@ from shim.core.reading.values import canonicalize_uuid
 
 NO_MATCH = "No session matching '{word}'"
 NO_MATCH_WITH_HINT = NO_MATCH + ". Run 'claude agents' to list running sessions."
-ID_PREFIX_HINT = "Text that can be the start of an id is not read as a name. Use more of the name."
+ID_PREFIX_HINT = (
+    "Text that could be the start of an id is never used as a name. Type more of the name."
+)
 ONLY_ARG_HINT = "A name must be the only argument. Put a name with spaces in quotes."
 ID_PREFIX_PATTERN = re.compile(r"[0-9a-f]{1,8}\Z")
 MAX_REFERENCE_CHARS = 200  # length of the user's text in an error message
@@ -121,4 +123,4 @@ def _format_ambiguous_name(matches: Sequence[SessionRecord], reference: str) -> 
     if len(matches) > MAX_LISTED_SESSIONS:
         more_lines = [f"  … and {len(matches) - MAX_LISTED_SESSIONS} more"]
     heading = f"{len(matches)} sessions match '{reference[:MAX_REFERENCE_CHARS]}':"
-    return "\n".join((heading, *lines, *more_lines, "Use more of the name, or the id."))
+    return "\n".join((heading, *lines, *more_lines, "Type more of the name, or the id."))

@@ -278,7 +278,7 @@ def check_session_flags(
     if stored_session and stored_session.vendor != adapter.name:
         raise FrontendError(
             f"this session belongs to {stored_session.vendor}; {adapter.name} cannot resume it",
-            hint="start a new session, or do not choose a vendor",
+            hint="start a new session, or resume this one without choosing a vendor",
         )
     if invocation.resume and is_replay:
         return

@@ -79,7 +79,7 @@ def test_ambiguous_name_is_rejected_with_a_list_of_matches():
         "2 sessions match 'My j':",
         "  1052b9da  my job",
         "  1daa75d6  My job again",
-        "Use more of the name, or the id.",
+        "Type more of the name, or the id.",
     ]
 
 
@@ -92,7 +92,9 @@ def test_ambiguous_name_is_rejected_with_a_list_of_matches():
         (
             "77",
             True,
-            ["Text that can be the start of an id is not read as a name. Use more of the name."],
+            [
+                "Text that could be the start of an id is never used as a name. Type more of the name."
+            ],
         ),
         (
             "write it",

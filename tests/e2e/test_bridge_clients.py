@@ -198,8 +198,9 @@ def test_message_of_a_second_client_is_refused_until_the_turn_ends(
         controller.send_message("[[shell]] touch driven.txt")
         controller.await_saw("asked")
         refused = other.run_turn("[[text]] in between")
-        assert "has control and a turn is running; send it again when the turn has ended" in str(
-            refused.result
+        assert (
+            "has control and a turn is running; send the message again when the turn has ended"
+            in str(refused.result)
         )
         assert refused.kinds[-1] == "result" and "text" not in refused.kinds
         controller.allow_call()

@@ -422,7 +422,7 @@ def test_session_whose_host_died_is_displayed_as_failed(page, browser, working_h
         "alive": False,
         "state": "failed",
         "status": None,
-        "detail": "its host crashed",
+        "detail": "the session's host crashed",
     }
     for client in list(working_host.clients):
         page.web.call_in_thread(client.close)

@@ -84,7 +84,7 @@ def plan_background_conversation(
         if vendor and session.metadata["vendor"] not in ("", vendor):
             raise FrontendError(
                 f"this session belongs to {session.metadata['vendor']}; {vendor} cannot resume it",
-                hint="start a new session, or do not choose a vendor",
+                hint="start a new session, or resume this one without choosing a vendor",
             )
         return BackgroundConversation(
             invocation,
@@ -131,9 +131,9 @@ def _prepare_flat_join(invocation: Invocation, session: SessionRecord) -> Invoca
 def _explain_no_bridge(invocation: Invocation, is_flat: bool) -> str:
     """Return the reason why a conversation cannot run in a host, or "" if it can."""
     if is_flat:
-        return "its output format does not support background sessions"
+        return "the output format does not support background sessions"
     if invocation.resume and canonicalize_uuid(invocation.resume) is None:
-        return "its session id is not a UUID"
+        return "the session id is not a UUID"
     return ""
 
 
@@ -225,7 +225,7 @@ class BackgroundConversation:
                         return self._run_locally(signals, "")
             raise SystemResourceError(
                 JOIN_FAILED_ERROR.format(session=self._session_id),
-                hint="send it again when the turn has ended",
+                hint="send the message again when the turn has ended",
             )
         except _NoHostError as error:
             return self._run_locally(signals, str(error))

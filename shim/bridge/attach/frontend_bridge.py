@@ -40,7 +40,7 @@ SESSION_INITIALIZE_KEYS = (
 INITIALIZE = "initialize"
 INTERNAL_REQUEST = object()  # marks a request that the shim itself sent
 OTHER_CONTROLLER_TEXT = (
-    "{driver} has control and a turn is running; send it again when the turn has ended"
+    "{driver} has control and a turn is running; send the message again when the turn has ended"
 )
 FRONTEND_LEFT_ERROR = "the client closed its input and can no longer answer"
 
@@ -201,7 +201,7 @@ class FrontendSessionBridge:
             or len(self._local_services.waiting_messages) >= MAX_OPEN_REQUESTS
         ):
             self.turn_filter.remove_unanswered_message_id(message_id)
-            self.refusal = self._local_services.refusal or "Too many messages wait already"
+            self.refusal = self._local_services.refusal or "Too many messages are already waiting"
         elif self._local_services.is_initialize_pending:
             self._local_services.waiting_messages[message_id] = {"message": message, **options}
         else:
@@ -277,7 +277,7 @@ class FrontendSessionBridge:
             self._write_success(frontend_id, {**self.welcome[INITIALIZE], **mode_fields})
             return
         if len(self._open_requests) >= MAX_OPEN_REQUESTS:
-            self._write_error(frontend_id, "Too many requests are open already")
+            self._write_error(frontend_id, "Too many requests are already open")
             return
         self._open_requests[request_id] = frontend_id
         if subtype == INITIALIZE and self._local_services.record_initialize_of_local_services(

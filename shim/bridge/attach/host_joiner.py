@@ -141,7 +141,7 @@ class BackgroundSessionAttacher:
                 raise SystemResourceError(
                     f"the host process of session {session.session_id} does not respond "
                     f"(pid {session.metadata['pid']})",
-                    hint=f"`claude stop {session.short_id}` stops it",
+                    hint=f"`claude stop {session.short_id}` stops the session",
                 )
             await anyio.sleep(POLL_INTERVAL_S)
 

@@ -23,8 +23,8 @@ from shim.state.claude_settings import load_claude_settings
 
 DEFAULT_MODE = "default"  # used if neither a flag nor a settings file names a mode
 REFUSED_JOIN_ERROR = (
-    "this frontend cannot join the background session {id}, which cannot be restricted while it "
-    "runs: {difference}"
+    "this frontend cannot join the background session {id}, because a running session cannot be "
+    "restricted further: {difference}"
 )
 REFUSED_JOIN_HINT = (
     "add --fork-session to continue in a copy with these flags, or end the session with "

@@ -151,7 +151,7 @@ class AttachedConversationLoop(ConversationLoop):
         elif self._is_reading_stdin:
             warn(
                 SESSION_ENDED_WARNING.format(
-                    why=frontend.end_reason or "its process crashed", session=session_id
+                    why=frontend.end_reason or "the host process crashed", session=session_id
                 )
             )
 

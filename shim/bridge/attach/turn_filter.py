@@ -45,8 +45,8 @@ class TurnOwner(Enum):
 
     NO_TURN = "no turn is running"
     UNKNOWN = "a turn is starting, and its origin is unknown"
-    THIS_FRONTEND = "it answers this frontend's messages"
-    OTHER_CLIENT = "it answers messages of other clients"
+    THIS_FRONTEND = "the turn answers this frontend's messages"
+    OTHER_CLIENT = "the turn answers messages of other clients"
 
 
 class FrontendTurnFilter:

@@ -107,7 +107,7 @@ async def answer_permission_prompt(
     if behavior not in ("allow", "deny"):
         raise HTTPError(
             400,
-            f"`behavior` is {escape_control_chars_in_json(behavior)!r}, expected allow or deny",
+            f"`behavior` is {escape_control_chars_in_json(behavior)!r}; it must be allow or deny",
         )
     try:
         with anyio.fail_after(ANSWER_TIMEOUT_S):
@@ -182,7 +182,7 @@ def read_boolean_field(body: Mapping[str, Any], key: str) -> bool:
     value = body.get(key, False)
     if not isinstance(value, bool):
         raise HTTPError(
-            400, f"`{key}` is {escape_control_chars_in_json(value)!r}, expected true or false"
+            400, f"`{key}` is {escape_control_chars_in_json(value)!r}; it must be true or false"
         )
     return value
 
@@ -202,7 +202,7 @@ def read_message_id(body: Mapping[str, Any]) -> str:
     if message_id is None:
         raise HTTPError(
             400,
-            f"`id` is {escape_control_chars_in_json(value)!r}, expected a UUID or nothing",
+            f"`id` is {escape_control_chars_in_json(value)!r}; it must be a UUID, or be left out",
         )
     return message_id
 

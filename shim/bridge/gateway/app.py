@@ -335,7 +335,7 @@ class WebGateway:
                 400, "`cwd` must be the absolute path of a folder that exists", field="cwd"
             )
         if model.startswith("-") or mode.startswith("-"):
-            raise HTTPError(400, "a model or mode must not begin with a dash")
+            raise HTTPError(400, "a model or a mode must not begin with a dash")
         session_id = await anyio.to_thread.run_sync(
             self._hosts.start_session, NewSessionRequest(vendor, prompt, cwd, model, mode)
         )
@@ -396,7 +396,7 @@ class WebGateway:
                 status = 404
             raise HTTPError(
                 status,
-                "session not found" if not matches else "pass the full id",
+                "session not found" if not matches else "pass the full session id",
             )
         return matches[0]
 
@@ -486,14 +486,14 @@ OPERATIONS = (
         "get",
         "/sessions/{id}/events",
         WebGateway.stream_session_events,
-        "Claude's lines, unchanged",
+        "Claude's stream-json lines, unchanged",
         query=("after",),
     ),
     Operation(
         "get",
         "/sessions/{id}/steps",
         WebGateway.stream_session_steps,
-        "Steps as the page shows them",
+        "The session's steps, as the page shows them",
         query=("after", "last"),
     ),
     *(

@@ -183,7 +183,7 @@ class AuthMiddleware:
         visitor, uses_cookie = self._authenticate(headers)
         if uses_cookie and method == "POST" and b"origin" not in headers:
             raise HTTPError(
-                403, "a POST with a cookie must have an Origin header, as browsers send it"
+                403, "a POST request with a cookie must have an Origin header, as browsers send it"
             )
         if method == "POST" and visitor.role != "drive" and path != "/logout":
             raise HTTPError(403, "this token is read-only")
@@ -325,7 +325,7 @@ def _check_body(headers: Mapping[bytes, str], max_bytes: int) -> None:
         "",
         "charset=utf-8",
     ):
-        raise HTTPError(415, "a POST requires the Content-Type application/json")
+        raise HTTPError(415, "a POST request must have the Content-Type application/json")
     length = headers.get(b"content-length", "0")
     if not length.isascii() or not length.isdigit() or int(length[:12]) > max_bytes:
         raise HTTPError(413, f"a request can have at most {max_bytes:,} bytes")

@@ -35,7 +35,7 @@ class GatewayRequestLimiter:
         remaining = min(remaining + (now - updated_at) * MAX_POSTS_PER_S, float(MAX_POST_BURST))
         if remaining < 1:
             raise HTTPError(
-                429, f"more than {MAX_POSTS_PER_S:.0f} requests a second; try again in a second"
+                429, f"more than {MAX_POSTS_PER_S:.0f} requests per second; try again in a second"
             )
         self._post_budgets[role] = remaining - 1, now
 

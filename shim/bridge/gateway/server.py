@@ -112,7 +112,7 @@ def check_endpoint_security(endpoint: GatewayEndpoint) -> None:
     """
     if bool(endpoint.certificate_file) != bool(endpoint.key_file):
         raise CommandUsageError(
-            "--tls-cert and --tls-key must be used together", hint="pass both, or neither"
+            "--tls-cert and --tls-key must be used together", hint="pass both options, or neither"
         )
     address = ipaddress.ip_address(endpoint.host)
     if not address.is_loopback and not endpoint.certificate_file and not endpoint.has_proxy:
@@ -206,8 +206,8 @@ def open_listening_socket(endpoint: GatewayEndpoint) -> socket.socket:
         listener.close()
         raise SystemResourceError(
             f"cannot listen on {endpoint.host}:{endpoint.port}: {error.strerror}",
-            hint="another process may be using the port: choose another one with --http, or 0 "
-            "for a free one",
+            hint="another process may use the port: choose another port with --http, or port 0 "
+            "for any free port",
         ) from None
     return listener
 

@@ -52,7 +52,7 @@ FIRST_CHILD_POLL_INTERVAL_S = 0.001
 REASON_STOPPED = "stopped"
 REASON_IDLE = "idle"
 REASON_ENDED = "ended"
-REASON_REPLACED = "its folder was removed, or another host took over the session"
+REASON_REPLACED = "the session's folder was removed, or another host took over the session"
 
 
 class SessionHostMetadata:

@@ -86,7 +86,7 @@ class UnixServer:
             connection.send_and_close(
                 encode_frame(
                     "bye",
-                    reason=f"no hello frame of at most {MAX_HELLO_BYTES} bytes within "
+                    reason=f"no hello frame of at most {MAX_HELLO_BYTES} bytes was received within "
                     f"{HELLO_TIMEOUT_S:g} s",
                 )
             )

@@ -50,8 +50,8 @@ REFUSED_SUBTYPES = (
     *("update_settings", "remote_control", "channel_enable"),
 )
 PROTOCOL_DIFFERENCE = (
-    "this host speaks protocol {ours} and the client {theirs}; only features of both are "
-    "available. A new session has the same version on both sides"
+    "this host speaks protocol {ours} and the client {theirs}; only features that both support "
+    "are available. Start a new session to have the same version on both sides"
 )
 
 
@@ -362,7 +362,7 @@ def _register_callbacks(
         brings_callbacks = body.get("sdkMcpServers")
     if brings_callbacks and "ask" not in client.hello.optional_kinds:
         raise FrameRefusedError(
-            "bad-frame", "hooks and servers of a client require `ask` among its features"
+            "bad-frame", "a client with hooks or MCP servers must have `ask` among its features"
         )
     hub.control_requests.check_limit(client)
     change, all_hooks = hub.callbacks.register_client_callbacks(client, body)

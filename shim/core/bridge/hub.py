@@ -328,7 +328,7 @@ class SessionHub:
         is_too_large = count > 0 and waiting_bytes + size_bytes > self.session.max_frame_bytes
         if is_too_large or count >= MAX_WAITING_MESSAGES:
             raise FrameRefusedError(
-                "too-many", f"{count} messages are already queued; send it later"
+                "too-many", f"{count} messages are already queued; send this message later"
             )
 
     def remove_waiting_message(self, uuid: object) -> int | None:

@@ -30,7 +30,7 @@ class JoinRule(Enum):
     APPLY = "changes the session, as the controller's `/mode` and `/model` do"
     EQUAL = "must be equal to the flag of the session, or the join is refused"
     REREAD = "the host reads the settings files again; settings that forbid more are refused"
-    IGNORE = "has no effect; a line on stderr names it"
+    IGNORE = "has no effect; a line on stderr names the flag"
 
 
 JOIN_TABLE: Mapping[str, JoinRule] = {
@@ -135,7 +135,7 @@ def list_stricter_settings(
         if rule.tool != QUESTION_TOOL
     ]
     stricter += [
-        f"{rule.source} asks about {rule}"
+        f"{rule.source} requires a permission prompt for {rule}"
         for rule in _subtract_rules(settings.ask, (*session_denials, *session_settings.ask))
     ]
     hook_files = {hook.source for hook in settings.hooks if hook not in session_settings.hooks}
@@ -149,14 +149,15 @@ def list_stricter_settings(
         stricter.append(f"{settings.bypass_forbidden_by} forbids the mode bypassPermissions")
     allowed_rules = (*parse_permission_rules(frontend.allowed_tools), *settings.allow)
     stricter += [
-        f"{rule.source} allows {rule} in the session, and the settings of the frontend do not"
+        f"{rule.source} allows {rule} in the session, but the settings of the frontend do not"
         for rule in _subtract_rules(session_settings.allow, allowed_rules)
         if rule.source not in JOIN_TABLE or _is_given(get_flag_value(frontend, rule.source))
     ]
     if has_comparable_settings(frontend, session):
         directories = {*settings.directories, *frontend.add_dirs}
         stricter += [
-            f"the session has the directory {directory}, and the settings of the frontend do not"
+            f"the session may use the directory {directory}, "
+            "but the settings of the frontend do not name it"
             for directory in session_settings.directories
             if directory not in directories
         ]
@@ -260,11 +261,11 @@ def _describe_difference(flag: str, value: object, session_value: object) -> str
     """Describe the difference between the frontend's and the session's value of a flag."""
     passed_text = _format_flag(flag, value)
     if not _is_given(session_value) or session_value == NO_SERVERS:
-        return f"the frontend passes {passed_text}, and the session was started without {flag}"
+        return f"the frontend passes {passed_text}, but the session was started without {flag}"
     session_text = _format_flag(flag, session_value)
     if session_text == passed_text:
         session_text = f"another value of {flag}"
-    return f"the frontend passes {passed_text}, and the session was started with {session_text}"
+    return f"the frontend passes {passed_text}, but the session was started with {session_text}"
 
 
 def _format_flag(flag: str, value: object) -> str:

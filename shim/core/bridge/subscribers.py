@@ -136,7 +136,9 @@ class SessionSubscribers:
         """Drop the clients that have not sent a hello frame in time."""
         for client in list(self.clients.values()):
             if not client.has_hello and now_s - client.connected_at >= HELLO_TIMEOUT_S:
-                self.drop_client(client, f"no hello frame within {HELLO_TIMEOUT_S:.0f} s")
+                self.drop_client(
+                    client, f"no hello frame was received within {HELLO_TIMEOUT_S:.0f} s"
+                )
 
     def remove_client(self, client_number: int) -> ConnectedClient | None:
         """Remove a client whose connection was closed."""
@@ -152,7 +154,7 @@ class SessionSubscribers:
         client.queue_frames(QueuedFrames(data, is_reply=True))
         self._ready_clients[client.number] = None
         if client.has_too_many_replies:
-            self.drop_client(client, "the client does not read its answers")
+            self.drop_client(client, "the client does not read the frames that are sent to it")
 
     def create_line_frame(self, at_ms: int, line: bytes) -> ConversationLineFrame:
         """Create the frame for a complete line. The line gets the next number."""

@@ -405,7 +405,7 @@ def test_resume_is_refused_while_another_client_runs_a_turn(
         "Error: That session is running"
     )
     assert (
-        "has control and a turn is running; send it again when the turn has ended."
+        "has control and a turn is running; send the message again when the turn has ended."
         in done.result["errors"][0]
     )
     assert (text.status, text.stdout) == (1, b"") and copy

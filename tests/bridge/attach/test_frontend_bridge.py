@@ -120,7 +120,7 @@ def test_refused_message_during_a_turn_names_the_controller():
     )
     assert (
         frontend.refusal
-        == "editor has control and a turn is running; send it again when the turn has ended"
+        == "editor has control and a turn is running; send the message again when the turn has ended"
     )
 
 

@@ -42,9 +42,9 @@ def refuse(join, *argv, **options):
 def test_refusal_names_the_session_the_difference_and_the_way_out(join):
     error = refuse(join, "--disallowedTools", "Bash", session=("--disallowedTools=Read",))
     assert str(error) == (
-        "this frontend cannot join the background session 0b5ca2c8, which cannot be restricted "
-        "while it runs: the frontend passes --disallowedTools Bash, and the session was started "
-        "with --disallowedTools Read"
+        "this frontend cannot join the background session 0b5ca2c8, because a running session "
+        "cannot be restricted further: the frontend passes --disallowedTools Bash, but the session "
+        "was started with --disallowedTools Read"
     )
     assert "--fork-session" in error.hint and "claude stop 0b5ca2c8" in error.hint
 

@@ -58,7 +58,7 @@ def test_equal_flag_joins_and_different_flag_is_refused_by_name(flag):
     assert differences("", f"{flag} {value}") == [], "a flag that is left out joins"
     (difference,) = differences(f"{flag} {value}")
     assert difference.startswith(f"the frontend passes {flag}")
-    assert difference.endswith(f"and the session was started without {flag}")
+    assert difference.endswith(f"but the session was started without {flag}")
     if other_value is not None:
         (difference,) = differences(f"{flag} {value}", f"{flag} {other_value}")
         assert difference.startswith(f"the frontend passes {flag}")
@@ -70,7 +70,7 @@ def test_last_value_of_a_repeated_flag_is_compared():
     flags = "--agent reviewer --agent writer"
     assert differences(flags, "--agent writer") == []
     assert differences("--agent writer --agent reviewer", flags) == [
-        "the frontend passes --agent reviewer, and the session was started with --agent writer"
+        "the frontend passes --agent reviewer, but the session was started with --agent writer"
     ]
 
 
@@ -116,7 +116,7 @@ def test_mode_and_model_are_neither_compared_nor_ignored(flags):
 def test_refusal_names_both_values_of_the_flag(flags, session_flags, passed, allowed):
     flag = session_flags.split()[0]
     assert differences(flags, session_flags) == [
-        f"the frontend passes {flag} {passed}, and the session was started with {flag} {allowed}"
+        f"the frontend passes {flag} {passed}, but the session was started with {flag} {allowed}"
     ]
 
 
@@ -139,7 +139,7 @@ def test_difference_in_json_shows_its_names_and_no_values():
     (difference,) = differences(f"--mcp-config {config % 1}", f"--mcp-config {config % 2}")
     assert difference == (
         "the frontend passes --mcp-config calc, "
-        "and the session was started with another value of --mcp-config"
+        "but the session was started with another value of --mcp-config"
     )
 
 
@@ -200,7 +200,7 @@ def test_equal_settings_join():
     ("settings", "expected"),
     [
         (ClaudeSettings(deny=rules("Bash(rm:*)")), "/f denies Bash(rm:*)"),
-        (ClaudeSettings(ask=rules("Bash")), "/f asks about Bash"),
+        (ClaudeSettings(ask=rules("Bash")), "/f requires a permission prompt for Bash"),
         (
             ClaudeSettings(hooks=(SettingsHook("Bash", "./judge", source="/f"),)),
             "a hook in /f checks tool calls",
@@ -233,7 +233,7 @@ def test_key_with_another_value_is_stricter():
     assert stricter(settings, session_settings) == ["sandbox in /f restricts tool calls"]
 
 
-ALLOWED = "allows Bash in the session, and the settings of the frontend do not"
+ALLOWED = "allows Bash in the session, but the settings of the frontend do not"
 
 
 @pytest.mark.parametrize(
@@ -266,6 +266,8 @@ def test_allow_rule_that_only_the_session_has_is_refused(source, flags, session_
 )
 def test_directory_that_only_the_session_has_is_refused(flags, session_flags, is_refused):
     session_settings = ClaudeSettings(directories=("/d",))
-    expected = ["the session has the directory /d, and the settings of the frontend do not"]
+    expected = [
+        "the session may use the directory /d, but the settings of the frontend do not name it"
+    ]
     assert stricter(NO_SETTINGS, session_settings, flags, session_flags) == expected * is_refused
     assert stricter(session_settings, session_settings, flags, session_flags) == []

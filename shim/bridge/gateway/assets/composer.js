@@ -102,7 +102,7 @@ async function postToSession(action, body, hint = "") {
     if (error.body.driver && error.status === 409) {
       currentSession.facts.driver = error.body.driver;
       drawComposer();
-      showSendError(`${formatLine(error.body.driver, 60)} drives this session. Take control to ${action === "messages" ? "send it" : "do that"}.`);
+      showSendError(`${formatLine(error.body.driver, 60)} has control of this session. Take control to ${action === "messages" ? "send the message" : "do this"}.`);
     } else showSendError(`${error.message}${hint}`);
     return null;
   }

@@ -118,7 +118,7 @@ function createQuestionCard(entry) {
 
 function createPermissionForm(entry, errorLine) {
   const { data } = entry;
-  const message = element("textarea", { rows: 1, placeholder: "Reason, or what to do instead (optional)", "aria-label": "A message with the denial" });
+  const message = element("textarea", { rows: 1, placeholder: "Reason, or what to do instead (optional)", "aria-label": "Message to the agent, sent with the denial" });
   const denial = element("div", { class: "denial", hidden: true }, message, element("button", { type: "button", class: "bad", onclick: () => sendAnswer(entry, errorLine, { behavior: "deny", message: message.value.trim() || undefined }) }, "Deny"));
   const input = element("div", { class: "input", tabindex: 0, role: "group", "aria-label": "What the call would do" }, createQuestionInput(data));
   if (isWatchOnly()) return [input, element("p", { class: "hint" }, "This page is read-only.")];

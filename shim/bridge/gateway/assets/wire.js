@@ -7,7 +7,7 @@ const RETRY_WAITS_MS = [200, 500, 1000, 2000, 4000]; // before the next try; the
 /** The server did not answer, or refused: `status` is 0 if it was not reached. */
 class RequestError extends Error {
   constructor(status, body) {
-    super((body && (body.error || body.reason)) || (status ? `The server answered ${status}.` : "The server does not respond."));
+    super((body && (body.error || body.reason)) || (status ? `The server answered with the status ${status}.` : "The server does not respond."));
     this.status = status;
     this.body = body || {};
   }

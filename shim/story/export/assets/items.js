@@ -12,8 +12,8 @@ function stamp(step) {
     {
       class: "when",
       href: fragment,
-      title: `Step ${step.number}: copy a link to it`,
-      "aria-label": `Step ${step.number} at ${formatClock(step.at)}, copy a link to it`,
+      title: `Step ${step.number}: copy a link to this step`,
+      "aria-label": `Step ${step.number} at ${formatClock(step.at)}: copy a link to this step`,
       onclick: () => copyText(new URL(fragment, location.href).href),
     },
     formatClock(step.at),

@@ -53,7 +53,7 @@ function renderTimeline() {
     id: "strip",
     role: "slider",
     tabindex: 0,
-    "aria-label": "Time by activity. Arrow keys move between steps, Page Up and Page Down between turns, Enter jumps there",
+    "aria-label": "Time by activity. Arrow keys move between steps, Page Up and Page Down between turns, Enter shows the selected step",
     "aria-valuemin": 0,
     "aria-valuemax": Math.round(duration / 1000),
     "aria-valuenow": 0,
