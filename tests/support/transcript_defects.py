@@ -167,7 +167,7 @@ def _hide_denial(line: Object) -> None:
 
 
 def _deny_all(line: Object) -> None:
-    get_first_block(line).update(content="conform: denied, to see that it is", is_error=True)
+    get_first_block(line).update(content="conform: this call is denied on purpose", is_error=True)
 
 
 def _change_initialize(function: Callable[[Object], object]) -> Edit:

@@ -46,7 +46,9 @@ def require_usage_error(run: CommandRun, *texts: str) -> None:
     stdout, and one of `texts` on stderr.
     """
     fail_rule_if(
-        require_exit_without_kill(run).exit_status != 1, f"exit {run.exit_status}, not 1", run
+        require_exit_without_kill(run).exit_status != 1,
+        f"the exit status is {run.exit_status}, not 1",
+        run,
     )
     fail_rule_if(run.stdout.strip(), "something was printed on stdout", run, run.stdout)
     if texts and not any(text in run.stderr for text in texts):
@@ -56,7 +58,9 @@ def require_usage_error(run: CommandRun, *texts: str) -> None:
 def require_successful_exit(run: CommandRun) -> CommandRun:
     """Return the run. Raise RuleViolationError unless the command exited by itself with status 0."""
     fail_rule_if(
-        require_exit_without_kill(run).exit_status != 0, f"exit {run.exit_status}, not 0", run
+        require_exit_without_kill(run).exit_status != 0,
+        f"the exit status is {run.exit_status}, not 0",
+        run,
     )
     return run
 
@@ -89,7 +93,7 @@ def _version(observations: ObservedCommandRuns) -> str:
         run = require_successful_exit(observations.get_run(name))
         version = VERSION.fullmatch(bytes(run.stdout))
         if not version:
-            raise RuleViolationError("the output is not a version", run, run.stdout)
+            raise RuleViolationError("the output is not a version number", run, run.stdout)
         fail_rule_if(
             int(version[1]) < MIN_MAJOR_VERSION, "the version is below 2.0.0", run, run.stdout
         )
@@ -160,7 +164,7 @@ def _auth(observations: ObservedCommandRuns) -> str:
 
 
 @RULES.register_must_rule(
-    "P3", "-p is not required if stdout is not a terminal, or if messages are on stdin."
+    "P3", "-p is not required if stdout is not a terminal, or if messages are sent on stdin."
 )
 def _needs_no_print(observations: ObservedCommandRuns) -> str:
     for run in observations.get_runs("conversation", "text"):
@@ -179,7 +183,9 @@ def _needs_no_print(observations: ObservedCommandRuns) -> str:
 def _forms_of_values(observations: ObservedCommandRuns) -> str:
     run = observations.get_run("queue")
     if run.find_control_response("conform_0") is None or not run.find_lines("result"):
-        raise RuleViolationError(f"no answer, or no result{describe_missing_output(run)}", run)
+        raise RuleViolationError(
+            f"there is no answer or no result{describe_missing_output(run)}", run
+        )
     return "all forms were accepted"
 
 
@@ -207,7 +213,7 @@ def _variadic(observations: ObservedCommandRuns) -> str:
     return "--disallowedTools Bash PROMPT was run without a prompt"
 
 
-@RULES.register_must_rule("P7", "A prompt argument is ignored if messages are on stdin.")
+@RULES.register_must_rule("P7", "A prompt argument is ignored if messages are sent on stdin.")
 def _positional_beside_messages(observations: ObservedCommandRuns) -> str:
     run = require_successful_exit(observations.get_run("eof-positional"))
     fail_rule_if(run.stdout.strip(), "the prompt argument was used as a message", run)
@@ -215,14 +221,15 @@ def _positional_beside_messages(observations: ObservedCommandRuns) -> str:
     return "the prompt argument was not used"
 
 
-@RULES.register_must_rule("P7", "Text on stdin is the prompt.")
+@RULES.register_must_rule("P7", "Text on stdin is used as the prompt.")
 def _prompt_on_stdin(observations: ObservedCommandRuns) -> str:
     require_printed_answer(observations, observations.get_run("json"))
     return "the prompt was answered"
 
 
 @RULES.register_must_rule(
-    "P13", "An invalid value exits with 1, with nothing on stdout and a line on stderr."
+    "P13",
+    "For an invalid flag value, the command exits with 1 and prints a line on stderr, and nothing on stdout.",
 )
 def _bad_values(observations: ObservedCommandRuns) -> str:
     for run in observations.get_runs("bad-format", "bad-mode"):
@@ -233,8 +240,8 @@ def _bad_values(observations: ObservedCommandRuns) -> str:
 
 @RULES.register_should_rule(
     "F3",
-    "Flags without the flags that they require exit with 1: partial messages, message "
-    "input and replay.",
+    "If a flag is passed without another flag that it requires (partial messages, message input, "
+    "replay), the command exits with 1.",
 )
 def _flags_alone(observations: ObservedCommandRuns) -> str:
     for name, text in {
@@ -256,7 +263,9 @@ def _no_prompt(observations: ObservedCommandRuns) -> str:
 
 
 @RULES.register_should_rule(
-    "F2", "stream-json does not require --verbose, which Yume does not pass.", DROP_IN
+    "F2",
+    "The output format stream-json works without --verbose, which Yume does not pass.",
+    DROP_IN,
 )
 def _needs_no_verbose(observations: ObservedCommandRuns) -> str:
     observations.get_finished_turn("no-verbose")
@@ -267,7 +276,7 @@ def _needs_no_verbose(observations: ObservedCommandRuns) -> str:
 
 
 @RULES.register_must_rule(
-    "P15", "The end of stdin without a message exits with 0 and prints nothing."
+    "P15", "If stdin ends without a message, the command exits with 0 and prints nothing."
 )
 def _nothing_without_a_message(observations: ObservedCommandRuns) -> str:
     run = require_successful_exit(observations.get_run("eof"))
@@ -311,7 +320,8 @@ def _it_leaves(observations: ObservedCommandRuns) -> str:
 
 
 @RULES.register_should_rule(
-    "P20", "With a prompt, an open and silent stdin does not block forever."
+    "P20",
+    "With a prompt argument, the command does not wait forever for a stdin that sends nothing.",
 )
 def _silent_stdin(observations: ObservedCommandRuns) -> str:
     run = require_exit_without_kill(observations.get_run("json-verbose"))
@@ -351,11 +361,11 @@ def _errors_exit_1(observations: ObservedCommandRuns) -> str:
     for turn in failed_turns:
         fail_rule_if(
             turn.run.exit_status != 1,
-            f"an error result and exit {turn.run.exit_status}",
+            f"an error result, but the exit status {turn.run.exit_status}",
             turn.run,
             turn.result,
         )
-    skip_rule_if(not failed_turns, "no run ended with an error")
+    skip_rule_if(not failed_turns, "no run ended with an error result")
     return pluralize(len(failed_turns), "run")
 
 
@@ -371,11 +381,11 @@ def _good_results_exit_0(observations: ObservedCommandRuns) -> str:
     for turn in successful_turns:
         fail_rule_if(
             turn.run.exit_status != 0,
-            f"a successful result and exit {turn.run.exit_status}",
+            f"a successful result, but the exit status {turn.run.exit_status}",
             turn.run,
             turn.result,
         )
-    skip_rule_if(not successful_turns, "no run ended with a success")
+    skip_rule_if(not successful_turns, "no run ended with a successful result")
     return pluralize(len(successful_turns), "run")
 
 
@@ -399,7 +409,7 @@ def _get_signalled_run(observations: ObservedCommandRuns, name: str) -> CommandR
     return require_exit_without_kill(run)
 
 
-@RULES.register_must_rule("P13", "SIGTERM during a turn exits with 143.")
+@RULES.register_must_rule("P13", "After SIGTERM during a turn, the command exits with 143.")
 def _sigterm(observations: ObservedCommandRuns) -> str:
     run = _get_signalled_run(observations, "sigterm")
     if run.exit_status not in (143, -15):  # a shell reports both as 143
@@ -407,7 +417,7 @@ def _sigterm(observations: ObservedCommandRuns) -> str:
     return f"exit {run.exit_status}"
 
 
-@RULES.register_must_rule("P13", "SIGINT during a turn exits with 0.")
+@RULES.register_must_rule("P13", "After SIGINT during a turn, the command exits with 0.")
 def _sigint(observations: ObservedCommandRuns) -> str:
     run = _get_signalled_run(observations, "sigint")
     fail_rule_if(run.exit_status != 0, f"exit {run.exit_status}", run)
@@ -416,7 +426,7 @@ def _sigint(observations: ObservedCommandRuns) -> str:
 
 @RULES.register_should_rule(
     "P17",
-    "SIGINT ends the turn with `[Request interrupted by user]` and a result error_during_execution.",
+    "SIGINT ends the turn with `[Request interrupted by user]` and an `error_during_execution` result.",
 )
 def _sigint_says_so(observations: ObservedCommandRuns) -> str:
     run = _get_signalled_run(observations, "sigint")

@@ -85,7 +85,7 @@ def _get_answer_body(run: CommandRun, subtype: str) -> JsonObject:
     return as_dict(response.get("response"))
 
 
-@RULES.register_must_rule("C1", "initialize is answered with a success.")
+@RULES.register_must_rule("C1", "initialize is answered with `success`.")
 def _initialize(observations: ObservedCommandRuns) -> str:
     run = observations.get_run("control")
     _get_answer_body(run, "initialize")
@@ -127,14 +127,14 @@ def _initialize_is_complete(observations: ObservedCommandRuns) -> str:
         not {"value", "displayName", "description"} <= set(model) for model in body["models"]
     ):
         raise RuleViolationError(
-            "no model, or a model without value, displayName and description", run, body["models"]
+            "no model, or a model that lacks value, displayName or description", run, body["models"]
         )
     return f"{len(body['models'])} models"
 
 
 @RULES.register_must_rule(
     "C4",
-    "Every answer has the request_id of its request, and is a `success` or an `error` with a text.",
+    "Every answer has the request_id of its request, and is a `success`, or an `error` with a message.",
 )
 def _envelope(observations: ObservedCommandRuns) -> str:
     runs = [
@@ -155,15 +155,15 @@ def _envelope(observations: ObservedCommandRuns) -> str:
                     "the answer is not a control_response with `success` or `error`", run, value
                 )
             if response["subtype"] == "error" and not isinstance(response.get("error"), str):
-                raise RuleViolationError("an error answer without a text", run, value)
+                raise RuleViolationError("an error answer without a message", run, value)
         for subtype, response in _list_answers(run):
             if response is None and (
                 run.exit_status is not None
                 or run.timed_out_on == describe_awaited_control_response(subtype)
             ):
-                raise RuleViolationError(f"{subtype} was not answered under its request_id", run)
+                raise RuleViolationError(f"{subtype} was not answered with its request_id", run)
     if not count:
-        raise RuleViolationError("nothing was answered", runs[0] if runs else None)
+        raise RuleViolationError("no request was answered", runs[0] if runs else None)
     return f"{count} answers"
 
 
@@ -179,14 +179,14 @@ def _unknown_request(observations: ObservedCommandRuns) -> str:
 
 @RULES.register_must_rule(
     "C6",
-    "An interrupt is answered with a success. If no turn is running, nothing else is printed.",
+    "An interrupt is answered with `success`. If no turn is running, nothing else is printed.",
 )
 def _idle_interrupt(observations: ObservedCommandRuns) -> str:
     run = observations.get_run("control")
     _get_answer_body(run, "interrupt")
     for line in run.find_lines("user", "assistant", "result"):
         raise RuleViolationError("something was printed although there was no turn", run, line)
-    return "success, and nothing else"
+    return "the answer was a success, and nothing else was printed"
 
 
 def _find_arrival_s(run: CommandRun, line_value: JsonObject | None) -> float:
@@ -213,7 +213,7 @@ def _get_interrupted_turn(observations: ObservedCommandRuns) -> ObservedTurn:
         )
         fail_rule_if(
             delay_s > MAX_INTERRUPT_SECONDS,
-            f"the turn continued for {delay_s:.0f} s to its end",
+            f"the turn was not stopped: it ran for another {delay_s:.0f} s and then completed",
             run,
             turn.result,
         )
@@ -225,7 +225,7 @@ def _get_interrupted_turn(observations: ObservedCommandRuns) -> ObservedTurn:
 
 @RULES.register_must_rule(
     "C6",
-    "An interrupted turn ends with `[Request interrupted by user]` and error_during_execution.",
+    "An interrupted turn ends with `[Request interrupted by user]` and an `error_during_execution` result.",
 )
 def _interrupt(observations: ObservedCommandRuns) -> str:
     turn = _get_interrupted_turn(observations)
@@ -248,15 +248,16 @@ def _life_after_an_interrupt(observations: ObservedCommandRuns) -> str:
     _get_interrupted_turn(observations)
     turn = observations.get_finished_turn("interrupt", 1)
     skip_rule_if(
-        turn in list_turns_with_api_error(observations), "the request of the next turn failed"
+        turn in list_turns_with_api_error(observations),
+        "the next turn's request to the model failed",
     )
     fail_rule_if(
         turn.result.get("subtype") != "success",
-        "the next turn is not a success",
+        "the next turn did not succeed",
         turn.run,
         turn.result,
     )
-    return "it was answered"
+    return "the next message was answered"
 
 
 @RULES.register_must_rule("C7", "set_model is answered with the model, and the next init shows it.")
@@ -289,7 +290,7 @@ def _set_permission_mode(observations: ObservedCommandRuns) -> str:
     status_lines = [line for line in run.find_lines("system") if line.get("subtype") == "status"]
     fail_rule_if(
         not any(line.get("permissionMode") == "acceptEdits" for line in status_lines),
-        "no status line reports it",
+        "no status line reports the new mode",
         run,
     )
     if (
@@ -308,11 +309,11 @@ def _set_permission_mode(observations: ObservedCommandRuns) -> str:
 def _bad_mode(observations: ObservedCommandRuns) -> str:
     run = observations.get_run("control")
     response = _get_answer(run, "set_permission_mode")
-    fail_rule_if(response.get("subtype") != "error", "it was accepted", run, response)
+    fail_rule_if(response.get("subtype") != "error", "the unknown mode was accepted", run, response)
     return str(response.get("error"))
 
 
-@RULES.register_should_rule("C8", "The other requests are answered as by the real claude.")
+@RULES.register_should_rule("C8", "Other requests get the same answers as from the real claude.")
 def _requests(observations: ObservedCommandRuns) -> str:
     run = observations.get_run("control")
     for subtype, (_, expected) in REQUESTS.items():
@@ -364,8 +365,8 @@ def _get_requested_result(
 
 @RULES.register_must_rule(
     "C9",
-    "Permission is requested only with --permission-prompt-tool stdio, after its call, "
-    "with all required fields.",
+    "A permission prompt is sent only with --permission-prompt-tool stdio. It follows its tool call "
+    "and has all required fields.",
 )
 def _questions_stand_behind_their_calls(observations: ObservedCommandRuns) -> str:
     count = 0
@@ -390,7 +391,9 @@ def _questions_stand_behind_their_calls(observations: ObservedCommandRuns) -> st
             call = calls.get(request.get("tool_use_id"))
             if call is None or call.get("name") != request.get("tool_name"):
                 raise RuleViolationError(
-                    "a permission prompt before its call, or for another call", turn.run, line
+                    "a permission prompt that precedes its tool call, or names another call",
+                    turn.run,
+                    line,
                 )
     skip_rule_if(not count, "the command did not ask for permission")
     return f"{count} questions"
@@ -494,7 +497,7 @@ def _request_without_id(observations: ObservedCommandRuns) -> str:
         "the request was not answered",
         run,
     )
-    return "it was answered"
+    return "the request was answered"
 
 
 @RULES.register_must_rule(
@@ -513,12 +516,12 @@ def _bad_lines(observations: ObservedCommandRuns) -> str:
 
 
 @RULES.register_must_rule(
-    "C14", "The content of a message is text or blocks; its session_id is not checked."
+    "C14", "The content of a message may be text or blocks, and its session_id is not checked."
 )
 def _messages(observations: ObservedCommandRuns) -> str:
     for index, content_kind in enumerate(("text", "blocks")):
         turn = observations.get_finished_turn("conversation", index)
-        skip_rule_if(turn.is_failed, f"the turn of a message of {content_kind} failed")
+        skip_rule_if(turn.is_failed, f"the turn of the message with {content_kind} failed")
     return "both messages were answered"
 
 
@@ -533,7 +536,8 @@ def _replayed(observations: ObservedCommandRuns) -> str:
         ]
         if len(replays) != 1 or replays[0].get("message", {}).get("role") != "user":
             raise RuleViolationError(
-                f"the message {message_id} was repeated {len(replays)} times in its turn", run
+                f"the message {message_id} was repeated {len(replays)} times within its own turn",
+                run,
             )
         if turn.lines.index(replays[0]) < turn.lines.index(turn.init_line):
             raise RuleViolationError(
@@ -554,5 +558,5 @@ def _queued(observations: ObservedCommandRuns) -> str:
     )
     order = [line.get("uuid") for line in run.find_lines("user") if line.get("isReplay")]
     if [message_id for message_id in order if message_id in MESSAGE_IDS] != list(MESSAGE_IDS):
-        raise RuleViolationError("they were not handled in order", run, order)
+        raise RuleViolationError("the messages were not handled in order", run, order)
     return pluralize(len(turns), "turn")

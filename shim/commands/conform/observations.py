@@ -101,7 +101,7 @@ class ObservedCommandRuns:
 
     runs: dict[str, CommandRun] = field(default_factory=dict)
     skip_reasons: dict[str, str] = field(default_factory=dict)
-    default_reason: str = "the run that this rule needs was not made"
+    default_reason: str = "the run that this rule needs did not take place"
 
     def get_run(self, name: str) -> CommandRun:
         """Return the run with this name. Raise RuleNotObservedError if the run was skipped."""
@@ -167,7 +167,7 @@ def check_field_types(run: CommandRun, value: JsonObject, types: Mapping[str, An
         if not isinstance(value.get(key), field_type):
             problem = "missing"
             if key in value:
-                problem = "of a different type"
+                problem = "of the wrong type"
             raise RuleViolationError(f"{key} is {problem}", run, value)
 
 

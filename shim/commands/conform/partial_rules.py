@@ -115,7 +115,7 @@ def _no_partial_unasked(observations: ObservedCommandRuns) -> str:
         for run in observations.get_stream_json_runs()
         if "--include-partial-messages" not in run.argv
     ]
-    skip_rule_if(not runs, "no run had a stream without partial messages")
+    skip_rule_if(not runs, "no run without --include-partial-messages printed a stream")
     for run in runs:
         for line in run.find_lines("stream_event"):
             raise RuleViolationError("a stream_event that was not requested", run, line)

@@ -98,7 +98,7 @@ def resolve_command_paths(
     """
     if not command:
         raise CommandUsageError(
-            "missing the command to check", hint="for example: `shim conform -- claude`"
+            "the command to check is missing", hint="for example: `shim conform -- claude`"
         )
     program = (
         command[0]
@@ -153,7 +153,9 @@ class _RunPool:
             )
             return
         if len(self.observations.runs) >= MAX_RUNS:
-            self.observations.skip_reasons[run.name] = f"not run: {MAX_RUNS} runs were enough"
+            self.observations.skip_reasons[run.name] = (
+                f"not run: the limit of {MAX_RUNS} runs was reached"
+            )
             return
         async with self._run_limiter:
             self.observations.runs[run.name] = run

@@ -34,7 +34,7 @@ TOOL_PROMPT = (
     "files. Then say done."
 )
 LONG_PROMPT = "Count from 1 to 300, one number a line. Use no tools."
-DENIAL_MESSAGE = "conform: denied, to see that it is"
+DENIAL_MESSAGE = "conform: this call is denied on purpose"
 UNKNOWN_SESSION_ID = (
     "00000000-0000-4000-8000-00000000c0de"  # the id of a session that never existed
 )
@@ -276,7 +276,7 @@ async def run_conversation(runner: ScenarioRunner) -> None:
         await _initialize(claude_process)
         blocks = [{"type": "text", "text": prompt}]
         await _send_message_and_wait(
-            claude_process, blocks, "the result of a message in blocks", session_id=""
+            claude_process, blocks, "the result of a message with content blocks", session_id=""
         )
         claude_process.record_stdout_line_count("done")
         claude_process.close_stdin()
@@ -364,13 +364,14 @@ async def run_tool_calls(runner: ScenarioRunner) -> None:
             await claude_process.send_lines(build_user_message(prompt))
             await claude_process.wait_for_stdout_line(
                 lambda value: is_result_line(value) or is_permission_request(value.get("request")),
-                "a question or a result",
+                "a permission prompt or a result",
             )
             if not split_run_into_turns(claude_process.run)[-1].result:
                 claude_process.record_stdout_line_count("held")
                 await claude_process.send_control_request_and_wait("interrupt")
                 await claude_process.wait_for_stdout_line(
-                    is_result_line, "the result of an interrupted question"
+                    is_result_line,
+                    "the result of a turn that was interrupted at a permission prompt",
                 )
         claude_process.close_stdin()
 
@@ -386,7 +387,7 @@ async def run_interrupted_turn(runner: ScenarioRunner) -> None:
     async def script(claude_process: ClaudeProcess) -> None:
         await _initialize(claude_process)
         await claude_process.send_lines(build_user_message(options.long_prompt))
-        await claude_process.wait_for_stdout_line(_is_turn_output, "the first words")
+        await claude_process.wait_for_stdout_line(_is_turn_output, "the first words of the reply")
         claude_process.record_stdout_line_count("interrupted")
         await claude_process.send_control_request_and_wait("interrupt")
         await claude_process.wait_for_stdout_line(
@@ -494,7 +495,9 @@ async def run_terminated_turns(runner: ScenarioRunner) -> None:
 
     def build_signal_script(signal_name: str) -> Script:
         async def script(claude_process: ClaudeProcess) -> None:
-            await claude_process.wait_for_stdout_line(_is_turn_output, "the first words")
+            await claude_process.wait_for_stdout_line(
+                _is_turn_output, "the first words of the reply"
+            )
             claude_process.send_signal(signal_name)
 
         return script

@@ -39,7 +39,7 @@ def _text(observations: ObservedCommandRuns) -> str:
     return f"{len(run.stdout)} bytes"
 
 
-@RULES.register_must_rule("F1", "`json` is one line: the result.")
+@RULES.register_must_rule("F1", "The format `json` is one line: the result.")
 def _json(observations: ObservedCommandRuns) -> str:
     run = require_printed_answer(observations, observations.get_run("json"))
     if len(run.lines) != 1 or not run.stdout.endswith(b"\n") or len(run.find_lines("result")) != 1:
@@ -47,7 +47,7 @@ def _json(observations: ObservedCommandRuns) -> str:
     return "one result"
 
 
-@RULES.register_must_rule("F1", "`json` with --verbose is one array of all events.")
+@RULES.register_must_rule("F1", "With --verbose, the format `json` is one array of all events.")
 def _json_verbose(observations: ObservedCommandRuns) -> str:
     # The contract specifies no newline at the end, but newer versions of the real claude print one.
     run = require_exit_without_kill(observations.get_run("json-verbose"))
@@ -58,7 +58,7 @@ def _json_verbose(observations: ObservedCommandRuns) -> str:
         raise RuleViolationError("the output is not one array", run, run.stdout)
     kinds = [(event.get("type"), event.get("subtype")) for event in list_dicts(events)]
     if ("system", "init") not in kinds or "result" not in dict(kinds):
-        raise RuleViolationError("the array has no init or no result", run, run.stdout)
+        raise RuleViolationError("the array lacks the init line or the result", run, run.stdout)
     return pluralize(len(events), "event")
 
 
@@ -74,7 +74,7 @@ def _get_session_id(observations: ObservedCommandRuns, name: str) -> str:
 
 
 @RULES.register_must_rule(
-    "F5", "--session-id chooses the id of the session, and --resume keeps it."
+    "F5", "--session-id sets the id of the session, and a resumed session keeps this id."
 )
 def _chosen_session(observations: ObservedCommandRuns) -> str:
     session_id = _get_requested_session_id(observations.get_run("session"))
@@ -96,7 +96,7 @@ def _forked_session(observations: ObservedCommandRuns) -> str:
         observations.get_run("session")
     ):
         raise RuleViolationError(
-            "the session has the old id",
+            "the copy has the id of the original session",
             observations.get_run("fork"),
             observations.get_finished_turn("fork").result,
         )
@@ -117,8 +117,8 @@ def _continued_session(observations: ObservedCommandRuns) -> str:
 
 @RULES.register_should_rule(
     "F6",
-    "A session id that is in use, is not a UUID, or is used with --resume exits with 1 and "
-    "nothing on stdout.",
+    "If --session-id is already in use, not a UUID, or combined with --resume, the command exits "
+    "with 1 and prints nothing on stdout.",
 )
 def _bad_sessions(observations: ObservedCommandRuns) -> str:
     require_usage_error(observations.get_run("bad-session"), "Invalid session ID")
@@ -171,7 +171,7 @@ def _unknown_session_in_text(observations: ObservedCommandRuns) -> str:
 
 @RULES.register_must_rule(
     "F8",
-    "init.tools lists the tools that --tools and --disallowedTools leave. A rule with a "
+    "init.tools lists the tools that --tools and --disallowedTools leave enabled. A rule with a "
     "specifier removes no tool.",
 )
 def _tools(observations: ObservedCommandRuns) -> str:
@@ -180,7 +180,9 @@ def _tools(observations: ObservedCommandRuns) -> str:
         "queue" in observations.runs
         and (tools := observations.get_finished_turn("queue").init_line.get("tools")) != []
     ):
-        raise RuleViolationError('--tools "" leaves tools', observations.get_run("queue"), tools)
+        raise RuleViolationError(
+            'some tools are still listed with --tools ""', observations.get_run("queue"), tools
+        )
     if "json-verbose" not in observations.runs:
         return '--tools ""'
     run = observations.get_run("json-verbose")
@@ -189,22 +191,24 @@ def _tools(observations: ObservedCommandRuns) -> str:
     if run.lines:
         events = list_dicts(run.lines[0].value)
     inits = list(filter(is_init_line, events))
-    fail_rule_if(not inits, "there is no init", run)
+    fail_rule_if(not inits, "there is no init line", run)
     removed_tool = run.argv[-2]
     limited_tool = run.argv[-1].partition("(")[0]
     if removed_tool in inits[0]["tools"]:
         raise RuleViolationError(
-            f"--disallowedTools {removed_tool} leaves it on the list", run, inits[0]["tools"]
+            f"{removed_tool} is still listed with --disallowedTools {removed_tool}",
+            run,
+            inits[0]["tools"],
         )
     if limited_tool in tools_before and limited_tool not in inits[0]["tools"]:
         raise RuleViolationError(
             f"--disallowedTools '{run.argv[-1]}' removes {limited_tool}", run, inits[0]["tools"]
         )
-    return f"--disallowedTools {removed_tool} removes it"
+    return f"--disallowedTools {removed_tool} removes this tool"
 
 
 @RULES.register_should_rule(
-    "F10", "--max-turns ends a turn at the limit, with the result error_max_turns."
+    "F10", "At the limit of --max-turns, a turn ends with an `error_max_turns` result."
 )
 def _max_turns(observations: ObservedCommandRuns) -> str:
     turn = observations.get_finished_turn("max-turns")

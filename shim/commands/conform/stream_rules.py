@@ -173,18 +173,18 @@ def _lines_end(observations: ObservedCommandRuns) -> str:
 
 @RULES.register_should_rule(
     "P12",
-    "When started as Yume does, the command prints no line with more than "
+    "When Yume starts the command, it prints no line with more than "
     f"{MAX_YUME_LINE_BYTES:,} bytes.",
     DROP_IN,
 )
 def _short_lines_for_yume(observations: ObservedCommandRuns) -> str:
     yume_lines = [(run, line) for run, line in _list_lines(observations) if run.frontend == "yume"]
-    skip_rule_if(not yume_lines, "the command was not started as Yume does")
+    skip_rule_if(not yume_lines, "the command was not started with Yume's flags")
     for run, line in yume_lines:
         fail_rule_if(
             len(line.raw) > MAX_YUME_LINE_BYTES, f"a line with {len(line.raw)} bytes", run, line.raw
         )
-    return f"the longest has {max(len(line.raw) for _, line in yume_lines)} bytes"
+    return f"the longest line has {max(len(line.raw) for _, line in yume_lines)} bytes"
 
 
 # -- order of a turn -------------------------------------------------------------------------------
@@ -276,7 +276,7 @@ def _init_is_complete(observations: ObservedCommandRuns) -> str:
             missing := _list_missing(line, INIT_FIELDS), f"init lacks {missing}", run, line
         )
         fail_rule_if(not isinstance(line["tools"], list), "init.tools is not a list", run, line)
-    skip_rule_if(not inits, "no init was printed")
+    skip_rule_if(not inits, "no init line was printed")
     return f"{len(inits)} inits"
 
 
@@ -324,7 +324,7 @@ def _api_failures(observations: ObservedCommandRuns) -> str:
 
 @RULES.register_must_rule(
     "S16b",
-    "When started as an SDK does, the command prints only session states after an error result.",
+    "When an SDK starts the command, it prints only session states after an error result.",
 )
 def _errors_are_last(observations: ObservedCommandRuns) -> str:
     failed_turns = [
@@ -345,14 +345,13 @@ def _errors_are_last(observations: ObservedCommandRuns) -> str:
                 raise RuleViolationError(
                     "a line after an error result makes the SDKs lose the error", turn.run, line
                 )
-    skip_rule_if(not failed_turns, "no turn failed that was started as an SDK does")
+    skip_rule_if(not failed_turns, "no turn that was started with an SDK's flags failed")
     return f"{len(failed_turns)} error results"
 
 
 @RULES.register_should_rule(
     "R7",
-    "When started as Yume does, the command prints `message_stop` after the result, as "
-    "the last line.",
+    "When Yume starts the command, it prints `message_stop` after the result, as the last line.",
     DROP_IN,
 )
 def _terminator(observations: ObservedCommandRuns) -> str:
@@ -361,7 +360,7 @@ def _terminator(observations: ObservedCommandRuns) -> str:
         for run in observations.get_stream_json_runs()
         if run.frontend == "yume" and run.exit_status is not None and not run.sent_signal
     ]
-    skip_rule_if(not runs, "the command was not started as Yume does")
+    skip_rule_if(not runs, "the command was not started with Yume's flags")
     for run in runs:
         kinds = [line.get("type") for line in run.json_lines]
         if kinds[-2:] != ["result", "message_stop"]:
@@ -506,7 +505,7 @@ def _results_follow_their_calls(observations: ObservedCommandRuns) -> str:
                 )
             if results[0].get("tool_use_id") not in call_ids:
                 raise RuleViolationError(
-                    "a tool result whose call does not precede it", turn.run, line
+                    "a tool result that does not follow its call", turn.run, line
                 )
             fail_rule_if(
                 "content" not in results[0], "a tool result without content", turn.run, line

@@ -517,7 +517,7 @@ def test_number_of_runs_is_limited_to_max_runs(see, monkeypatch):
     monkeypatch.setattr(conform, "MAX_RUNS", 4)
     findings = see("", CONVERSATION)
     assert findings["version"].verdict == "pass"
-    assert findings["it-stays"].detail == "not run: 4 runs were enough"
+    assert findings["it-stays"].detail == "not run: the limit of 4 runs was reached"
 
 
 def test_valid_command_needs_fewer_runs_than_max_runs(valid_observations):
