@@ -179,7 +179,7 @@ def translate_file(
         bool,
         typer.Option(
             "--stable-ids",
-            help="Use counted ids and a fixed clock, so that every run writes the same bytes.",
+            help="Use sequential ids and a fixed clock, so that every run writes the same bytes.",
         ),
     ] = False,
     account: Annotated[

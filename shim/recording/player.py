@@ -189,7 +189,7 @@ def create_recording_replayer(request: ReplayRequest) -> RecordingReplayer:
     first_record = next(child, None)
     if first_record is None:
         raise RecordingError(
-            f"this recording has no child number {request.child}",
+            f"this recording has no child with the number {request.child}",
             hint="`shim show CAST` prints the recording",
         )
     select_records = (

@@ -78,7 +78,7 @@ def test_replay_of_an_invalid_recording_prints_a_single_error_line(box, data):
 
 def test_replay_of_a_missing_child_number_prints_an_error(box):
     done = play(box, build_case_recording(HELLO), "--child", "7")
-    assert done.status == 1 and "no child number 7" in done.stderr
+    assert done.status == 1 and "no child with the number 7" in done.stderr
 
 
 def test_replay_refuses_a_named_pipe_without_waiting(box):

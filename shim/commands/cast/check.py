@@ -310,7 +310,7 @@ def _replay_and_compare(
     input_lines = [line for code, line in events if code == "i"]
     if not prints_stream_json and any(code == "signal" for code, _ in events):
         return RecordingCheckResult(
-            path, "skipped", reason="this format does not store when a signal arrived"
+            path, "skipped", reason="this recording format does not store when a signal arrived"
         )
     if not (is_interactive and prints_stream_json):
         for line in input_lines:

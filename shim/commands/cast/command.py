@@ -123,7 +123,7 @@ def redact(
             print_line(f"  left out: {pluralize(result.skipped, 'line')} that cannot be read")
         if result.lost:
             print_line(
-                "  more secrets are split over lines than one pass can redact: run it "
+                "  more secrets are split over lines than one pass can redact: run the command "
                 "again on the new recording"
             )
     if result.lost:
@@ -140,7 +140,7 @@ def fixture(
         ),
     ],
     child: Annotated[
-        int | None, typer.Option(help="The number of the child, if there are several.")
+        int | None, typer.Option(help="Use the child with this number, if there are several.")
     ] = None,
     turn: Annotated[
         int | None, typer.Option(help="Use the child that was started for this turn.")
@@ -151,7 +151,7 @@ def fixture(
     redact: Annotated[
         str | None,
         typer.Option(
-            help="casts redacts secrets first; none keeps every byte.",
+            help="casts: redact secrets first; none: keep every byte.",
             autocompletion=create_completer(("casts", "none")),
         ),
     ] = None,

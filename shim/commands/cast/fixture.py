@@ -89,13 +89,13 @@ class RecordedChildDetails:
         if self.exit_status is None:
             gaps.append("how the program exited is unknown")
         if self._stdin_bytes > MAX_STDIN_BYTES:
-            gaps.append(f"its stdin of {self._stdin_bytes} bytes is omitted")
+            gaps.append(f"the program's stdin ({self._stdin_bytes} bytes) is omitted")
         argv = [arg for arg in child_run.start_fields.get("argv") or () if isinstance(arg, str)]
         fields: dict[str, Any] = {
             "source": "recorded",
             "cli": f"{vendor} {header.vendor_version or '(unknown version)'}",
             "scenario": f"{PLACEHOLDER_PREFIX}what happens in the run",
-            "pins": f"{PLACEHOLDER_PREFIX}the behaviour that this case holds, in one sentence",
+            "pins": f"{PLACEHOLDER_PREFIX}the behaviour that this case tests, in one sentence",
             "gap": "; ".join(gaps),
             "partial": partial,
             "argv": [os.path.basename(argv[0]), *argv[1:]] if argv else None,
@@ -145,7 +145,7 @@ def extract_fixture(
     if redact is None and header.redact not in ("casts", "all"):
         raise RecordingError(
             f"{path} was recorded without redaction",
-            hint="--redact casts redacts what looks like a secret, --redact none keeps every byte",
+            hint="use `--redact casts` to redact secrets, or `--redact none` to keep every byte",
         )
     if not name:
         name = os.path.basename(path).removesuffix(".cast")
@@ -268,7 +268,9 @@ def _choose_child(
     if len(matches) == 1:
         return matches[0]
     if not runs:
-        raise RecordingError(f"{path} has no child process: nothing was started in this run")
+        raise RecordingError(
+            f"{path} has no output of a child process: the recorded run started no child"
+        )
     children_text = ", ".join(map(str, runs[:MAX_LISTED_CHILDREN])) + (
         ", …" if len(runs) > MAX_LISTED_CHILDREN else ""
     )

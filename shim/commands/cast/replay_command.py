@@ -31,10 +31,13 @@ SideOption = Annotated[
     ),
 ]
 ChildOption = Annotated[
-    int, typer.Option(help="The number of the child, if each message has its own child.", min=1)
+    int,
+    typer.Option(
+        help="Replay the child with this number, if each message has its own child.", min=1
+    ),
 ]
 SpeedOption = Annotated[
-    float, typer.Option(help="2 replays twice as fast, 0 without pauses.", min=0.0)
+    float, typer.Option(help="The speed: 2 is twice as fast, 0 leaves out all pauses.", min=0.0)
 ]
 MaxGapOption = Annotated[float | None, typer.Option(help="The longest pause, in seconds.", min=0.0)]
 CheckOption = Annotated[

@@ -139,7 +139,7 @@ def _resolve_origin(invocation: Invocation) -> BackgroundSessionStartOptions:
         and store.find_session(session_id, os.environ) is None
         and record.metadata["vendor"] not in FLAT_ADAPTERS
     ):
-        hint = f"`claude attach {record.short_id}` attaches to it"
+        hint = f"`claude attach {record.short_id}` opens the session"
         raise FrontendError(
             f"session {record.short_id} has not finished its first turn, so there is "
             "nothing to copy yet",

@@ -30,7 +30,7 @@ NEEDS_ANY_TEXT = (
 NOT_STARTED_TEXT = (
     "claude daemon{action}: "
     + NO_DAEMON_TEXT
-    + ": `claude --bg` starts one, `claude agents --json` lists them"
+    + ": `claude --bg` starts a session, `claude agents --json` lists all sessions"
 )
 NOT_INSTALLED_TEXT = "`claude daemon {action}` is disabled: " + NO_DAEMON_TEXT
 USAGE_TEXT = (

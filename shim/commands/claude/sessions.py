@@ -26,7 +26,7 @@ from shim.io.stderr import warn
 
 ALL_FLAG = "--all"
 STILL_RUNNING_TEXT = (
-    "couldn't confirm {id} was stopped — its host does not exit. `kill -9 {pid}` kills it."
+    "couldn't confirm {id} was stopped — its host does not exit. `kill -9 {pid}` kills the host."
 )
 
 

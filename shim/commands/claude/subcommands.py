@@ -110,7 +110,7 @@ def _answer_auth(action: str, args: tuple[str, ...], vendor: str) -> CommandOutp
     if action in ("login", "logout"):
         return CommandOutput(f"the shim has no login: {_describe_login(action, vendor)}\n", 1)
     return CommandOutput(
-        f"claude auth{' ' + action[:60] if action else ''}: unknown; use status, login or logout\n",
+        f"claude auth{' ' + action[:60] if action else ''}: unknown action; use status, login or logout\n",
         1,
     )
 
@@ -169,7 +169,7 @@ _EMPTY_LIST = "[]\n"
 # (subcommand, action, whether JSON is requested) → output for an empty list.
 LIST_OUTPUTS = {
     ("mcp", "list", False): CommandOutput(
-        "No MCP servers configured here: each vendor has its own.\n"
+        "No MCP servers are configured here: each vendor has its own.\n"
     ),
     ("mcp", "list", True): CommandOutput(_EMPTY_LIST),
     ("plugin", "list", False): CommandOutput("No plugins installed.\n"),
@@ -196,16 +196,19 @@ COMMAND_SENTENCES = {
         "another folder."
     ),
     "config": CommandOutput("settings are in the shim's config.toml and in {vendor}'s files", 1),
-    "plugin": CommandOutput("plugins belong to {vendor}: install them with its CLI", 1),
+    "plugin": CommandOutput(
+        "each vendor has its own plugins: install them with the CLI of {vendor}", 1
+    ),
     "setup-token": CommandOutput("the shim needs no token: use the CLI of {vendor} to log in", 1),
     "auto-mode": CommandOutput("the auto mode and its rules are configured in {vendor}", 1),
     "code": CommandOutput(
         "the shim has no interactive screen: use `claude -p MESSAGE` or `shim run MESSAGE`",
         1,
     ),
-    "gateway": CommandOutput("the shim is not a gateway: {vendor} runs the turns", 1),
+    "gateway": CommandOutput("the shim has no gateway: {vendor} runs the turns", 1),
     "import": CommandOutput(
-        "the shim imports nothing: settings are in its config.toml and in {vendor}'s files", 1
+        "the shim cannot import settings: its settings are in config.toml and in {vendor}'s files",
+        1,
     ),
     "project": CommandOutput(
         "the shim does not delete Claude's data; `shim sessions` lists the shim's sessions", 1
@@ -214,9 +217,11 @@ COMMAND_SENTENCES = {
         "the shim does not delete Claude's data; `shim sessions` lists the shim's sessions", 1
     ),
     "remote-control": CommandOutput(
-        "Remote Control belongs to the real Claude; here {vendor} runs the turns", 1
+        "only the real Claude supports Remote Control; here {vendor} runs the turns", 1
     ),
-    "self-hosted-runner": CommandOutput("the shim is not a runner: {vendor} runs the turns", 1),
+    "self-hosted-runner": CommandOutput(
+        "the shim cannot be a self-hosted runner: {vendor} runs the turns", 1
+    ),
     "ultrareview": CommandOutput(
         "the shim has no review command: ask {vendor} for a review with `claude -p MESSAGE`", 1
     ),

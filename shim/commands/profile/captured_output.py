@@ -87,5 +87,6 @@ def _read_recording(path: str, sink: CapturedOutputSink) -> None:
         sink.end_child_output(exit_status, stderr.to_text())
     if not number:
         raise FrontendError(
-            f"{path} has no child process", hint="`shim show` prints what the frontend received"
+            f"{path} has no output of a child process",
+            hint="`shim show` prints what the frontend received",
         )

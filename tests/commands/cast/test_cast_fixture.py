@@ -126,7 +126,7 @@ def test_missing_exit_and_long_stdin_are_reported_as_gaps(tmp_path: Path) -> Non
     assert metadata["gap"].split("; ") == [
         "the recording was cut off",
         "how the program exited is unknown",
-        f"its stdin of {MAX_STDIN_BYTES + 1} bytes is omitted",
+        f"the program's stdin ({MAX_STDIN_BYTES + 1} bytes) is omitted",
     ]
 
 
@@ -240,7 +240,7 @@ def test_damaged_and_truncated_recording_is_rejected(tmp_path: Path) -> None:
 
 
 def test_recording_without_a_child_is_rejected(tmp_path: Path) -> None:
-    with pytest.raises(RecordingError, match="has no child"):
+    with pytest.raises(RecordingError, match="no output of a child process"):
         extract_fixture(write_cast(tmp_path, build_recording([])), str(tmp_path), redact="none")
 
 

@@ -231,7 +231,7 @@ def test_help_describes_every_flag_and_subcommand():
 @pytest.mark.parametrize("flag", ["--forward-subagent-text", "--setting-sources <sources>"])
 def test_help_does_not_list_portable_flags_as_ineffective(flag):
     text, _, ineffective = format_claude_help().partition(
-        "Accepted; they have an effect only with a real claude:"
+        "Options that are accepted, but have an effect only with the real claude:"
     )
     (line,) = (line for line in text.splitlines() if line.strip().startswith(flag))
     assert "no effect" not in line and flag not in ineffective
