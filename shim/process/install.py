@@ -131,6 +131,13 @@ def uninstall_drop_in_script(directory: str, name: str) -> DropInUninstallResult
     return DropInUninstallResult(path, True, has_restored, record_path)
 
 
+def describe_missing_python(python: str) -> str:
+    """Describe why a drop-in cannot start. `python` is the path of its Python, or ""."""
+    if python:
+        return f"its Python {python} does not exist"
+    return "its file is damaged"
+
+
 def read_drop_in_settings(path: str) -> tuple[str, dict[str, str]]:
     """Return the path of the Python that a drop-in runs, and the drop-in's settings. The path is ""
     if the drop-in cannot be parsed.

@@ -387,7 +387,7 @@ def test_install_reports_the_path_and_the_claude_on_path(shim, local_box, monkey
     status, stdout, _ = shim("install", "--vendor", "pi", "--to", str(local_box.bin))
     assert status == 0
     assert f"wrote {local_box.bin}/claude" in stdout.decode()
-    assert f"PATH finds {local_box.bin}/claude" in stdout.decode()
+    assert f"the claude on PATH is {local_box.bin}/claude" in stdout.decode()
     assert "pi: no program called pi was found on PATH" in stdout.decode()
     assert stdout.decode().endswith(
         "next: npm install -g @earendil-works/pi-coding-agent, then shim doctor pi\n"
@@ -406,7 +406,7 @@ def test_install_reports_a_vendor_without_permission_prompts(shim, local_box, mo
         ("exit 0", 'next: claude -p "what is here?"\n'),
         (
             "echo No auth type is selected",
-            "next: start `qwen` once and choose how with /auth, or set OPENAI_API_KEY",
+            "next: start `qwen` once and log in with /auth, or set OPENAI_API_KEY",
         ),
     ],
 )
@@ -468,7 +468,7 @@ def test_repeated_uninstall_succeeds_and_reports_remaining_files(shim, local_box
 def test_uninstall_preserves_a_foreign_claude(shim, local_box):
     local_box.write_program("claude", "echo real\n")
     status, stdout, _ = shim("uninstall", "--to", str(local_box.bin))
-    assert status == 0 and b"was not written by `shim install`; it is left alone" in stdout
+    assert status == 0 and b"was not written by `shim install`, so it is not removed" in stdout
     assert "echo real" in (local_box.bin / "claude").read_text()
 
 
@@ -493,7 +493,10 @@ def test_purge_removes_shim_files_and_preserves_other_files(shim, local_box):
 def test_install_warns_about_an_earlier_claude_on_path(shim, local_box, monkeypatch):
     other = local_box.write_program("claude", "", folder=local_box.path / "first")
     monkeypatch.setenv("PATH", f"{local_box.path}/first:{local_box.bin}")
-    assert f"PATH finds {other} first" in shim("install", "--to", str(local_box.bin))[1].decode()
+    assert (
+        f"the first claude on PATH is {other}"
+        in shim("install", "--to", str(local_box.bin))[1].decode()
+    )
 
 
 def test_install_reports_a_target_folder_that_is_not_on_path(shim, local_box, monkeypatch):

@@ -178,15 +178,15 @@ def explain_missing_default_vendor(installed_vendors: Sequence[str]) -> Diagnosi
     """
     if installed_vendors:
         fix = (
-            f"`shim install --vendor {installed_vendors[0]}`, SHIM_VENDOR, "
-            "`vendor` in config.toml, or --shim-vendor for each run"
+            f"set one with `shim install --vendor {installed_vendors[0]}`, SHIM_VENDOR or `vendor` in "
+            "config.toml, or pass --shim-vendor for each run"
         )
         return DiagnosisFinding(
             WARNING, f"no default vendor is set; found on PATH: {', '.join(installed_vendors)}", fix
         )
     install_command = get_adapter(EXAMPLE_VENDOR).cli.install_command
     fix = (
-        f"install one, for example {EXAMPLE_VENDOR} with `{install_command}`; `shim install "
+        f"install a vendor, for example {EXAMPLE_VENDOR} with `{install_command}`; `shim install "
         "--vendor demo` needs no agent CLI"
     )
     return DiagnosisFinding(
@@ -276,7 +276,7 @@ def check_vendor(
                 # In all other cases, `_check_promises` reports the version.
                 if is_silent or not version_check.distrust:
                     findings += _check_version(adapter, version, probe, level)
-                reason = "its version is not recognized"
+                reason = "the program's version is not recognized"
                 if not is_silent:
                     reason = version_check.distrust
                 findings += _check_promises(
@@ -368,19 +368,20 @@ def _check_version(
             return [
                 DiagnosisFinding(
                     level,
-                    f"cannot run it: {probe.failure}",
-                    "reinstall it with its dependencies",
+                    f"the program cannot run: {probe.failure}",
+                    "reinstall the program with its dependencies",
                 )
             ]
         if probe.has_answer:
-            fix = "it is started with the flags of the newest tested version"
-            text = f"its version is not recognized: {describe_unexpected_version_output(command, probe.failure)}"
+            fix = "the program is started with the flags of the newest tested version"
+            output = describe_unexpected_version_output(command, probe.failure)
+            text = f"the program's version is not recognized: {output}"
             return [DiagnosisFinding(WARNING, text, fix)]
         wait_hint = f"run `shim doctor {adapter.name} --wait 20` to wait longer"
-        fix = f"{wait_hint}; until then it is started with the flags of the newest tested version"
+        fix = f"{wait_hint}; until then the program gets the flags of the newest tested version"
         return [
             DiagnosisFinding(
-                WARNING, f"it did not report a version: `{command}`: {probe.failure}", fix
+                WARNING, f"the program did not report a version: `{command}`: {probe.failure}", fix
             )
         ]
     version_class = version_probe.classify_version(version)
@@ -401,7 +402,7 @@ def _check_version(
             )
         ]
     fix = (
-        "update it if something fails; tested: "
+        "update the program if something fails; tested: "
         f"{format_newest_tested_version(version_probe.tested_range) or version_probe.tested_range} "
         "and older"
     )
@@ -428,11 +429,11 @@ def _check_promises(
     """
     findings = []
     for promise in remove_executed_denied_call_records(adapter.name, environment):
-        version_text = "it"
+        version_text = "the program"
         if promise.version:
             version_text = f"version {promise.version}"
         text = f"{version_text} ran a denied {promise.tool} call, so it was marked as untrusted"
-        fix = "it is now trusted again; check what it ran, or install another version"
+        fix = "this version is trusted again; review the commands that it ran, or install another version"
         findings.append(DiagnosisFinding(WARNING, text, fix))
     if version_check.distrust:
         fix = (
@@ -441,7 +442,7 @@ def _check_promises(
             "that this program enforces permission rules"
         )
         text = (
-            f"{reason}; it may run tools without asking. Its sessions are marked "
+            f"{reason}; the program may run tools without asking. Its sessions are marked "
             "unattended, and a turn is refused if it has a rule, a hook, permission "
             "prompts, or a mode other than default and bypassPermissions"
         )
@@ -504,9 +505,7 @@ def _check_trust_prompt(
         else:
             prompt_hint = ""
             if adapter.environment.trust_prompt_text:
-                prompt_hint = (
-                    f"; in an untrusted folder it prints “{adapter.environment.trust_prompt_text}”"
-                )
+                prompt_hint = f"; in an untrusted folder, the program prints “{adapter.environment.trust_prompt_text}”"
             text = f"the vendor decides which folders it trusts{prompt_hint}"
             fix = f"`trust = true` under [vendors.{name}] adds {args_text} and trusts every folder"
             findings.append(DiagnosisFinding(NOTE, text, fix))
@@ -524,7 +523,7 @@ def _check_login(
     login_probe = adapter.cli.login_probe
     fix = adapter.login_hint
     if not fix:
-        fix = "log in to it once"
+        fix = "log in to the program once"
     if login_probe.refusal_regex and probe is not None:
         refusal = probe.find_login_error(login_probe)
         if refusal:
@@ -547,7 +546,7 @@ def _check_login(
     reason_text = ""
     if login_probe.refusal_regex and probe is not None:
         reason_text = f": {probe.failure}"
-    text = f"login unknown until it runs{reason_text}"
+    text = f"whether the program is logged in is unknown until a turn runs{reason_text}"
     if adapter.login_hint:
-        return [DiagnosisFinding(NOTE, text, f"if it is not logged in: {fix}")]
+        return [DiagnosisFinding(NOTE, text, f"if the program is not logged in: {fix}")]
     return []

@@ -23,6 +23,7 @@ from shim.core.errors import FrontendError, ShimError
 from shim.io.stderr import open_log
 from shim.process.find_program import is_drop_in_script, list_ignored_path_entries
 from shim.process.install import (
+    describe_missing_python,
     find_first_program_on_path,
     list_uncompiled_modules,
     read_drop_in_settings,
@@ -228,17 +229,17 @@ def check_background_sessions(environment: Mapping[str, str]) -> list[DiagnosisF
             DiagnosisFinding(
                 WARNING,
                 f"the host process of a session does not respond: {_format_names(silent_ids)}",
-                "`claude stop ID` stops it",
+                "`claude stop ID` stops the session",
             )
         )
     if outdated_ids := [
         session.short_id for session in running if session.metadata.get("version") != __version__
     ]:
-        fix = "`claude respawn ID` restarts it with this version"
+        fix = "`claude respawn ID` restarts the session with this version"
         findings.append(
             DiagnosisFinding(
                 NOTE,
-                "the host process of a session runs another version: "
+                "the host process of a session runs another version of claude-shim: "
                 f"{_format_names(outdated_ids)}",
                 fix,
             )
@@ -284,27 +285,29 @@ def _check_claude(environment: Mapping[str, str]) -> list[DiagnosisFinding]:
     """Check which program frontends start as `claude`."""
     path = find_first_program_on_path("claude", environment.get("PATH", ""))
     if path is None:
-        return [DiagnosisFinding(NOTE, "no claude on PATH", "`shim install` installs one")]
+        return [DiagnosisFinding(NOTE, "no claude on PATH", "`shim install` installs the drop-in")]
     if not is_drop_in_script(path):
         fix = (
-            "run `shim install` and put its folder before this one on PATH, or configure your "
-            "frontend to run that file"
+            "run `shim install` and put its folder first on PATH, or configure your frontend to run "
+            "the drop-in"
         )
         return [
-            DiagnosisFinding(NOTE, f"PATH finds {path}, which is not claude-shim's drop-in", fix)
+            DiagnosisFinding(
+                NOTE, f"the claude on PATH is {path}, which is not claude-shim's drop-in", fix
+            )
         ]
     python, installed_options = read_drop_in_settings(path)
     if not os.access(python, os.X_OK):
-        text = f"PATH finds {path}, which runs {python or 'nothing'}, but that does not exist"
+        text = f"the claude on PATH is {path}, but {describe_missing_python(python)}"
         return [DiagnosisFinding(PROBLEM, text, "run `shim install` again")]
     if start_error := _find_start_error(path):
-        text = f"PATH finds {path}, claude-shim's drop-in, which fails to start: {start_error}"
+        text = f"the claude on PATH is {path}, claude-shim's drop-in, which fails to start: {start_error}"
         return [DiagnosisFinding(PROBLEM, text, f"{build_install_hint()} and then `shim install`")]
     options_text = ", ".join(f"{name} {value}" for name, value in installed_options.items())
     return [
         DiagnosisFinding(
             OK,
-            f"PATH finds {path}, claude-shim's drop-in"
+            f"the claude on PATH is {path}, claude-shim's drop-in"
             + (f" ({options_text})" if options_text else ""),
         )
     ]

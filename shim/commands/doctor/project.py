@@ -11,7 +11,11 @@ from shim.commands.doctor.claude_files import (
 from shim.commands.doctor.findings import NOTE, OK, PROBLEM, WARNING, DiagnosisFinding
 from shim.core.errors import CommandUsageError
 from shim.process.find_program import is_drop_in_script
-from shim.process.install import find_first_program_on_path, read_drop_in_settings
+from shim.process.install import (
+    describe_missing_python,
+    find_first_program_on_path,
+    read_drop_in_settings,
+)
 
 
 def check_project_claude_binaries(
@@ -43,10 +47,7 @@ def _check_claude_file(path: str) -> DiagnosisFinding:
     if is_drop_in_script(path):
         python, installed_options = read_drop_in_settings(path)
         if not os.access(python, os.X_OK):
-            text = (
-                f"{path} is claude-shim's drop-in and runs {python or 'nothing'}, which does "
-                "not exist"
-            )
+            text = f"{path} is claude-shim's drop-in, but {describe_missing_python(python)}"
             return DiagnosisFinding(PROBLEM, text, f"run `shim install --into {path}` again")
         options_text = ", ".join(
             f"{name} {value}" for name, value in installed_options.items() if name != "replaced"
@@ -57,7 +58,7 @@ def _check_claude_file(path: str) -> DiagnosisFinding:
     if not os.path.lexists(path):
         text = f"{backup_path} is a backup for a file that no longer exists"
         return DiagnosisFinding(
-            NOTE, text, f"remove it, or restore it: `shim uninstall --into {path}`"
+            NOTE, text, f"remove the backup, or restore it with `shim uninstall --into {path}`"
         )
     install_hint = f"`shim install --vendor NAME --into {path}` installs the drop-in there"
     if os.path.lexists(backup_path):

@@ -40,10 +40,10 @@ ABILITY_HEADINGS = {
 }
 LEGEND = (
     "✓ native  ~ done by the shim  – unsupported or refused. All turns can be interrupted.",
-    "parts: partial messages (~ only complete blocks) · asks: prompts before a tool runs",
-    "tools, turns: limits (~ the shim stops the turn) · dirs: --add-dir",
-    "system: --system-prompt (~ added before the prompt) · cost: --max-budget-usd",
-    "JSON: --json-schema (~ the shim asks for JSON in the prompt and validates the answer)",
+    "parts: partial messages (with ~, only complete blocks) · asks: prompts before a tool runs",
+    "tools, turns: limits (with ~, the shim stops the turn) · dirs: --add-dir",
+    "system: --system-prompt (with ~, it precedes the prompt) · cost: --max-budget-usd",
+    "JSON: --json-schema (with ~, the shim asks for JSON in the prompt and validates the answer)",
 )
 TESTED_LABELS = {"tested": "yes", "older": "older", "newer": "newer", "unknown": "?"}
 ASKING_LEGEND = (
@@ -112,7 +112,7 @@ def print_vendor_table(rows: Sequence[dict[str, Any]], *, shows_all: bool) -> No
         print_text("`shim vendors --all` shows their install commands and features", "dim")
     for row in rows if shows_all else installed_rows:
         if row["distrust"]:
-            print_text(f"{row['distrust']}; it may run tools without asking")
+            print_text(f"{row['distrust']}; the program may run tools without asking")
         elif row["unattended"]:
             print_text(
                 describe_missing_permission_prompts(
@@ -121,7 +121,7 @@ def print_vendor_table(rows: Sequence[dict[str, Any]], *, shows_all: bool) -> No
             )
         if row["lacks"]:
             print_text(
-                f"{row['name']}: this version lacks {row['lacks']}, so it is run one-shot "
+                f"{row['name']}: this version lacks {row['lacks']}, so it runs in one-shot mode "
                 "and never asks for permission"
             )
         if row["note"]:

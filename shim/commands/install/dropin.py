@@ -170,13 +170,13 @@ def _check_path(path: str, name: str) -> DiagnosisFinding:
     path_match = find_first_program_on_path(name, os.environ.get("PATH", ""))
     folder = os.path.dirname(path)
     if path_match is None:
-        fix = f'add it: export PATH="{folder}:$PATH"; or set {path} as the program in your frontend'
+        fix = f'add the folder: export PATH="{folder}:$PATH"; or set {path} as the program in your frontend'
         return DiagnosisFinding(WARNING, f"{folder} is not on PATH", fix)
     if os.path.abspath(path_match) != path:
         return DiagnosisFinding(
-            WARNING, f"PATH finds {path_match} first", f"put {folder} before it on PATH"
+            WARNING, f"the first {name} on PATH is {path_match}", f"put {folder} first on PATH"
         )
-    return DiagnosisFinding(OK, f"PATH finds {path_match}")
+    return DiagnosisFinding(OK, f"the {name} on PATH is {path_match}")
 
 
 def _format_next_step(command: str, report: VendorDiagnosis, *, is_claude: bool) -> str:
@@ -221,7 +221,7 @@ def uninstall_dropin(
     elif removal.was_drop_in:
         print_line(f"removed {removal.path}")
     elif os.path.lexists(removal.path):
-        print_line(f"{removal.path} was not written by `shim install`; it is left alone")
+        print_line(f"{removal.path} was not written by `shim install`, so it is not removed")
     else:
         print_line(f"{removal.path} does not exist; nothing to remove")
     for leftover in remaining:
@@ -235,4 +235,4 @@ def uninstall_dropin(
             else f"left {leftover.path}: {leftover.description}{hint}"
         )
     path_match = find_first_program_on_path(name, os.environ.get("PATH", ""))
-    print_line(f"PATH finds {path_match}" if path_match else f"PATH finds no {name}")
+    print_line(f"the {name} on PATH is {path_match}" if path_match else f"no {name} is on PATH")

@@ -30,7 +30,7 @@ MAX_NAMED_PATHS = 5  # paths that a hint lists
 # reaches both processes.
 JAVASCRIPT_TEMPLATE = """\
 #!/usr/bin/env node
-// {marker}; `shim uninstall --into` this file puts back what was here before{declared}{script};
+// {marker}; to restore the previous file, run `shim uninstall --into` with the path of this file{declared}{script};
 const command = ["/bin/sh", "-c", script, "claude", ...process.argv.slice(2)];
 const beside = ({{ spawn }}, {{ isatty }}) => {{
   const child = spawn(command[0], command.slice(1), {{ stdio: "inherit" }});
@@ -121,8 +121,8 @@ def _restore_files(path: str, backup: str, old_backup: str | None, cause: BaseEx
         except OSError as error:
             commands = "; ".join(f"mv {current} {original}" for current, original in moves[index:])
             raise FrontendError(
-                f"{cause}; restoring it failed too: {error.strerror}",
-                hint=f"restore it manually: {commands}",
+                f"{cause}; restoring the file failed too: {error.strerror}",
+                hint=f"restore the file manually: {commands}",
             ) from None
 
 
@@ -149,14 +149,14 @@ def _resolve_target(file: str) -> str:
     path = os.path.abspath(os.path.expanduser(file))
     if os.path.isdir(path):
         nearby_files = find_embedded_claude_binaries(path).files[:MAX_NAMED_PATHS]
-        hint = "`shim install --to DIR` installs a new claude into a folder"
+        hint = "`shim install --to DIR` creates a `claude` command in a folder"
         if nearby_files:
-            hint = f"it contains {', '.join(nearby_files)}"
+            hint = f"the folder contains {', '.join(nearby_files)}"
         raise CommandUsageError(f"--into expects a file, but {path} is a folder", hint=hint)
     if not os.path.lexists(path):
         hint = (
-            "`shim doctor --project DIR` lists such files; `shim install --to DIR` "
-            "installs a new one"
+            "`shim doctor --project DIR` lists the files that can be replaced; `shim install --to DIR` "
+            "creates a `claude` command"
         )
         raise CommandUsageError(f"--into replaces a file, but {path} does not exist", hint=hint)
     if os.path.islink(path):
@@ -190,5 +190,5 @@ def _build_refusal(path: str, error: OSError) -> FrontendError:
     is_permission_error = error.errno in (errno.EACCES, errno.EPERM, errno.EROFS)
     hint = ""
     if is_permission_error:
-        hint = f"run it as the owner of {os.path.dirname(path)}"
+        hint = f"run the command as the owner of {os.path.dirname(path)}"
     return FrontendError(f"cannot replace {path}: {error.strerror}", hint=hint)

@@ -24,7 +24,9 @@ def install_dropin_with_report(file: str, installed_options: Mapping[str, str]) 
         )
     else:
         print_line("no previous file was saved, so `shim uninstall --into` has nothing to restore")
-    print_line("an update of the package overwrites this file; then run this command again")
+    print_line(
+        "an update of the package overwrites this file; run this command again after each update"
+    )
 
 
 def uninstall_dropin_and_print_result(file: str) -> None:
@@ -36,10 +38,9 @@ def uninstall_dropin_and_print_result(file: str) -> None:
         print_line(f"restored {removal.path}")
     elif removal.was_ours:
         print_line(
-            f"removed {removal.path}; no previous file was saved, so its package must be "
-            "installed again"
+            f"removed {removal.path}; no previous file was saved, so reinstall the package that had it"
         )
     else:
-        print_line(f"{removal.path} was not written by `shim install`; it is left alone")
+        print_line(f"{removal.path} was not written by `shim install`, so it is not removed")
     for path in removal.old_backups:
-        print_line(f"left over from an older version and no longer needed: {path}")
+        print_line(f"{path} is the backup of an older version and no longer needed")

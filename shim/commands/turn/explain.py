@@ -361,8 +361,8 @@ def _describe_version(explanation: Mapping[str, Any]) -> str:
     if explanation.get("program_by") == BUNDLED_SOURCE:
         return "bundled"
     if explanation.get("distrust"):
-        return "its version is not recognized"
-    return "its version is not cached"
+        return "version not recognized"
+    return "version not cached"
 
 
 def _format_driver(explanation: Mapping[str, Any]) -> str:

@@ -131,7 +131,7 @@ def test_doctor_runs_only_version_and_login_probes(machine, doctor):
         ("head -c 5000000 /dev/zero\n", "\\x00\\x00", False),
         (
             "echo 'thing: cannot execute' >&2; exit 126\n",
-            "cannot run it: thing: cannot execute",
+            "the program cannot run: thing: cannot execute",
             True,
         ),
     ],
@@ -309,7 +309,9 @@ def test_login_probe_reports_a_missing_login(machine, doctor, program, answer, l
 
 def test_failed_login_probe_is_a_note(machine, doctor):
     machine.write_program("qwen", '[ "$*" = --version ] && echo 0.24.4 || exit 7\n')
-    level, text = get_finding(doctor("qwen")[1], "login unknown until it runs", "qwen")
+    level, text = get_finding(
+        doctor("qwen")[1], "whether the program is logged in is unknown until a turn runs", "qwen"
+    )
     assert level == "note" and "it printed nothing and exited with status 7" in text
 
 
@@ -345,7 +347,7 @@ def test_vendor_without_login_in_its_last_recording_is_a_warning(machine, doctor
     assert level == "warning" and "no API key found" in text and "/login" in text
     good = build_case_recording(find_case("pi/1.5.2-bash"), vendor_version="1.5.2")
     (folder / "newer.cast").write_bytes(good)
-    assert get_finding(doctor("pi")[1], "if it is not logged in: ", "pi")[0] == "note"
+    assert get_finding(doctor("pi")[1], "if the program is not logged in: ", "pi")[0] == "note"
 
 
 @pytest.fixture
@@ -384,7 +386,7 @@ def test_later_result_of_the_same_vendor_clears_its_missing_login(
 ):
     data = failed_login("no key", later_results=[later_result])
     write_aged(recordings / "login.cast", data, age=1)
-    phrase = "if it is not logged in: " if level == "note" else "no key"
+    phrase = "if the program is not logged in: " if level == "note" else "no key"
     assert get_finding(doctor("pi")[1], phrase, "pi")[0] == level
 
 
@@ -397,7 +399,7 @@ def test_only_the_newest_recordings_within_the_limits_are_read(
         recordings / "newer.cast", build_case_recording(find_case("codex/0.169.0-shell")), age=1
     )
     write_aged(recordings / "login.cast", failed_login("no key"), age=2)
-    assert get_finding(doctor("pi")[1], "if it is not logged in: ", "pi")[0] == "note"
+    assert get_finding(doctor("pi")[1], "if the program is not logged in: ", "pi")[0] == "note"
 
 
 NOTES = [(0.1, "n", {"kind": "caught", "signal": "SIGINT"})] * 5000
@@ -419,14 +421,14 @@ def test_every_record_and_line_of_a_recording_counts_toward_the_read_limit(
     assert len(data) > 100_000
     write_aged(recordings / "large.cast", data, age=1)
     write_aged(recordings / "login.cast", failed_login("no key"), age=2)
-    assert get_finding(doctor("pi")[1], "if it is not logged in: ", "pi")[0] == "note"
+    assert get_finding(doctor("pi")[1], "if the program is not logged in: ", "pi")[0] == "note"
 
 
 def test_recording_is_read_only_up_to_the_read_limit(recordings, doctor, monkeypatch):
     data = build_recording([], vendor="codex")
     monkeypatch.setattr(recorded_logins, "MAX_READ_BYTES", len(data) + 10)
     write_aged(recordings / "large.cast", data + b"x" * 100_000 + failed_login("no key"), age=1)
-    assert get_finding(doctor("pi")[1], "if it is not logged in: ", "pi")[0] == "note"
+    assert get_finding(doctor("pi")[1], "if the program is not logged in: ", "pi")[0] == "note"
 
 
 # -- settings, state, PATH -------------------------------------------------------------------------
@@ -553,7 +555,9 @@ def test_claude_on_path_is_reported(machine, doctor):
     assert get_finding(doctor()[1], "no claude on PATH")[0] == "note"
     other = machine.write_program("claude", "echo '2.1.327 (Claude Code)'\n")
     assert (
-        get_finding(doctor()[1], f"PATH finds {other}, which is not claude-shim's drop-in")[0]
+        get_finding(
+            doctor()[1], f"the claude on PATH is {other}, which is not claude-shim's drop-in"
+        )[0]
         == "note"
     )
     (machine.bin / "claude").write_bytes(
@@ -570,7 +574,7 @@ def test_installed_claude_with_a_missing_python_is_a_problem(machine, doctor):
     (machine.bin / "claude").write_bytes(data)
     (machine.bin / "claude").chmod(0o755)
     status, report = doctor()
-    level, text = get_finding(report, "but that does not exist")
+    level, text = get_finding(report, "but its Python")
     assert (status, level) == (1, "problem") and "`shim install` again" in text
 
 
@@ -630,7 +634,10 @@ def test_text_report_contains_level_marks_and_fixes(machine, shim):
     assert status == 0 and "\x1b" not in text, "piped is plain"
     assert f"codex  {machine.bin}/codex" in text
     assert "· version 0.999.0 is newer than the tested versions" in text
-    assert "! no default vendor is set" in text and "  → `shim install --vendor codex`" in text
+    assert (
+        "! no default vendor is set" in text
+        and "  → set one with `shim install --vendor codex`" in text
+    )
     assert (
         "not found on PATH: acai, amp, " in text
         and "codex," not in text.partition("not found on PATH")[2]

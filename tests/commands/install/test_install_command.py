@@ -40,7 +40,7 @@ def test_install_prints_the_backup_path_and_uninstall_restores_the_file(shim, th
         == f"saved the previous file as {theirs}.before-shim; `shim uninstall --into {theirs}` restores it"
     )
     assert (
-        "then run this command again" in lines[2]
+        "run this command again after each update" in lines[2]
         and "pi asks for permission in conversations" in stdout.decode()
     )
     status, stdout, _ = shim("uninstall", "--into", str(theirs))
@@ -51,7 +51,7 @@ def test_uninstall_of_a_foreign_file_succeeds_without_changes(shim, theirs):
     status, stdout, _ = shim("uninstall", "--into", str(theirs))
     assert (status, stdout.decode()) == (
         0,
-        f"{theirs} was not written by `shim install`; it is left alone\n",
+        f"{theirs} was not written by `shim install`, so it is not removed\n",
     )
     assert theirs.read_text() == "theirs"
 
@@ -77,7 +77,9 @@ def test_missing_backup_is_reported(shim, theirs):
         "has nothing to restore"
         in shim("install", "--vendor", "demo", "--into", str(theirs))[1].decode()
     )
-    assert "must be installed again" in shim("uninstall", "--into", str(theirs))[1].decode()
+    assert (
+        "reinstall the package that had it" in shim("uninstall", "--into", str(theirs))[1].decode()
+    )
 
 
 @pytest.mark.parametrize("other", [["--to", "/tmp"], ["--as", "yume-cli"], ["--force"]])

@@ -153,12 +153,12 @@ def test_failed_restore_prints_the_mv_command(bundled_claude, monkeypatch):
         "shim.commands.install.replacement.os.rename", lambda old, new: next(moves)(old, new)
     )
     with pytest.raises(
-        FrontendError, match="no room; restoring it failed too: Permission denied"
+        FrontendError, match="no room; restoring the file failed too: Permission denied"
     ) as refused:
         replace_file_with_dropin(str(bundled_claude), DEMO)
     assert (
         refused.value.hint
-        == f"restore it manually: mv {bundled_claude}.before-shim {bundled_claude}"
+        == f"restore the file manually: mv {bundled_claude}.before-shim {bundled_claude}"
     )
 
 

@@ -196,7 +196,7 @@ def test_explain_flag_prints_text_and_starts_no_child_process(box):
     output = done.stdout.decode()
     assert done.status == 0 and not done.stderr
     assert output.startswith("This is what would be started. Nothing was started.\n")
-    assert "pi (its version is not cached), chosen by SHIM_VENDOR" in output
+    assert "pi (version not cached), chosen by SHIM_VENDOR" in output
     assert "found by SHIM_BIN; no --help" in output and "one-way" in output
     assert f"the run is recorded to {box.path}/casts/" in output
     assert not os.path.exists(box.path / "started") and not os.path.exists(box.path / "casts")
