@@ -22,6 +22,7 @@ from shim.profiles.rpc.session import RpcResponse, RpcSession
 
 MAX_MCP_SERVERS = 100  # MCP servers that ask about their tools
 GREETING, CONFIG, HOOKS, THREAD, TURN = "greeting", "config", "hooks", "thread", "turn"
+MODELS = "models"
 STOPPING = "stopping"
 STEERING = "steering"
 REASON = "reason"
@@ -322,7 +323,10 @@ class CodexThread(RpcSession):
             self._record_thread(result)
         if not self.is_initialized:
             return response
-        if label == GREETING:
+        if label == THREAD:
+            self._open_labels[MODELS] = MODELS
+            self.outbox.append(self._encode_line(method="model/list", id=MODELS, params={}))
+        elif label == GREETING:
             self.outbox += [
                 self.encode_notification("initialized"),
                 self.encode_request(CONFIG, "config/read", cwd=self.working_dir),

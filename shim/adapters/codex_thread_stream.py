@@ -19,6 +19,7 @@ from shim.adapters.codex_rollout import ClaudeCall, CodexRollout
 from shim.adapters.codex_thread import (
     COMMAND_APPROVAL,
     ELICITATION,
+    MODELS,
     PATCH_APPROVAL,
     PERMISSIONS_APPROVAL,
     THREAD,
@@ -28,6 +29,7 @@ from shim.adapters.codex_thread import (
 )
 from shim.core.adapter.tools import resolve_argument_paths
 from shim.core.adapter.translator import Event
+from shim.core.claude.argv.models import parse_offered_models
 from shim.core.claude.permissions import QUESTION_TOOL
 from shim.core.claude.usage import create_usage
 from shim.core.reading.values import as_dict
@@ -476,6 +478,10 @@ class CodexThreadTranslator(RpcTranslator):
         elif response.request_label == THREAD:
             self.turn.record_vendor_session_info(
                 session_id=self.session.session_id, model=self.session.model
+            )
+        elif response.request_label == MODELS:
+            self.turn.record_offered_models(
+                parse_offered_models(response.result.get("data"), "id", "displayName")
             )
 
     def _start_thread_turn(self, params: Event) -> None:

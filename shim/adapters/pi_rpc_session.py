@@ -25,12 +25,14 @@ IMAGE_KINDS: BlockKinds = frozenset(("image",))
 # The labels of the requests. A prompt waits for the responses to the requests on the first line.
 STATE = "state"
 COMMANDS = "commands"
+MODELS = "models"
 SETTING = "setting"
 PROMPT, STEER, ABORT, IDLE_CHECK, CLEAR = "prompt", "steer", "abort", "rest", "clear"
 # Command in a response → label of its request, for replaying a recording.
 LABELS_BY_COMMAND = {
     "get_state": STATE,
     "get_commands": COMMANDS,
+    "get_available_models": MODELS,
     "set_model": SETTING,
     "set_thinking_level": SETTING,
     "prompt": PROMPT,
@@ -80,8 +82,10 @@ class PiRpcSession(RpcSession):
         self._uses_extension = uses_permission_extension(request)
         self._chooses_model = request.invocation.model is None
         self._can_ask_user = request.can_ask_user()
-        return self.encode_request(STATE, "get_state") + self.encode_request(
-            COMMANDS, "get_commands"
+        return (
+            self.encode_request(STATE, "get_state")
+            + self.encode_request(COMMANDS, "get_commands")
+            + self.encode_request(MODELS, "get_available_models")
         )
 
     # -- encoding for the driver --------------------------------------------------------------------

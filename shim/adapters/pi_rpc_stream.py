@@ -15,6 +15,7 @@ from shim.adapters.pi_dialogs import DIALOG_METHODS
 from shim.adapters.pi_rpc_session import (
     ABORT,
     IDLE_CHECK,
+    MODELS,
     PROMPT,
     SETTING,
     STATE,
@@ -24,8 +25,9 @@ from shim.adapters.pi_rpc_session import (
 from shim.adapters.pi_stream import DIALOG_TYPE, EXTENSION_NAME, PiTranslator
 from shim.core.adapter.tools import Arguments, resolve_argument_paths, translate_tool_call
 from shim.core.adapter.translator import Event
+from shim.core.claude.argv.models import OfferedModel, parse_offered_models
 from shim.core.claude.permissions import QUESTION_TOOL
-from shim.core.reading.values import as_dict
+from shim.core.reading.values import as_dict, list_dicts
 from shim.core.turn.open_calls import normalize_call_id
 from shim.core.turn.outcome import ChildExit
 from shim.core.turn.turn import Turn
@@ -164,6 +166,8 @@ class PiRpcTranslator(RpcTranslator, PiTranslator):
             self._fail_request(response)
         elif response.request_label == STATE:
             self._write_start()
+        elif response.request_label == MODELS:
+            self.turn.record_offered_models(_parse_models(response.result.get("models")))
         elif response.request_label == PROMPT:
             self._record_prompt_response(response.result.get("disposition"))
         elif response.request_label == STEER:
@@ -290,3 +294,12 @@ class PiRpcTranslator(RpcTranslator, PiTranslator):
     def _refuse_request(self, request_id: Any) -> None:
         if self.session.is_initialized and len(self.outbox) < MAX_OPEN_REQUESTS:
             self.outbox.append(self.session.encode_response(request_id, cancelled=True))
+
+
+def _parse_models(entries: object) -> tuple[OfferedModel, ...]:
+    """Parse pi's list of models. A model's name contains its provider, as in `--model`."""
+    named_entries = [
+        {**entry, "name": f"{entry.get('provider')}/{entry.get('id')}"}
+        for entry in list_dicts(entries)
+    ]
+    return parse_offered_models(named_entries, "name", "name")

@@ -38,6 +38,12 @@ NO_FILE_MESSAGE = "[An image was sent here; it could not be stored in a file.]"
 SPECIAL_CHARS = r"[^\w./-]"  # characters to escape in a path in a prompt
 
 
+# The requests for the models that qwen offers, and for the size of the context. qwen answers both
+# without a request to its model.
+MODELS_REQUEST = "get_available_models"
+CONTEXT_REQUEST = "get_context_usage"
+
+
 class QwenInput(ClaudeInput):
     """Encodes Claude's control protocol in qwen's form."""
 
@@ -46,7 +52,7 @@ class QwenInput(ClaudeInput):
 
     def encode_handshake(self, request: LaunchRequest) -> bytes:
         """Encode the request that enables the control protocol and adds the MCP servers that are
-        not on the command line.
+        not on the command line. qwen is also asked for its models and the size of its context.
         """
         self._store_attachment = request.files.store_attachment
         if request.files.store_attachment is None:
@@ -58,7 +64,18 @@ class QwenInput(ClaudeInput):
             options["mcpServers"] = request.mcp_servers.private_servers
         if (effort := request.invocation.effort) is not None:
             options["effort"] = effort
-        return self._encode_request(subtype="initialize", **options)
+        return (
+            self._encode_request(subtype="initialize", **options)
+            + self._encode_request(subtype=MODELS_REQUEST)
+            + self._encode_request(subtype=CONTEXT_REQUEST)
+        )
+
+    def encode_model_change(self, name: str | None) -> bytes | None:
+        """Encode a change of the model, followed by a question about its context size."""
+        line = super().encode_model_change(name)
+        if line is None:
+            return None
+        return line + self._encode_request(subtype=CONTEXT_REQUEST)
 
     def encode_prompt(self, message: UserMessage) -> bytes:
         """Encode a message. Each image is replaced with the path of a file, because qwen reads a

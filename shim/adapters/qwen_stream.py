@@ -23,8 +23,10 @@ from shim.adapters.qwen import (
     strip_tool_name_hash,
     translate_qwen_tool_call,
 )
+from shim.adapters.qwen_input import CONTEXT_REQUEST, MODELS_REQUEST
 from shim.core.adapter.tools import Arguments, list_claude_names
 from shim.core.adapter.translator import Event, Translator
+from shim.core.claude.argv.models import parse_offered_models
 from shim.core.claude.usage import Usage, create_usage
 from shim.core.reading.values import as_dict
 from shim.core.turn.outcome import ChildExit
@@ -132,6 +134,14 @@ class QwenTranslator(ClaudeProtocolTranslator):
             agents=event.get("agents"),
             vendor_version=event.get("qwen_code_version"),
         )
+
+    def on_control_response(self, event: Event) -> None:
+        """Record the models and the size of the context. Other responses need no translation."""
+        body = as_dict(as_dict(event.get("response")).get("response"))
+        if body.get("subtype") == MODELS_REQUEST:
+            self.turn.record_offered_models(parse_offered_models(body.get("models"), "id", "label"))
+        elif body.get("subtype") == CONTEXT_REQUEST:
+            self.turn.record_context_window(body.get("contextWindowSize"))
 
     @staticmethod
     def translate_tool_use(block: Event) -> tuple[str, Arguments]:

@@ -16,7 +16,7 @@ from shim.conversation.invocation import can_prompt_frontend
 from shim.conversation.plan import ConversationPlan
 from shim.core.adapter.adapter import Adapter
 from shim.core.claude.argv.invocation import Invocation
-from shim.core.claude.argv.models import check_model_name, resolve_model_name
+from shim.core.claude.argv.models import OfferedModel, check_model_name, resolve_model_name
 from shim.core.claude.session_state import SessionOptions, SessionState
 from shim.core.policy.policy import BYPASS_MODE, Policy
 from shim.core.reading.typed import Any
@@ -49,7 +49,7 @@ def build_session_state(
             return plan.adapter
         return get_adapter(vendor_name, without_passthrough=True)
 
-    def list_models() -> Sequence[str]:
+    def list_models() -> Sequence[OfferedModel]:
         adapter = find_adapter(state.vendor.display_name)
         environment = vendor_list.build_environment(state.vendor.display_name)
         return list_known_models(adapter, settings, environment, context.cwd)

@@ -190,7 +190,7 @@ def test_thread_is_resumed_or_forked(flags, way):
 def test_model_effort_and_system_prompt_are_sent_to_codex():
     flags = ("--model", "m2", "--effort", "max", "--append-system-prompt", "Be brief.")
     talk = CodexConversation(*flags).send_prompt().feed_messages(GREETED, CONFIG, LISTED, OPENED)
-    opened, turn = (line["params"] for line in talk.sent_messages[-2:])
+    opened, _, turn = (line["params"] for line in talk.sent_messages[-3:])
     assert (opened["model"], opened["developerInstructions"], turn["effort"]) == (
         "m2",
         "Be brief.",

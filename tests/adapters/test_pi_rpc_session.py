@@ -94,7 +94,11 @@ def test_launch_without_the_extension_requires_unrestricted_bypass_mode():
 
 def test_prompt_is_sent_after_session_state_and_commands_arrive():
     talk = PiConversation()
-    assert kinds(talk.send_prompt().sent_messages) == ["get_state", "get_commands"]
+    assert kinds(talk.send_prompt().sent_messages) == [
+        "get_state",
+        "get_commands",
+        "get_available_models",
+    ]
     assert "hi" in [
         message.get("message") for message in PiConversation().start_run().sent_messages
     ]

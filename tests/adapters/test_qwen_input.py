@@ -43,18 +43,22 @@ def test_each_control_request_has_a_unique_id():
     child_input = QwenInput()
     requests = [
         json.loads(line)
-        for line in (
+        for lines in (
             child_input.encode_handshake(LaunchRequest(parse_argv(()), "")),
             child_input.encode_interrupt(),
             child_input.encode_model_change("m"),
         )
+        for line in lines.splitlines()
     ]
     assert [request["request"]["subtype"] for request in requests] == [
         "initialize",
+        "get_available_models",
+        "get_context_usage",
         "interrupt",
         "set_model",
+        "get_context_usage",
     ]
-    assert len({request["request_id"] for request in requests}) == 3
+    assert len({request["request_id"] for request in requests}) == len(requests)
 
 
 @loop_over_rows(

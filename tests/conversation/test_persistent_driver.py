@@ -13,6 +13,7 @@ from functools import partial
 import pytest
 from box import format_ndjson
 
+from shim.adapters.qwen_input import CONTEXT_REQUEST, MODELS_REQUEST
 from shim.core.claude.permissions import PROMPT_TIMEOUT_TEXT, TURN_STOPPED_TEXT
 from shim.io import prompt
 from tests.conversation.test_conversation import U, causes, responses, results, user
@@ -152,8 +153,15 @@ def user_texts(done):
 
 
 def read_child_stdin(box):
-    """Return what the child received, line by line."""
-    return [json.loads(line) for line in box.read_record()["stdin"].splitlines()]
+    """Return what the child received, line by line, without questions about its models and its
+    context.
+    """
+    lines = [json.loads(line) for line in box.read_record()["stdin"].splitlines()]
+    return [
+        line
+        for line in lines
+        if line.get("request", {}).get("subtype") not in (MODELS_REQUEST, CONTEXT_REQUEST)
+    ]
 
 
 def test_single_child_serves_every_message(box, talk):

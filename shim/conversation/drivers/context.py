@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from shim.core.adapter.adapter import Adapter
 from shim.core.adapter.versions import VersionCheck
 from shim.core.claude.argv.invocation import Invocation
-from shim.core.claude.argv.models import map_model_name
+from shim.core.claude.argv.models import OfferedModel, map_model_name
 from shim.core.dialects import DIALECTS, StreamDialect
 from shim.core.errors import FailedVendorAttempt
 from shim.core.policy.policy import Policy, Workspace, parse_permission_rules
@@ -39,20 +39,23 @@ def resolve_vendor_model(model: str, adapter: Adapter, settings: ShimSettings) -
 
 def list_known_models(
     adapter: Adapter, settings: ShimSettings, environment: Mapping[str, str], cwd: str
-) -> tuple[str, ...]:
-    """Return the known model names that a user can choose, from the model maps and the vendor's
-    model list.
+) -> tuple[OfferedModel, ...]:
+    """Return the known models that a user can choose, from the model maps, the vendor's list of its
+    last session, and the cached answer of the vendor's program.
     """
     if adapter.passthrough:
         return ()
+    from shim.state.stored_models import load_offered_models
+
     names = [name for model_map in _list_model_maps(adapter, settings) for name in model_map]
-    if adapter.cli.model_probe.args:
+    stored_models = load_offered_models(adapter.name, environment)
+    if adapter.cli.model_probe.args and not stored_models:
         from shim.process.probe import list_cached_models
 
         names += list_cached_models(
             adapter, settings.get_vendor_settings(adapter.name), environment, cwd
         )
-    return tuple(names)
+    return (*map(OfferedModel, names), *stored_models)
 
 
 def _list_model_maps(adapter: Adapter, settings: ShimSettings) -> "tuple[Mapping[str, str], ...]":

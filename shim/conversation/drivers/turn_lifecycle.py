@@ -34,6 +34,7 @@ from shim.state.files import select_spill_file_opener
 
 if TYPE_CHECKING:
     from shim.core.adapter.translator import Translator
+    from shim.core.claude.argv.models import OfferedModel
     from shim.core.policy.evaluate import PolicyEvaluator
     from shim.core.policy.policy import Policy, UnsupportedRule
     from shim.core.turn.turn import Turn
@@ -296,6 +297,7 @@ class TurnLifecycle:
             conversation.context_window_tokens,
             conversation.context_window_by_model,
         )
+        self._store_offered_models(conversation.offered_models)
         if turn.config.model is None and turn.assistant_message.model != "unknown":
             self._state.reported_model = turn.assistant_message.model
         replay = adapter.cli.replay
@@ -340,6 +342,17 @@ class TurnLifecycle:
             conversation.get_vendor_session_usage(vendor_session),
         )
         store.store_session(conversation.session_id, session, context.environment)
+
+    def _store_offered_models(self, models: "tuple[OfferedModel, ...]") -> None:
+        """Store the models that the vendor has listed, for this and for later sessions."""
+        if models == self._state.offered_models:
+            return
+        self._state.offered_models = models
+        adapter = self._context.adapter
+        if adapter.cli.replay is None:
+            from shim.state.stored_models import store_offered_models
+
+            store_offered_models(adapter.name, models, self._environment)
 
     def record_diagnostics(self, stream: ChildStream) -> None:
         """Record the repairs and unknown events of a turn. Later calls for the same turn do

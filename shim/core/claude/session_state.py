@@ -4,7 +4,12 @@ the permission rules and the MCP servers.
 
 from collections.abc import Callable, Iterable, Mapping
 
-from shim.core.claude.argv.models import CLAUDE_EFFORT_LEVELS, DEFAULT_MODEL, is_claude_model
+from shim.core.claude.argv.models import (
+    CLAUDE_EFFORT_LEVELS,
+    DEFAULT_MODEL,
+    OfferedModel,
+    is_claude_model,
+)
 from shim.core.claude.usage import NO_USAGE, Usage
 from shim.core.errors import FrontendError
 from shim.core.policy.policy import (
@@ -41,7 +46,7 @@ class SessionOptions(NamedTuple):
                      must not be passed to the vendor
     map_model        returns the vendor's name for a validated model; None means the vendor's
                      default model
-    list_models      returns the names of the models that the current vendor offers
+    list_models      returns the models that the current vendor offers, as far as they are known
     elapsed_ms       returns the milliseconds since the session started
     output_style     the output style in Claude's settings, which only the real claude applies
     find_transcript  returns the path of the session's transcript, or "" if there is none
@@ -58,7 +63,7 @@ class SessionOptions(NamedTuple):
     max_line_bytes: int = 1_000_000
     validate_model: Callable[[str], str | None] = lambda model: model
     map_model: Callable[[str], str | None] = lambda model: model
-    list_models: Callable[[], Iterable[str]] = tuple
+    list_models: Callable[[], Iterable[OfferedModel]] = tuple
     elapsed_ms: Callable[[], int] = int
     output_style: str = "default"
     find_transcript: Callable[[], str] = str
@@ -154,6 +159,7 @@ class SessionState:
         initial_model            the model from the command line
         effort                   the effort level; None means the vendor's default
         reported_model           the model that the vendor reports, or ""
+        offered_models           the models that the vendor has listed in this session
         hooks                    the hooks from the frontend's `initialize` request
         sdk_servers              the MCP servers in the frontend's process
         configured_servers       the other MCP servers: name → configuration
@@ -192,6 +198,7 @@ class SessionState:
         self.sdk_servers_error = ""
         self.enforcement_checks: list[Callable[[Policy], str]] = []
         self.reported_model = ""
+        self.offered_models: tuple[OfferedModel, ...] = ()
         self.system_prompt: str | None = None
         self.append_system_prompt: str | None = None
         # Whether the frontend's `initialize` requested the subagents' texts.
@@ -273,6 +280,7 @@ class SessionState:
             vendor.display_name, claude_models
         )
         self.reported_model = ""
+        self.offered_models = ()
 
     @property
     def model(self) -> str | None:
@@ -418,31 +426,41 @@ class SessionState:
         """Return the models that the user can select, starting with the default. The list is never
         empty, because some clients read its first element without a check (C3).
         """
-        default_description = f"The default model of {self.vendor.display_name}"
-        models = [
-            {
-                "value": DEFAULT_MODEL,
-                "displayName": f"Default ({self.vendor.display_name})",
-                "description": default_description,
-            }
-        ]
-        names = (
-            *self.options.list_models(),
-            *(() if self.initial_model is None else (self.initial_model,)),
-        )
-        for name in dict.fromkeys(names):
-            if name != DEFAULT_MODEL and (model := self.options.map_model(name)):
+        vendor_name = self.vendor.display_name
+        default = {
+            "value": DEFAULT_MODEL,
+            "displayName": f"Default ({vendor_name})",
+            "description": f"The default model of {vendor_name}",
+        }
+        if self.reported_model:
+            default["resolvedModel"] = self.reported_model
+        models = [default]
+        for offered in self._merge_offered_models():
+            if offered.name != DEFAULT_MODEL and (model := self.options.map_model(offered.name)):
                 models.append(
                     {
-                        "value": name,
-                        "displayName": name,
-                        "description": f"{model} through {self.vendor.display_name}",
+                        "value": offered.name,
+                        "resolvedModel": model,
+                        "displayName": offered.display_name or offered.name,
+                        "description": offered.description or f"{model} through {vendor_name}",
                     }
                 )
-        abilities: dict[str, Any] = {"supportsAutoMode": self.vendor.has_auto_mode}
+        abilities: dict[str, Any] = {
+            "supportsAdaptiveThinking": False,
+            "supportsFastMode": False,
+            "supportsAutoMode": self.vendor.has_auto_mode,
+        }
         if self.vendor.accepts_effort:
             abilities |= {
                 "supportsEffort": True,
                 "supportedEffortLevels": list(CLAUDE_EFFORT_LEVELS),
             }
         return [model | abilities for model in models]
+
+    def _merge_offered_models(self) -> Iterable[OfferedModel]:
+        """Return each offered model once. The vendor's list of this session has the newest texts."""
+        models = {model.name: model for model in self.options.list_models()}
+        models |= {model.name: model for model in self.offered_models}
+        if self.initial_model is not None:
+            models.setdefault(self.initial_model, OfferedModel(self.initial_model))
+        return models.values()

@@ -46,6 +46,10 @@ from shim.core.reading.limits import shorten_strings
 
 CLAUDE_VERSION = "2.1.332"  # the version with which the contract was last measured
 
+# The capabilities in `init`. Clients rely on each of them: an interrupt reports the messages that are
+# still queued, and can drop them.
+CAPABILITIES = ("interrupt_receipt_v1", "interrupt_cancel_queued_v1")
+
 TERMINATORS = {"message_stop": b'{"type":"message_stop"}\n', "dollar": b"$\n", "none": b""}
 
 RESERVED_FIELDS = ("type", "subtype", "session_id", "uuid")  # fields that a vendor cannot set
@@ -159,6 +163,9 @@ class StreamJsonWriter(OutputWriter):
             "product_feedback_disabled": True,
             "uuid": self.create_uuid(),
             "fast_mode_state": "off",
+            "fast_mode_disabled_reason": "not_first_party",
+            "view_mode": "default",
+            "capabilities": CAPABILITIES,
             "shim": fields.get("shim") or {},
         }
         self._lines.append(self._encode_line(line) + b"\n")

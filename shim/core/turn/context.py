@@ -17,6 +17,7 @@ from shim.core.reading.limits import StoreText
 from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
+    from shim.core.claude.argv.models import OfferedModel
     from shim.core.policy.evaluate import PolicyEvaluator
     from shim.core.policy.policy import UnsupportedRule
 
@@ -47,7 +48,7 @@ class ConversationState:
     `vendor_session_usage` is the vendor session's total usage at the end of the last turn.
     `thread_usage` is the initial value of `vendor_session_usage`. `context_window_tokens` is the
     size of the current model's context, and `context_tokens` are the tokens in it. They are 0 if
-    the vendor has not reported them.
+    the vendor has not reported them. `offered_models` are the models that the vendor has listed.
     """
 
     __slots__ = (
@@ -57,6 +58,7 @@ class ConversationState:
         "context_window_tokens",
         "cost_usd",
         "last_suffix",
+        "offered_models",
         "older_ids",
         "session_id",
         "usage_by_model",
@@ -77,6 +79,7 @@ class ConversationState:
         self.context_tokens = 0
         self.context_window_tokens = 0
         self.context_window_by_model: dict[str, int] = {}
+        self.offered_models: tuple[OfferedModel, ...] = ()
         self.vendor_session_usage = thread_usage
 
     def get_vendor_session_usage(self, vendor_session_id: str) -> Usage:

@@ -21,6 +21,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 from shim.core.api_errors import ApiFailure, TurnEndCause, classify_api_error
+from shim.core.claude.argv.models import OfferedModel
 from shim.core.claude.output_writer import OutputWriter
 from shim.core.claude.permissions import PermissionRequest
 from shim.core.claude.usage import Usage, parse_count_or_zero, parse_dollars
@@ -198,6 +199,11 @@ class Turn:
             self.conversation.context_window_tokens = size
         if used := parse_count_or_zero(used_tokens):
             self.conversation.context_tokens = used
+
+    def record_offered_models(self, models: tuple[OfferedModel, ...]) -> None:
+        """Record the models that the vendor offers. An empty list is no report."""
+        if models:
+            self.conversation.offered_models = models
 
     def _set_vendor_session(self, session_id: str) -> None:
         conversation = self.conversation

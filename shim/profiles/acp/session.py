@@ -8,7 +8,11 @@ the session is open waits.
 from collections.abc import Mapping
 
 from shim.core.adapter.request import LaunchRequest
-from shim.core.claude.argv.models import choose_supported_effort
+from shim.core.claude.argv.models import (
+    OfferedModel,
+    choose_supported_effort,
+    parse_offered_models,
+)
 from shim.core.claude.messages import ALL_KINDS, BlockKinds, UserMessage
 from shim.core.claude.permissions import PermissionDecision, PermissionRequest
 from shim.core.reading.json_text import dump_json
@@ -550,6 +554,14 @@ class AcpSession(RpcSession):
             if isinstance(option, dict)
         )
         return next((option for option in options if option.get("category") == category), None)
+
+    def list_offered_models(self) -> tuple[OfferedModel, ...]:
+        """Return the models that the agent offers, or () if it does not list them."""
+        option = self._find_option("model")
+        if option is not None:
+            return parse_offered_models(option.get("options"), "value", "name")
+        models = as_dict(self._session_result.get("models")).get("availableModels")
+        return parse_offered_models(models, "modelId", "name")
 
     def find_initial_setting(self, category: str) -> str | None:
         """Return the session's initial model or mode, or None if the agent has not reported it."""

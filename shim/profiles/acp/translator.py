@@ -587,6 +587,7 @@ class AcpTranslator(RpcTranslator):
                 model=session.model,
                 mcp_servers=self._list_unreachable_servers(),
             )
+            self.turn.record_offered_models(session.list_offered_models())
         elif response.request_label in (STEP_PROMPT, PROMPT_ACCEPTED, TURN_MAY_END):
             self._apply_turn_step(response)
 

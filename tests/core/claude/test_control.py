@@ -10,6 +10,7 @@ from policy_builder import build_policy
 from sweeps import loop_over_rows
 from turn_stage import build_session_state
 
+from shim.core.claude.argv.models import OfferedModel
 from shim.core.claude.control.actions import InterruptRequested, PermissionAnswered, SettingChanged
 from shim.core.claude.control.handlers import REQUEST_HANDLERS
 from shim.core.claude.control.session import ControlSession
@@ -204,7 +205,9 @@ def test_null_model_restores_the_initial_model():
 def test_claude_model_name_is_mapped_in_the_response():
     """C7"""
     session = control(
-        model="m-1", map_model={"m-1": "m-1", "sonnet": "big"}.get, list_models=lambda: ("sonnet",)
+        model="m-1",
+        map_model={"m-1": "m-1", "sonnet": "big"}.get,
+        list_models=lambda: (OfferedModel("sonnet"),),
     )
     lines, wishes = ask(session, "set_model", model="sonnet")
     assert (lines[0]["response"]["response"], wishes) == (
@@ -238,7 +241,7 @@ def test_models_response_lists_the_selectable_models(subtype):
     session = control(
         model="haiku",
         map_model={"sonnet": "big", "fast": "quick"}.get,
-        list_models=lambda: ("sonnet", "fast"),
+        list_models=lambda: (OfferedModel("sonnet"), OfferedModel("fast")),
     )
     models = body(session, subtype)["response"]["models"]
     assert [(model["value"], model["description"].split()[0]) for model in models] == [
@@ -303,6 +306,67 @@ def test_interrupt_stops_only_a_running_turn():
     lines, wishes = ask(session, "interrupt")
     assert wishes == [InterruptRequested()]
     assert lines[-1]["response"]["response"] == {"still_queued": []}
+
+
+def test_interrupt_can_drop_queued_messages():
+    """The capability `interrupt_cancel_queued_v1` in `init`."""
+    session = control()
+    session.start_turn("hi")
+    for uuid in ("u1", "u2"):
+        message = {"type": "user", "uuid": uuid, "message": {"role": "user", "content": "x"}}
+        session.receive_line(json.dumps(message).encode())
+    response = body(session, "interrupt")["response"]
+    assert (len(response["still_queued"]), len(session.queued_messages)) == (2, 2)
+    response = body(session, "interrupt", cancel_queued=True)["response"]
+    assert (response["still_queued"], len(response["cancelled"])) == ([], 2)
+    assert not session.queued_messages
+
+
+def test_second_initialize_lists_the_open_permission_prompts():
+    session = control()
+    assert body(session, "initialize")["pending_permission_requests"] == []
+    session.start_turn("hi")
+    session.ask_permission(ASKED)
+    (prompt,) = [json.loads(line) for line in session.take_output().splitlines()]
+    response = body(session, "initialize")
+    assert response["pending_permission_requests"] == [prompt]
+    assert response["pending_user_dialog_requests"] == []
+    assert response["response"]["session_state"] == "requires_action"
+    give(session, prompt["request_id"], behavior="allow")
+    session.take_output()
+    response = body(session, "initialize")
+    assert response["pending_permission_requests"] == []
+    assert response["response"]["session_state"] == "running"
+
+
+def test_initialize_reports_what_became_of_its_parts():
+    response = body(control(), "initialize")["response"]
+    assert not response.keys() & {"hooks_applied", "plugins_applied", "sdk_mcp_manifests_parked"}
+    response = body(
+        control(),
+        "initialize",
+        hooks={"Stop": [{"hookCallbackIds": ["h"]}]},
+        plugins=[{"type": "local", "path": "/x"}],
+        sdkMcpServers=["a"],
+        sdkMcpServerManifests={"a": {}, "other": {}},
+    )["response"]
+    assert (response["hooks_applied"], response["plugins_applied"]) == (True, False)
+    assert response["sdk_mcp_manifests_parked"] == {"a": "not_honoured"}
+
+
+def test_models_of_the_vendor_have_its_names_and_descriptions():
+    session = control(
+        list_models=lambda: (OfferedModel("m-1"), OfferedModel("m-2", "Old", "An old text"))
+    )
+    session.session_state.reported_model = "m-9"
+    session.session_state.offered_models = (OfferedModel("m-2", "New", "A new text"),)
+    default, first, second = body(session, "list_models")["response"]["models"]
+    assert (default["value"], default["resolvedModel"]) == ("default", "m-9")
+    assert (first["displayName"], first["description"]) == ("m-1", "m-1 through pi")
+    assert (second["displayName"], second["description"]) == ("New", "A new text")
+    assert second["resolvedModel"] == "m-2"
+    session.session_state.switch_vendor(VendorCapabilities("codex"))
+    assert body(session, "list_models")["response"]["models"][2]["displayName"] == "Old"
 
 
 def test_interrupt_cancels_open_prompts_but_end_of_stdin_does_not():

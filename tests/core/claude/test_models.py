@@ -2,7 +2,14 @@
 
 from sweeps import loop_over_rows
 
-from shim.core.claude.argv.models import is_claude_model, map_model_name, map_model_names
+from shim.core.claude.argv.models import (
+    MAX_MODEL_TEXT_CHARS,
+    OfferedModel,
+    is_claude_model,
+    map_model_name,
+    map_model_names,
+    parse_offered_models,
+)
 
 CLAUDES = (
     *(
@@ -76,3 +83,18 @@ def test_model_list_is_mapped_and_unmapped_names_are_dropped():
         is map_model_names(None, str)
         is None
     )
+
+
+def test_offered_models_are_parsed_without_unusable_entries():
+    entries = [
+        {"id": "m-1", "label": "One", "description": "The first."},
+        {"id": "m-2", "label": 2, "description": "x" * (MAX_MODEL_TEXT_CHARS + 1)},
+        {"id": "--flag", "label": "A name that would be a flag"},
+        {"label": "no name"},
+        "no entry",
+    ]
+    assert parse_offered_models(entries, "id", "label") == (
+        OfferedModel("m-1", "One", "The first."),
+        OfferedModel("m-2"),
+    )
+    assert parse_offered_models({"id": "m"}, "id", "label") == ()

@@ -109,15 +109,21 @@ def test_init_has_every_key_of_claude_init():
         "analytics_disabled": True,
         "product_feedback_disabled": True,
         "fast_mode_state": "off",
+        "fast_mode_disabled_reason": "not_first_party",
+        "view_mode": "default",
+        "capabilities": ["interrupt_receipt_v1", "interrupt_cancel_queued_v1"],
         "shim": {"vendor": "demo", "unattended": False},
     }
 
 
-def test_init_omits_capabilities():
-    """Contract 5.1: each string promises behaviour."""
+def test_init_lists_only_capabilities_of_the_drop_in():
+    """Contract 5.1: each string promises behaviour (`test_interrupt_can_drop_queued_messages`)."""
     stage = Stage()
     stage.turn.record_vendor_session_info(session_id="s")
-    assert "capabilities" not in stage.take_lines()[0]
+    assert stage.take_lines()[0]["capabilities"] == [
+        "interrupt_receipt_v1",
+        "interrupt_cancel_queued_v1",
+    ]
 
 
 def test_text_block_is_written_as_an_assistant_line():

@@ -7,7 +7,8 @@ Frontends pass Claude's names for every vendor, but other vendors never receive 
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 
-from shim.core.reading.typed import NamedTuple
+from shim.core.reading.typed import Any, NamedTuple
+from shim.core.reading.values import as_list, as_str
 
 DEFAULT_MODEL = "default"  # the vendor's default model
 # Claude's short model names. The long names begin with `claude-`. A name may end with a context
@@ -17,6 +18,49 @@ SHORT_MODEL_NAMES = frozenset((DEFAULT_MODEL, "best", "opusplan", *MODEL_FAMILIE
 LONG_MODEL_PREFIX = "claude-"
 # The levels of `--effort`. They are translated into the vendor's own levels.
 CLAUDE_EFFORT_LEVELS = ("low", "medium", "high", "xhigh", "max")
+
+
+# The maximum number of models that a vendor can offer. A frontend shows all of them.
+MAX_OFFERED_MODELS = 500
+MAX_MODEL_TEXT_CHARS = 500  # longer names and descriptions are not shown
+
+
+class OfferedModel(NamedTuple):
+    """A model that a vendor offers. `name` is the vendor's own name for it."""
+
+    name: str
+    display_name: str = ""
+    description: str = ""
+
+
+def parse_offered_models(
+    entries: object, name_key: str, display_key: str, description_key: str = "description"
+) -> tuple[OfferedModel, ...]:
+    """Parse a vendor's list of models, whose members have the given keys. Entries without a usable
+    name are left out.
+    """
+    models = []
+    for entry in as_list(entries)[:MAX_OFFERED_MODELS]:
+        if not isinstance(entry, dict):
+            continue
+        name = _get_short_text(entry, name_key)
+        if name and can_pass_model_name_as_argument(name):
+            models.append(
+                OfferedModel(
+                    name,
+                    _get_short_text(entry, display_key),
+                    _get_short_text(entry, description_key),
+                )
+            )
+    return tuple(models)
+
+
+def _get_short_text(entry: Mapping[str, Any], key: str) -> str:
+    """Return a text of an entry, or "" if it is missing or too long."""
+    text = as_str(entry.get(key))
+    if len(text) > MAX_MODEL_TEXT_CHARS:
+        return ""
+    return text
 
 
 def is_claude_model(name: str) -> bool:

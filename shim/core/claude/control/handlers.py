@@ -31,12 +31,16 @@ class ControlRequestError(Exception):
 class FrontendConversationState(Protocol):
     """The session state that handlers of control requests use. `queued_messages` are the messages
     that wait for a turn. `has_started` is True once the first message was accepted.
+    `session_status` is "idle", "running" or "requires_action".
     """
 
     session_state: SessionState
     has_started: bool
     warnings: list[str]
     queued_messages: deque[UserMessage]
+
+    @property
+    def session_status(self) -> str: ...
 
 
 def _initialize_session(
@@ -66,6 +70,9 @@ def _initialize_session(
         "current_permission_mode": state.mode,
         "analytics_disabled": True,
         "fast_mode_state": "off",
+        "fast_mode_disabled_reason": "not_first_party",
+        "session_state": frontend.session_status,
+        **_report_applied_parts(request),
     }
     sdk_server_names = request.get("sdkMcpServers")
     server_configs = request.get("mcpServers")
@@ -89,6 +96,24 @@ def _initialize_session(
         )
     state.sdk_servers.initialize_servers()
     return body
+
+
+def _report_applied_parts(request: ControlRequest) -> dict[str, Any]:
+    """Return what became of the request's hooks, plugins and tool lists. Plugins have no effect, and
+    the tools of the frontend's MCP servers are always listed anew.
+    """
+    report: dict[str, Any] = {}
+    if request.get("hooks"):
+        report["hooks_applied"] = True
+    if request.get("plugins"):
+        report["plugins_applied"] = False
+    manifests = request.get("sdkMcpServerManifests")
+    server_names = as_list(request.get("sdkMcpServers"))
+    if manifests and server_names:
+        report["sdk_mcp_manifests_parked"] = {
+            name: "not_honoured" for name in as_dict(manifests) if name in server_names
+        }
+    return report
 
 
 def _parse_system_prompt(value: object) -> str | None:

@@ -43,6 +43,7 @@ class PendingPermission(NamedTuple):
     runs_commands: bool  # whether hook commands from settings files are still running
     command_decision: HookDecision = HookDecision()  # the hook commands' merged decision
     prompt_id: str | None = None  # the id of the frontend's prompt; None before it is sent
+    prompt_line: Mapping[str, Any] = {}  # the prompt, as it was sent to the frontend
 
 
 class PermissionPromptAbilities(NamedTuple):

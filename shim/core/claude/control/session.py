@@ -211,7 +211,9 @@ class ControlSession(ControlOutputWriter):
             return []
         subtype = request.get("subtype")
         if subtype == "interrupt":
-            return self._interrupt_turn(request_id)
+            return self._interrupt_turn(
+                request_id, cancels_queue=request.get("cancel_queued") is True
+            )
         old_effort = self.session_state.effort
         old_rules = self._restricting_rules
         old_servers = self.session_state.sdk_servers.names
@@ -227,7 +229,10 @@ class ControlSession(ControlOutputWriter):
         except ControlRequestError as refusal:
             self._write_error_response(request_id, refusal)
             return []
-        self._write_response(request_id, body)
+        open_requests = {}
+        if subtype == "initialize":
+            open_requests = self._describe_open_requests()
+        self._write_response(request_id, body, **open_requests)
         actions: list[FrontendAction] = []
         if self._restricting_rules != old_rules:
             actions = [SettingChanged("rules", None)]
@@ -252,15 +257,36 @@ class ControlSession(ControlOutputWriter):
             return None
         return self.session_state.policy.restricting_rules
 
-    def _interrupt_turn(self, request_id: object) -> list[FrontendAction]:
+    def _describe_open_requests(self) -> dict[str, Any]:
+        """Return the permission prompts that a frontend that initializes again must still answer."""
+        return {
+            "pending_permission_requests": [
+                pending.prompt_line for pending in self._list_open_prompts()
+            ],
+            "pending_user_dialog_requests": [],
+        }
+
+    @property
+    def session_status(self) -> str:
+        """Whether the session is "idle", "running", or waits for the frontend ("requires_action")."""
+        if self._list_open_prompts():
+            return "requires_action"
+        if self.is_running:
+            return "running"
+        return "idle"
+
+    def _interrupt_turn(self, request_id: object, *, cancels_queue: bool) -> list[FrontendAction]:
+        """Interrupt the turn. If `cancels_queue` is set, drop the messages that wait for a turn."""
         has_open_prompts = bool(self._list_open_prompts())
         actions = []
         if self.is_running:
             actions = self._refuse_open_requests("")
-        self._write_response(
-            request_id,
-            {"still_queued": [message.uuid for message in self.queued_messages if message.uuid]},
-        )
+        queued_ids = [message.uuid for message in self.queued_messages if message.uuid]
+        receipt: dict[str, Any] = {"still_queued": queued_ids}
+        if cancels_queue:
+            self.queued_messages.clear()
+            receipt = {"still_queued": [], "cancelled": queued_ids}
+        self._write_response(request_id, receipt)
         if has_open_prompts:
             self.write_session_state("running")
         if self.is_running:
@@ -431,7 +457,7 @@ class ControlSession(ControlOutputWriter):
         if len(line_json) > self.session_state.options.max_line_bytes:
             message = CALL_TOO_LARGE_TEXT.format(size=len(line_json))
             return PermissionDecision(False, message=message)
-        self._pending[request.request_id] = pending._replace(prompt_id=request_id)
+        self._pending[request.request_id] = pending._replace(prompt_id=request_id, prompt_line=line)
         self.write_session_state("requires_action")
         self._lines.append(line_json)
         return None

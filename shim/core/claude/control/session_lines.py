@@ -48,8 +48,9 @@ class ControlOutputWriter:
             line | {"uuid": self._create_id(), "session_id": self.session_state.options.session_id}
         )
 
-    def _write_response(self, request_id: object, body: object) -> None:
-        response = {"subtype": "success", "request_id": request_id}
+    def _write_response(self, request_id: object, body: object, **envelope: object) -> None:
+        """Write a successful response. `envelope` are members beside the body."""
+        response = {"subtype": "success", "request_id": request_id, **envelope}
         if body is not None:
             response["response"] = body
         self._write_line({"type": "control_response", "response": response})
