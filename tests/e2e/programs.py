@@ -23,6 +23,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -184,6 +185,24 @@ def install_python_package(pin: str) -> Path:
     return _build_cached_folder(
         requirement.replace("==", "-"), requirement, lambda new: _install_with_pip(new, requirement)
     )
+
+
+@functools.cache
+def unpack_python_source(pin: str) -> Path:
+    """Return the unpacked source distribution of the pinned package."""
+    requirement = PYTHON_PINS[pin]
+
+    def unpack(new: Path) -> None:
+        pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
+        command = [*pip, "--no-binary", ":all:", "--dest", str(new), requirement]
+        _run_command(command, new.parent, dict(os.environ))
+        (archive,) = new.glob("*.tar.gz")
+        with tarfile.open(archive) as files:
+            files.extractall(new, filter="data")
+
+    folder = _build_cached_folder(requirement.replace("==", "-") + "-source", requirement, unpack)
+    (source,) = (path for path in folder.iterdir() if path.is_dir())
+    return source
 
 
 @functools.cache
