@@ -85,7 +85,7 @@ def build_driver_fallback_chain(
             error = FrontendError(
                 f"{adapter.name}'s two-way mode failed, and its one-way mode cannot ask "
                 "for permission",
-                hint=f"start {adapter.name} by itself to see why, or set [vendors.{adapter.name}] driver",
+                hint=f"run {adapter.name} directly to see why, or set driver under [vendors.{adapter.name}]",
             )
             return FallbackCandidate(candidate.launcher, persistent=False, refusal_error=error)
         _switch_vendor(candidate)

@@ -98,7 +98,9 @@ def select_driver(
             _keep_child(adapter.build_two_way()), f"[vendors.{adapter.name}] driver"
         )
     if not (can_ask or needs_partials):
-        return DriverChoice(adapter, "there is only one message, and no way to ask for permission")
+        return DriverChoice(
+            adapter, "the frontend sends one message and accepts no permission prompts"
+        )
     from shim.process.probe import find_unsupported_argument
 
     if missing_flag := find_unsupported_argument(adapter, vendor_settings, environment, cwd):
@@ -109,14 +111,14 @@ def select_driver(
         ):
             raise FrontendError(
                 "the frontend wants permission prompts, but this version of "
-                f"{adapter.name} does not support them: its --help does not name "
+                f"{adapter.name} does not support them: its --help does not list "
                 f"{missing_flag}",
                 hint=f'install a newer version; [vendors.{adapter.name}] driver = "one-way" '
-                "lets it run its tools without asking",
+                "lets the vendor run its tools without asking",
             )
         return DriverChoice(
             adapter,
-            f"this version supports only this mode: its --help does not name {missing_flag}",
+            f"the installed version supports only one-way mode: its --help does not list {missing_flag}",
         )
     if can_ask:
         return DriverChoice(
@@ -215,7 +217,7 @@ def validate_invocation(invocation: Invocation) -> Invocation:
             raise FrontendError(str(error)) from None
     if resume == "":
         raise FrontendError(
-            "--resume needs a session id when the prompt is given",
+            "--resume needs a session id if a prompt is passed",
             hint="use --resume ID or --continue",
         )
     if resume and validate_vendor_session_id(resume) is None:
@@ -319,7 +321,7 @@ def require_resume_at_last_message(
     if invocation.resume_drops_turn is not None:
         raise FrontendError(
             f"Resume rejected by --resume-drops-turn: {adapter.name} cannot drop a turn of a session",
-            hint="resume without it, or start a new session",
+            hint="resume without this option, or start a new session",
         )
     uuids = load_uuids()
     if not uuids:
@@ -327,13 +329,13 @@ def require_resume_at_last_message(
             "--resume-session-at is refused: the session has no transcript, so the shim "
             f"cannot tell whether the message is the last one, and {adapter.name} can only "
             "resume the end of a session",
-            hint="resume without it, and set transcripts = true in config.toml",
+            hint="resume without this option, and set transcripts = true in config.toml",
         )
     if invocation.resume_session_at not in uuids:
         raise UnknownMessageError(invocation.resume_session_at)
     if invocation.resume_session_at != uuids[-1]:
         raise FrontendError(
             f"--resume-session-at is refused: {adapter.name} can only resume the end of a session, and other messages "
-            "come after this one",
-            hint="resume without it, or start a new session",
+            "follow this message",
+            hint="resume without this option, or start a new session",
         )

@@ -199,7 +199,7 @@ class MessageLoop(ConversationLoop):
         if dropped_count:
             warn(
                 f"dropped the {dropped_count} oldest messages with `shouldQuery: false`: "
-                f"all of them together were larger than {MAX_CONTEXT_BYTES} bytes\n"
+                f"together, these messages were larger than {MAX_CONTEXT_BYTES} bytes\n"
             )
 
     def _record_result(self, stream: ChildStream) -> None:

@@ -302,7 +302,7 @@ class Transcript:
             stat.S_ISREG(status.st_mode) and status.st_uid == os.getuid() and status.st_nlink == 1
         )
         if not is_shim_file or os.pread(descriptor, len(FILE_PREFIX), 0) != FILE_PREFIX:
-            raise OSError("it exists and was not created by the shim")
+            raise OSError("the file exists and was not created by the shim")
         self._size_bytes = status.st_size
         tail = os.pread(descriptor, TAIL_BYTES, max(0, status.st_size - TAIL_BYTES))
         # The last line may be incomplete, because the shim was killed or the disk was full.
@@ -324,7 +324,9 @@ class Transcript:
         data = self._missing_newline + lines
         self._size_bytes += len(data)
         if self._size_bytes > MAX_FILE_BYTES:
-            self._stop_writing(f"it would be larger than {MAX_FILE_BYTES // (1024 * 1024)} MB")
+            self._stop_writing(
+                f"the file would be larger than {MAX_FILE_BYTES // (1024 * 1024)} MB"
+            )
             return 0
         self._missing_newline = b""
         try:
@@ -388,5 +390,5 @@ def _open_folder(path: str, parent: int | None) -> int:
     status = os.fstat(descriptor)
     if status.st_uid != os.getuid() or status.st_mode & 0o002:
         os.close(descriptor)
-        raise OSError("its folder is owned by another user, or is writable by others")
+        raise OSError("the folder is owned by another user, or is writable by others")
     return descriptor

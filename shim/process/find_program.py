@@ -44,7 +44,7 @@ def find_program(
             return path
     install_hint = "install it"
     if adapter.cli.install_command:
-        install_hint = f"install it (`{adapter.cli.install_command}`)"
+        install_hint = f"install {adapter.name} (`{adapter.cli.install_command}`)"
     raise VendorError(
         f"{adapter.name}: no program called {' or '.join(adapter.programs)} was found on PATH",
         hint=f"{install_hint}, or set its path in SHIM_BIN or in `bin` under "
@@ -80,7 +80,7 @@ def resolve_command_prefix(
     if path is None:
         raise VendorError(
             f"the launcher {args[0]} was not found",
-            hint="it takes an absolute path, ~/… or a bare name on PATH",
+            hint="use an absolute path, ~/… or a bare name on PATH",
         )
     return [path, *args[1:]]
 
@@ -115,9 +115,9 @@ def _check_path_entries(environment: Mapping[str, str], cwd: str) -> Iterator[tu
     excludes_working_dir = not _is_inside(home_dir, working_dir)
     for directory in environment.get("PATH", os.defpath).split(os.pathsep):
         if not os.path.isabs(directory):
-            yield directory, "it is relative"
+            yield directory, "the path is relative"
         elif excludes_working_dir and _is_inside(os.path.realpath(directory), working_dir):
-            yield directory, "it is inside the working directory"
+            yield directory, "the path is inside the working directory"
         else:
             yield directory, ""
 
@@ -171,7 +171,7 @@ def explain_possible_policy_bypass(
     directory and the user's home directory.
     """
     if command_prefix:
-        return "with a launcher it might not see the shim's file"
+        return "a program that a launcher starts might not see the shim's file"
     for override_path in adapter.environment.overriding_files.get(sys.platform, ()):
         try:
             if any(name.endswith(".toml") for name in os.listdir(override_path)):
@@ -184,7 +184,7 @@ def explain_possible_policy_bypass(
         for folder in filter(None, folders):
             path = os.path.join(folder, name)
             if _may_contain_key(path, key):
-                return f"{path} may give it tools that no rule covers ({key})"
+                return f"{path} may add tools that no rule covers ({key})"
     return ""
 
 

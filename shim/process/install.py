@@ -96,7 +96,7 @@ def install_drop_in_script(
         if os.path.lexists(backup_path):
             raise FrontendError(
                 f"{backup_path} exists already",
-                hint="move it first; it may be your real claude",
+                hint="move the file first; it may be your real claude",
             )
         os.rename(path, backup_path)
     replace_file(path, lambda file: write_all(file, build_drop_in_script(settings, name)), 0o755)

@@ -233,7 +233,7 @@ class ProgramProbe:
                 start_new_session=True,
             )
         except OSError as error:
-            self.failure = f"it cannot be started: {error.strerror}"
+            self.failure = f"the program cannot be started: {error.strerror}"
             self.cannot_run = True
             return b""
         try:
@@ -242,7 +242,7 @@ class ProgramProbe:
         finally:
             _kill_program(process)
         if not has_ended:
-            self.failure = f"it did not answer in {self._timeout_s:g} s"
+            self.failure = f"the program did not answer within {self._timeout_s:g} s"
             self.has_timed_out = True
             return b""
         if status in CANNOT_RUN_CODES:
@@ -250,7 +250,7 @@ class ProgramProbe:
             self.cannot_run = True
             return b""
         if not output.strip():
-            self.failure = f"it printed nothing and exited with status {status}"
+            self.failure = f"the program printed nothing and exited with status {status}"
         self.has_succeeded = status == 0
         return output
 

@@ -72,42 +72,42 @@ def _explain_failure(
 ) -> tuple[str, str]:
     """Return why the program cannot be started, and how to fix the problem."""
     if os.sep not in program:
-        return "it was not found on PATH", "install it, or use its absolute path"
+        return "the program was not found on PATH", "install the program, or use its absolute path"
     if os.path.isdir(program):
-        return "it is a directory", "use the path of the program in it"
+        return "the path is a directory", "use the path of the program in this directory"
     first_line = _read_first_line(program)
     if error_number == errno.ENOENT and first_line.startswith(b"#!"):
         interpreter = first_line[2:].strip().partition(b" ")[0].decode("utf-8", "replace")
         if first_line.endswith(b"\r"):
-            return "its lines end in CR LF", "save the script with Unix line ends"
+            return "the script's lines end in CR LF", "save the script with Unix line endings (LF)"
         return (
-            f"its interpreter {interpreter} does not exist",
+            f"the script's interpreter {interpreter} does not exist",
             "install the interpreter, or correct the first line of the script",
         )
     if error_number == errno.ENOENT and os.path.exists(program):
         return (
-            "its loader does not exist here",
-            "install the build for this machine",
+            "the program's loader does not exist on this machine",
+            "install a build of the program for this machine",
         )
     if error_number == errno.ENOENT:
-        return "it does not exist", "install it, or set SHIM_BIN to its path"
+        return "the file does not exist", "install the program, or set SHIM_BIN to its path"
     if error_number == errno.EACCES:
         return (
             system_message,
-            f"make it executable (chmod +x {program}), in a folder that allows execution",
+            f"make the file executable (chmod +x {program}), in a folder that allows execution",
         )
     if error_number == errno.ENOEXEC and not os.path.getsize(program):
-        return f"{system_message}: it is empty", "reinstall it"
+        return f"{system_message}: the file is empty", "reinstall the program"
     if (
         error_number == errno.ENOEXEC
         and b"\0" not in first_line
         and not first_line.startswith(b"\x7fELF")
     ):
         return (
-            f"{system_message}: it is text without a #! line",
+            f"{system_message}: the file is text without a #! line",
             "use the path of the program itself, or add a #! line to the script",
         )
-    return system_message, "install the build for this machine"
+    return system_message, "install a build of the program for this machine"
 
 
 def _read_first_line(path: str) -> bytes:

@@ -121,7 +121,7 @@ def _check_version(
     )
     version = probe.ask_version(version_probe)
     if version is None and probe.is_answer_missing:
-        return VersionCheck(note="not cached; a turn asks the program first")
+        return VersionCheck(note="not cached; a turn reads it from the program first")
     return check_vendor_version(
         adapter,
         version,
@@ -138,4 +138,4 @@ def describe_version_failure(
     question = " ".join((os.path.basename(command[-1]), *version_probe.args))
     if has_answer:
         return describe_unexpected_version_output(question, failure)
-    return f"`{question}`: {failure or 'it printed nothing'}"
+    return f"`{question}`: {failure or 'the program printed nothing'}"

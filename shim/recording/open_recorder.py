@@ -90,7 +90,7 @@ def explain_unrecordable_path(path: str) -> str:
 
 def _describe_error(error: Exception) -> str:
     if isinstance(error, FileExistsError):
-        return "it already exists, and a recording is never overwritten"
+        return "the file already exists, and a recording is never overwritten"
     return getattr(error, "strerror", None) or str(error)
 
 

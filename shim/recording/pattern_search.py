@@ -36,7 +36,7 @@ class CustomRedactionSearch:
     def __init__(self, patterns: Sequence[str], texts: Sequence[str]) -> None:
         if len(patterns) + len(texts) > MAX_PATTERNS:
             raise RecordingError(
-                f"{len(patterns) + len(texts)} patterns and texts are too many: {MAX_PATTERNS} are allowed"
+                f"{len(patterns) + len(texts)} patterns and texts are too many: at most {MAX_PATTERNS} are allowed"
             )
         self._patterns = [(_compile_pattern(pattern), PATTERN_PLACEHOLDER) for pattern in patterns]
         if texts:
@@ -79,7 +79,7 @@ def _compile_pattern(pattern: str) -> re.Pattern[str]:
     excerpt = escape_control_chars(pattern[:60]).replace("\n", "\\n")
     if len(pattern) > MAX_PATTERN_CHARS:
         raise RecordingError(
-            f"the pattern {excerpt!r}… has {len(pattern)} characters: {MAX_PATTERN_CHARS} are allowed"
+            f"the pattern {excerpt!r}… has {len(pattern)} characters: at most {MAX_PATTERN_CHARS} are allowed"
         )
     try:
         compiled = re.compile(pattern)

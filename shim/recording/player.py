@@ -252,7 +252,7 @@ def play_recording(request: ReplayRequest) -> int:
     except BrokenPipeError:
         return 0  # a closed stdout is not a failure
     except OSError as error:
-        return _print_error(f"it cannot be written: {error.strerror}")
+        return _print_error(f"the output cannot be written: {error.strerror}")
     if step.kind == "fail":
         return _print_error(step.reason)
     if step.signal_name:

@@ -90,7 +90,7 @@ class RecordingSet:
             ):
                 return run
         if first_run is None:
-            raise FrontendError("no recording in it can be read", hint=PATH_HINT)
+            raise FrontendError("no recording in the directory can be read", hint=PATH_HINT)
         return first_run
 
     def build_launch(self, request: LaunchRequest) -> LaunchSpec:

@@ -187,7 +187,7 @@ class RecordingWriter:
         except Exception as error:
             self._stop_writing(f"internal error: {error!r}")
         if self._failed and self._redactor is not None and self._redactor.edits:
-            self._warn_secret_left("may still be", "it was not written completely")
+            self._warn_secret_left("may still be", "the recording was not written completely")
         self.done.set()
 
     def _write_batch(self) -> bool:
@@ -258,13 +258,15 @@ class RecordingWriter:
             )
         else:
             if redactor.has_lost_edits:
-                self._warn_secret_left("may still be", "there are more of them than can be tracked")
+                self._warn_secret_left(
+                    "may still be", "there are more such secrets than can be tracked"
+                )
 
     def _warn_secret_left(self, certainty: str, reason: str) -> None:
         """Warn once that a secret is still in the file, and explain how to remove the secret."""
         if not self._has_warned:
             self._has_warned = True
-            advice = f"`shim cast redact {self._path}` removes it"
+            advice = f"`shim cast redact {self._path}` removes the secret"
             warn(
                 f"a secret that was split over lines {certainty} in {self._path}: {reason}; {advice}\n"
             )

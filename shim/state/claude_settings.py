@@ -149,9 +149,9 @@ def _load_file(path: str) -> Mapping[str, Any]:
     except OSError as error:
         reason = error.strerror
         if not reason:
-            reason = "it is not a regular file"
+            reason = "not a regular file"
     except ValueError:
-        reason = f"it is not a JSON object of at most {MAX_SETTINGS_BYTES} bytes"
+        reason = f"not a JSON object of at most {MAX_SETTINGS_BYTES} bytes"
     raise _create_unreadable_error(path, reason)
 
 

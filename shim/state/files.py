@@ -186,7 +186,7 @@ def open_regular_file(path: str, *, follow_links: bool = True) -> int:
     if stat.S_ISREG(os.fstat(descriptor).st_mode):
         return descriptor
     os.close(descriptor)
-    raise OSError(EINVAL, "it is not a regular file", path)
+    raise OSError(EINVAL, "not a regular file", path)
 
 
 def remove_file(path: str) -> bool:

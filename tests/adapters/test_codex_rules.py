@@ -191,11 +191,13 @@ def test_launch_is_refused_if_codex_might_not_run_the_hook(launch_request):
     ):
         build_args(
             launch_request._replace(
-                policy_bypass="with a launcher it might not see the shim's file"
+                policy_bypass="a program that a launcher starts might not see the shim's file"
             )
         )
     assert build_args(
-        request(BYPASS)._replace(policy_bypass="with a launcher it might not see the shim's file")
+        request(BYPASS)._replace(
+            policy_bypass="a program that a launcher starts might not see the shim's file"
+        )
     )
 
 

@@ -152,7 +152,10 @@ def test_plugin_hook_evaluates_the_required_hook_variable():
 
 def test_launch_is_refused_if_copilot_might_not_load_the_hook():
     with pytest.raises(UnsupportedPermissionModeError, match="might not start the hook"):
-        launch("default", policy_bypass="with a launcher it might not see the shim's file")
+        launch(
+            "default",
+            policy_bypass="a program that a launcher starts might not see the shim's file",
+        )
     assert launch(
-        BYPASS_MODE, policy_bypass="with a launcher it might not see the shim's file"
+        BYPASS_MODE, policy_bypass="a program that a launcher starts might not see the shim's file"
     ).arguments

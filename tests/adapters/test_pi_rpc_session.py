@@ -123,7 +123,8 @@ def test_prompt_is_not_sent_if_the_permission_extension_is_missing():
 
 def test_bypass_mode_sends_prompts_without_the_permission_extension():
     talk = PiConversation(
-        mode="bypassPermissions", policy_bypass="with a launcher it might not see the shim's file"
+        mode="bypassPermissions",
+        policy_bypass="a program that a launcher starts might not see the shim's file",
     ).start_run(hello=False)
     assert "prompt" in kinds(talk.sent_messages)
     assert talk.child_input.encode_permission_mode_change("default") is None

@@ -774,7 +774,9 @@ def test_contract_f11_persistent_child_receives_the_schema_with_every_message(bo
         done = running.end_input()
     first, second = results(done)
     assert (first["structured_output"], first["result"]) == ({"n": 7}, '{"n":7}')
-    assert second["errors"][0].startswith("the answer does not match --json-schema: it is not JSON")
+    assert second["errors"][0].startswith(
+        "the answer does not match --json-schema: the answer is not JSON"
+    )
     assert "--json-schema" not in box.read_record()["arguments"]
     assert [schema in str(line) for line in read_child_stdin(box)] == [False, True, True]
     assert done.status == 1
@@ -1237,5 +1239,5 @@ def test_debug_log_records_each_permission_decision(box, talk):
     assert events["decided"]["allowed"] is False and events["decided"]["input"] == {
         "command": "touch x"
     }
-    assert "cannot be asked for here" in events["decided"]["why"]
+    assert "cannot be requested here" in events["decided"]["why"]
     assert events["child ended"]["seconds"] >= 0

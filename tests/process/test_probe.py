@@ -212,8 +212,8 @@ def test_missing_interpreter_is_reported_and_not_cached(box, probe):
 @pytest.mark.parametrize(
     ("script", "failure"),
     [
-        ("exec sleep 30\n", "it did not answer in 0.2 s"),
-        ("exit 3\n", "it printed nothing and exited with status 3"),
+        ("exec sleep 30\n", "the program did not answer within 0.2 s"),
+        ("exit 3\n", "the program printed nothing and exited with status 3"),
     ],
 )
 def test_failed_version_probe_reports_its_reason(monkeypatch, probe, script, failure):

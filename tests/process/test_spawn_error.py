@@ -26,23 +26,23 @@ def script(box, text, mode=0o755):
         (
             b"echo hi\n",
             0o755,
-            "Exec format error: it is text without a #! line",
+            "Exec format error: the file is text without a #! line",
             "#! line to the script",
         ),
-        (b"", 0o755, "Exec format error: it is empty", "reinstall it"),
+        (b"", 0o755, "Exec format error: the file is empty", "reinstall the program"),
         (
             b"\x7fELF\x02\x01\x01 of another machine",
             0o755,
             "Exec format error",
-            "the build for this machine",
+            "a build of the program for this machine",
         ),
         (
             b"#!/no/such/interpreter -x\n",
             0o755,
-            "its interpreter /no/such/interpreter does not exist",
+            "the script's interpreter /no/such/interpreter does not exist",
             "install the interpreter",
         ),
-        (b"#!/bin/sh\r\nexit\r\n", 0o755, "its lines end in CR LF", "Unix line ends"),
+        (b"#!/bin/sh\r\nexit\r\n", 0o755, "the script's lines end in CR LF", "Unix line endings"),
         (b"#!/bin/sh\n", 0o644, "Permission denied", "chmod +x"),
     ],
     ids=[
@@ -65,7 +65,7 @@ def test_unstartable_program_is_reported_with_reason_and_hint(box, text, mode, r
 @pytest.mark.parametrize(
     ("program", "reason"),
     [
-        ("/no/such/program", "it does not exist"),
+        ("/no/such/program", "the file does not exist"),
         ("nosuchprogram", "was not found on PATH"),
         ("/tmp", "a directory"),
     ],

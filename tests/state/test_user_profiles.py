@@ -171,7 +171,7 @@ def test_profile_file_adds_a_vendor_without_python_code(box):
             "",
             "high",
             [],
-            "--effort has no effect: parrot has no such setting",
+            "--effort has no effect: parrot has no effort setting",
         ),
     ],
 )

@@ -76,7 +76,9 @@ def build_answer_parser(schema: str) -> Callable[[str], JsonSchemaAnswer]:
                 for problem in islice(validator.iter_errors(value), MAX_NAMED_ERRORS)
             ]
         except Exception as error:  # for example an unresolvable $ref or an invalid pattern
-            return JsonSchemaAnswer(problem=f"it cannot be checked: {str(error)[:MAX_ERROR_CHARS]}")
+            return JsonSchemaAnswer(
+                problem=f"the answer cannot be checked: {str(error)[:MAX_ERROR_CHARS]}"
+            )
         if problems:
             return JsonSchemaAnswer(problem="; ".join(problems))
         return JsonSchemaAnswer(value)
@@ -89,15 +91,15 @@ def extract_json_object_or_error(text: str) -> dict[str, Any] | str:
     or the content of the only code fence.
     """
     if not text.strip():
-        return "it is empty"
+        return "the answer is empty"
     fences = _CODE_FENCE.findall(text)
     try:
         value = orjson.loads(fences[0] if len(fences) == 1 else text)
     except orjson.JSONDecodeError as error:
-        return f"it is not JSON: {error}"
+        return f"the answer is not JSON: {error}"
     if isinstance(value, dict):
         return value
-    return "it is JSON, but not an object"
+    return "the answer is JSON, but not an object"
 
 
 def add_schema_instruction(prompt: str, schema: str) -> str:

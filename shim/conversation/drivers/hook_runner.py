@@ -121,7 +121,7 @@ async def _run_hook_command(
         return HookCommandResult(None, error=TIMED_OUT)
     if len(stdout) > MAX_OUTPUT_BYTES:
         return HookCommandResult(
-            DENY_EXIT_CODE, stderr=f"it printed more than {MAX_OUTPUT_BYTES} bytes"
+            DENY_EXIT_CODE, stderr=f"the hook printed more than {MAX_OUTPUT_BYTES} bytes"
         )
     return HookCommandResult(
         child_exit.code,

@@ -529,7 +529,9 @@ class ChildLauncher:
             return {}
         try:
             if not self.adapter.abilities.accepts_command_servers:
-                raise OSError(f"{self.adapter.name} does not support MCP servers that are commands")
+                raise OSError(
+                    f"{self.adapter.name} does not support MCP servers that run as a command (stdio)"
+                )
             if self.program.command_prefix:
                 raise OSError(
                     f"{self.adapter.name} is started by {self.program.command_prefix[0]}, "

@@ -368,12 +368,12 @@ class Adapter:
         if invocation.model and not self.abilities.accepts_model:
             notices.append(f"--model has no effect: {self.name} has no flag for it\n")
         if invocation.effort and not (self.abilities.accepts_effort or self.passthrough):
-            notices.append(f"--effort has no effect: {self.name} has no such setting\n")
+            notices.append(f"--effort has no effect: {self.name} has no effort setting\n")
         if invocation.mcp_config and not (
             self.abilities.accepts_mcp_servers or self.cli.replayed_vendor
         ):
             notices.append(
-                f"--mcp-config has no effect: {self.name} does not support MCP servers here\n"
+                f"--mcp-config has no effect: {self.name} does not support MCP servers in this mode\n"
             )
         if invocation.strict_mcp_config and not (self.passthrough or self.cli.replayed_vendor):
             notices.append(

@@ -91,7 +91,7 @@ def _check_hooks(adapter: Adapter, policy: Policy, request: LaunchRequest) -> No
         if hook.refusal:
             trust_hint = ""
             if hook.refusal == UNTRUSTED_REASON:
-                trust_hint = "start the real claude there once and trust the folder, "
+                trust_hint = "start the real claude in this folder once and trust the folder, "
             raise UnsupportedPermissionModeError(
                 f"a {PRE_TOOL_EVENT} hook in {hook.source} may deny a call, but cannot be "
                 f"run: {hook.refusal}",
@@ -219,7 +219,7 @@ def _build_refusal(adapter: Adapter, rule: str, source: str) -> UnsupportedPermi
     return UnsupportedPermissionModeError(
         f"{adapter.name} cannot enforce {rule} ({source}) before a call runs",
         hint="choose a vendor that asks before it runs a tool (`shim vendors`), use a rule for "
-        f"the complete tool, or, with bypassPermissions, set [vendors.{adapter.name}] "
+        f"the whole tool, or, with bypassPermissions, set [vendors.{adapter.name}] "
         "late_denials = true, which stops a call when it appears",
     )
 
@@ -247,7 +247,7 @@ def list_unsupported_rules(
         UnsupportedRule(
             "hooks.PreToolUse",
             hook.source,
-            f"{adapter.name} does not ask before {', '.join(sorted(tools))}",
+            f"{adapter.name} does not ask for permission before these tools run: {', '.join(sorted(tools))}",
         )
         for hook in hooks
         if (tools := list_tools_that_bypass_hook(adapter, hook, request))
@@ -264,7 +264,7 @@ def _explain_unsupported_rule(
     if _needs_no_enforcement(adapter) or mode in (BYPASS_MODE, PLAN_MODE):
         return ""
     if "(" in rule.tool:
-        return "it cannot be read as a rule"
+        return "the text is not a valid rule"
     if (
         request.persistent
         or adapter.list_prompted_tools(request)

@@ -41,7 +41,7 @@ def check_vendor_version(
             version,
             distrust=(
                 f"version {version} of {adapter.name} has another major version than the "
-                f"tested ones ({probe.tested_range})"
+                f"tested versions ({probe.tested_range})"
             ),
         )
     position = probe.classify_version(version)
@@ -67,7 +67,7 @@ def describe_executed_denied_call(adapter: Adapter, version: str | None, tool: s
     else:
         subject = adapter.name
     return (
-        f"{subject} ran a denied {tool} call; it is trusted again after `shim doctor "
+        f"{subject} ran a denied {tool} call, so it is not trusted until you run `shim doctor "
         f"{adapter.name}`"
     )
 
@@ -130,7 +130,7 @@ def build_untrusted_version_error(
     """
     tested = f"Install a tested version ({adapter.version_probe.tested_range or 'any other'}), or"
     if check.withdrawn:
-        remedy = f"{tested} run `shim doctor {adapter.name}` and check what it ran"
+        remedy = f"{tested} run `shim doctor {adapter.name}` and review the commands that it ran"
     else:
         remedy = (
             f"{tested} set [vendors.{adapter.name}] trust_version = true if you know that "
@@ -138,14 +138,14 @@ def build_untrusted_version_error(
         )
     install = ""
     if adapter.cli.install_command:
-        install = f"install it with `{adapter.cli.install_command}`; "
+        install = f"install {adapter.name} with `{adapter.cli.install_command}`; "
     alternatives = (
         "a turn without rules, hooks and permission prompts can use any version in "
         f"{DEFAULT_MODE} or {BYPASS_MODE}, and may run tools without asking"
     )
     return UntrustedVendorVersionError(
         f"{guarantee} cannot be guaranteed: {check.distrust}. {remedy}",
-        hint=f"{install}{alternatives}; `shim doctor {adapter.name}` shows what was found",
+        hint=f"{install}{alternatives}; `shim doctor {adapter.name}` shows the details",
         distrust_reason=check.distrust,
     )
 

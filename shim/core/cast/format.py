@@ -30,7 +30,7 @@ MAX_LINE_BYTES = 8 * 1024 * 1024
 MAX_DELAY_S = 366 * 24 * 60 * 60.0
 UNUSUAL_DELAY_S = 7 * 24 * 3600  # longer delays are reported, as a clock may be wrong
 MAX_EXCERPT_CHARS = 60  # the maximum length of a file's value in an error text
-RECORD_HINT = "`shim claude --shim-record FILE` makes one"
+RECORD_HINT = "`shim claude --shim-record FILE` creates a recording"
 DAMAGE = "damage"
 NOTE = "note"
 

@@ -40,7 +40,7 @@ REQUIRED_HEADER_TYPES: dict[str, type | tuple[type, ...]] = {
     "platform": str,
 }
 OPTIONAL_HEADER_TYPES: dict[str, type | tuple[type, ...]] = {"dialect": str, "swept": bool}
-TYPE_NAMES = {str: "a text", list: "a list of texts", dict: "an object", bool: "true or false"}
+TYPE_NAMES = {str: "a text", list: "a list of strings", dict: "an object", bool: "true or false"}
 
 
 class RecordingFinding(NamedTuple):
@@ -136,7 +136,7 @@ class RecordingVerifier:
         else:
             if last_line > self._end_line:
                 self._is_chain_broken = True
-                message = "after the last checkpoint: these lines are not verified"
+                message = "lines after the last checkpoint, which cannot be verified"
                 self._add_finding(self._end_line + 1, last_line, DAMAGE, "behind", message)
             self._check_unfinished()
         self.findings.sort(key=lambda finding: (finding.first, finding.last))
@@ -150,7 +150,7 @@ class RecordingVerifier:
         if self._is_chain_broken:
             return message
         if self.last_proved_line == self.line_count:
-            return f"{message}; all lines up to there are verified"
+            return f"{message}; all earlier lines are verified"
         return (
             f"{message}, and {_format_line_range(self.last_proved_line + 1, self.line_count)} "
             "not verified"
@@ -171,7 +171,9 @@ class RecordingVerifier:
         self.line_count += 1
         if self._is_too_long or len(raw) > MAX_LINE_BYTES:
             self._add_finding_here(
-                DAMAGE, "too_long", f"longer than {MAX_LINE_BYTES} bytes: no reader accepts it"
+                DAMAGE,
+                "too_long",
+                f"longer than {MAX_LINE_BYTES} bytes: no reader accepts this line",
             )
             self._is_readable = self._is_readable and self.line_count > 1
         elif self.line_count == 1:
@@ -271,11 +273,13 @@ class RecordingVerifier:
     def _check_child_number(self, child_number: object) -> None:
         if isinstance(child_number, bool) or not isinstance(child_number, int):
             self._add_finding_here(
-                DAMAGE, "no_record", f"a child's number is {format_value_excerpt(child_number)}"
+                DAMAGE,
+                "no_record",
+                f"a child has the invalid number {format_value_excerpt(child_number)}",
             )
         elif child_number <= max(self._child_numbers, default=0):
             self._add_finding_here(
-                NOTE, "order", f"child {child_number} does not follow the one before it"
+                NOTE, "order", f"child {child_number} does not follow the previous child"
             )
         else:
             self._child_numbers = {child_number}  # child numbers increase, so the last is enough
@@ -312,7 +316,7 @@ class RecordingVerifier:
                 self.line_count,
                 NOTE,
                 "unfinished",
-                "a shim line in parts without an end",
+                "a line of the shim was written in parts, and the last part is missing",
             )
 
     # -- findings ----------------------------------------------------------------------------------

@@ -232,12 +232,12 @@ def _parse_block(value: object) -> MessageBlock:
     """Parse a content block. If the block is invalid, its `problem` is the reason."""
     kind = as_dict(value).get("type")
     if not isinstance(value, dict) or not isinstance(kind, str):
-        return MessageBlock("unknown block", problem="it is not a content block")
+        return MessageBlock("unknown block", problem="not a content block")
     if kind not in MEDIA_TYPES:
         text = value.get("text")
         if kind == "text" and isinstance(text, str):
             return MessageBlock(kind, text)
-        return MessageBlock(kind, problem="its type is unknown")
+        return MessageBlock(kind, problem="unknown block type")
     source = value.get("source")
     title = value.get("title")
     source = as_dict(source)
@@ -248,12 +248,12 @@ def _parse_block(value: object) -> MessageBlock:
     if source.get("type") == "url" and isinstance(url := source.get("url"), str) and url:
         return block._replace(url=url)
     if source.get("type") != "base64" or not isinstance(data, str) or not data:
-        return block._replace(problem="it has no base64 data")
+        return block._replace(problem="the block has no base64 data")
     media_type = source.get("media_type")
     if media_type not in MEDIA_TYPES[kind]:
         type_text = str(media_type)[:MAX_MEDIA_TYPE_CHARS]
         return block._replace(
-            problem=f"its media type is {type_text!r}, expected {', '.join(MEDIA_TYPES[kind])}"
+            problem=f"the media type is {type_text!r}, expected {', '.join(MEDIA_TYPES[kind])}"
         )
     return block._replace(
         media_type=str(media_type), data=data, problem=_explain_invalid_data(data)
@@ -265,9 +265,9 @@ def _explain_invalid_data(data: str) -> str:
     try:
         size_bytes = len(a2b_base64(data, strict_mode=True))
     except ValueError as error:
-        return f"its data is not base64 ({error})"
+        return f"the data is not base64 ({error})"
     if size_bytes > MAX_FILE_BYTES:
-        return f"it has {size_bytes:,} bytes; the limit is {MAX_FILE_BYTES:,}"
+        return f"the data has {size_bytes:,} bytes; the limit is {MAX_FILE_BYTES:,}"
     return ""
 
 

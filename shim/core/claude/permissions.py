@@ -21,7 +21,7 @@ TOO_MANY_PROMPTS_TEXT = (
 )
 DENIED_TEXT = "The call was denied."  # used if the person gives no reason
 NOT_GRANTED_TEXT = (
-    "{tool} needs permission, which cannot be asked for here and was not granted beforehand."
+    "{tool} needs permission, which was not granted in advance and cannot be requested here."
 )
 DENIED_BY_RULE_TEXT = "{tool} was denied: {why}."
 PROMPT_FAILED_TEXT = "Tool permission request failed: Error: {error}"

@@ -415,7 +415,7 @@ class SdkMcpServerRegistry:
         """Fail a request that the frontend did not answer in time."""
         pending = self._pending_requests.pop(request_id, None)
         if pending is not None:
-            self._notify_cancelled(pending, "it took too long")
+            self._notify_cancelled(pending, "the answer took too long")
             self._deliver_response(
                 pending,
                 {

@@ -11,7 +11,7 @@ from shim.core.reading.values import as_dict, as_list, as_str
 
 DEFAULT_TIMEOUT_S = 600.0  # the real claude's default
 MAX_HOOKS = 100  # the limit per file; a turn with more hooks is refused
-UNTRUSTED_REASON = "it is a program in the working directory, which is not trusted"
+UNTRUSTED_REASON = "the hook is a program in the working directory, which is not trusted"
 
 
 class SettingsHook(NamedTuple):
@@ -51,7 +51,9 @@ def parse_settings_hooks(groups: object, source: str, *, is_trusted: bool) -> li
                 )
     if len(parsed_hooks) > MAX_HOOKS:
         return [
-            parsed_hooks[0]._replace(matcher="", refusal=f"there are more than {MAX_HOOKS} hooks")
+            parsed_hooks[0]._replace(
+                matcher="", refusal=f"the file has more than {MAX_HOOKS} hooks"
+            )
         ]
     return parsed_hooks
 
@@ -69,7 +71,7 @@ def _parse_hook(raw_hook: Mapping[str, Any]) -> SettingsHook:
         isinstance(args, list) and all(isinstance(arg, str) for arg in args)
     )
     if not (isinstance(command, str) and command and isinstance(condition, str) and is_valid_args):
-        return SettingsHook("", "", refusal="it cannot be read")
+        return SettingsHook("", "", refusal="the hook cannot be read")
     return SettingsHook(
         "",
         command,

@@ -12,7 +12,7 @@ from shim.core.reading.json_text import dump_json, map_json_leaves
 
 CUT_NOTE = "\n[… {count:,} characters left out{where} …]\n"
 OMITTED_IMAGE_TEXT = (
-    "[an image of {size:,} bytes is left out: it is longer than a line may be (max_line_bytes)]"
+    "[an image of {size:,} bytes is left out: it exceeds the limit for a line (max_line_bytes)]"
 )
 MAX_NOTE_BYTES = 600  # the limit for the note in a shortened text, including a path
 MAX_ENVELOPE_BYTES = 3000  # space for a line's ids, model and usage

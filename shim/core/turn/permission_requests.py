@@ -144,5 +144,5 @@ class PermissionRequests:
             return "Too many permission prompts in this turn."
         evaluator = self._config.evaluator
         if evaluator is not None and evaluator.is_hidden_tool(name):
-            return f"{name} is hidden in this session."
+            return f"{name} is not available in this session."
         return ""

@@ -148,8 +148,12 @@ class YumeControlSession(ControlSession):
             # The next turn is refused if its vendor is unattended, unless a different vendor
             # answers.
             self._report_bad_line(
-                "it does not ask for permission here"
-                + ("" if self.session_state.vendor.never_asks else "; its own default applies"),
+                "permission prompts are not available here"
+                + (
+                    ""
+                    if self.session_state.vendor.never_asks
+                    else "; the vendor's default mode applies"
+                ),
                 "",
             )
         self.session_state.mode = mode

@@ -19,7 +19,7 @@ ParentCallId = str | None
 # encodes a result from its call's id, the parent call's id, the text, and whether it is an error
 EncodeResult = Callable[[str, ParentCallId, str, bool], bytes]
 TOO_LATE_TEXT = (
-    "[The result of this call arrived too late: too much other output was waiting for it.]"
+    "[The result of this call arrived too late: too much other output was already waiting.]"
 )
 NO_RESULT_TEXT = "No result was reported for this call."
 

@@ -700,7 +700,7 @@ def test_tool_call_is_denied_without_interactive_mode(box):
     with start_with_open_stdin(box, child, vendor="qwen") as running:
         running.send_lines(user("go"))
         (turn,) = check_flat(running.end_input().stdout)
-    assert any("cannot be asked for here" in entry for entry in summarize_flat_lines(turn))
+    assert any("cannot be requested here" in entry for entry in summarize_flat_lines(turn))
 
 
 # -- secrets ---------------------------------------------------------------------------------------

@@ -125,8 +125,8 @@ def test_doctor_runs_only_version_and_login_probes(machine, doctor):
 @pytest.mark.parametrize(
     ("script", "said_of_it", "fails"),
     [
-        ("exec sleep 60\n", "it did not answer in 0.2 s", False),
-        ("exit 3\n", "it printed nothing and exited with status 3", False),
+        ("exec sleep 60\n", "the program did not answer within 0.2 s", False),
+        ("exit 3\n", "the program printed nothing and exited with status 3", False),
         ("echo 'unknown option --version' >&2; exit 2\n", "unknown option --version", False),
         ("head -c 5000000 /dev/zero\n", "\\x00\\x00", False),
         (
@@ -153,7 +153,8 @@ def test_wait_option_extends_the_version_timeout(machine, doctor, monkeypatch):
     monkeypatch.setattr(probe, "INTERACTIVE_TIMEOUT_S", 0.1)
     machine.write_program("gemini", "sleep 0.5; echo 0.61.0\n")
     assert (
-        "--wait 20" in get_finding(doctor("gemini")[1], "it did not answer in 0.1 s", "gemini")[1]
+        "--wait 20"
+        in get_finding(doctor("gemini")[1], "the program did not answer within 0.1 s", "gemini")[1]
     )
     assert doctor("gemini", "--wait", "60")[1]["vendors"][0]["place"] == "tested"
 
@@ -226,9 +227,11 @@ def test_program_in_the_working_directory_is_rejected_with_a_note(machine, docto
     monkeypatch.setenv("PATH", f"{machine.cwd}/bin:.")
     status, report = doctor("qwen")
     assert status == 1
-    assert get_finding(report, "PATH entry . is ignored because it is relative")[0] == "note"
+    assert get_finding(report, "PATH entry . is ignored because the path is relative")[0] == "note"
     assert (
-        get_finding(report, f"PATH entry {machine.cwd}/bin is ignored because it is inside")[0]
+        get_finding(report, f"PATH entry {machine.cwd}/bin is ignored because the path is inside")[
+            0
+        ]
         == "note"
     )
     level, text = get_finding(report, f"{machine.cwd}/bin/qwen is on PATH but ignored", "qwen")
@@ -312,7 +315,7 @@ def test_failed_login_probe_is_a_note(machine, doctor):
     level, text = get_finding(
         doctor("qwen")[1], "whether the program is logged in is unknown until a turn runs", "qwen"
     )
-    assert level == "note" and "it printed nothing and exited with status 7" in text
+    assert level == "note" and "the program printed nothing and exited with status 7" in text
 
 
 def failed_login(text, first_vendor="pi", later_results=()):

@@ -49,15 +49,15 @@ def test_contract_f11_answer_is_plain_json_or_a_single_code_fence(answer_text):
 @pytest.mark.parametrize(
     ("answer_text", "error"),
     [
-        ("", "it is empty"),
-        (" \n", "it is empty"),
-        ("It is 42.", "it is not JSON"),
-        ("```json\n```", "it is not JSON"),
-        (f"```\n{GOOD}\n```\n```\n{GOOD}\n```", "it is not JSON"),
-        ('{"n": NaN}', "it is not JSON"),
-        ("[" * 5000, "it is not JSON"),
-        ("[1]", "it is JSON, but not an object"),
-        ("null", "it is JSON, but not an object"),
+        ("", "the answer is empty"),
+        (" \n", "the answer is empty"),
+        ("It is 42.", "the answer is not JSON"),
+        ("```json\n```", "the answer is not JSON"),
+        (f"```\n{GOOD}\n```\n```\n{GOOD}\n```", "the answer is not JSON"),
+        ('{"n": NaN}', "the answer is not JSON"),
+        ("[" * 5000, "the answer is not JSON"),
+        ("[1]", "the answer is JSON, but not an object"),
+        ("null", "the answer is JSON, but not an object"),
     ],
 )
 def test_answer_that_is_not_an_object_is_rejected_with_a_reason(answer_text, error):
@@ -89,12 +89,14 @@ def test_external_schema_reference_is_never_fetched(schema, monkeypatch):
 
     fetched = []
     monkeypatch.setattr(urllib.request, "urlopen", lambda *args, **_: fetched.append(args))
-    assert build_answer_parser(schema)("{}").problem.startswith("it cannot be checked: ")
+    assert build_answer_parser(schema)("{}").problem.startswith("the answer cannot be checked: ")
     assert not fetched
 
 
 def test_recursive_schema_is_reported_as_uncheckable():
-    assert build_answer_parser('{"$ref":"#"}')("{}").problem.startswith("it cannot be checked: ")
+    assert build_answer_parser('{"$ref":"#"}')("{}").problem.startswith(
+        "the answer cannot be checked: "
+    )
 
 
 # -- refusals at the start -------------------------------------------------------------------------

@@ -145,7 +145,7 @@ def way(*args, driver=None, vendor="gemini"):
             True,
             "the frontend sends stream-json messages",
         ),
-        (("-p", "hi"), None, False, "there is only one message"),
+        (("-p", "hi"), None, False, "the frontend sends one message"),
         ((*CONVERSE,), "one-way", False, "[vendors.gemini] driver"),
         (("-p", "hi"), "two-way", True, "[vendors.gemini] driver"),
     ],
@@ -183,7 +183,7 @@ def test_two_way_driver_requires_its_flag_in_the_cached_help(box, help_text, is_
             )
     explained = box.run_shim("explain", "--json", "--", "--shim-vendor", "gemini", *CONVERSE).stdout
     assert (b'"driver": "two-way"' in explained) == is_two_way
-    assert (b"--help does not name --acp" in explained) != is_two_way
+    assert (b"--help does not list --acp" in explained) != is_two_way
 
 
 def test_permission_prompts_are_refused_for_a_version_without_acp(box):
@@ -193,7 +193,7 @@ def test_permission_prompts_are_refused_for_a_version_without_acp(box):
     done = box.run_claude(
         "-p", "hi", "--output-format", "stream-json", "--verbose", *ASKING, SHIM_VENDOR="opencode"
     )
-    assert "does not support them: its --help does not name acp" in str(done.result)
+    assert "does not support them: its --help does not list acp" in str(done.result)
     wide = box.run_claude(
         *(
             "-p",

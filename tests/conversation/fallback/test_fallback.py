@@ -136,7 +136,7 @@ def test_next_vendor_answers_if_the_interpreter_of_a_program_is_missing(real_sev
         [("ant", "not_found")],
     )
     assert (
-        "its interpreter /nowhere/interpreter does not exist"
+        "the script's interpreter /nowhere/interpreter does not exist"
         in done.init["shim"]["tried"][0]["reason"]
     )
 

@@ -36,7 +36,7 @@ def test_permission_prompt_is_denied_if_no_client_can_answer():
         == DENIED
     )
     response = play.stdin[-1]["response"]["response"]
-    assert response["behavior"] == "deny" and "cannot be asked for here" in response["message"]
+    assert response["behavior"] == "deny" and "cannot be requested here" in response["message"]
 
 
 def test_permission_prompt_is_denied_when_the_only_answering_client_leaves():

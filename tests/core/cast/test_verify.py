@@ -151,7 +151,7 @@ def test_truncation_finding_names_the_unproved_lines() -> None:
         == "cut off after line 70: the last checkpoint is missing, and lines 66 to 70 are not verified"
     )
     (finding,) = verify_data(b"".join(lines[:65])).findings
-    assert finding.text.endswith("all lines up to there are verified")
+    assert finding.text.endswith("all earlier lines are verified")
 
 
 def test_lines_after_the_first_damage_are_not_proved() -> None:

@@ -330,7 +330,9 @@ def test_unreachable_sdk_servers_are_failed_and_list_no_tools():
     (_, (listing, _)) = take_requests(session_state.sdk_servers)
     answer(session_state.sdk_servers, listing, id=2, result={"tools": [ADD]})
     assert session_state.list_sdk_mcp_tools() == ["mcp__calc__add"]
-    session_state.sdk_servers_error = "copilot does not support MCP servers that are commands"
+    session_state.sdk_servers_error = (
+        "copilot does not support MCP servers that run as a command (stdio)"
+    )
     assert [
         (server["name"], server["status"]) for server in session_state.list_mcp_server_entries()
     ] == [

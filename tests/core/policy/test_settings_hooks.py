@@ -82,4 +82,4 @@ def test_too_many_hooks_are_refused():
     (hook,) = parse_settings_hooks(
         [{"hooks": [{"command": "a"}] * (MAX_HOOKS + 1)}], "user", is_trusted=True
     )
-    assert (hook.matcher, hook.refusal) == ("", f"there are more than {MAX_HOOKS} hooks")
+    assert (hook.matcher, hook.refusal) == ("", f"the file has more than {MAX_HOOKS} hooks")

@@ -523,7 +523,7 @@ def test_open_permission_request_is_refused_when_the_turn_ends():
 
 def test_permission_request_for_a_hidden_or_denied_tool_is_refused():
     hidden = start_stage(evaluator=build_evaluator(hidden=["Bash"]))
-    assert "hidden" in ask(hidden).refusal and hidden.take_summary() == []
+    assert "not available" in ask(hidden).refusal and hidden.take_summary() == []
     forbidden = start_stage(evaluator=build_evaluator(deny=["Bash"]))
     assert ask(forbidden).refusal and forbidden.turn.end_cause == "denied"
 

@@ -178,12 +178,12 @@ def test_interactive_mode_prints_a_warning_if_the_vendor_cannot_ask():
         "default",
         True,
     ), "its next turn is refused"
-    assert control.warnings == ["qwen: it does not ask for permission here\n"]
+    assert control.warnings == ["qwen: permission prompts are not available here\n"]
     second_control = open_control(asks_permissions=False)
     receive(second_control, {"type": "set_permission_mode", "mode": "interactive"})
     assert (
         second_control.session_state.mode == "default"
-        and "its own default" in second_control.warnings[0]
+        and "the vendor's default mode" in second_control.warnings[0]
     )
 
 

@@ -164,9 +164,13 @@ def test_launch_is_refused_if_the_vendor_might_not_read_the_denials(name):
         UnsupportedPermissionModeError, match=r"might not receive .* with a launcher"
     ):
         build_launch(
-            name, deny=["Bash"], policy_bypass="with a launcher it might not see the shim's file"
+            name,
+            deny=["Bash"],
+            policy_bypass="a program that a launcher starts might not see the shim's file",
         )
-    assert build_launch(name, policy_bypass="with a launcher it might not see the shim's file")
+    assert build_launch(
+        name, policy_bypass="a program that a launcher starts might not see the shim's file"
+    )
 
 
 def test_launch_is_refused_if_the_policy_file_cannot_be_written():

@@ -223,7 +223,7 @@ def _list_models(frontend: FrontendConversationState, request: ControlRequest) -
 def _reject_mcp_servers(
     frontend: FrontendConversationState, request: ControlRequest
 ) -> ResponseBody:
-    reason = f"{frontend.session_state.vendor.display_name} receives its servers at start"
+    reason = f"{frontend.session_state.vendor.display_name} receives its MCP servers only at start"
     return {
         "added": [],
         "removed": [],

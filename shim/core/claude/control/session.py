@@ -562,7 +562,7 @@ class ControlSession(ControlOutputWriter):
         ):
             hook_decision = HookDecision(
                 False,
-                f"a hook changed the input of {event.tool}, which runs with its original input",
+                f"a hook changed the input of {event.tool}, but the call runs with its original input",
             )
         self._hook_decisions.add_decision(event.call_id, hook_decision)
         if self._has_open_hooks(event.call_id):
