@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from shim.core.claude.control.actions import FrontendAction
     from shim.core.claude.control.session_lines import SessionStateReporter
     from shim.core.claude.hooks.callbacks import PromptHookRejection
+    from shim.core.claude.local_commands import LocalCommand
     from shim.io.stdin import FrontendLineSource
     from shim.recording.recorder import RunRecorder
 
@@ -126,7 +127,8 @@ class MessageLoop(ConversationLoop):
             if self._recorder is not None:
                 self._recorder.turn_number += 1
             await self._write_control_lines()
-            self._output.write_prompt_to_transcript(message)
+            if self._parse_local_command(message) is None:
+                self._output.write_prompt_to_transcript(message)
             self._message_taken = False
             self._wake_waiters()
             await self._answer_message(message)
@@ -146,8 +148,11 @@ class MessageLoop(ConversationLoop):
         refusal = await self._wait_for_prompt_hooks()
         child_driver = self._driver.active_child_driver
         stream = child_driver.stream
+        command = self._parse_local_command(message)
         if self._is_ending or self._interrupted_early:  # interrupted before the turn started
             await child_driver.cancel_turn(message)
+        elif command is not None:
+            await self._answer_local_command(message, command)
         elif refusal is not None:
             await child_driver.finish_turn_without_vendor(
                 message, refusal.text, refusal.build_rejection_notice()
@@ -166,6 +171,15 @@ class MessageLoop(ConversationLoop):
             await self._driver.run_turn(message)
             # The turn may have replaced the driver.
             self._driver.active_child_driver.clean_up_after_child()
+
+    async def _answer_local_command(self, message: UserMessage, command: "LocalCommand") -> None:
+        """Answer one of Claude's commands. A new session forgets the context messages."""
+        from shim.conversation.drivers.local_commands import answer_local_command
+        from shim.core.claude.local_commands import CLEAR
+
+        if command.kind == CLEAR:
+            self._context_messages.clear()
+        await answer_local_command(self._driver.active_child_driver, message, command)
 
     async def _wait_for_prompt_hooks(self) -> "PromptHookRejection | None":
         """Wait until the frontend's UserPromptSubmit hooks have answered. Return the first
@@ -220,12 +234,25 @@ class MessageLoop(ConversationLoop):
                 self._turn_number += 1
                 self._message_taken = True
                 if self._session_lines is not None:
-                    self._session_lines.start_turn(message.text)
+                    self._session_lines.start_turn(self._find_hook_prompt(message))
                 self._wake_waiters()
                 return message
             if not self._reads_stdin:
                 return None
             await self._wakeup.wait()
+        return None
+
+    def _parse_local_command(self, message: UserMessage) -> "LocalCommand | None":
+        """Return the command in a message that the shim answers, or None."""
+        launcher = self._driver.active_child_driver.launcher
+        return launcher.session_state.parse_local_command(message)
+
+    def _find_hook_prompt(self, message: UserMessage) -> str | None:
+        """Return the prompt for UserPromptSubmit hooks. Return None for a command, for which no
+        hooks run.
+        """
+        if self._parse_local_command(message) is None:
+            return message.text
         return None
 
     # -- the frontend's lines ----------------------------------------------------------------------

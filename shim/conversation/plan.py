@@ -6,6 +6,7 @@ from shim.adapters import FLAT_ADAPTERS
 from shim.conversation.invocation import can_prompt_frontend
 from shim.core.adapter.adapter import Adapter
 from shim.core.claude.argv.invocation import Invocation
+from shim.core.dialects import DIALECTS
 from shim.core.reading.typed import TYPE_CHECKING, NamedTuple
 from shim.state.config import ONE_WAY, TWO_WAY, ShimSettings
 
@@ -66,6 +67,7 @@ class ConversationPlan(NamedTuple):
     starts_child_first: bool  # the child starts before the message loop is imported
     asks_frontend: bool  # permission requests go to the frontend if no rule answers them
     keeps_transcript: bool  # the shim writes a transcript; a real claude writes its own
+    answers_commands: bool  # the shim answers Claude's commands, such as /clear and /cost
     reason: str  # why the first vendor's driver was selected; "" if it has only one
     request: ConversationPlanInput  # the inputs, for planning the fallback vendors
 
@@ -98,6 +100,7 @@ def plan_conversation(request: ConversationPlanInput) -> ConversationPlan:
         starts_child_first,
         can_prompt_frontend(request.invocation),
         _keeps_transcript(request),
+        _answers_commands(request),
         request.reason,
         request,
     )
@@ -171,4 +174,14 @@ def _keeps_transcript(request: ConversationPlanInput) -> bool:
         return False
     if request.adapters[0].passthrough:
         return False
+    return FLAT_ADAPTERS.keys().isdisjoint(names)
+
+
+def _answers_commands(request: ConversationPlanInput) -> bool:
+    """Return whether the shim answers Claude's commands. A real claude answers them itself, and
+    Yume has commands of its own.
+    """
+    if DIALECTS[request.settings.dialect].is_flat:
+        return False
+    names = (adapter.name for adapter in request.adapters)
     return FLAT_ADAPTERS.keys().isdisjoint(names)

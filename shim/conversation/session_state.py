@@ -23,6 +23,8 @@ from shim.core.reading.typed import Any
 from shim.io.stderr import warn
 from shim.state.claude_settings import load_claude_settings
 
+DISABLE_COMMANDS_FLAG = "--disable-slash-commands"
+
 
 def build_session_state(
     context: ConversationContext,
@@ -34,6 +36,7 @@ def build_session_state(
     name: str,
     servers: Mapping[str, Any],
     vendor_list: FallbackVendorList,
+    keeps_session_id: bool = False,
 ) -> SessionState:
     """Return the session state for the first vendor of `vendor_list`.
 
@@ -59,7 +62,7 @@ def build_session_state(
             return ""
         from shim.io.transcript import build_transcript_path
 
-        return build_transcript_path(context.environment, context.cwd, session_id)
+        return build_transcript_path(context.environment, context.cwd, state.options.session_id)
 
     options = SessionOptions(
         session_id,
@@ -81,6 +84,9 @@ def build_session_state(
         find_transcript=find_transcript,
         claude_settings=context.claude_settings,
         load_settings=lambda: load_claude_settings(invocation, context.environment, context.cwd),
+        keeps_session_id=keeps_session_id,
+        answers_commands=plan.answers_commands,
+        has_commands=not any(name == DISABLE_COMMANDS_FLAG for name, _ in invocation.other_flags),
     )
     state = SessionState(
         options,

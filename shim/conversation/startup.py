@@ -136,7 +136,7 @@ class ConversationStartup(NamedTuple):
     def _run_plan(
         self, signals: "SignalRecorder", transport: "ConversationTransport | None"
     ) -> int:
-        plan, launcher = self._prepare_launcher()
+        plan, launcher = self._prepare_launcher(keeps_session_id=transport is not None)
         self.log(
             "vendor chosen",
             level="debug",
@@ -149,7 +149,7 @@ class ConversationStartup(NamedTuple):
         prompt = self._read_prompt(plan.prompt_source)
         signals.is_started = True
         first_child = None
-        if plan.starts_child_first:
+        if plan.starts_child_first and not _is_local_command(launcher, prompt or ""):
             first_child = _start_first_child(plan, launcher, chain, prompt or "")
         try:
             # The message loop is imported while the child process starts.
@@ -188,7 +188,7 @@ class ConversationStartup(NamedTuple):
                 return read_prompt(self.invocation, 0, max_bytes, self.recorder)
 
     def _prepare_launcher(
-        self, *, allow_mode_change: bool = False
+        self, *, allow_mode_change: bool = False, keeps_session_id: bool = False
     ) -> tuple[ConversationPlan, ChildLauncher]:
         """Create the plan and the launcher for the child processes. Raise ShimError if no turn can
         start.
@@ -227,7 +227,9 @@ class ConversationStartup(NamedTuple):
         mode = "default"
         if not is_mode_open:
             mode = self.mode
-        launcher = self._create_launcher(context, plan, policy, mode=mode)
+        launcher = self._create_launcher(
+            context, plan, policy, mode=mode, keeps_session_id=keeps_session_id
+        )
         launcher.program.locate_program()
         return plan, launcher
 
@@ -265,7 +267,13 @@ class ConversationStartup(NamedTuple):
             warn(warning)
 
     def _create_launcher(
-        self, context: ConversationContext, plan: ConversationPlan, policy: "Policy", mode: str
+        self,
+        context: ConversationContext,
+        plan: ConversationPlan,
+        policy: "Policy",
+        *,
+        mode: str,
+        keeps_session_id: bool,
     ) -> ChildLauncher:
         new_session_id, id_prefix = create_session_ids()
         invocation = self.invocation
@@ -288,6 +296,7 @@ class ConversationStartup(NamedTuple):
             name=name,
             servers=self.mcp_servers,
             vendor_list=self.vendor_list,
+            keeps_session_id=keeps_session_id,
         )
         list_replayed_attempts = None
         if recordings is not None:
@@ -383,6 +392,15 @@ def _start_first_child(
         if chain is None:
             raise
         return None
+
+
+def _is_local_command(launcher: ChildLauncher, prompt: str) -> bool:
+    """Return whether the prompt is a command that needs no child."""
+    if not prompt.startswith("/"):
+        return False
+    from shim.core.claude.messages import UserMessage
+
+    return launcher.session_state.parse_local_command(UserMessage(prompt)) is not None
 
 
 class PlannedChildLaunch(NamedTuple):

@@ -183,9 +183,14 @@ class FrontendOutput:
                 message.raw_message.get("content", message.text), message.uuid
             )
 
-    async def write_lines(self, data: bytes) -> None:
-        """Write lines to the frontend and to the transcript. Lines from a cancelled call are
-        written first.
+    def start_new_session(self) -> None:
+        """Write the following messages to the transcript of a new session."""
+        if self._transcript is not None:
+            self._transcript.start_new_session()
+
+    async def write_lines(self, data: bytes, *, in_transcript: bool = True) -> None:
+        """Write lines to the frontend, and to the transcript unless `in_transcript` is false. Lines
+        from a cancelled call are written first.
         """
         async with self._write_lock:
             try:
@@ -194,7 +199,7 @@ class FrontendOutput:
                 transcript_lines = data
                 if self._history_writer is not None:
                     transcript_lines = self._history_writer.take_bytes()
-                if self._transcript is not None and transcript_lines:
+                if self._transcript is not None and transcript_lines and in_transcript:
                     self._transcript.write_lines(transcript_lines)
 
     async def _write_stream_lines(self, data: bytes) -> None:

@@ -105,6 +105,17 @@ class Transcript:
         self._last_prompt = ""
         self._usage_writer = TranscriptUsageUpdater(usage_counter)
 
+    def start_new_session(self) -> None:
+        """Close the session's file. The next `init` line has the id of the new session."""
+        self.close()
+        self._is_closed = not self._projects_dir
+        self._file_name = None
+        self._forked_from = self._last_prompt = ""
+        self._size_bytes = 0
+        self._parent_uuid = b"null"
+        self._missing_newline = b""
+        self._usage_writer.offsets.clear()
+
     def open(self, session_id: str) -> None:
         """Set the session id, and write a prompt that arrived earlier. Only the first call has an
         effect.

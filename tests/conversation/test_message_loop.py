@@ -15,6 +15,7 @@ import pytest
 from box import ANSWER, ASK, END, PATIENCE, START, STREAM, build_text_event, format_ndjson
 from stream_invariants import check_turns
 from stream_lines import find_result, parse_lines
+from turn_stage import build_session_state
 
 from shim.conversation.drivers.open_translation import create_standalone_child_stream
 from shim.conversation.drivers.per_turn_driver import PerTurnDriver
@@ -77,6 +78,7 @@ class FakeLauncher:
     retries_interrupted_streams = False
     adapter = SimpleNamespace(shutdown=VendorShutdownConfig())
     context = SimpleNamespace(log=SILENT_LOG)
+    session_state = build_session_state(display_name="demo", session_id="S")
 
     def __init__(self, translation, exit_timeout_s):
         self._translation = translation

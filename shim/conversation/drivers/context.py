@@ -181,6 +181,11 @@ class VendorSessionResumeState:
         self.vendor_model: str | None = None
         self.version_check = VersionCheck()
 
+    def start_new_session(self) -> None:
+        """Let the next child start a new session of the vendor."""
+        self.stored_session = self.vendor_session_id = self.assigned_id = None
+        self.forks_next = self.has_started = self.has_system_prompt = self.has_answered = False
+
     def assign_session_id(
         self, invocation: Invocation, adapter: Adapter, new_session_id: str
     ) -> Invocation:

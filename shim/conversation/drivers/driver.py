@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from shim.conversation.drivers.turn_lifecycle import TranslatorFactory
     from shim.core.claude.control import ControlSession
     from shim.core.claude.control.actions import SettingChanged
+    from shim.core.claude.local_commands import LocalCommand
 
 SILENT_EXIT_TIMEOUT_S = 0.2  # for the stdout of a child that exited before printing anything
 # The capacity of a pipe. All output that a child wrote before it exited is read.
@@ -358,7 +359,13 @@ class ChildDriver:
         self, message: UserMessage, text: str = "", notice: Mapping[str, Any] | None = None
     ) -> None:
         """End the turn successfully with `text`, without sending the message to the vendor."""
-        # The child keeps running for the next message.
+        stream = self._open_turn_without_vendor(message)
+        await self._output.write_lines(stream.finish_turn_without_vendor(text, notice=notice))
+
+    def _open_turn_without_vendor(self, message: UserMessage) -> ChildStream:
+        """Return the stream for a message that is not sent to the vendor. A running child keeps
+        running for the next message.
+        """
         if self._child is not None and self.stream is not None:
             stream = self.stream
             stream.start_turn(self.launcher.turn_lifecycle.build_turn_config())
@@ -368,9 +375,44 @@ class ChildDriver:
                 has_hooks=False,
                 list_accepted_kinds=self._list_accepted_kinds,
             )
-        else:
-            stream = self._create_unstarted_stream(message)
-        await self._output.write_lines(stream.finish_turn_without_vendor(text, notice=notice))
+            return stream
+        return self._create_unstarted_stream(message)
+
+    # -- commands of Claude ------------------------------------------------------------------------
+
+    async def compact_context(self, message: UserMessage, command: "LocalCommand") -> None:
+        """Compact the vendor's context. This class answers that the vendor cannot do this."""
+        from shim.core.claude.local_commands import NO_COMPACTION_TEXT
+
+        text = NO_COMPACTION_TEXT.format(vendor=self.launcher.adapter.display_name)
+        await self.finish_local_command(message, command, text, is_failed=True)
+
+    async def finish_local_command(
+        self, message: UserMessage, command: "LocalCommand", text: str, *, is_failed: bool = False
+    ) -> None:
+        """Answer a command with a text. With `is_failed`, the text is the reason why the command
+        had no effect.
+        """
+        stream = self._open_turn_without_vendor(message)
+        lines = stream.finish_local_command(command.name, text, is_failed=is_failed)
+        await self._output.write_lines(lines, in_transcript=False)
+
+    async def start_new_session(self, message: UserMessage, command: "LocalCommand") -> None:
+        """End the session, and continue in a new one without history. The next message starts a new
+        child.
+        """
+        launcher = self.launcher
+        old_session_id = launcher.session_state.options.session_id
+        if self.stream is not None and self.stream.turn.conversation.session_id:
+            old_session_id = self.stream.turn.conversation.session_id
+        await self.stop()
+        launcher.start_new_session()
+        if not launcher.session_state.options.keeps_session_id:
+            self._output.start_new_session()
+        stream = self._open_turn_without_vendor(message)
+        lines = stream.finish_conversation_reset(old_session_id, command.name)
+        launcher.turn_lifecycle.store_empty_session(stream)
+        await self._output.write_lines(lines, in_transcript=False)
 
     async def _finish_if_interrupted(self, stream: ChildStream) -> bool:
         """End the turn if it was interrupted while no child was running. Return whether the turn

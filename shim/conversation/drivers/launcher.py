@@ -35,6 +35,7 @@ from shim.core.errors import FailedVendorAttempt, FrontendError, UnsupportedPerm
 from shim.core.policy.policy import ANY_TOOL, BYPASS_MODE
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple
+from shim.io.ids import create_uuid
 from shim.io.stderr import SILENT_LOG, warn
 from shim.process import descendants
 from shim.process.environment import (
@@ -227,6 +228,7 @@ class ChildLauncher:
             context, self.child_environment, uses_remembered_help=self.uses_remembered_help
         )
         self._answer_schema = AnswerSchema(context)
+        self._new_vendor_session_id = state.options.session_id  # for a new session of the vendor
         self.store_text: Callable[..., str | None] = SpillStore(context, state.options.session_id)
 
     def create_for_adapter(
@@ -250,6 +252,25 @@ class ChildLauncher:
         )
         launcher.relays = self.relays
         return launcher
+
+    def start_new_session(self) -> None:
+        """Continue the conversation in a new session, which has no history. No child may be
+        running.
+        """
+        state = self.session_state
+        self._new_vendor_session_id = create_uuid()
+        session_id = self._new_vendor_session_id
+        if state.options.keeps_session_id:
+            session_id = state.options.session_id
+        state.start_new_session(session_id)
+        invocation = self.context.invocation._replace(
+            resume=None, continue_last=False, fork_session=False, session_id=None
+        )
+        self.context = self.context._replace(invocation=invocation)
+        self.resume_state.start_new_session()
+        # The lifecycle has the old invocation. It may not exist yet.
+        with contextlib.suppress(AttributeError):
+            del self.turn_lifecycle
 
     # -- objects for the whole conversation --------------------------------------------------------
 
@@ -450,7 +471,7 @@ class ChildLauncher:
         return LaunchRequest(
             mcp_servers=self._build_servers(),
             invocation=resume_state.assign_session_id(
-                invocation, self.adapter, state.options.session_id
+                invocation, self.adapter, self._new_vendor_session_id
             ),
             prompt=prompt if resume_state.persistent else self.build_vendor_prompt(prompt),
             mode_arguments=self.adapter.resolve_permission_mode_args(state.mode),

@@ -636,7 +636,10 @@ class PersistentDriver(ChildDriver):
             is_stopped = self._interrupted
             if not is_stopped:
                 is_stopped = self._stalled
-            if not message.needs_reply:
+            if (
+                not message.needs_reply
+                or self._control_session.session_state.parse_local_command(message) is not None
+            ):
                 # This message and all later ones wait for the next turn.
                 return
             if (

@@ -354,6 +354,16 @@ class TurnLifecycle:
 
             store_offered_models(adapter.name, models, self._environment)
 
+    def store_empty_session(self, stream: ChildStream) -> None:
+        """Store a new session before it has a vendor session, because the frontend knows its id."""
+        context = self._context
+        session_id = stream.turn.conversation.session_id
+        if session_id is None or context.invocation.no_session_persistence:
+            return
+        model = stream.turn.assistant_message.model
+        session = store.StoredSession(context.adapter.name, "", context.cwd, model)
+        store.store_session(session_id, session, context.environment)
+
     def record_diagnostics(self, stream: ChildStream) -> None:
         """Record the repairs and unknown events of a turn. Later calls for the same turn do
         nothing.

@@ -362,6 +362,19 @@ class ChildStream:
         self.turn.record_turn_end(result=text, unsent=True)
         return self._end_turn(None, "")
 
+    def finish_conversation_reset(self, old_session_id: str, name: str) -> bytes:
+        """Return all lines of a turn that ends the session `old_session_id` and continues in a new
+        session.
+        """
+        self.turn.start_new_session(old_session_id)
+        self.resume_info = (None, True)
+        return self.finish_local_command(name, "")
+
+    def finish_local_command(self, name: str, text: str, *, is_failed: bool = False) -> bytes:
+        """Return all lines of a turn that answers a command of Claude without the vendor."""
+        self.turn.write_local_command_answer(name, text, is_failed=is_failed)
+        return self._end_turn(None, "")
+
     def write_turn_start_error(self, error: Exception) -> bytes:
         """Return all lines of a turn that cannot start because of a driver error."""
         if isinstance(error, ShimError):

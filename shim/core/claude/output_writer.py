@@ -94,6 +94,11 @@ class OutputWriter:
     def write_session_id_change(self, session_id: str) -> None:
         """Write a line that reports the session's new id."""
 
+    def write_conversation_reset(self, session_id: str, message_id: str | None) -> None:
+        """Write the line that reports the end of the session `session_id`. The conversation
+        continues in a new session. `message_id` is the id of the user message that asked for it.
+        """
+
     def write_system_message(self, subtype: str, fields: Mapping[str, Any]) -> None:
         """Write a `system` line."""
 
@@ -165,6 +170,9 @@ class OutputWriter:
 
     def write_synthetic_message(self, text: str) -> None:
         """Write a message from the shim to the user. No model wrote this message."""
+
+    def write_local_command_output(self, text: str, *, is_failed: bool) -> None:
+        """Write the output of a command that was answered without the model."""
 
     def write_api_error(
         self, text: str, error: str, status: int | None, error_type: str | None = None

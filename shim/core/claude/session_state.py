@@ -28,6 +28,8 @@ from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from shim.core.claude.hooks.callbacks import HookCallbacks
     from shim.core.claude.hooks.callbacks import HookDecision as HookDecision
+    from shim.core.claude.local_commands import LocalCommand
+    from shim.core.claude.messages import UserMessage
     from shim.core.claude.permissions import PermissionRuleChange, WorkingDirectoryChange
     from shim.core.claude.sdk_servers import SdkMcpServerRegistry
 
@@ -37,6 +39,10 @@ MODE_NAMES = tuple(sorted(PERMISSION_MODES))
 class SessionOptions(NamedTuple):
     """Session options that never change while the session runs.
 
+    keeps_session_id whether the id stays the same if the conversation continues in a new session:
+                     the clients of a background session know only this id
+    answers_commands whether the shim answers Claude's commands, such as /clear
+    has_commands     whether `--disable-slash-commands` is missing
     pid              the shim's process id
     allows_bypass    whether the session may change to the mode bypassPermissions
     state_events     "", "visible" or "host" (contract 5.13)
@@ -69,6 +75,9 @@ class SessionOptions(NamedTuple):
     find_transcript: Callable[[], str] = str
     claude_settings: ClaudeSettings = ClaudeSettings()
     load_settings: Callable[[], ClaudeSettings] = ClaudeSettings
+    keeps_session_id: bool = False
+    answers_commands: bool = False
+    has_commands: bool = True
 
 
 class VendorCapabilities(NamedTuple):
@@ -215,6 +224,23 @@ class SessionState:
         if self.vendor.asks_in_bypass_mode:
             return True
         return self.mode != BYPASS_MODE
+
+    def start_new_session(self, session_id: str) -> None:
+        """Continue in a new session. The settings of the frontend still apply."""
+        start_ms = self.options.elapsed_ms()
+        elapsed_ms = self.options.elapsed_ms
+        self.options = self.options._replace(
+            session_id=session_id, elapsed_ms=lambda: elapsed_ms() - start_ms
+        )
+        self.usage = SessionUsage()
+
+    def parse_local_command(self, message: "UserMessage") -> "LocalCommand | None":
+        """Return the command in a message that the shim answers, or None."""
+        if not (self.options.answers_commands and message.text.startswith("/")):
+            return None
+        from shim.core.claude.local_commands import parse_local_command
+
+        return parse_local_command(message)
 
     def add_sdk_mcp_servers(self, names: Iterable[object]) -> None:
         """Register MCP servers that run in the frontend's process."""

@@ -115,6 +115,7 @@ class StreamJsonWriter(OutputWriter):
             b',"session_id":' + dump_json(session_id) + b',"uuid":"' + self._uuid_prefix
         )
         self._event_tail = EVENT_END + self._line_tail
+        self._encoded_usage = (None, b"")  # the tail of a message contains the session id
         self._no_usage_tail = b"".join(
             (NO_STOP_REASON_MEMBERS, NO_USAGE_JSON, b"}", MAIN_AGENT_MEMBER, self._line_tail)
         )
@@ -167,6 +168,20 @@ class StreamJsonWriter(OutputWriter):
             "view_mode": "default",
             "capabilities": CAPABILITIES,
             "shim": fields.get("shim") or {},
+        }
+        self._lines.append(self._encode_line(line) + b"\n")
+
+    def write_conversation_reset(self, session_id: str, message_id: str | None) -> None:
+        line_id = self.create_uuid()
+        if message_id is None:
+            message_id = self.create_uuid()
+        line = {
+            "type": "conversation_reset",
+            "new_conversation_id": line_id,
+            "uuid": line_id,
+            "trigger": "clear",
+            "user_message_uuid": message_id,
+            "session_id": session_id,
         }
         self._lines.append(self._encode_line(line) + b"\n")
 
@@ -496,6 +511,19 @@ class StreamJsonWriter(OutputWriter):
             "stop_sequence": "",
             "usage": NO_USAGE,
         }
+
+    def write_local_command_output(self, text: str, *, is_failed: bool) -> None:
+        stream = "stderr" if is_failed else "stdout"
+        message = self._build_synthetic_message(text)
+        fields: dict[str, object] = {
+            "type": "assistant",
+            "message": {**message, "stop_reason": "end_turn", "stop_sequence": None},
+            "parent_tool_use_id": None,
+            "local_command_source": f"<local-command-{stream}>{text}</local-command-{stream}>",
+        }
+        if is_failed:
+            fields["local_command_outcome"] = {"kind": "failed"}
+        self._append_line(self._encode_line(fields)[:-1] + self._line_tail)
 
     def write_api_error(
         self, text: str, error: str, status: int | None, error_type: str | None = None

@@ -82,6 +82,14 @@ class ConversationState:
         self.offered_models: tuple[OfferedModel, ...] = ()
         self.vendor_session_usage = thread_usage
 
+    def start_new_session(self) -> None:
+        """Continue in a new session, which has used nothing yet. Call ids stay reserved."""
+        self.session_id = self.vendor_session_id = None
+        self.cost_usd = 0.0
+        self.usage_by_model = {}
+        self.api_duration_ms = self.context_tokens = 0
+        self.vendor_session_usage = NO_VENDOR_SESSION_USAGE
+
     def get_vendor_session_usage(self, vendor_session_id: str) -> Usage:
         """Return the stored usage of a vendor session. Return no usage if another session's usage
         is stored.

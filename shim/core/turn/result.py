@@ -44,6 +44,8 @@ class FinishedTurn(NamedTuple):
     max_bytes: int  # the maximum length of a line
     # The `origin` member of the user message that this turn answers.
     origin: Mapping[str, Any] | None = None
+    # The name of the command that the turn answered without the model, or "".
+    local_command: str = ""
 
 
 class ApiErrorLine(NamedTuple):
@@ -106,7 +108,11 @@ def build_turn_result(turn_end: FinishedTurn) -> TurnResult:
     line["stop_reason"] = _choose_stop_reason(turn_end, is_error)
     line |= _format_usage(turn_end.usage_totals)
     line["permission_denials"] = turn_end.denials
-    line["terminal_reason"] = _choose_terminal_reason(turn_end)
+    if turn_end.local_command and not is_error:
+        line["local_command"] = turn_end.local_command
+        del line["api_error_status"]
+    else:
+        line["terminal_reason"] = _choose_terminal_reason(turn_end)
     if turn_end.origin is not None:
         line["origin"] = turn_end.origin
     line["fast_mode_state"] = "off"
@@ -192,7 +198,7 @@ def _count_turns(turn_end: FinishedTurn) -> int:
     model also counts as 0.
     """
     outcome = turn_end.outcome
-    if outcome.fields.get("local") or outcome.fields.get("unsent"):
+    if outcome.fields.get("local") or outcome.fields.get("unsent") or turn_end.local_command:
         return 0
     if not turn_end.has_started and outcome.kind == "failed" and not outcome.is_api_error:
         return 0
@@ -204,7 +210,7 @@ def _choose_stop_reason(turn_end: FinishedTurn, is_error: bool) -> str | None:
         if turn_end.outcome.failure.kind == "filtered":
             return "refusal"
         return "stop_sequence"
-    if is_error or turn_end.outcome.fields.get("unsent"):
+    if is_error or turn_end.outcome.fields.get("unsent") or turn_end.local_command:
         return turn_end.stop_reason
     return turn_end.stop_reason or "end_turn"
 

@@ -106,6 +106,7 @@ class Turn:
         self.vendor_info: dict[str, Any] = {}  # what the vendor reported about itself
         self.result: TurnResult | None = None
         self.retry_failure: ApiFailure | None = None  # the cause of the vendor's last API retry
+        self.local_command = ""  # the name of the command that the turn answers without the model
         self.sends_heartbeats = False  # whether a vendor without any output counts as hung
         self.is_terminated = True  # False if the result still needs its terminator line
         self.open_calls: dict[str, OpenCall] = tool_calls.open_calls  # calls without a result
@@ -384,6 +385,31 @@ class Turn:
             "compact_boundary", compact_metadata={"trigger": trigger, "pre_tokens": tokens_before}
         )
 
+    def start_new_session(self, old_session_id: str) -> None:
+        """Report the end of the session, and continue in a new session. The turn has no line yet.
+
+        `old_session_id` is the id of the session that ends.
+        """
+        message = self.user_messages.message
+        message_id = None
+        if message is not None:
+            message_id = message.uuid
+        self.writer.write_conversation_reset(old_session_id, message_id)
+        self.conversation.start_new_session()
+
+    def write_local_command_answer(self, name: str, text: str, *, is_failed: bool = False) -> None:
+        """Write the answer to a command that needs no model, and record the turn's end. `name` is
+        the command's name as the user typed it.
+        """
+        self.local_command = name
+        if self.machine.state is NEW:
+            self.machine.move_to(READY)
+        if text:
+            self.writer.write_local_command_output(
+                self.context.sanitizer.clean(text), is_failed=is_failed
+            )
+        self.record_turn_end(result=text, unsent=True)
+
     def record_heartbeat(self) -> None:
         """Record a heartbeat from the vendor. After the first heartbeat, a vendor without any
         output counts as hung.
@@ -465,12 +491,18 @@ class Turn:
         else:
             outcome_tracker.has_started = machine.state is not NEW
         outcome_tracker.outcome = outcomes.decide_outcome(self._take_snapshot(), child_exit, stderr)
-        if read_answer is not None and outcome_tracker.outcome.kind == "ended":
+        if (
+            read_answer is not None
+            and outcome_tracker.outcome.kind == "ended"
+            and not self.local_command
+        ):
             outcome_tracker.outcome = self._read_structured_answer(
                 read_answer, outcome_tracker.outcome
             )
-        if outcome_tracker.outcome.kind == "ended" and self._is_over_budget(
-            outcome_tracker.outcome
+        if (
+            outcome_tracker.outcome.kind == "ended"
+            and not self.local_command
+            and self._is_over_budget(outcome_tracker.outcome)
         ):
             outcome_tracker.outcome = outcomes.build_over_budget_outcome(
                 self.config.limits.max_budget_usd or 0.0, outcome_tracker.outcome.fields
@@ -597,6 +629,7 @@ class Turn:
                 ),
                 max_bytes=self.writer.max_bytes,
                 origin=origin,
+                local_command=self.local_command,
             )
         )
         if result.api_error is not None:

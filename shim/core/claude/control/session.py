@@ -613,14 +613,17 @@ class ControlSession(ControlOutputWriter):
             return ToolCallBlocked(call_id, decision.reason)
         return None
 
-    def start_turn(self, prompt: str) -> None:
-        """Start a turn for the user's message, and call the UserPromptSubmit hooks."""
+    def start_turn(self, prompt: str | None) -> None:
+        """Start a turn for the user's message, and call the UserPromptSubmit hooks. `prompt` is None
+        if no hooks run for the message.
+        """
         self.is_running = self.has_started = True
         self.session_state.sdk_servers.initialize_servers()
         self.write_session_state("running")
-        self._prompt_text = prompt
+        self._prompt_text = prompt or ""
         self._prompt_refusal = None
-        self.send_hook_callbacks(HookEvent(PROMPT_EVENT), prompt=prompt)
+        if prompt is not None:
+            self.send_hook_callbacks(HookEvent(PROMPT_EVENT), prompt=prompt)
 
     def end_turn(self) -> None:
         """End the turn after its result was written. The session state changes from "running" to

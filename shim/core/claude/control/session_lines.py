@@ -77,7 +77,7 @@ class ControlOutputWriter:
 class SessionStateReporter(ControlOutputWriter):
     """Writes the session states in one-shot mode, where the frontend sends no control requests."""
 
-    def start_turn(self, _prompt: str) -> None:
+    def start_turn(self, _prompt: str | None) -> None:
         self.is_running = self.has_started = True
         self.write_session_state("running")
 

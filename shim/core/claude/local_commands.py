@@ -1,0 +1,97 @@
+"""Claude's commands that are answered without the model: /clear, /compact, /context and /cost.
+
+The answers have the real claude's format. They contain only numbers that the vendor has reported.
+"""
+
+from collections.abc import Mapping
+
+from shim.core.claude.messages import UserMessage
+from shim.core.reading.typed import Any, NamedTuple
+
+CLEAR = "clear"
+COMPACT = "compact"
+CONTEXT = "context"
+COST = "cost"
+
+# The commands by their names. The real claude has the same aliases.
+COMMAND_KINDS = {
+    "clear": CLEAR,
+    "reset": CLEAR,
+    "new": CLEAR,
+    "compact": COMPACT,
+    "context": CONTEXT,
+    "cost": COST,
+    "usage": COST,
+}
+COMMAND_NAMES = tuple(COMMAND_KINDS)
+
+NO_COMPACTION_TEXT = "{vendor} cannot compact its context on request"
+DISABLED_TEXT = "/{name} is disabled by --disable-slash-commands"
+
+
+class LocalCommand(NamedTuple):
+    """A command of Claude that the shim answers.
+
+    name       the name as the user typed it
+    kind       CLEAR, COMPACT, CONTEXT or COST
+    arguments  the text after the name
+    """
+
+    name: str
+    kind: str
+    arguments: str
+
+
+class LocalCommandAnswer(NamedTuple):
+    """The answer to a local command.
+
+    text       the text for the user
+    is_failed  the command was not executed; `text` is the reason
+    """
+
+    text: str
+    is_failed: bool = False
+
+
+def parse_local_command(message: UserMessage) -> LocalCommand | None:
+    """Return the command in a message, or None for any other message.
+
+    The command must be the first character of a message with a single text, as for the real claude.
+    """
+    if not message.text.startswith("/"):
+        return None
+    content = message.raw_message.get("content")
+    if isinstance(content, list) and len(content) != 1:
+        return None
+    name, *rest = message.text[1:].split(None, 1)[:2] or [""]
+    if message.text[1:2].isspace() or name not in COMMAND_KINDS:
+        return None
+    return LocalCommand(name, COMMAND_KINDS[name], "".join(rest).strip())
+
+
+def format_context_report(usage: Mapping[str, Any]) -> str:
+    """Return the answer to /context. `usage` is the response to `get_context_usage`."""
+    window_tokens = usage["rawMaxTokens"]
+    rows = "\n".join(
+        f"| {category['name']} | {_format_tokens(category['tokens'])} | "
+        f"{100 * category['tokens'] / window_tokens:.1f}% |"
+        for category in usage["categories"]
+    )
+    used = f"{_format_tokens(usage['totalTokens'])} / {_format_tokens(window_tokens)}"
+    return (
+        "## Context Usage\n\n"
+        f"**Model:** {usage['model']}  \n"
+        f"**Tokens:** {used} ({usage['percentage']}%)\n\n"
+        "### Estimated usage by category\n\n"
+        "| Category | Tokens | Percentage |\n"
+        "|----------|--------|------------|\n"
+        f"{rows}"
+    )
+
+
+def _format_tokens(count: int) -> str:
+    """Return a token count as the real claude shortens it: 950, 3.1k, 1m."""
+    for unit, size in (("m", 1_000_000), ("k", 1000)):
+        if count >= size:
+            return f"{count / size:.1f}".removesuffix(".0") + unit
+    return str(count)
