@@ -74,6 +74,8 @@ class AcpToolCallFormat(NamedTuple):
     input_in_content  whether the input is JSON in the content until the call has ended
     error_path        pattern for the error of a call without a location; its first group is the
                       file path
+    missing_tool      the title of the tool that the agent runs in place of a tool that does not
+                      exist, or ""
     """
 
     name_source: str = "title"
@@ -81,6 +83,7 @@ class AcpToolCallFormat(NamedTuple):
     question_keys: Mapping[str, tuple[str, ...]] = {}
     input_in_content: bool = False
     error_path: "Pattern[str] | None" = None
+    missing_tool: str = ""
 
 
 class AcpToolCall:
@@ -103,6 +106,7 @@ class AcpToolCall:
         # The input in the call's first permission request.
         self.requested_input: dict[str, Any] | None = None
         self.is_running = False
+        self.is_missing = False  # the model called a tool that does not exist
         self.start_count = 0
         self._requested_path: object = None  # a path that only the permission request contains
         self._format = call_format
@@ -114,7 +118,9 @@ class AcpToolCall:
         title = update.get("title")
         kind = update.get("kind")
         raw_input = update.get("rawInput")
-        if isinstance(title, str):
+        if title and title == self._format.missing_tool:
+            self.is_missing = True
+        if isinstance(title, str) and not self.is_missing:
             self.title = title
         self.start_count += update.get("sessionUpdate") == "tool_call"
         if isinstance(kind, str):
@@ -123,6 +129,8 @@ class AcpToolCall:
         if self._format.input_in_content and update.get("status") == "in_progress":
             raw_input = parse_json_if_complete(join_content_text(content))
             content = None
+        if self.is_missing:  # the input describes the error
+            raw_input = None
         if isinstance(raw_input, dict) and not NEUTRAL_INPUT_KEYS.issuperset(raw_input):
             self.input = raw_input
         if isinstance(content, list):

@@ -370,6 +370,7 @@ class AcpTranslator(RpcTranslator):
                 status in FAILED_STATES
                 or find_exit_code(call.raw_output) != 0
                 or self._upserts.has_failed_terminal(call)
+                or call.is_missing
             )
             self.turn.add_tool_result(call.call_id, self._build_result(call), is_error)
             self._calls.end_call(call)

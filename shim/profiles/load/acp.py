@@ -48,6 +48,11 @@ ACP_KEYS = {
         ConfigNode.read_optional_text,
         "how the agent names the tools of MCP servers: `{server}_{tool}`",
     ),
+    "missing_tool": ConfigKey(
+        ConfigNode.read_optional_text,
+        "the title of the tool that the agent runs instead if its model calls a tool that does not "
+        "exist. Such a call has failed, although the agent reports success",
+    ),
     "signs": ConfigKey.for_node(
         "a table of tables", "tool → how calls of this tool are recognized"
     ),
@@ -300,6 +305,7 @@ def _parse_call_format(acp: dict[str, Any]) -> "AcpToolCallFormat":
         acp["questions"],
         acp["input"] == "content",
         _compile_pattern(acp["path"]),
+        acp["missing_tool"] or "",
     )
 
 

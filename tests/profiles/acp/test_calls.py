@@ -263,3 +263,15 @@ def test_path_of_the_call_does_not_hide_the_path_of_the_permission_request():
     assert updated_call.translate_to_claude_tool(tools)[1]["path"] == ["a /out", "/out"]
     tools = {"look": ToolMapping("Read", {"path": "file_path"}, only_renamed=True)}
     assert updated_call.translate_to_claude_tool(tools) == ("Read", {"file_path": "/out"})
+
+
+def test_call_of_a_missing_tool_keeps_its_name_and_has_failed():
+    """opencode 1.18 runs `invalid` instead, and reports success."""
+    call = AcpToolCall("c1", AcpToolCallFormat(missing_tool="invalid"))
+    call.apply_update({"title": "bash", "kind": "execute", "rawInput": {}})
+    assert not call.is_missing
+    call.apply_update({"title": "invalid", "rawInput": {"tool": "bash", "error": "unavailable"}})
+    call.apply_update({"title": "Invalid Tool", "status": "completed"})
+    assert call.is_missing
+    assert call.translate_to_claude_tool(TOOLS)[0] == "Bash"
+    assert "error" not in call.translate_to_claude_tool(TOOLS)[1]
