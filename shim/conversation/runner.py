@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from shim.io.stdin import FrontendLineSource, Stdin
     from shim.io.stdout import FrontendLineSink, FrontendOutput
     from shim.io.transcript import Transcript
+    from shim.io.transcript_mirror import TranscriptMirror
     from shim.process.spawn import ChildSpawnResult
     from shim.recording.recorder import RunRecorder
 
@@ -345,7 +346,29 @@ class ConversationRunner:
             stdout=stdout,
             transcript=self._transcript,
             history_writer=writer.transcript_writer,
+            mirror=self._create_mirror(),
         )
+
+    def _create_mirror(self) -> "TranscriptMirror | None":
+        """Return the mirror of the transcript, if the frontend has a session store."""
+        from shim.io.transcript_mirror import MIRROR_FLAG, TranscriptMirror
+
+        context = self._launcher.context
+        invocation = context.invocation
+        has_flag = any(name == MIRROR_FLAG for name, _ in invocation.other_flags)
+        is_stream = invocation.output_format == "stream-json" and not context.dialect.is_flat
+        # The clients of a background session have no session store.
+        if not has_flag or not is_stream or self._transport is not None:
+            return None
+        if self._transcript is not None:
+            return TranscriptMirror(self._transcript, context.settings.max_line_bytes)
+        # A real claude mirrors its own transcript.
+        if not (context.adapter.passthrough or invocation.no_session_persistence):
+            reason = "a list of vendors with the real claude has no transcript"
+            if not context.settings.transcripts:
+                reason = "transcripts = false in config.toml"
+            warn(f"{MIRROR_FLAG} is ignored, so session stores stay empty: {reason}\n")
+        return None
 
 
 class FrontendMcpRelays:

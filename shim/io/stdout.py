@@ -17,6 +17,7 @@ from shim.io.transcript import Transcript
 if TYPE_CHECKING:
     from shim.core.claude.output_writer import OutputWriter
     from shim.io.record_sinks import RunRecordSink
+    from shim.io.transcript_mirror import TranscriptMirror
 
 MAX_WRITE_BYTES = 1024 * 1024
 
@@ -158,11 +159,13 @@ class FrontendOutput:
         stdout: FrontendLineSink,
         transcript: Transcript | None = None,
         history_writer: "OutputWriter | None" = None,
+        mirror: "TranscriptMirror | None" = None,
     ) -> None:
         """Create the output. If the frontend reads another dialect, `history_writer` produces
-        Claude's lines for the transcript.
+        Claude's lines for the transcript. `mirror` copies the transcript to the frontend.
         """
         self._transcript = transcript
+        self._mirror = mirror
         self._history_writer = history_writer
         self.stdout = stdout
         self._is_stream = output_format == "stream-json"
@@ -193,14 +196,20 @@ class FrontendOutput:
         from a cancelled call are written first.
         """
         async with self._write_lock:
+            if self._mirror is not None:
+                self._write_transcript_lines(data, in_transcript=in_transcript)
+                await self._write_stream_lines(self._mirror.add_new_entries(data))
+                return
             try:
                 await self._write_stream_lines(data)
             finally:
-                transcript_lines = data
-                if self._history_writer is not None:
-                    transcript_lines = self._history_writer.take_bytes()
-                if self._transcript is not None and transcript_lines and in_transcript:
-                    self._transcript.write_lines(transcript_lines)
+                self._write_transcript_lines(data, in_transcript=in_transcript)
+
+    def _write_transcript_lines(self, data: bytes, *, in_transcript: bool) -> None:
+        if self._history_writer is not None:
+            data = self._history_writer.take_bytes()
+        if self._transcript is not None and data and in_transcript:
+            self._transcript.write_lines(data)
 
     async def _write_stream_lines(self, data: bytes) -> None:
         if self._is_stream or not data:
@@ -216,6 +225,9 @@ class FrontendOutput:
 
     async def finish_turn(self, turn: Turn) -> None:
         """Write the output that follows the end of a turn. Call this once for each turn."""
+        if self._mirror is not None:
+            # These are entries that were written after the turn's result.
+            await self.stdout.write(self._mirror.take_lines())
         was_ended = self._has_ended
         await self.write_final_answer(turn.final_text, turn.writer.last_result_line)
         if (

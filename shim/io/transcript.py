@@ -98,6 +98,7 @@ class Transcript:
         self._descriptor: int | None = None
         self._is_closed = not self._projects_dir
         self._size_bytes = 0
+        self._mirrored_bytes = 0  # the size of the part that `take_new_entries` has returned
         self._parent_uuid = b"null"
         self._constant_members = b""
         self._missing_newline = b""
@@ -111,7 +112,7 @@ class Transcript:
         self._is_closed = not self._projects_dir
         self._file_name = None
         self._forked_from = self._last_prompt = ""
-        self._size_bytes = 0
+        self._size_bytes = self._mirrored_bytes = 0
         self._parent_uuid = b"null"
         self._missing_newline = b""
         self._usage_writer.offsets.clear()
@@ -222,10 +223,28 @@ class Transcript:
         if data.startswith(_INIT_PREFIX, start) and id_start >= len(_SESSION_ID_KEY):
             self.open(data[id_start : id_start + UUID_CHARS].decode("ascii", "replace"))
 
-    def close(self) -> None:
-        """Write the last prompt at the end of the file, where history lists look for a title. Close
-        the file.
+    @property
+    def path(self) -> str:
+        """The path of the file, or "" if the session id is not known yet."""
+        if self._file_name is None:
+            return ""
+        folder = encode_project_folder_name(self._cwd)
+        return f"{self._projects_dir}/{folder}/{self._file_name}"
+
+    def take_new_entries(self) -> bytes:
+        """Return the complete lines that were appended since the last call, as they are in the file
+        now. For a fork, the first call returns its history, too.
         """
+        if self._descriptor is None:
+            return b""
+        size_bytes = os.fstat(self._descriptor).st_size - self._mirrored_bytes
+        data = os.pread(self._descriptor, max(0, size_bytes), self._mirrored_bytes)
+        data = data[: data.rfind(b"\n") + 1]
+        self._mirrored_bytes += len(data)
+        return data
+
+    def write_last_prompt(self) -> None:
+        """Write the last prompt, unless no prompt was written since the last call."""
         if self._descriptor is not None and self._last_prompt:
             values = (
                 dump_json(self._last_prompt),
@@ -235,6 +254,13 @@ class Transcript:
             self._append_lines(
                 [b'{"type":"last-prompt","lastPrompt":%b,"leafUuid":%b,"sessionId":%b}\n' % values]
             )
+            self._last_prompt = ""
+
+    def close(self) -> None:
+        """Write the last prompt at the end of the file, where history lists look for a title. Close
+        the file.
+        """
+        self.write_last_prompt()
         self._close_file()
 
     def _build_front_members(self) -> bytes:
@@ -315,6 +341,7 @@ class Transcript:
         if not is_shim_file or os.pread(descriptor, len(FILE_PREFIX), 0) != FILE_PREFIX:
             raise OSError("the file exists and was not created by the shim")
         self._size_bytes = status.st_size
+        self._mirrored_bytes = status.st_size
         tail = os.pread(descriptor, TAIL_BYTES, max(0, status.st_size - TAIL_BYTES))
         # The last line may be incomplete, because the shim was killed or the disk was full.
         if tail.endswith(b"\n"):
@@ -352,10 +379,7 @@ class Transcript:
             return 0
 
     def _stop_writing(self, reason: str) -> None:
-        warn(
-            f"no transcript is written to {self._projects_dir}/{encode_project_folder_name(self._cwd)}/"
-            f"{self._file_name}: {reason}\n"
-        )
+        warn(f"no transcript is written to {self.path}: {reason}\n")
         self._close_file()
 
     def _close_file(self) -> None:

@@ -72,7 +72,10 @@ FLAG_TEXTS = {
     "shim_explain": "print what would be started and why, without starting it",
 }
 # Flags without an Invocation field that also have an effect with other vendors.
-EXTRA_FLAG_TEXTS = {"--forward-subagent-text": "also write the text and thinking of subagents"}
+EXTRA_FLAG_TEXTS = {
+    "--forward-subagent-text": "also write the text and thinking of subagents",
+    "--session-mirror": "write the new entries of the transcript to stdout (stream-json)",
+}
 SUBCOMMAND_TEXTS = {
     "auth": "status [--text], login, logout",
     "mcp": "list (always empty; add servers with --mcp-config or the vendor's CLI)",

@@ -1,0 +1,180 @@
+"""The lines that copy a session's transcript to a frontend with a session store of its own."""
+
+import json
+
+import pytest
+
+from shim.core.claude.usage import NO_USAGE, MessageUsageCounter, create_usage
+from shim.core.claude.writer import StreamJsonWriter
+from shim.io.stdout import FrontendOutput
+from shim.io.transcript import Transcript
+from shim.io.transcript_mirror import MAX_MIRROR_LINE_BYTES, TranscriptMirror, build_mirror_lines
+
+pytestmark = [pytest.mark.anyio]
+
+SESSION = "11111111-2222-4333-8444-55555555abcd"
+COPY = "22222222-2222-4333-8444-55555555abcd"
+CWD = "/repo/a.b"
+
+
+class Memory:
+    """An output that stores its data."""
+
+    def __init__(self):
+        self.output = b""
+
+    async def write(self, data):
+        self.output += data
+
+
+class Frontend:
+    """A session whose transcript is mirrored to memory. `turn` writes a turn with a tool call."""
+
+    def __init__(self, home, session=SESSION, forked_from="", redact=None, max_line_bytes=0):
+        counter = MessageUsageCounter()
+        self.writer = StreamJsonWriter("99999999-0000-4000-8000-", usage_counter=counter)
+        self.session = session
+        self.memory = Memory()
+        self.transcript = Transcript(
+            {"HOME": str(home)}, CWD, "2.1.327", redact, counter, forked_from=forked_from
+        )
+        mirror = TranscriptMirror(self.transcript, max_line_bytes)
+        self.output = FrontendOutput(
+            "stream-json",
+            verbose=True,
+            stdout=self.memory,
+            transcript=self.transcript,
+            mirror=mirror,
+        )
+
+    async def turn(self, prompt, answer="Done.", together=False):
+        self.transcript.write_prompt(prompt)
+        steps = [
+            lambda: self.writer.write_init_message(self.session, {"cwd": CWD}),
+            lambda: self.writer.start_message("m1", NO_USAGE),
+            lambda: self.writer.write_tool_call("call_1", "Bash", {"command": "ls"}),
+            lambda: self.writer.add_usage(create_usage(1, 0, 0, 7)),
+            lambda: self.writer.write_tool_result("call_1", "Bash", {}, "a.txt", False),
+            lambda: self.writer.start_message("m1", NO_USAGE),
+            lambda: self.writer.write_block("text", json.dumps(answer).encode()),
+            lambda: self.writer.write_result({"subtype": "success", "result": answer}),
+        ]
+        for step in steps:
+            step()
+            if not together:
+                await self.output.write_lines(self.writer.take_bytes())
+        await self.output.write_lines(self.writer.take_bytes())
+
+    @property
+    def lines(self):
+        return [json.loads(line) for line in self.memory.output.splitlines()]
+
+    @property
+    def mirrors(self):
+        return [line for line in self.lines if line["type"] == "transcript_mirror"]
+
+    @property
+    def entries(self):
+        return [entry for line in self.mirrors for entry in line["entries"]]
+
+
+def read_entries(home, session=SESSION):
+    path = home / ".claude" / "projects" / "-repo-a-b" / f"{session}.jsonl"
+    return str(path), [json.loads(line) for line in path.read_text().splitlines()]
+
+
+async def test_entries_of_a_turn_come_before_its_result(tmp_path):
+    frontend = Frontend(tmp_path)
+    await frontend.turn("look around")
+    path, entries = read_entries(tmp_path)
+    assert [line["type"] for line in frontend.lines] == [
+        *("system", "assistant", "user", "transcript_mirror"),
+        *("assistant", "transcript_mirror", "result"),
+    ]
+    for line in frontend.mirrors:
+        assert line.keys() == {"type", "filePath", "entries"} and line["filePath"] == path
+    assert frontend.entries == entries
+    assert [entry["type"] for entry in entries] == [
+        *("user", "assistant", "user", "assistant", "last-prompt"),
+    ]
+
+
+async def test_entries_come_before_a_result_in_the_same_write(tmp_path):
+    frontend = Frontend(tmp_path)
+    await frontend.turn("look around", together=True)
+    assert [line["type"] for line in frontend.lines][-2:] == ["transcript_mirror", "result"]
+    assert frontend.entries == read_entries(tmp_path)[1]
+
+
+async def test_entry_has_the_usage_that_was_reported_after_its_message(tmp_path):
+    frontend = Frontend(tmp_path)
+    await frontend.turn("look around")
+    call = frontend.entries[1]
+    assert call["message"]["usage"]["output_tokens"] == 7
+
+
+async def test_each_entry_is_mirrored_once_in_several_turns_and_runs(tmp_path):
+    frontend = Frontend(tmp_path)
+    await frontend.turn("one")
+    await frontend.turn("two")
+    frontend.transcript.close()
+    resumed = Frontend(tmp_path)
+    await resumed.turn("three")
+    assert frontend.entries + resumed.entries == read_entries(tmp_path)[1]
+    assert len(frontend.entries) == 10 and len(resumed.entries) == 5
+
+
+async def test_fork_is_mirrored_with_its_history(tmp_path):
+    await Frontend(tmp_path).turn("one")
+    fork = Frontend(tmp_path, COPY, forked_from=read_entries(tmp_path)[0])
+    await fork.turn("two")
+    path, entries = read_entries(tmp_path, COPY)
+    assert fork.entries == entries and len(entries) == 10
+    assert {line["filePath"] for line in fork.mirrors} == {path}
+
+
+async def test_session_after_clear_is_mirrored_to_its_own_file(tmp_path):
+    frontend = Frontend(tmp_path)
+    await frontend.turn("one, which is longer than the next prompt")
+    frontend.output.start_new_session()
+    frontend.session = COPY
+    await frontend.turn("two")
+    assert frontend.entries[:5] == read_entries(tmp_path)[1]
+    path, entries = read_entries(tmp_path, COPY)
+    assert frontend.entries[5:] == entries and len(entries) == 5
+    assert frontend.mirrors[-1]["filePath"] == path
+
+
+async def test_secret_in_a_prompt_is_not_mirrored(tmp_path):
+    def redact(value):
+        return json.loads(json.dumps(value).replace("hunter2", "[redacted]"))
+
+    frontend = Frontend(tmp_path, redact=redact)
+    await frontend.turn("my password is hunter2")
+    assert b"hunter2" not in frontend.memory.output
+    assert frontend.entries[0]["message"]["content"] == "my password is [redacted]"
+
+
+async def test_line_without_a_transcript_file_has_no_mirror(tmp_path):
+    (tmp_path / ".claude").write_text("no folder")
+    frontend = Frontend(tmp_path)
+    await frontend.turn("look around")
+    assert [line["type"] for line in frontend.lines] == [
+        *("system", "assistant", "user", "assistant", "result"),
+    ]
+
+
+def test_many_entries_are_split_over_several_lines():
+    entries = [json.dumps({"n": n, "text": "x" * 1000}).encode() for n in range(1000)]
+    lines = list(build_mirror_lines("/f", entries))
+    assert len(lines) > 1 and max(map(len, lines)) < MAX_MIRROR_LINE_BYTES + 4096
+    copies = [entry for line in lines for entry in json.loads(line)["entries"]]
+    assert copies == [json.loads(entry) for entry in entries]
+
+
+def test_long_entry_is_shortened_to_the_longest_line():
+    entry = json.dumps({"uuid": "u", "text": "x" * 5000}).encode()
+    (line,) = build_mirror_lines("/f", [b"", entry], max_line_bytes=2000)
+    assert len(line) <= 2000
+    (copy,) = json.loads(line)["entries"]
+    assert copy["uuid"] == "u" and copy["text"].startswith("xxx")
