@@ -184,8 +184,8 @@ def redact_cast(
     verification = verify_cast_file(path)
     if not force and verification.state != "unreadable" and not verification.chained:
         raise RecordingError(
-            f"{path} is damaged; new checksums would hide that",
-            hint="--force writes it anyway",
+            f"{path} is damaged; new checksums would hide the damage",
+            hint="--force writes the file anyway",
         )
     if not force and verification.cut and target is None:
         raise RecordingError(

@@ -166,7 +166,7 @@ def test_hint_reports_that_path_contains_no_supported_vendor(local_box, monkeypa
     monkeypatch.setenv("PATH", str(local_box.bin))
     with pytest.raises(FrontendError) as refused:
         resolve_vendor()
-    assert "no known vendor" in refused.value.hint
+    assert "found on PATH: none" in refused.value.hint
 
 
 # -- values that become arguments ------------------------------------------------------------------

@@ -125,9 +125,11 @@ def test_suggested_allow_rule_permits_a_call_denied_without_a_terminal(
     output = run_piped()
     assert "⊘ ended with 1 denied call" in output and "✓ done" not in output
     assert not (frontend.folder / MADE).exists()
-    (advice,) = (line for line in output.splitlines() if line.startswith("to allow it: shim run "))
+    (advice,) = (
+        line for line in output.splitlines() if line.startswith("to allow this call: shim run ")
+    )
     assert "on a terminal, `shim run` asks you" in advice
-    flags = shlex.split(advice.removeprefix("to allow it: shim run ").partition(" …")[0])
+    flags = shlex.split(advice.removeprefix("to allow this call: shim run ").partition(" …")[0])
     assert "✓ done" in run_piped(*flags), flags
     assert (frontend.folder / MADE).exists()
     # In plan mode qwen reports that a write failed, not that it was denied.

@@ -240,7 +240,7 @@ def stop_sessions(
         pids = " ".join(str(record.metadata.get("pid")) for record in survivors)
         raise SystemResourceError(
             f"could not stop {', '.join(record.short_id for record in survivors)}",
-            hint=f"`kill -9 {pids}` ends them",
+            hint=f"`kill -9 {pids}` kills their hosts",
         )
 
 
@@ -333,7 +333,7 @@ def _resolve_prompt_id(
     )
     hint = f"pass the prompt's id: shim bridge answer {session.short_id} ID allow"
     raise FrontendError(
-        f"session {session.short_id} asks {len(matches)} questions:\n{lines}", hint=hint
+        f"session {session.short_id} has {len(matches)} open prompts:\n{lines}", hint=hint
     )
 
 
@@ -368,7 +368,7 @@ def summarize_permission_request(request: Mapping[str, Any]) -> str:
         text = json.dumps(content, ensure_ascii=False)
     line = " ".join(f"{request.get('tool_name') or request.get('subtype')}  {text}".split())
     hidden_chars = len(line) - MAX_SUMMARY_CHARS
-    suffix = f"… ({hidden_chars:,} more characters: `shim bridge list --json` has all)"
+    suffix = f"… ({hidden_chars:,} more characters: `shim bridge list --json` prints all of them)"
     if hidden_chars <= 0:
         return line
     return f"{line[:MAX_SUMMARY_CHARS]}{suffix}"

@@ -98,7 +98,7 @@ def _print_frames(session: SessionRecord) -> None:
             is_running = registry.is_session_running(session.session_id, os.environ)
             raise HostUnavailableError(
                 session.session_id,
-                "its host closed the connection unexpectedly",
+                "the session's host closed the connection unexpectedly",
                 is_running=is_running,
             )
 

@@ -79,7 +79,9 @@ def format_session_table(sessions: Sequence[SessionRecord]) -> str:
         if is_metadata_damaged(metadata):
             state = "damaged"
             ended_suffix = ""
-            waiting_for = f"{metadata['detail']}; `claude rm {session.short_id}` removes it"
+            waiting_for = (
+                f"{metadata['detail']}; `claude rm {session.short_id}` removes the session"
+            )
         cells: dict[str, object] = {
             "ID": session.short_id, "STATE": Text(state + ended_suffix, style=STATE_STYLES.get(state, "")),
             "VENDOR": metadata.get("vendor"), "NAME": metadata.get("name"), "WAITS FOR": waiting_for,

@@ -102,11 +102,13 @@ def _print_address(address: str, token_file: "GatewayTokenFile") -> None:
     )
     sys.stdout.write(f"{login_url}\n")
     if address.startswith(LOOPBACK_PREFIXES):
-        sys.stdout.write("Only this machine can open it. For a phone, see `shim help bridge`.\n")
+        sys.stdout.write(
+            "Only this machine can open this address. For a phone, see `shim help bridge`.\n"
+        )
     else:
         _print_qr_code(login_url)
     sys.stdout.write(
-        "Anyone who opens it within ten minutes can control your sessions. Later, `shim "
+        "Anyone who opens this address within ten minutes can control your sessions. Later, `shim "
         "bridge token` prints the token for the sign-in page.\nCtrl-C stops the server; "
         "sessions keep running.\n"
     )

@@ -77,7 +77,7 @@ def suggest_allow_rules(
         and mode != "dontAsk"
         and not is_attended
     )
-    return f"to allow it: shim run {flags}{more_text} …" + (
+    return f"to allow this call: shim run {flags}{more_text} …" + (
         "; on a terminal, `shim run` asks you" if can_ask else ""
     )
 

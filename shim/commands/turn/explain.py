@@ -216,7 +216,7 @@ def _describe_rules(
             return f"passed to {vendor.name} at start"
         if is_rule_enforced(vendor, rule, request):
             return "checked by the shim before each call"
-        return "a call is stopped when it appears, and may have started (late_denials)"
+        return "a call is stopped when the vendor reports it, and may have started (late_denials)"
 
     def explain_allowance(rule: PermissionRule) -> str:
         if reason := ineffective.pop((str(rule), rule.source), ""):
@@ -327,8 +327,8 @@ def _list_sections(explanation: Mapping[str, Any]) -> list[tuple[str, Sequence[s
 
 DRIVER_TEXTS = {
     PASSTHROUGH_DRIVER: "pass-through: connected to the frontend directly",
-    config.TWO_WAY: "two-way: one process for the conversation; permission rules answer its prompts",
-    config.ONE_WAY: "one-way: one process per message; it cannot ask for permission",
+    config.TWO_WAY: "two-way: one process for the conversation; permission rules answer the vendor's prompts",
+    config.ONE_WAY: "one-way: one process per message, which cannot ask for permission",
 }
 STDIN_TEXTS = {
     "messages": "each message of the conversation",
@@ -342,14 +342,14 @@ def _format_vendor(explanation: Mapping[str, Any]) -> list[str]:
     note = explanation.get("version_note", "")
     lines = [f"{explanation['vendor']} ({version}), chosen by {explanation['named_by']}"]
     if note:
-        lines.append(f"its version is {note}")
+        lines.append(f"the version is {note}")
     if explanation["list"]:
         lines.append(f"the first of {', '.join(explanation['list'])} that can start")
     lines += [
         f"{candidate['vendor']} is skipped: {candidate['reason']}"
         for candidate in explanation["passed_over"]
     ]
-    lines.append(f"model: {explanation['model'] or 'its own'}")
+    lines.append(f"model: {explanation['model'] or 'the default of the vendor'}")
     return lines + (
         [f"session: resumes {explanation['session']}"] if explanation["session"] else []
     )
@@ -389,7 +389,9 @@ def _format_mode(explanation: Mapping[str, Any]) -> list[str]:
         else f"{explanation['mode']}: needs no argument"
     ]
     if explanation["distrust"]:
-        lines.append(f"{explanation['distrust']}; it may run tools without asking (unattended)")
+        lines.append(
+            f"{explanation['distrust']}; the vendor may run tools without asking (unattended)"
+        )
     elif explanation["unattended"]:
         lines.append(f"{explanation['vendor']} runs its tools without asking for permission")
     return lines

@@ -260,7 +260,7 @@ class TerminalTurnRunner:
             self._renderer.end_input_prompt(has_answered=False)
             self._person.questions.clear()
             self._person.set_echo(on=False)
-        self._renderer.print_notice("Interrupting… press Ctrl-C again to kill it.", "yellow")
+        self._renderer.print_notice("Interrupting… press Ctrl-C again to kill the agent.", "yellow")
         self._renderer.show_wait_message("waiting for the agent to stop")
         # Before its first output line, the drop-in may not handle SIGINT yet, and there is no turn
         # to interrupt.

@@ -145,7 +145,7 @@ def _check_claude_flags(invocation: Invocation, vendor: Adapter) -> tuple[str, .
     if unskippable:
         raise FrontendError(
             f"{vendor.name}'s interactive screen does not support {names}",
-            hint="remove that, or pass a message with -p",
+            hint="remove these options, or pass a message with -p",
         )
     if fields:
         warn(f"{vendor.name}'s interactive screen ignores {names}\n")

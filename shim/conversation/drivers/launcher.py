@@ -618,7 +618,7 @@ class ChildLauncher:
             state.vendor = state.vendor._replace(never_asks=True, modes=modes)
         if distrust and distrust != previous_check.distrust and not self.is_dry:
             warn(
-                f"{escape_control_chars(distrust)}; it may run tools without asking (unattended)\n"
+                f"{escape_control_chars(distrust)}; the vendor may run tools without asking (unattended)\n"
             )
 
     def _check_request(self, request: LaunchRequest) -> None:

@@ -123,7 +123,7 @@ class FallbackDriver:
             return
         if cause := stream.find_timeout_cause(driver.peek_stderr()):
             name = driver.launcher.adapter.display_name
-            reason_suffix = " except that it is waiting"
+            reason_suffix = " except waiting notices"
             if self._chain.same_vendor:
                 reason_suffix = ""
             driver.abandon_turn(f"{name} printed nothing for {timeout_s:g} s{reason_suffix}", cause)

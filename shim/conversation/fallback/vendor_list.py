@@ -89,7 +89,7 @@ def choose_vendors(
     programs = find_programs_on_path(load_valid_adapters(), environment, cwd)
     program_list = ", ".join(f"{name} ({path})" for name, path in programs.items())
     if not program_list:
-        program_list = "no known vendor"
+        program_list = "none"
     raise FrontendError(
         "no vendor is set",
         hint=f"set SHIM_VENDOR, `vendor` in {get_shim_settings_path(invocation, environment)}, "

@@ -220,7 +220,7 @@ def _build_refusal(adapter: Adapter, rule: str, source: str) -> UnsupportedPermi
         f"{adapter.name} cannot enforce {rule} ({source}) before a call runs",
         hint="choose a vendor that asks before it runs a tool (`shim vendors`), use a rule for "
         f"the whole tool, or, with bypassPermissions, set [vendors.{adapter.name}] "
-        "late_denials = true, which stops a call when it appears",
+        "late_denials = true, which stops a call when the vendor reports it",
     )
 
 

@@ -75,7 +75,10 @@ def export_recordings(
         bool, typer.Option("--content", help="otel: include texts, arguments and results.")
     ] = False,
     endpoint: Annotated[
-        str | None, typer.Option(help="otel: send to this OTLP collector, instead of a file.")
+        str | None,
+        typer.Option(
+            help="otel: send the spans to this OTLP collector, instead of writing a file."
+        ),
     ] = None,
 ) -> None:
     """Export recordings as HTML pages, terminal recordings, Markdown, events or traces.
@@ -182,7 +185,7 @@ def _export_to_file(
         )  # exports are meant to be shared
     except FileExistsError:
         raise FrontendError(
-            f"{path} already exists", hint="choose another name, or --force to replace it"
+            f"{path} already exists", hint="choose another name, or --force to replace the file"
         ) from None
     except OSError as error:
         raise SystemResourceError(f"{path} cannot be written: {error.strerror}") from None

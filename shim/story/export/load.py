@@ -63,7 +63,7 @@ def _list_notes(
         yield f"{pluralize(reader.skipped_line_count, 'line')} of the session {TOO_LONG_PHRASE}."
     if any(step.is_truncated for step in export.steps):
         yield (
-            f"Texts are shortened to {export.max_text_chars:,} characters; each states how "
+            f"Texts are shortened to {export.max_text_chars:,} characters; each shortened text states how "
             "many were omitted."
         )
     if export.omitted_steps:

@@ -29,7 +29,7 @@ MAX_CODE_CHARS = 60
 OUTCOME_SIGNS = {"ok": "✓", "failed": "✗", "denied": "⊘", "unanswered": "…", "": "…"}
 OMITTED_NOTE = (
     "_… the rest of the session does not fit into a description; `shim export --to html` "
-    "writes all of it._\n"
+    "writes the complete session._\n"
 )
 
 # A zero-width space is added after `@` and `#`. HTML entities would not be enough, because GitHub

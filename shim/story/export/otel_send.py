@@ -74,7 +74,7 @@ def send_recording_spans(path: str, endpoint: str, *, redact: bool, content: boo
             raise SystemResourceError(
                 f"the collector at {urlsplit(url).hostname} rejected the spans "
                 f"({sent_count} were sent before)",
-                hint="check that it is running and accepts OTLP over HTTP at this address",
+                hint="check that the collector is running and accepts OTLP over HTTP at this address",
             )
         sent_count += len(batch)
         batch.clear()

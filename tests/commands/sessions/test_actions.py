@@ -95,7 +95,7 @@ def test_long_permission_request_is_truncated_with_a_hint():
     description = summarize_permission_request(
         {"tool_name": "Bash", "input": {"command": "ls " + "x" * 300 + "; rm -rf ~"}}
     )
-    assert description.endswith("more characters: `shim bridge list --json` has all)")
+    assert description.endswith("more characters: `shim bridge list --json` prints all of them)")
 
 
 def test_allow_resolves_the_permission_prompt_and_the_turn_continues(desk, waiting_session):

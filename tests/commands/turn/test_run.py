@@ -55,7 +55,7 @@ def test_ctrl_c_ends_the_turn_and_the_vendor(box, keyboard):
         terminal.type_keys(CTRL_C)
         assert terminal.wait_for_exit() == 130
         assert lifeline.wait_until_closed()
-        assert terminal.plain.count("Interrupting… press Ctrl-C again to kill it.") == 1
+        assert terminal.plain.count("Interrupting… press Ctrl-C again to kill the agent.") == 1
         assert "■ interrupted" in terminal.plain
         assert terminal.clean
 
@@ -72,7 +72,7 @@ def test_second_ctrl_c_ends_the_run_at_once(box, keyboard):
         terminal.type_keys(CTRL_C)
         assert terminal.wait_for_exit() == 130
         assert "killed" in terminal.plain
-        assert terminal.plain.count("Interrupting… press Ctrl-C again to kill it.") == 1, (
+        assert terminal.plain.count("Interrupting… press Ctrl-C again to kill the agent.") == 1, (
             "of the first alone"
         )
         assert terminal.clean
@@ -243,7 +243,7 @@ def test_call_is_denied_without_a_terminal_and_an_allow_rule_is_printed(box):
     assert done.status == 0 and read_decisions(box) == ["deny"]
     assert "⊘ ended with 1 denied call" in output and "✓ done" not in output
     assert (
-        "to allow it: shim run --allow 'Bash(touch x)' …; on a terminal, `shim run` asks you"
+        "to allow this call: shim run --allow 'Bash(touch x)' …; on a terminal, `shim run` asks you"
         in output
     )
 

@@ -826,7 +826,7 @@ def test_vendor_that_only_reports_rate_limit_retries_is_skipped_at_timeout(impat
         [("ant", "rate_limit")],
     )
     assert (
-        "printed nothing for 5 s except that it is waiting"
+        "printed nothing for 5 s except waiting notices"
         in done.result["shim"]["tried"][0]["reason"]
     )
     assert lifeline.wait_until_closed_or_unused()

@@ -336,7 +336,7 @@ def test_long_output_is_cut_in_the_middle_with_a_count(export_page):
     assert head.startswith("begin") and tail.endswith("end")
     assert (len(head) + len(tail), omitted_count) == (MAX_TEXT_CHARS, 100_008 - MAX_TEXT_CHARS)
     assert page.session["notes"] == [
-        "Texts are shortened to 20,000 characters; each states how many were omitted."
+        "Texts are shortened to 20,000 characters; each shortened text states how many were omitted."
     ]
 
 

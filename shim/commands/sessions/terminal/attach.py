@@ -187,7 +187,7 @@ def _explain_end(end: EndReason, view: SessionView, session_name: str, *, is_run
         )
     return (
         f"the host of session {session_name} was killed: the output up to this point is kept, "
-        "a running turn is lost"
+        "but a running turn is lost"
     )
 
 

@@ -97,7 +97,7 @@ def _draw_prompt(input_controller: TerminalInputController, width: int) -> list[
     if input_controller.is_prompt_in_answer_grace_period:
         return [*lines, Text("")]
     if prompt.form is not None:
-        return [*lines, Text("a number or your own text; /no declines", style="yellow")]
+        return [*lines, Text("type a number or your own text, or /no to decline", style="yellow")]
     if input_controller.accepts_answer_key:
         return [
             *lines,
