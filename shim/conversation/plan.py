@@ -52,7 +52,7 @@ class ConversationPlanInput(NamedTuple):
     invocation: Invocation
     settings: ShimSettings
     mode: str  # the permission mode
-    has_rules: bool  # rules, hooks or --tools change what the permission mode allows
+    has_rules: bool  # rules, hooks, --tools or subagents, which need a child that asks
     is_translated: bool  # all output is translated, even a real claude's
     stdin_input: StdinInput | None = None
 

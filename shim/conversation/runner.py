@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from shim.conversation.fallback.chain import FallbackChain
     from shim.conversation.loop import ConversationLoop
     from shim.conversation.plan import ConversationPlan
+    from shim.core.claude.agent_definitions import AgentDefinitions
     from shim.core.claude.control import ControlSession
     from shim.core.claude.control.session_lines import SessionStateReporter
     from shim.io.mcp.relay_server import McpRelayServer
@@ -384,6 +385,7 @@ class FrontendMcpRelays:
         control: "ControlSession",
         tasks: "TaskGroup",
     ) -> None:
+        self._launcher = launcher
         self._state = launcher.session_state
         self._driver = driver
         self._timeout_s = launcher.timeouts["tool_timeout"]
@@ -396,21 +398,29 @@ class FrontendMcpRelays:
         self, server_names: tuple[str, ...]
     ) -> "Mapping[str, Mapping[str, Any]]":
         if self._server is None:
+            from shim.conversation.agent_runner import AgentRunner
             from shim.core.claude.sdk_servers import SdkMcpServerRegistry
+            from shim.io.mcp.agent_server import AgentToolServer
             from shim.io.mcp.relay_server import McpRelayServer
 
+            self._state.add_sdk_mcp_servers(())
             assert isinstance(self._state.sdk_servers, SdkMcpServerRegistry)
+            runner_arguments = self._launcher, self._driver, self._flush_control
             server = McpRelayServer(
                 self._state.sdk_servers,
                 self._flush_control,
                 lambda *call: self._driver.active_child_driver.decide_tool_call(*call),
                 self._timeout_s,
+                AgentToolServer(self._list_agents, AgentRunner(*runner_arguments).run_agent),
             )
             entries = server.build_server_configs(server_names)
             self._tasks.start_soon(server.serve)
             self._server = server
             return entries
         return self._server.build_server_configs(server_names)
+
+    def _list_agents(self) -> "AgentDefinitions":
+        return {agent.name: agent for agent in self._state.usable_agents}
 
     async def _flush_control(self) -> None:
         from shim.io.stdout import FrontendDisconnectedError

@@ -13,15 +13,18 @@ from shim.conversation.drivers.context import (
 from shim.conversation.drivers.launcher import build_vendor_capabilities
 from shim.conversation.fallback.vendor_list import FallbackVendorList
 from shim.conversation.invocation import can_prompt_frontend
-from shim.conversation.plan import ConversationPlan
+from shim.conversation.plan import ConversationPlan, RunMode
 from shim.core.adapter.adapter import Adapter
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.models import OfferedModel, check_model_name, resolve_model_name
 from shim.core.claude.session_state import SessionOptions, SessionState
 from shim.core.policy.policy import BYPASS_MODE, Policy
-from shim.core.reading.typed import Any
+from shim.core.reading.typed import TYPE_CHECKING, Any
 from shim.io.stderr import warn
 from shim.state.claude_settings import load_claude_settings
+
+if TYPE_CHECKING:
+    from shim.core.claude.agent_definitions import AgentDefinitions
 
 DISABLE_COMMANDS_FLAG = "--disable-slash-commands"
 
@@ -35,13 +38,15 @@ def build_session_state(
     session_id: str,
     name: str,
     servers: Mapping[str, Any],
+    agents: "AgentDefinitions",
     vendor_list: FallbackVendorList,
     keeps_session_id: bool = False,
 ) -> SessionState:
     """Return the session state for the first vendor of `vendor_list`.
 
     `name` is the vendor's name in a replayed recording. `servers` are the MCP servers from the
-    command line. Another vendor of the list may serve the session later.
+    command line, and `agents` the subagents from there and from Claude's files. Another vendor of
+    the list may serve the session later.
     """
     invocation = context.invocation
     settings = context.settings
@@ -98,6 +103,7 @@ def build_session_state(
         policy=policy,
     )
     _add_mcp_servers(state, invocation, servers)
+    _add_agents(state, plan, agents)
     return state
 
 
@@ -135,6 +141,17 @@ def _add_mcp_servers(
             "MCP servers of type sdk have no effect without --input-format stream-json: "
             f"{', '.join(sdk_names)}\n"
         )
+
+
+def _add_agents(state: SessionState, plan: ConversationPlan, agents: "AgentDefinitions") -> None:
+    """Add the subagents from Claude's files and from `--agents`. Warn if they have no effect."""
+    if plan.run_mode is RunMode.ONE_SHOT and not state.vendor.agents_error:
+        reason = f"{plan.adapter.name} has agents only in conversations"
+        state.vendor = state.vendor._replace(agents_error=reason)
+    state.agents = agents
+    if agents and state.vendor.agents_error:
+        names = ", ".join(agents)
+        warn(f"these agents have no effect: {names}: {state.vendor.agents_error}\n")
 
 
 def resolve_session_state_event_visibility(environment: Mapping[str, str]) -> str:

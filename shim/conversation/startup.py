@@ -61,6 +61,7 @@ from shim.process.environment import MAX_DEPTH, get_working_directory, parse_shi
 from shim.process.spawn import kill_child
 from shim.process.version_check import choose_adapter_of_installed_cli
 from shim.state import config
+from shim.state.claude_agents import load_agents
 from shim.state.claude_settings import load_claude_settings
 from shim.state.own_profiles import check_vendor_names_in_settings, register_user_profiles
 
@@ -68,6 +69,7 @@ if TYPE_CHECKING:
     from shim.conversation.fallback.chain import FallbackChain
     from shim.conversation.runner import ConversationTransport
     from shim.core.adapter.adapter import Adapter
+    from shim.core.claude.agent_definitions import AgentDefinitions
     from shim.core.claude.output_writer import OutputWriter
     from shim.core.policy.policy import Policy
     from shim.io.signals import SignalRecorder
@@ -209,6 +211,7 @@ class ConversationStartup(NamedTuple):
             claude_settings=self.claude_settings,
         )
         policy = context.build_policy()
+        agents = self._load_agents(context)
         other_names = self.vendor_list.remaining_names[1:]
         others = [get_adapter(name, without_passthrough=True) for name in other_names]
         plan = plan_conversation(
@@ -218,7 +221,7 @@ class ConversationStartup(NamedTuple):
                 self.invocation,
                 self.settings,
                 self.mode,
-                policy.has_rules,
+                policy.has_rules or (bool(agents) and adapter.abilities.accepts_mcp_servers),
                 self.vendor_list.is_translated,
                 self.stdin_input,
             )
@@ -228,7 +231,7 @@ class ConversationStartup(NamedTuple):
         if not is_mode_open:
             mode = self.mode
         launcher = self._create_launcher(
-            context, plan, policy, mode=mode, keeps_session_id=keeps_session_id
+            context, plan, policy, agents, mode=mode, keeps_session_id=keeps_session_id
         )
         launcher.program.locate_program()
         return plan, launcher
@@ -266,11 +269,20 @@ class ConversationStartup(NamedTuple):
         for warning in adapter.list_ignored_flags(invocation._replace(model=model)):
             warn(warning)
 
+    def _load_agents(self, context: ConversationContext) -> "AgentDefinitions":
+        """Load the subagents from Claude's files and from the command line. A real claude does that
+        itself.
+        """
+        if context.adapter.passthrough and not context.is_translated:
+            return {}
+        return load_agents(self.invocation, self.environment, self.cwd)
+
     def _create_launcher(
         self,
         context: ConversationContext,
         plan: ConversationPlan,
         policy: "Policy",
+        agents: "AgentDefinitions",
         *,
         mode: str,
         keeps_session_id: bool,
@@ -295,6 +307,7 @@ class ConversationStartup(NamedTuple):
             session_id=session_id,
             name=name,
             servers=self.mcp_servers,
+            agents=agents,
             vendor_list=self.vendor_list,
             keeps_session_id=keeps_session_id,
         )

@@ -10,6 +10,11 @@ from shim.core.errors import FrontendError
 from shim.state.config import VendorSettings
 
 DEPTH_VARIABLE = "SHIM_DEPTH"
+# With these variables, Claude reports the states of a session (contract 5.13).
+SESSION_STATE_VARIABLES = frozenset((
+    "CLAUDE_CODE_EMIT_SESSION_STATE_EVENTS",
+    "CLAUDE_CODE_SDK_READS_SESSION_STATE",
+))  # fmt: skip
 # A vendor's tool may run `claude`, whose vendor may run `claude` again. A fourth level is an error.
 MAX_DEPTH = 3
 

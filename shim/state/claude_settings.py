@@ -42,13 +42,8 @@ def _collect_sources(
     """Return the existing settings files in order of precedence. `--setting-sources` selects the
     files.
     """
-    setting_sources = DEFAULT_SETTING_SOURCES
-    if invocation.setting_sources is not None:
-        setting_sources = invocation.setting_sources
-    source_names = [name.strip() for name in setting_sources.split(",")]
-    config_dir = environment.get("CLAUDE_CONFIG_DIR")
-    if not config_dir:
-        config_dir = os.path.join(environment.get("HOME") or "/", ".claude")
+    source_names = list_setting_sources(invocation)
+    config_dir = resolve_claude_config_dir(environment)
     sources = _collect_managed_sources(invocation)
     if invocation.settings:
         sources.append(SettingsSource(SETTINGS_FLAG, load_settings_from_flag(invocation.settings)))
@@ -68,6 +63,22 @@ def _collect_sources(
                 SettingsSource(path, values, base, is_user_file, is_user_file or bool(is_trusted))
             )
     return [source for source in sources if source.content]
+
+
+def list_setting_sources(invocation: Invocation) -> list[str]:
+    """Return the kinds of settings files to read: `user`, `project` and `local`."""
+    setting_sources = DEFAULT_SETTING_SOURCES
+    if invocation.setting_sources is not None:
+        setting_sources = invocation.setting_sources
+    return [name.strip() for name in setting_sources.split(",")]
+
+
+def resolve_claude_config_dir(environment: Mapping[str, str]) -> str:
+    """Return the path of the user's folder with Claude's files."""
+    config_dir = environment.get("CLAUDE_CONFIG_DIR")
+    if config_dir:
+        return config_dir
+    return os.path.join(environment.get("HOME") or "/", ".claude")
 
 
 def _is_trusted_folder(environment: Mapping[str, str], cwd: str) -> bool:

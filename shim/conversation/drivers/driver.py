@@ -6,7 +6,8 @@ methods may be called during a turn. `ChildStream` translates the child's output
 frontend and commands. The driver writes the lines and executes the commands.
 """
 
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import anyio
@@ -29,7 +30,7 @@ from shim.core.claude.permissions import NOT_GRANTED_TEXT, PermissionDecision, P
 from shim.core.errors import ShimError
 from shim.core.turn.outcome import ChildExit
 from shim.io.stderr import SILENT_LOG, LogFunction, warn
-from shim.io.stdout import FrontendOutput
+from shim.io.stdout import FrontendDisconnectedError, FrontendOutput
 from shim.process import descendants
 from shim.process.child import Child
 
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from shim.core.claude.control import ControlSession
     from shim.core.claude.control.actions import SettingChanged
     from shim.core.claude.local_commands import LocalCommand
+    from shim.core.claude.usage import Usage
 
 SILENT_EXIT_TIMEOUT_S = 0.2  # for the stdout of a child that exited before printing anything
 # The capacity of a pipe. All output that a child wrote before it exited is read.
@@ -116,6 +118,31 @@ class ChildDriver:
         if not allowed:
             message = NOT_GRANTED_TEXT.format(tool=tool)
         return PermissionDecision(allowed, message=message)
+
+    async def write_agent_prompt(self, tool_input: Mapping[str, Any]) -> None:
+        """Write the prompt of a subagent that the shim runs. `tool_input` are the arguments of the
+        call that runs it.
+        """
+        if self.stream is not None:
+            self.stream.turn.write_agent_prompt(tool_input)
+            await self._write_agent_output(self.stream)
+
+    async def write_agent_blocks(
+        self, tool_input: Mapping[str, Any], blocks: Sequence[Mapping[str, Any]]
+    ) -> None:
+        """Write the content blocks of a subagent that the shim runs."""
+        if self.stream is not None and blocks:
+            self.stream.turn.write_agent_blocks(tool_input, blocks)
+            await self._write_agent_output(self.stream)
+
+    async def _write_agent_output(self, stream: ChildStream) -> None:
+        with contextlib.suppress(FrontendDisconnectedError):  # the turn detects it, too
+            await self.write_output_and_run_commands(*stream.take_output())
+
+    def add_agent_usage(self, usage: "Usage", cost_usd: float) -> None:
+        """Add the usage of a subagent that the shim has run to the turn."""
+        if self.stream is not None and not self.stream.is_turn_finished:
+            self.stream.turn.add_agent_usage(usage, cost_usd)
 
     async def run_turn(self, message: UserMessage) -> None:
         """Answer a message. When this returns, all lines of the turn have been written."""

@@ -32,7 +32,7 @@ from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.models import map_model_names
 from shim.core.claude.session_state import VendorCapabilities
 from shim.core.errors import FailedVendorAttempt, FrontendError, UnsupportedPermissionModeError
-from shim.core.policy.policy import ANY_TOOL, BYPASS_MODE
+from shim.core.policy.policy import AGENT_SERVER, ANY_TOOL, BYPASS_MODE, SUBAGENT_TOOL
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple
 from shim.io.ids import create_uuid
@@ -545,8 +545,11 @@ class ChildLauncher:
         process. Return an empty dict if the vendor cannot use relays.
         """
         state = self.session_state
-        names = self.session_state.sdk_servers.names
-        if not names or self.relays is None or not self.adapter.abilities.accepts_mcp_servers:
+        names = state.sdk_servers.names
+        agent_server = self._list_agent_server()
+        if not (names or agent_server) or self.relays is None:
+            return {}
+        if not self.adapter.abilities.accepts_mcp_servers:
             return {}
         try:
             if not self.adapter.abilities.accepts_command_servers:
@@ -558,13 +561,28 @@ class ChildLauncher:
                     f"{self.adapter.name} is started by {self.program.command_prefix[0]}, "
                     "possibly on another machine"
                 )
-            relays = self.relays.build_server_configs(names)
+            relays = self.relays.build_server_configs((*names, *agent_server))
             state.sdk_servers_error = ""
         except OSError as error:
             relays = {}
             state.sdk_servers_error = str(error)
-            warn(f"these MCP servers of type sdk have no effect: {', '.join(names)}: {error}\n")
+            if names:
+                joined_names = ", ".join(names)
+                warn(f"these MCP servers of type sdk have no effect: {joined_names}: {error}\n")
+            if agent_server:
+                state.vendor = state.vendor._replace(agents_error=str(error))
+                warn(f"agents have no effect: {error}\n")
         return relays
+
+    def _list_agent_server(self) -> tuple[str, ...]:
+        """Return the name of the shim's own MCP server if the session has subagents that a rule
+        does not forbid.
+        """
+        if not self.session_state.usable_agents:
+            return ()
+        if not self.policy.list_visible_tools((SUBAGENT_TOOL,)):
+            return ()
+        return (AGENT_SERVER,)
 
     def _ensure_mode_file(self) -> str:
         """Return the path of the file from which the shim's hook reads the permission mode. Return
@@ -734,4 +752,18 @@ def build_vendor_capabilities(
         asks_for_all=bool(adapter.cli.replayed_vendor) or adapter.policy_support.has_native_rules,
         accepts_mcp_servers=adapter.abilities.accepts_mcp_servers,
         has_auto_mode=adapter.abilities.has_auto_mode and "auto" in adapter.modes,
+        agents_error=_explain_missing_agents(adapter),
     )
+
+
+def _explain_missing_agents(adapter: Adapter) -> str:
+    """Return why the vendor cannot run the subagents that a frontend defines, or ""."""
+    if adapter.passthrough:
+        return ""
+    if adapter.cli.replayed_vendor:
+        return "a recording is replayed"
+    if not adapter.abilities.accepts_mcp_servers:
+        return f"{adapter.name} does not support MCP servers here, and agents need one"
+    if not adapter.abilities.accepts_command_servers:
+        return f"{adapter.name} does not support MCP servers that are commands, and agents need one"
+    return ""

@@ -517,11 +517,7 @@ class PersistentDriver(ChildDriver):
         decision. Otherwise return None.
         """
         state = self._control_session.session_state
-        if (
-            request.refusal
-            or request.vendor_input
-            or request.tool not in state.sdk_servers.tool_names
-        ):
+        if request.refusal or request.vendor_input or not state.receives_calls_of(request.tool):
             return None
         if self._decided_calls.is_pending(request.request_id):
             return None
@@ -595,7 +591,7 @@ class PersistentDriver(ChildDriver):
         if (
             decision.allow
             and request.vendor_input
-            and request.tool in self._control_session.session_state.sdk_servers.tool_names
+            and self._control_session.session_state.receives_calls_of(request.tool)
         ):
             self._decided_calls.allow_call_once(request.tool, request.tool_input, decision)
             decision = decision._replace(updated_input=None)

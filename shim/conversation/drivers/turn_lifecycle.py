@@ -200,9 +200,13 @@ class TurnLifecycle:
             output_style=context.claude_settings.output_style,
             forwards_subagent_text=self._forwards_subagent_text(),
             failed_attempts=resume_state.failed_attempts,
-            unsupported_rules=_list_unsupported_rules(
-                adapter, request, context.claude_settings.unsupported_keys
+            unsupported_rules=(
+                *_list_unsupported_rules(
+                    adapter, request, context.claude_settings.unsupported_keys
+                ),
+                *_list_unsupported_agents(state),
             ),
+            agents=tuple(agent.name for agent in state.usable_agents),
             elapsed_ms=lambda: int((time.monotonic() - started_at) * 1000),
         )
 
@@ -400,6 +404,16 @@ def _list_unsupported_rules(
     from shim.core.adapter.enforcement import list_unsupported_rules
 
     return list_unsupported_rules(adapter, policy, request, ignored_settings)
+
+
+def _list_unsupported_agents(state: SessionState) -> "tuple[UnsupportedRule, ...]":
+    """Return one entry for each source of subagents if the vendor cannot run them."""
+    if not (state.agents and state.vendor.agents_error):
+        return ()
+    from shim.core.policy.policy import UnsupportedRule
+
+    sources = dict.fromkeys(agent.source for agent in state.agents.values())
+    return tuple(UnsupportedRule("agents", source, state.vendor.agents_error) for source in sources)
 
 
 def _build_evaluator(

@@ -13,10 +13,12 @@ from shim.core.claude.argv.models import (
 from shim.core.claude.usage import NO_USAGE, Usage
 from shim.core.errors import FrontendError
 from shim.core.policy.policy import (
+    AGENT_TOOL,
     ANSWER_SOURCE,
     BYPASS_MODE,
     FLAGS_SOURCE,
     PERMISSION_MODES,
+    SUBAGENT_TOOL,
     PermissionRule,
     Policy,
     PolicyDecision,
@@ -26,6 +28,8 @@ from shim.core.policy.settings import ClaudeSettings
 from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
+    from shim.core.claude.agent_definitions import AgentDefinition, AgentDefinitions
+    from shim.core.claude.agent_run import AgentRequests
     from shim.core.claude.hooks.callbacks import HookCallbacks
     from shim.core.claude.hooks.callbacks import HookDecision as HookDecision
     from shim.core.claude.local_commands import LocalCommand
@@ -92,6 +96,7 @@ class VendorCapabilities(NamedTuple):
                          applied Claude's permission mode and rules; also set for a replay
     accepts_mcp_servers  the vendor accepts MCP servers
     has_auto_mode        the vendor's models can decide which calls may run (the mode auto)
+    agents_error         why the vendor cannot run the subagents that a frontend defines, or ""
     """
 
     display_name: str
@@ -103,6 +108,7 @@ class VendorCapabilities(NamedTuple):
     asks_for_all: bool = False
     accepts_mcp_servers: bool = False
     has_auto_mode: bool = False
+    agents_error: str = ""
 
 
 class SessionUsage(NamedTuple):
@@ -175,6 +181,9 @@ class SessionState:
         initialize_server_names  the names of the MCP servers from the `initialize` request
         sdk_servers_error        why the vendor cannot reach MCP servers in the frontend's process, or ""
         claude_settings          the settings from Claude's settings files that apply to the session
+        agents                   the subagents from the frontend and from Claude's files, by name
+        agent_requests           the control requests of running subagents; None if none has run
+        raw_hooks                the `hooks` member of the frontend's `initialize` request
         enforcement_checks       functions that return why a vendor would not apply a policy before a
                                  tool call runs, or ""
     """
@@ -205,6 +214,9 @@ class SessionState:
         self.configured_servers: Mapping[str, Any] = {}
         self.initialize_server_names: frozenset[str] = frozenset()
         self.sdk_servers_error = ""
+        self.agents: AgentDefinitions = {}
+        self.agent_requests: AgentRequests | None = None
+        self.raw_hooks: Mapping[str, Any] = {}
         self.enforcement_checks: list[Callable[[Policy], str]] = []
         self.reported_model = ""
         self.offered_models: tuple[OfferedModel, ...] = ()
@@ -244,7 +256,7 @@ class SessionState:
 
     def add_sdk_mcp_servers(self, names: Iterable[object]) -> None:
         """Register MCP servers that run in the frontend's process."""
-        if not self.sdk_servers:
+        if isinstance(self.sdk_servers, EmptySdkMcpServerRegistry):
             from shim.core.claude.sdk_servers import SdkMcpServerRegistry
 
             self.sdk_servers = SdkMcpServerRegistry(self.options.max_line_bytes)
@@ -282,12 +294,35 @@ class SessionState:
         )
 
     def list_sdk_mcp_tools(self) -> list[str]:
-        """Return the names of the tools on MCP servers in the frontend's process. Return [] if the
-        vendor cannot reach these servers.
+        """Return the names of the tools on MCP servers in the frontend's process, and of the shim's
+        own tool for subagents. Return [] if the vendor cannot reach these servers.
         """
-        if self.vendor.accepts_mcp_servers and not self.sdk_servers_error:
-            return self.sdk_servers.tool_names
-        return []
+        if not self.vendor.accepts_mcp_servers or self.sdk_servers_error:
+            return []
+        if self.usable_agents:
+            return [*self.sdk_servers.tool_names, AGENT_TOOL]
+        return self.sdk_servers.tool_names
+
+    def receives_calls_of(self, tool: str) -> bool:
+        """Return whether the calls of a tool reach the shim with their arguments, because its MCP
+        server is in the shim or in the frontend's process.
+        """
+        if tool == SUBAGENT_TOOL:
+            return bool(self.usable_agents)
+        return tool in self.sdk_servers.tool_names
+
+    @property
+    def usable_agents(self) -> "tuple[AgentDefinition, ...]":
+        """The subagents that the vendor can run."""
+        if self.vendor.agents_error:
+            return ()
+        return tuple(self.agents.values())
+
+    def add_agents(self, agents: "AgentDefinitions") -> None:
+        """Add subagents. They replace earlier subagents with the same names."""
+        from shim.core.claude.agent_definitions import merge_agents
+
+        self.agents = merge_agents(self.agents, agents)
 
     def switch_vendor(self, vendor: VendorCapabilities) -> None:
         """Continue the session with another vendor.

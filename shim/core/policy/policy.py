@@ -19,11 +19,15 @@ if TYPE_CHECKING:
     DecisionOutcome = Literal["allow", "ask", "deny"]
 
 
+SUBAGENT_TOOL = "Task"
+# The shim's own MCP server, whose tool starts the subagents that a frontend defines. The tool counts
+# as Claude's tool for subagents.
+AGENT_SERVER = "claudeagents"
+AGENT_TOOL = f"mcp__{AGENT_SERVER}__{SUBAGENT_TOOL}"
 # The tool names that frontends read, each with the name of the same tool in rules.
-TOOL_ALIASES = {"Agent": "Task"}
+TOOL_ALIASES = {"Agent": SUBAGENT_TOOL, AGENT_TOOL: SUBAGENT_TOOL}
 MATCH_ALL_CONTENTS = (None, "", "*", ":*")
 MCP_PREFIX = "mcp__"
-SUBAGENT_TOOL = "Task"
 UNNAMED_TOOL = "unknown"  # stands for the missing tool name of a call
 ANY_TOOL = "*"
 # the characters that Claude allows in a tool name
@@ -50,6 +54,8 @@ def normalize_tool_name(name: str) -> str:
     `mcp__my server.x__do it` becomes `mcp__my_server_x__do_it`, as in the real claude's tool calls,
     rules and hooks.
     """
+    if name == AGENT_TOOL:
+        return SUBAGENT_TOOL
     if name.startswith(MCP_PREFIX):
         return normalize_mcp_name(name)
     return name

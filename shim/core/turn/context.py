@@ -270,7 +270,8 @@ class TurnConfig(NamedTuple):
     forwards_subagent_text  the text and thinking of subagents are written; their tool calls always
                             are
     failed_attempts         the vendors that were tried before this one, in order
-    unsupported_rules       allow rules and settings that have no effect
+    unsupported_rules       allow rules, settings and subagents that have no effect
+    agents                  the names of the subagents from the frontend and from Claude's files
     elapsed_ms              returns the milliseconds since the turn started
     """
 
@@ -295,4 +296,5 @@ class TurnConfig(NamedTuple):
     forwards_subagent_text: bool = True
     failed_attempts: tuple[FailedVendorAttempt, ...] = ()
     unsupported_rules: "tuple[UnsupportedRule, ...]" = ()
+    agents: tuple[str, ...] = ()
     elapsed_ms: Callable[[], int] = lambda: 0

@@ -3,7 +3,12 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from shim.core.policy.policy import STRUCTURED_OUTPUT_TOOL, normalize_tool_name
+from shim.core.policy.policy import (
+    AGENT_SERVER,
+    STRUCTURED_OUTPUT_TOOL,
+    SUBAGENT_TOOL,
+    normalize_tool_name,
+)
 from shim.core.reading.json_text import JsonSanitizer
 from shim.core.turn.assistant_message import SYNTHETIC_MODEL
 from shim.core.turn.context import TurnConfig, VendorInfo
@@ -57,6 +62,8 @@ def build_init_fields(
     if config.output_style:
         fields["output_style"] = config.output_style
     _add_mcp_servers(config, fields)
+    if config.agents:
+        _add_agents(config, fields)
     if redact is not None:
         fields |= {name: redact(value) for name, value in fields.items() if name in INFO_TYPES}
     if config.read_answer is not None and STRUCTURED_OUTPUT_TOOL not in fields["tools"]:
@@ -107,4 +114,16 @@ def _add_mcp_servers(config: TurnConfig, fields: dict[str, Any]) -> None:
     for server in fields.get("mcp_servers") or ():
         servers[str(server.get("name"))] = server
     fields["mcp_servers"] = list(servers.values())
-    fields["tools"] = list(dict.fromkeys((*fields["tools"], *local_tools)))
+    tools = (*fields["tools"], *map(normalize_tool_name, local_tools))
+    fields["tools"] = list(dict.fromkeys(tools))
+
+
+def _add_agents(config: TurnConfig, fields: dict[str, Any]) -> None:
+    """Add the subagents that the frontend defines, and the tool that starts them. The shim's own
+    MCP server with this tool is not listed.
+    """
+    names = {*config.agents, *fields.get("agents", ())}
+    fields["agents"] = sorted(names, key=lambda name: (name.lower(), name))
+    fields["tools"] = list(dict.fromkeys((*fields["tools"], SUBAGENT_TOOL)))
+    servers = fields.get("mcp_servers") or ()
+    fields["mcp_servers"] = [server for server in servers if server.get("name") != AGENT_SERVER]

@@ -102,6 +102,7 @@ class PermissionRequests:
         """Delay a tool call until its arguments are known. The tool runs in the frontend's
         process.
         """
+        name = normalize_tool_name(name)
         tool_input = self.deferred_calls.add(call_id, name)
         if tool_input is not None:
             self._tool_calls.add_tool_call(call_id, name, tool_input, source=PERMISSION_REQUEST)

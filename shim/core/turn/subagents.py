@@ -9,6 +9,7 @@ from shim.core.claude.usage import NO_USAGE, Usage
 from shim.core.policy.policy import normalize_tool_name
 from shim.core.reading.json_text import convert_json_to_text
 from shim.core.reading.typed import Any, NamedTuple
+from shim.core.reading.values import as_dict, as_str
 from shim.core.turn.assistant_message import AssistantMessage
 from shim.core.turn.context import MAX_NAME_CHARS
 from shim.core.turn.machine import CLOSED, DONE, NEW, READY
@@ -103,6 +104,20 @@ class Subagent:
             self._write_assistant_message(
                 {"type": "thinking", "thinking": convert_json_to_text(full_text), "signature": ""}
             )
+
+    def write_block(self, block: Mapping[str, Any]) -> None:
+        """Write a content block in Claude's format: a text, thinking, a tool call or a result."""
+        match block.get("type"):
+            case "text":
+                self.write_text_message(as_str(block.get("text")))
+            case "thinking":
+                self.write_thinking_message(as_str(block.get("thinking")))
+            case "tool_use":
+                name = as_str(block.get("name"))
+                self.add_tool_call(as_str(block.get("id")), name, as_dict(block.get("input")))
+            case "tool_result":
+                call_id = as_str(block.get("tool_use_id"))
+                self.add_tool_result(call_id, block.get("content"), bool(block.get("is_error")))
 
     def add_tool_call(self, call_id: str | None, name: str, tool_input: Mapping[str, Any]) -> None:
         """Write a tool call by the subagent. Ids must be unique in the conversation, so an id that

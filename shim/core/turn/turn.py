@@ -17,7 +17,7 @@ Each part knows the context and the parts that its constructor received. The Tur
 and writes the end of the turn.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 
 from shim.core.api_errors import ApiFailure, TurnEndCause, classify_api_error
@@ -26,8 +26,9 @@ from shim.core.claude.output_writer import OutputWriter
 from shim.core.claude.permissions import PermissionRequest
 from shim.core.claude.usage import Usage, parse_count_or_zero, parse_dollars
 from shim.core.errors import FailedVendorAttempt
+from shim.core.policy.policy import SUBAGENT_TOOL
 from shim.core.reading.diagnostics import Diagnostics
-from shim.core.reading.values import canonicalize_uuid
+from shim.core.reading.values import as_str, canonicalize_uuid
 from shim.core.turn import outcome as outcomes
 from shim.core.turn.assistant_message import AssistantMessage
 from shim.core.turn.context import (
@@ -348,6 +349,37 @@ class Turn:
             None,
             usage,
         )
+
+    def write_agent_blocks(
+        self,
+        tool_input: Mapping[str, Any],
+        blocks: Iterable[Mapping[str, Any]],
+    ) -> None:
+        """Write the content blocks of a subagent that the shim runs. `tool_input` are the arguments
+        of the open tool call that runs it. Without such a call, nothing is written.
+        """
+        subagent = self._find_agent(tool_input)
+        if subagent is not None:
+            for block in blocks:
+                subagent.write_block(block)
+
+    def write_agent_prompt(self, tool_input: Mapping[str, Any]) -> None:
+        """Write the prompt of a subagent that the shim runs."""
+        subagent = self._find_agent(tool_input)
+        if subagent is not None:
+            subagent.add_user_text(as_str(tool_input.get("prompt")))
+
+    def add_agent_usage(self, usage: Usage, cost_usd: float) -> None:
+        """Add the usage and the cost of a subagent that the shim has run."""
+        self.assistant_message.add_usage(usage)
+        self.conversation.cost_usd += cost_usd
+
+    def _find_agent(self, tool_input: Mapping[str, Any]) -> Subagent | None:
+        """Return the subagent of the first open call with these arguments, or None."""
+        for key, (_, name, call_input) in self.tool_calls.open_calls.items():
+            if name == SUBAGENT_TOOL and call_input == tool_input:
+                return self.get_subagent(key)
+        return None
 
     # -- system events -----------------------------------------------------------------------------
 

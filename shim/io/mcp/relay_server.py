@@ -23,7 +23,9 @@ from shim.core.claude.sdk_servers import (
     TOO_MANY_REQUESTS_TEXT,
     SdkMcpServerRegistry,
 )
+from shim.core.policy.policy import AGENT_SERVER
 from shim.core.reading.lines import LineSplitter
+from shim.io.mcp.agent_server import AgentToolServer
 from shim.io.mcp.relay import SOCKET_VARIABLE, TICKET_VARIABLE
 from shim.io.unix.connections import accept_connections, read_chunk
 from shim.io.unix.socket_folder import SOCKET_NAME, create_socket_folder
@@ -46,6 +48,7 @@ class McpRelayServer:
     flush           writes queued requests to the frontend
     decide_call     decides whether a tool call may run, before the MCP server receives it
     call_timeout_s  how long the frontend may take for a tool call, in seconds
+    agent_server    the shim's own server, whose tool starts subagents; None if no run may have any
     """
 
     def __init__(
@@ -54,8 +57,10 @@ class McpRelayServer:
         flush: Callable[[], Awaitable[None]],
         decide_call: Callable[[str, Mapping[str, Any]], Awaitable[PermissionDecision]],
         call_timeout_s: float,
+        agent_server: AgentToolServer | None = None,
     ) -> None:
         self._servers = servers
+        self._agent_server = agent_server
         self._flush = flush
         self._decide_call = decide_call
         self._pending_decisions = 0  # the number of tool calls that wait for a decision
@@ -170,6 +175,9 @@ class McpRelayServer:
                 message = orjson.loads(line)
             except orjson.JSONDecodeError:
                 message = None
+            if self._agent_server is not None and relay.server_name == AGENT_SERVER:
+                self._agent_server.accept_message(relay, message, tasks)
+                continue
             tool_call = self._servers.parse_tool_call(relay, message)
             if tool_call is None:
                 self._send_request(relay, message, ANSWER_TIMEOUT_S)

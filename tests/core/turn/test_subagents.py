@@ -275,3 +275,27 @@ def test_vendor_enforced_denial_stops_the_turn_only_if_the_call_ran(failed):
     child.add_tool_result("n", "removed", failed)
     assert (stage.turn.end_cause == "denied") is not failed
     assert stage.turn.tool_calls.denials.tool_that_ran == ("" if failed else "Bash")
+
+
+def test_agent_of_the_shim_is_nested_in_the_call_with_its_arguments():
+    stage = Stage()
+    for call_id, prompt in (("one", "first"), ("two", "second")):
+        stage.turn.add_tool_call(call_id, "mcp__claudeagents__Task", {"prompt": prompt})
+    stage.take_lines()
+    stage.turn.write_agent_prompt({"prompt": "second"})
+    blocks = [
+        {"type": "text", "text": "hm"},
+        {"type": "tool_use", "id": "n", "name": "Read", "input": {"file_path": "/a"}},
+        {"type": "tool_result", "tool_use_id": "n", "content": "alpha"},
+        {"type": "unknown"},
+    ]
+    stage.turn.write_agent_blocks({"prompt": "second"}, blocks)
+    assert stage.take_summary() == [
+        "two>user:second",
+        "two>text:hm",
+        "two>call:n Read",
+        "two>result:n alpha",
+    ]
+    stage.turn.write_agent_blocks({"prompt": "third"}, blocks)
+    assert stage.take_summary() == []
+    finish(stage)

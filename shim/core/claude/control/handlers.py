@@ -52,11 +52,13 @@ def _initialize_session(
         _parse_system_prompt(request.get("appendSystemPrompt")) or state.append_system_prompt
     )
     state.hooks = HookCallbacks(request.get("hooks")) or state.hooks
+    state.raw_hooks = as_dict(request.get("hooks")) or state.raw_hooks
     if isinstance(request.get("forwardSubagentText"), bool):
         state.forwards_subagent_text = request["forwardSubagentText"]
+    _add_agents(frontend, request)
     body = {
         "commands": [],
-        "agents": [],
+        "agents": [agent.to_json() for agent in state.usable_agents],
         "output_style": state.options.output_style,
         "available_output_styles": list(dict.fromkeys(("default", state.options.output_style))),
         "models": state.list_models(),
@@ -114,6 +116,25 @@ def _report_applied_parts(request: ControlRequest) -> dict[str, Any]:
             name: "not_honoured" for name in as_dict(manifests) if name in server_names
         }
     return report
+
+
+def _add_agents(frontend: FrontendConversationState, request: ControlRequest) -> None:
+    """Add the subagents of an `initialize` request. If one of them is invalid, none is added, as in
+    the real claude.
+    """
+    definitions = request.get("agents")
+    if not definitions:
+        return
+    from shim.core.claude.agent_definitions import parse_agent_definitions
+
+    state = frontend.session_state
+    try:
+        state.add_agents(parse_agent_definitions(definitions, "initialize"))
+    except ValueError as error:
+        frontend.warnings.append(f"the agents of `initialize` have no effect: {error}\n")
+        return
+    if state.vendor.agents_error:
+        frontend.warnings.append(f"agents have no effect: {state.vendor.agents_error}\n")
 
 
 def _parse_system_prompt(value: object) -> str | None:

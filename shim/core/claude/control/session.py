@@ -48,6 +48,7 @@ from shim.core.claude.permissions import (
     PROMPT_TIMEOUT_TEXT,
     STREAM_CLOSED_TEXT,
     TOO_MANY_PROMPTS_TEXT,
+    TURN_OVER_TEXT,
     PermissionDecision,
     PermissionRequest,
     build_permission_prompt,
@@ -301,6 +302,13 @@ class ControlSession(ControlOutputWriter):
             self._write_line(event)
         request_id = str(response.get("request_id"))
         if self.session_state.sdk_servers.accept_frontend_response(request_id, response):
+            return []
+        agent_requests = self.session_state.agent_requests
+        if agent_requests is not None and agent_requests.accept_frontend_response(
+            request_id, response
+        ):
+            # A rule that a person adds in an answer applies to the session, too.
+            self.session_state.apply_permission_updates(parse_permission_updates(response))
             return []
         if request_id in self._open_prompt_hooks:
             self._open_prompt_hooks.remove(request_id)
@@ -637,4 +645,6 @@ class ControlSession(ControlOutputWriter):
             self._executed_calls,
         ):
             table.clear()
+        if self.session_state.agent_requests is not None:
+            self.session_state.agent_requests.stop_runs(TURN_OVER_TEXT)
         self.write_session_state("idle")

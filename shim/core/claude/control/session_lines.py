@@ -20,9 +20,10 @@ class ControlOutputWriter:
 
     def take_output(self) -> bytes:
         """Remove and return the lines to write to stdout."""
-        output = b"".join(
-            (*self._lines, *self.session_state.sdk_servers.take_control_request_lines())
-        )
+        lines = [*self._lines, *self.session_state.sdk_servers.take_control_request_lines()]
+        if self.session_state.agent_requests is not None:
+            lines += self.session_state.agent_requests.take_lines()
+        output = b"".join(lines)
         self._lines.clear()
         return output
 

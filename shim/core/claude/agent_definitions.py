@@ -1,0 +1,250 @@
+"""The definitions of subagents: from a frontend's `initialize` request, from `--agents`, and from
+the Markdown files in Claude's folders `agents`.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+
+from shim.core.reading.typed import Any, NamedTuple
+
+INHERITED_MODEL = "inherit"  # the session's own model
+# Limits of a definition's texts. The real claude has none; larger texts do not fit into a model's
+# context.
+MAX_PROMPT_CHARS = 1_000_000
+MAX_DESCRIPTION_CHARS = 100_000
+MAX_AGENTS = 1000  # definitions of one source; more are not listed
+
+_HEADER = re.compile(r"\ufeff?---[ \t]*\r?\n(.*?)(?:\r?\n)?---[ \t]*(?:\r?\n|$)(.*)", re.DOTALL)
+_FIELD = re.compile(r"([A-Za-z][\w-]*):(?:[ \t]+(.*))?$")
+_COMMENT = re.compile(r"\s#.*$")
+_ESCAPES = {"n": "\n", "t": "\t", '"': '"', "\\": "\\"}
+
+
+class AgentDefinition(NamedTuple):
+    """A subagent that the user or the frontend has defined.
+
+    tools             Claude's names for the only tools that the agent may use; None for all tools
+    disallowed_tools  rules for the tools that the agent may not use
+    model             the model's name, or None for the session's model
+    source            where the definition comes from, for messages
+    """
+
+    name: str
+    description: str
+    prompt: str
+    tools: tuple[str, ...] | None = None
+    disallowed_tools: tuple[str, ...] = ()
+    model: str | None = None
+    max_turns: int | None = None
+    source: str = ""
+
+    def to_json(self) -> dict[str, str]:
+        """Return the agent's entry in the answer to `initialize`."""
+        entry = {"name": self.name, "description": self.description}
+        if self.model is not None:
+            entry["model"] = self.model
+        return entry
+
+
+AgentDefinitions = Mapping[str, AgentDefinition]
+
+
+def merge_agents(*sources: AgentDefinitions) -> dict[str, AgentDefinition]:
+    """Return the definitions of all sources, sorted by name like in the real claude. A later source
+    replaces a definition with the same name.
+    """
+    agents: dict[str, AgentDefinition] = {}
+    for source in sources:
+        agents |= source
+    return {name: agents[name] for name in sort_agent_names(agents)}
+
+
+def sort_agent_names(names: Iterable[str]) -> list[str]:
+    return sorted(set(names), key=lambda name: (name.lower(), name))
+
+
+def parse_agent_definitions(value: object, source: str) -> dict[str, AgentDefinition]:
+    """Parse a JSON object with a definition for each agent's name.
+
+    Raise ValueError with one line for each invalid value. As in the real claude, one invalid value
+    makes all definitions invalid.
+    """
+    if not isinstance(value, dict):
+        raise ValueError(f"Invalid input: expected record, received {_name_type(value)}")
+    problems: list[str] = []
+    agents = {}
+    for name, fields in [*value.items()][:MAX_AGENTS]:
+        if not isinstance(fields, dict):
+            problems.append(
+                f"{name}: Invalid input: expected object, received {_name_type(fields)}"
+            )
+            continue
+        problems += _list_problems(name, fields)
+        if not problems:
+            agents[name] = _build_definition(name, fields, fields["prompt"], source)
+    if problems:
+        raise ValueError("\n".join(problems))
+    return agents
+
+
+def _list_problems(name: str, fields: Mapping[str, Any]) -> list[str]:
+    """Return a line for each field of a definition that has a wrong type."""
+    expected_types: tuple[tuple[str, type, str], ...] = (
+        ("description", str, "string"),
+        ("tools", list, "array"),
+        ("disallowedTools", list, "array"),
+        ("prompt", str, "string"),
+        ("model", str, "string"),
+    )
+    problems = []
+    for key, expected_type, type_name in expected_types:
+        is_required = key in ("description", "prompt")
+        if not is_required and key not in fields:
+            continue
+        value = fields.get(key)
+        if isinstance(value, expected_type):
+            continue
+        received = _name_type(value) if key in fields else "undefined"
+        problems.append(f"{name}.{key}: Invalid input: expected {type_name}, received {received}")
+    return problems
+
+
+def _name_type(value: object) -> str:
+    """Return the name of a value's type in JavaScript."""
+    if value is None:
+        return "null"
+    names = {bool: "boolean", int: "number", float: "number", str: "string", list: "array"}
+    return names.get(type(value), "object")
+
+
+def parse_agent_file(text: str, source: str) -> AgentDefinition | None:
+    """Parse a Markdown file with a header. Return None if the header has no name or no description."""
+    match = _HEADER.match(text)
+    if match is None:
+        return None
+    fields = parse_header_fields(match[1])
+    name = fields.get("name")
+    description = fields.get("description")
+    if not (isinstance(name, str) and name and isinstance(description, str) and description):
+        return None
+    return _build_definition(name, fields, match[2].strip(), source)
+
+
+def _build_definition(
+    name: str, fields: Mapping[str, Any], prompt: str, source: str
+) -> AgentDefinition:
+    tools = _parse_tools(fields.get("tools"))
+    if tools is not None and "*" in tools:
+        tools = None
+    model = fields.get("model")
+    max_turns = fields.get("maxTurns")
+    return AgentDefinition(
+        name,
+        fields["description"][:MAX_DESCRIPTION_CHARS],
+        prompt[:MAX_PROMPT_CHARS],
+        tools,
+        _parse_tools(fields.get("disallowedTools")) or (),
+        model if isinstance(model, str) and model else None,
+        _parse_count(max_turns),
+        source,
+    )
+
+
+def _parse_tools(value: object) -> tuple[str, ...] | None:
+    """Return the tool rules in a list or in a text with commas. Return None for anything else."""
+    if isinstance(value, str):
+        from shim.core.claude.argv.flags import split_tool_rules
+
+        return tuple(split_tool_rules(value))
+    if not isinstance(value, list):
+        return None
+    return tuple(rule for rule in value if isinstance(rule, str) and rule)
+
+
+def _parse_count(value: object) -> int | None:
+    if isinstance(value, str) and value.isdecimal():
+        value = int(value[:9])
+    if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+        return value
+    return None
+
+
+# -- the header of a Markdown file -----------------------------------------------------------------
+
+
+def parse_header_fields(header: str) -> dict[str, str | list[str]]:
+    """Parse the part of YAML that headers of Markdown files use: one field per line, whose value is
+    a text, a list, or a text over several lines. A value of any other kind is left out.
+    """
+    fields: dict[str, str | list[str]] = {}
+    lines = header.splitlines()
+    position = 0
+    while position < len(lines):
+        match = _FIELD.match(lines[position])
+        position += 1
+        if match is None:
+            continue
+        block = []
+        while position < len(lines) and _continues_field(lines[position]):
+            block.append(lines[position])
+            position += 1
+        value = _parse_header_value((match[2] or "").strip(), block)
+        if value is not None:
+            fields[match[1]] = value
+    return fields
+
+
+def _continues_field(line: str) -> bool:
+    """Return whether a line belongs to the field above it."""
+    return not line.strip() or line[0] in " \t-"
+
+
+def _parse_header_value(text: str, block: list[str]) -> str | list[str] | None:
+    """Return the value of a field: its text in the first line, and the lines below it."""
+    if text[:1] in ("|", ">"):
+        return _join_block(text, block)
+    items = [line.strip() for line in block if line.strip()]
+    if not text and items and all(item.startswith("-") for item in items):
+        return [_parse_scalar(item[1:].strip()) for item in items]
+    if text.startswith("[") and text.endswith("]"):
+        return [_parse_scalar(item.strip()) for item in _split_items(text[1:-1])]
+    if text[:1] in ("{", "["):
+        return None
+    return _parse_scalar(" ".join((text, *items)).strip())
+
+
+def _join_block(style: str, block: list[str]) -> str:
+    """Join the lines of a text over several lines. `style` begins with `|`, which keeps the line
+    breaks, or with `>`.
+    """
+    indents = [len(line) - len(line.lstrip()) for line in block if line.strip()]
+    texts = [line[min(indents, default=0) :].rstrip() for line in block]
+    separator = "\n"
+    if style[0] == ">":
+        separator = " "
+    text = separator.join(texts).strip("\n ")
+    if style[1:2] == "-":
+        return text
+    return f"{text}\n"
+
+
+def _split_items(text: str) -> list[str]:
+    """Split the items of a list at commas that are not inside quotes or parentheses."""
+    return re.findall(r"""(?:"[^"]*"|'[^']*'|\([^)]*\)|[^,])+""", text)
+
+
+def _parse_scalar(text: str) -> str:
+    """Return a text without its quotes, or without the comment behind it."""
+    quote = text[:1]
+    end = text.find(quote, 1) if quote in ("'", '"') else -1
+    if quote == "'" and end > 0:
+        return text[1 : text.rindex("'")].replace("''", "'")
+    if quote == '"' and end > 0:
+        inner = text[1 : text.rindex('"')]
+        return re.sub(r"\\(.)", lambda match: _ESCAPES.get(match[1], match[0]), inner)
+    return _COMMENT.sub("", text)
+
+
+def describe_agents(agents: Iterable[AgentDefinition]) -> str:
+    """Return the agents' names as a list for a person."""
+    return ", ".join(agent.name for agent in agents)

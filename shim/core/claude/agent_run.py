@@ -1,0 +1,347 @@
+"""A run of a subagent: a second drop-in with the agent's prompt, which gets one message.
+
+The run's control requests, such as permission prompts and hook callbacks, are forwarded to the
+frontend under new ids, and the frontend's answers are returned to the run. The run applies the
+rules of the session, so an agent may never do more than the session.
+"""
+
+from collections.abc import Callable, Mapping
+
+from shim.core.claude.agent_definitions import INHERITED_MODEL, AgentDefinition
+from shim.core.claude.argv.invocation import Invocation
+from shim.core.claude.argv.merge import SESSION_FIELDS, build_conversation_args
+from shim.core.claude.messages import parse_json_line
+from shim.core.claude.usage import NO_USAGE, parse_dollars, parse_usage
+from shim.core.policy.policy import (
+    ANSWER_SOURCE,
+    FLAGS_SOURCE,
+    MCP_PREFIX,
+    Policy,
+    parse_permission_rule,
+)
+from shim.core.reading.json_text import dump_json
+from shim.core.reading.typed import Any, NamedTuple
+from shim.core.reading.values import as_dict, as_list, as_str
+
+ContentBlock = Mapping[str, Any]
+MAX_OPEN_REQUESTS = 1000  # of all runs; a run waits for each answer
+# Hook events of a run. The other events belong to the session.
+TOOL_EVENTS = ("PreToolUse", "PostToolUse", "PostToolUseFailure", "PermissionRequest")
+# Flags of the session that a run does not get: its agents, and its output for other programs.
+SESSION_FLAGS = ("--agents", "--agent", "--session-mirror", "--include-hook-events")
+REPLY_KINDS = ("text", "thinking", "tool_use")
+RESULT_KINDS = ("tool_result",)
+INITIALIZE_ID, RULES_ID = "agent-initialize", "agent-rules"
+NO_RESULT_TEXT = "The agent ended without a result."
+# Fields of the session's command line that are not those of a run.
+EXCLUDED_FIELDS = frozenset((
+    *("print_mode", "output_format", "input_format", "verbose", "partial", "replay_user_messages"),
+    *("permission_prompt_tool", "shim_terminator", "shim_explain", "shim_record", "shim_dialect"),
+    *("json_schema", "no_session_persistence", *SESSION_FIELDS),
+))  # fmt: skip
+STREAM_ARGS = (
+    *("-p", "--input-format", "stream-json", "--output-format", "stream-json", "--verbose"),
+    "--no-session-persistence",
+)
+
+
+class AgentSession(NamedTuple):
+    """The state of the session in which an agent is started.
+
+    hooks             the `hooks` of the frontend's `initialize` request
+    sdk_server_names  the MCP servers in the frontend's process
+    mcp_server_names  all MCP servers of the frontend
+    private_servers   the MCP servers of the frontend's `initialize` request
+    """
+
+    invocation: Invocation
+    vendor: str
+    mode: str
+    model: str | None
+    effort: str | None
+    answers_prompts: bool
+    policy: Policy | None
+    hooks: Mapping[str, Any]
+    sdk_server_names: tuple[str, ...]
+    mcp_server_names: tuple[str, ...]
+    private_servers: Mapping[str, Any]
+    session_id: str = ""
+    transcript_path: str = ""
+
+
+def build_agent_args(agent: AgentDefinition, session: AgentSession) -> list[str]:
+    """Return the command line of an agent's run, without the program."""
+    invocation = session.invocation
+    model = session.model
+    if agent.model not in (None, INHERITED_MODEL):
+        model = agent.model
+    other_flags = tuple(pair for pair in invocation.other_flags if pair[0] not in SESSION_FLAGS)
+    add_dirs = invocation.add_dirs
+    if session.policy is not None:
+        add_dirs = tuple(dict.fromkeys((*add_dirs, *session.policy.workspace.directories)))
+    invocation = invocation._replace(
+        prompt=None,
+        shim_vendor=session.vendor,
+        model=model,
+        effort=session.effort,
+        permission_mode=session.mode,
+        skip_permissions=False,
+        allow_skip_permissions=False,
+        system_prompt=agent.prompt or None,
+        system_prompt_file=None,
+        append_system_prompt=None,
+        append_system_prompt_file=None,
+        max_turns=agent.max_turns,
+        tools=_choose_tools(agent, invocation),
+        disallowed_tools=(
+            *invocation.disallowed_tools,
+            *agent.disallowed_tools,
+            *_list_denied_servers(agent, session),
+        ),
+        allowed_tools=(*invocation.allowed_tools, *_list_session_rules(session.policy)),
+        add_dirs=add_dirs,
+        other_flags=other_flags,
+    )
+    args = [*STREAM_ARGS, *build_conversation_args(invocation, EXCLUDED_FIELDS)]
+    if session.answers_prompts:
+        args += ["--permission-prompt-tool", "stdio"]
+    return args
+
+
+def _choose_tools(agent: AgentDefinition, invocation: Invocation) -> tuple[str, ...] | None:
+    """Return the tools of a run: those of the agent that the session has, too."""
+    if agent.tools is None:
+        return invocation.tools
+    names = [parse_permission_rule(rule).tool for rule in agent.tools]
+    return tuple(
+        name
+        for name in dict.fromkeys(names)
+        if not name.startswith(MCP_PREFIX)
+        and (invocation.tools is None or name in invocation.tools)
+    )
+
+
+def _list_denied_servers(agent: AgentDefinition, session: AgentSession) -> list[str]:
+    """Return rules for the MCP servers of which an agent with a list of tools names no tool."""
+    if agent.tools is None:
+        return []
+    named = {rule.removeprefix(MCP_PREFIX).partition("__")[0] for rule in agent.tools}
+    return [f"{MCP_PREFIX}{name}" for name in session.mcp_server_names if name not in named]
+
+
+def _list_session_rules(policy: Policy | None) -> list[str]:
+    """Return the allow rules that were added during the session."""
+    if policy is None:
+        return []
+    return [str(rule) for rule in policy.allow if rule.source == ANSWER_SOURCE]
+
+
+class AgentRun:
+    """The lines of one run, and its result.
+
+    agent_id     identifies the run in permission prompts
+    has_ended    the run has a result, or it was stopped
+    result_text  the agent's last message, or the reason why there is none
+    usage        the tokens of the complete run, like `cost_usd`
+    """
+
+    def __init__(
+        self,
+        agent_id: str,
+        agent_name: str,
+        prompt: str,
+        session: AgentSession,
+        on_change: Callable[[], None],
+    ) -> None:
+        """`on_change` is called when lines for the run are queued, and when the run has ended."""
+        self.agent_id = agent_id
+        self.has_ended = False
+        self.result_text = NO_RESULT_TEXT
+        self.is_error = True
+        self._agent_name = agent_name
+        self._prompt = prompt
+        self._session = session
+        self._on_change = on_change
+        self.usage = NO_USAGE
+        self.cost_usd = 0.0
+        self._lines: list[bytes] = []
+
+    def take_lines(self) -> bytes:
+        """Remove and return the lines for the run's stdin."""
+        lines = b"".join(self._lines)
+        self._lines.clear()
+        return lines
+
+    def queue_line(self, line: Mapping[str, Any]) -> None:
+        self._lines.append(dump_json(line) + b"\n")
+        self._on_change()
+
+    def end(self, text: str, *, is_error: bool = True) -> None:
+        """End the run with a result. The first result counts."""
+        if not self.has_ended:
+            self.has_ended = True
+            self.result_text = text
+            self.is_error = is_error
+            self._on_change()
+
+    def add_agent_fields(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return a control request of the run with the agent's id, and with the session's id and
+        transcript in the input of a hook.
+        """
+        if request.get("subtype") == "can_use_tool":
+            return {**request, "agent_id": self.agent_id}
+        if request.get("subtype") != "hook_callback":
+            return request
+        hook_input = {
+            **as_dict(request.get("input")),
+            "session_id": self._session.session_id,
+            "transcript_path": self._session.transcript_path,
+            "agent_id": self.agent_id,
+            "agent_type": self._agent_name,
+        }
+        return {**request, "input": hook_input}
+
+    def start(self) -> None:
+        """Queue the lines that start the run."""
+        session = self._session
+        request: dict[str, Any] = {"subtype": "initialize"}
+        hooks = {event: session.hooks[event] for event in TOOL_EVENTS if event in session.hooks}
+        if hooks:
+            request["hooks"] = hooks
+        if session.sdk_server_names:
+            request["sdkMcpServers"] = list(session.sdk_server_names)
+        if session.private_servers:
+            request["mcpServers"] = session.private_servers
+        self._queue_request(INITIALIZE_ID, request)
+        if session.policy is not None:
+            rules = {
+                outcome: [
+                    str(rule) for rule in rules if rule.source in (FLAGS_SOURCE, ANSWER_SOURCE)
+                ]
+                for outcome, rules in (("deny", session.policy.deny), ("ask", session.policy.ask))
+            }
+            if any(rules.values()):
+                settings = {"permissions": rules}
+                self._queue_request(
+                    RULES_ID, {"subtype": "apply_flag_settings", "settings": settings}
+                )
+        message = {"role": "user", "content": self._prompt}
+        self.queue_line({"type": "user", "message": message, "parent_tool_use_id": None})
+
+    def _queue_request(self, request_id: str, request: Mapping[str, Any]) -> None:
+        self.queue_line({"type": "control_request", "request_id": request_id, "request": request})
+
+    def receive_line(self, line: bytes, requests: "AgentRequests") -> list[ContentBlock]:
+        """Process one line of the run's stdout. Return its content blocks for the frontend."""
+        event = as_dict(parse_json_line(line))
+        kind = event.get("type")
+        if kind in ("assistant", "user"):
+            return _list_blocks(event)
+        if kind == "control_request":
+            requests.forward_request(self, event)
+        elif kind == "control_cancel_request":
+            requests.forward_cancellation(self, event)
+        elif kind == "control_response":
+            self._check_response(as_dict(event.get("response")))
+        elif kind == "result":
+            self._accept_result(event)
+        return []
+
+    def _check_response(self, response: Mapping[str, Any]) -> None:
+        """End the run if it does not accept the session's rules, because it may not run without
+        them.
+        """
+        if response.get("subtype") == "error":
+            self.end(f"The agent was not started: {response.get('error')}")
+
+    def _accept_result(self, event: Mapping[str, Any]) -> None:
+        errors = "\n".join(filter(None, map(as_str, as_list(event.get("errors")))))
+        self.usage = parse_usage(event.get("usage"))
+        self.cost_usd = parse_dollars(event.get("total_cost_usd"))
+        self.end(
+            as_str(event.get("result")) or errors or NO_RESULT_TEXT,
+            is_error=bool(event.get("is_error")),
+        )
+
+
+def _list_blocks(line: Mapping[str, Any]) -> list[ContentBlock]:
+    """Return the content blocks of an assistant or user line that a frontend sees of a run. Lines
+    of a nested subagent and the prompt are left out.
+    """
+    if line.get("parent_tool_use_id") is not None:
+        return []
+    kinds = RESULT_KINDS if line.get("type") == "user" else REPLY_KINDS
+    content = as_dict(line.get("message")).get("content")
+    return [block for block in map(as_dict, as_list(content)) if block.get("type") in kinds]
+
+
+class AgentRequests:
+    """The running subagents, and their control requests that wait for the frontend's answers."""
+
+    def __init__(self, max_line_bytes: int) -> None:
+        self._max_line_bytes = max_line_bytes
+        self._runs: list[AgentRun] = []
+        self._open: dict[str, tuple[AgentRun, object]] = {}
+        self._lines: list[bytes] = []
+        self._request_count = 0
+
+    def take_lines(self) -> list[bytes]:
+        """Remove and return the lines for the frontend."""
+        lines = self._lines
+        self._lines = []
+        return lines
+
+    def add_run(self, run: AgentRun) -> None:
+        self._runs.append(run)
+
+    def stop_runs(self, reason: str) -> None:
+        """Stop all runs, because their turn has ended."""
+        for run in self._runs:
+            run.end(reason)
+
+    def forward_request(self, run: AgentRun, event: Mapping[str, Any]) -> None:
+        """Send a run's control request to the frontend under a new id."""
+        request = run.add_agent_fields(as_dict(event.get("request")))
+        self._request_count += 1
+        request_id = f"agent-{self._request_count}"
+        line = {"type": "control_request", "request_id": request_id, "request": request}
+        data = dump_json(line) + b"\n"
+        if len(data) > self._max_line_bytes or len(self._open) >= MAX_OPEN_REQUESTS:
+            response = {
+                "subtype": "error",
+                "request_id": event.get("request_id"),
+                "error": "the request cannot be sent to the frontend",
+            }
+            run.queue_line({"type": "control_response", "response": response})
+            return
+        self._open[request_id] = run, event.get("request_id")
+        self._lines.append(data)
+
+    def forward_cancellation(self, run: AgentRun, event: Mapping[str, Any]) -> None:
+        """Withdraw a run's request from the frontend."""
+        for request_id, (owner, run_request_id) in [*self._open.items()]:
+            if owner is run and run_request_id == event.get("request_id"):
+                self._withdraw(request_id)
+
+    def accept_frontend_response(self, request_id: str, response: Mapping[str, Any]) -> bool:
+        """Return the frontend's answer to the run that asked. Return False if no run did."""
+        entry = self._open.pop(request_id, None)
+        if entry is None:
+            return False
+        run, run_request_id = entry
+        run.queue_line(
+            {"type": "control_response", "response": {**response, "request_id": run_request_id}}
+        )
+        return True
+
+    def remove_run(self, run: AgentRun) -> None:
+        """Remove a run that has ended, and withdraw its open requests."""
+        self._runs = [other for other in self._runs if other is not run]
+        for request_id, (owner, _) in [*self._open.items()]:
+            if owner is run:
+                self._withdraw(request_id)
+
+    def _withdraw(self, request_id: str) -> None:
+        del self._open[request_id]
+        line = {"type": "control_cancel_request", "request_id": request_id}
+        self._lines.append(dump_json(line) + b"\n")
