@@ -31,16 +31,30 @@ def test_sentences_of_a_module_are_listed_without_docstrings(tmp_path):
         ("--shim-vendor", False),
         ("a b", False),
         ("it is empty", True),
+        ("{path!r} cannot be read ({error})", True),
+        ("matches the end of a result: `\\n<exit \\d+>$`", True),
+        ("{', '.join(f'{a}: {b}' for a, b in pairs)}", False),
+        ("please (log|sign) ?in|api.?key (is |was )?missing", False),
+        ("https://example.org/a b c", False),
+        ("({value}.__class__ is str and {test})", False),
     ],
 )
 def test_prose_is_distinguished_from_flags_and_identifiers(text, is_prose):
     assert has_prose(text) is is_prose
 
 
+def test_patterns_types_and_word_lists_are_not_listed(tmp_path):
+    path = tmp_path / "module.py"
+    path.write_text(
+        'import re\n\nPATTERN = re.compile("command failed with an error")\n'
+        'NAMES = "each of these names".split()\nTEXT = "the command has failed"\n'
+    )
+    assert list(find_sentences(path)) == [(5, "the command has failed")]
+
+
 def test_profile_hints_and_error_texts_are_collected():
-    assert list(
-        find_profile_texts({"login": [{"hint": "run it once and log in"}], "bin": "x"})
-    ) == ["run it once and log in"]
+    profile = {"login": [{"hint": "run it once and log in"}], "noise": ["Reading keys from stdin"]}
+    assert list(find_profile_texts(profile)) == ["run it once and log in"]
     assert any(
         "does not exist" in text
         for _, text in find_sentences(ROOT / "shim" / "recording" / "folders.py")

@@ -2,7 +2,8 @@
 
 The help pages are those that the commands print. The sentences come from the code: each string of a
 few words that is not a docstring, with its expressions in braces. All errors, hints, notes and
-findings that a person may see are such strings.
+findings that a person may see are such strings. Patterns, addresses and generated code are left
+out, because only programs read them.
 """
 
 import argparse
@@ -29,6 +30,22 @@ COLUMNS = 100
 SECONDS = 60
 SCRIPT_TEXT = re.compile(r"""(["'`])((?:(?!\1).)*?\w \w(?:(?!\1).)*?)\1""")
 PROSE = re.compile(r"[A-Za-z][\w'’-]*(?:,|:|;)? ")
+WORD = re.compile(r"[A-Za-z]+")
+# An expression in braces, which may contain other braces.
+EXPRESSION = re.compile(r"\$?\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\}")
+QUOTATION = re.compile(r"`[^`]*`")  # what a sentence quotes may be a pattern
+MAX_TEXT_CHARS = 1500  # a longer string is a table or a script
+# What only programs read, outside of the expressions of a text.
+MACHINE_TEXT = re.compile(
+    r"\\[dswSWZz.*$|(]|\(\?|\[\^|\.[*{?]|\]\*|\?\||^\^|[a-z]\|[a-z]+ |-----"  # regular expressions
+    r"|^\S+://|default-src|^Max-Age|^https?:"  # addresses and headers
+    r"|\.__class__|\bis (?:not )?None\b|\bengine\.|\bconst \w+ =|=> |\bdef \w+\(|^(?:if|for) .*:$"  # code
+    r"|_\w+\(|^\) |^, (?:\{|null)|^#\w+ |\$@|\bsys\.exit|\bexport \{|^(?:list|dict|tuple|Mapping)\["
+    r"| \| --|\w_\w+ \w+_\w+ \w+_|\w- \w+- \w+-|_ \w+_ "  # tables and templates
+)
+# The keys of a profile whose texts a person reads.
+PROFILE_KEYS = ("login", "unless", "const", "denyMessage")
+CODE_FUNCTIONS = ("compile", "LazyPattern", "cast")  # their strings are patterns and types
 
 
 def list_commands(command: Any = None, args: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
@@ -62,6 +79,8 @@ def find_sentences(path: Path) -> Iterator[tuple[int, str]]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             parts.add(id(node.value))  # a docstring, or a string without effect
+        elif isinstance(node, ast.Call):
+            parts.update(map(id, _list_code_strings(node)))
     texts = []
     for node in ast.walk(tree):
         if isinstance(node, ast.JoinedStr):
@@ -71,6 +90,17 @@ def find_sentences(path: Path) -> Iterator[tuple[int, str]]:
         ):
             texts.append((node.lineno, node.value))
     yield from ((line, text) for line, text in sorted(texts) if has_prose(text))
+
+
+def _list_code_strings(call: ast.Call) -> list[ast.AST]:
+    """Return the strings of a call that are a pattern, a type, or a list of words to split."""
+    function = call.func
+    name = getattr(function, "attr", getattr(function, "id", ""))
+    if name == "split" and isinstance(function, ast.Attribute):
+        return [function.value]
+    if name in CODE_FUNCTIONS:
+        return [part for arg in call.args for part in ast.walk(arg)]
+    return []
 
 
 def _join_parts(node: ast.JoinedStr) -> str:
@@ -83,17 +113,25 @@ def _join_parts(node: ast.JoinedStr) -> str:
 
 
 def has_prose(text: str) -> bool:
-    """Return whether a text has a few words in a row."""
+    """Return whether a text has a few words in a row, and is written for a person."""
+    fixed_text = EXPRESSION.sub("…", text)
+    if len(text) > MAX_TEXT_CHARS or MACHINE_TEXT.search(QUOTATION.sub("…", fixed_text)):
+        return False
+    if len(WORD.findall(fixed_text)) < WORDS - 1:
+        return False
     return len(text.split()) >= WORDS and len(PROSE.findall(text)) >= WORDS - 1
 
 
-def find_profile_texts(value: Any) -> Iterator[str]:
-    """Yield the texts of a profile."""
+def find_profile_texts(value: Any, *, is_text: bool = False) -> Iterator[str]:
+    """Yield the texts of a profile that a person reads."""
     if isinstance(value, str):
-        yield from [value] if has_prose(value) else []
-    elif isinstance(value, dict | list):
-        for inner in value.values() if isinstance(value, dict) else value:
-            yield from find_profile_texts(inner)
+        yield from [value] if is_text and has_prose(value) else []
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            yield from find_profile_texts(inner, is_text=is_text or key in PROFILE_KEYS)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from find_profile_texts(inner, is_text=is_text)
 
 
 def collect_sentences() -> Iterator[tuple[str, str]]:
@@ -112,6 +150,7 @@ def collect_sentences() -> Iterator[tuple[str, str]]:
                 yield from (
                     (f"{path.relative_to(ROOT)}:{number}", match[2])
                     for match in SCRIPT_TEXT.finditer(line)
+                    if not MACHINE_TEXT.search(EXPRESSION.sub("…", match[2]))
                 )
 
 
