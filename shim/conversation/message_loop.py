@@ -27,6 +27,7 @@ from shim.io.stdout import FrontendDisconnectedError, FrontendOutput
 from shim.process import descendants
 
 if TYPE_CHECKING:
+    from shim.core.claude.command_files import CommandCall
     from shim.core.claude.control import ControlSession
     from shim.core.claude.control.actions import FrontendAction
     from shim.core.claude.control.session_lines import SessionStateReporter
@@ -86,6 +87,7 @@ class MessageLoop(ConversationLoop):
         self._context_messages = deque[UserMessage]()
         self._waits_for_hooks = False  # some UserPromptSubmit hooks have not answered yet
         self._interrupted_early = False  # an interrupt arrived before the hooks answered
+        self._expansion_scope: anyio.CancelScope | None = None  # while a command is expanded
 
     async def _run_session(self, tasks: TaskGroup) -> int:
         """Run the turns, and make sure that the child has exited. Return the exit status."""
@@ -127,11 +129,16 @@ class MessageLoop(ConversationLoop):
             if self._recorder is not None:
                 self._recorder.turn_number += 1
             await self._write_control_lines()
+            command_call = self._find_command_call(message)
+            if command_call is not None:
+                from shim.core.claude.command_files import name_invocation
+
+                message = name_invocation(message, command_call)
             if self._parse_local_command(message) is None:
                 self._output.write_prompt_to_transcript(message)
             self._message_taken = False
             self._wake_waiters()
-            await self._answer_message(message)
+            await self._answer_message(message, command_call)
             self._turn_running = False
             if self._session_lines is not None:
                 self._session_lines.end_turn()
@@ -141,7 +148,16 @@ class MessageLoop(ConversationLoop):
                 self._record_result(stream)
                 await self._output.finish_turn(stream.turn)
 
-    async def _answer_message(self, message: UserMessage) -> None:
+    def _find_command_call(self, message: UserMessage) -> "CommandCall | None":
+        """Return the command file that a message invokes, or None."""
+        if "/" not in message.text or self._parse_local_command(message) is not None:
+            return None
+        launcher = self._driver.active_child_driver.launcher
+        return launcher.session_state.find_command_call(message)
+
+    async def _answer_message(
+        self, message: UserMessage, command_call: "CommandCall | None" = None
+    ) -> None:
         """Run a turn for a message. No turn runs if a hook rejects the message, or if the message
         is only context for the next one.
         """
@@ -165,12 +181,52 @@ class MessageLoop(ConversationLoop):
         elif stream is not None and stream.is_over_cost_budget:
             # The result reports that the budget is exhausted.
             await child_driver.finish_turn_without_vendor(message)
+        elif command_call is not None:
+            await self._answer_command(message, command_call)
         else:
-            message = message.prepend_context(self._context_messages)
-            self._context_messages.clear()
-            await self._driver.run_turn(message)
-            # The turn may have replaced the driver.
-            self._driver.active_child_driver.clean_up_after_child()
+            await self._run_turn(message)
+
+    async def _run_turn(self, message: UserMessage) -> None:
+        message = message.prepend_context(self._context_messages)
+        self._context_messages.clear()
+        await self._driver.run_turn(message)
+        # The turn may have replaced the driver.
+        self._driver.active_child_driver.clean_up_after_child()
+
+    async def _answer_command(self, message: UserMessage, command_call: "CommandCall") -> None:
+        """Expand a command file, and run a turn for its text. An interrupt also ends the shell code
+        of the command.
+        """
+        from shim.conversation.command_expansion import (
+            CommandRefusedError,
+            expand_command,
+            list_ignored_fields,
+        )
+        from shim.core.claude.command_files import build_expanded_message
+
+        child_driver = self._driver.active_child_driver
+        state = child_driver.launcher.session_state
+        self._expansion_scope = anyio.CancelScope()
+        text = None
+        try:
+            with self._expansion_scope:
+                text = await expand_command(command_call, child_driver.launcher)
+        except CommandRefusedError as error:
+            await child_driver.finish_local_command(
+                message, command_call, str(error), is_failed=True
+            )
+            return
+        finally:
+            self._expansion_scope = None
+        if text is None:  # interrupted
+            await child_driver.cancel_turn(message)
+            return
+        state.ignored_command_fields = list_ignored_fields(command_call)
+        for field in state.ignored_command_fields:
+            warn(f"`{field.what}` in the header of {field.source} has no effect: {field.reason}\n")
+        self._output.write_command_text_to_transcript(text)
+        await self._run_turn(build_expanded_message(message, command_call, text))
+        state.ignored_command_fields = ()
 
     async def _answer_local_command(self, message: UserMessage, command: "LocalCommand") -> None:
         """Answer one of Claude's commands. A new session forgets the context messages."""
@@ -305,6 +361,8 @@ class MessageLoop(ConversationLoop):
                 continue
             if isinstance(action, InterruptRequested) and self._waits_for_hooks:
                 self._interrupted_early = True
+            elif isinstance(action, InterruptRequested) and self._expansion_scope is not None:
+                self._expansion_scope.cancel()
             elif isinstance(action, InterruptRequested):
                 await self._driver.interrupt()
             elif isinstance(action, PermissionAnswered):
@@ -383,4 +441,6 @@ class MessageLoop(ConversationLoop):
 
     def _interrupt_turn(self, tasks: TaskGroup) -> None:
         self._wake_waiters()
+        if self._expansion_scope is not None:
+            self._expansion_scope.cancel()
         tasks.start_soon(self._driver.interrupt)

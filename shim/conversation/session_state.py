@@ -25,6 +25,7 @@ from shim.state.claude_settings import load_claude_settings
 
 if TYPE_CHECKING:
     from shim.core.claude.agent_definitions import AgentDefinitions
+    from shim.core.claude.command_files import CommandFiles
 
 DISABLE_COMMANDS_FLAG = "--disable-slash-commands"
 
@@ -92,6 +93,7 @@ def build_session_state(
         keeps_session_id=keeps_session_id,
         answers_commands=plan.answers_commands,
         has_commands=not any(name == DISABLE_COMMANDS_FLAG for name, _ in invocation.other_flags),
+        load_commands=lambda: _load_commands(context, plan),
     )
     state = SessionState(
         options,
@@ -105,6 +107,18 @@ def build_session_state(
     _add_mcp_servers(state, invocation, servers)
     _add_agents(state, plan, agents)
     return state
+
+
+def _load_commands(context: ConversationContext, plan: ConversationPlan) -> "CommandFiles":
+    """Read Claude's command files, unless another program expands them. A replay must not run their
+    shell code.
+    """
+    adapter = plan.adapter
+    if adapter.passthrough or adapter.cli.replayed_vendor or not plan.answers_commands:
+        return ()
+    from shim.state.claude_commands import load_command_files
+
+    return load_command_files(context.invocation, context.environment, context.cwd)
 
 
 def load_mcp_servers(invocation: Invocation, cwd: str) -> Mapping[str, Any]:

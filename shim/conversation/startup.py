@@ -151,7 +151,7 @@ class ConversationStartup(NamedTuple):
         prompt = self._read_prompt(plan.prompt_source)
         signals.is_started = True
         first_child = None
-        if plan.starts_child_first and not _is_local_command(launcher, prompt or ""):
+        if plan.starts_child_first and not _is_command(launcher, prompt or ""):
             first_child = _start_first_child(plan, launcher, chain, prompt or "")
         try:
             # The message loop is imported while the child process starts.
@@ -407,13 +407,19 @@ def _start_first_child(
         return None
 
 
-def _is_local_command(launcher: ChildLauncher, prompt: str) -> bool:
-    """Return whether the prompt is a command that needs no child."""
+def _is_command(launcher: ChildLauncher, prompt: str) -> bool:
+    """Return whether the prompt is a command that the message loop answers or expands before a
+    child is started.
+    """
     if not prompt.startswith("/"):
         return False
     from shim.core.claude.messages import UserMessage
 
-    return launcher.session_state.parse_local_command(UserMessage(prompt)) is not None
+    message = UserMessage(prompt)
+    state = launcher.session_state
+    if state.parse_local_command(message) is not None:
+        return True
+    return state.find_command_call(message) is not None
 
 
 class PlannedChildLaunch(NamedTuple):

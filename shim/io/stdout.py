@@ -186,6 +186,11 @@ class FrontendOutput:
                 message.raw_message.get("content", message.text), message.uuid
             )
 
+    def write_command_text_to_transcript(self, text: str) -> None:
+        """Write the text of the command that the turn's message invoked to the transcript."""
+        if self._transcript is not None:
+            self._transcript.write_command_text(text)
+
     def start_new_session(self) -> None:
         """Write the following messages to the transcript of a new session."""
         if self._transcript is not None:

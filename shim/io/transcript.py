@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 
 from shim.core.claude.usage import MessageUsageCounter
 from shim.core.reading.json_text import dump_json
+from shim.core.reading.typed import NamedTuple
 from shim.core.reading.values import canonicalize_uuid
 from shim.io.ids import create_uuid, format_now
 from shim.io.stderr import warn
@@ -37,6 +38,8 @@ MAX_ENTRYPOINT_CHARS = 64  # limited because every line contains the entrypoint
 
 # The start of every transcript that the shim creates. A file with another start is not changed.
 FILE_PREFIX = b'{"parentUuid":null,"isSidechain":false,"shim":true,'
+
+COMMAND_PREFIX = "<command-message>"  # the start of a prompt that invokes a command
 
 _INIT_PREFIX = b'{"type":"system","subtype":"init",'
 _SESSION_ID_KEY = b'"session_id":"'
@@ -64,6 +67,14 @@ def _read_end(path: str) -> bytes:
             return file.read(MAX_RESUMED_BYTES)
     except OSError:
         return b""
+
+
+class _Prompt(NamedTuple):
+    """A user message for the transcript: its text or content blocks, and the frontend's id."""
+
+    content: object
+    uuid: str | None = None
+    is_command_text: bool = False  # the text of the command that the previous prompt invoked
 
 
 class Transcript:
@@ -102,7 +113,8 @@ class Transcript:
         self._parent_uuid = b"null"
         self._constant_members = b""
         self._missing_newline = b""
-        self._pending_prompt: tuple[object, str | None] | None = None
+        # The next turn's prompt, and the text of its command, until the session id is known.
+        self._pending_prompts: list[_Prompt] = []
         self._last_prompt = ""
         self._usage_writer = TranscriptUsageUpdater(usage_counter)
 
@@ -138,23 +150,39 @@ class Transcript:
             + dump_json(self._version)
             + b',"timestamp":"'
         )
-        if self._pending_prompt is not None:
-            pending_prompt = self._pending_prompt
-            self._pending_prompt = None
-            self.write_prompt(*pending_prompt)
+        pending_prompts = self._pending_prompts
+        self._pending_prompts = []
+        for prompt in pending_prompts:
+            self._write_prompt(prompt)
 
     def write_prompt(self, content: object, uuid: str | None = None) -> None:
         """Write a user message, as text or content blocks, when its turn starts. `uuid` is the
         frontend's id for the message.
         """
         if self._file_name is None:
-            self._pending_prompt = (content, uuid)
+            self._pending_prompts.clear()
+        self._write_prompt(_Prompt(content, uuid))
+
+    def write_command_text(self, text: str) -> None:
+        """Write the text of the command that the last prompt invoked. History views hide this
+        line.
+        """
+        self._write_prompt(_Prompt(text, is_command_text=True))
+
+    def _write_prompt(self, prompt: "_Prompt") -> None:
+        if self._file_name is None:
+            self._pending_prompts.append(prompt)
             return
         if not self._ensure_open():
             return
+        content = prompt.content
         if self._redact is not None:
             content = self._redact(content)
+        uuid = prompt.uuid
         message_uuid = dump_json(uuid if canonicalize_uuid(uuid or "") else create_uuid())
+        tail = b'},"uuid":'
+        if prompt.is_command_text:
+            tail = b'},"isMeta":true,"uuid":'
         message = b'"type":"user","message":{"role":"user","content":' + dump_json(content)
         self._append_lines(
             [
@@ -162,13 +190,16 @@ class Transcript:
                 self._parent_uuid,
                 self._build_front_members(),
                 message,
-                b'},"uuid":',
+                tail,
                 message_uuid,
                 b"}\n",
             ]
         )
         self._parent_uuid = message_uuid
-        self._last_prompt = extract_prompt_title(content) or self._last_prompt
+        title = extract_prompt_title(content)
+        # History lists show the invocation of a command in a form of their own.
+        if title and not prompt.is_command_text and not title.startswith(COMMAND_PREFIX):
+            self._last_prompt = title
 
     def write_lines(self, data: bytes) -> None:
         """Write the messages of the main conversation from complete stream lines.

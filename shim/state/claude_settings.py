@@ -49,7 +49,7 @@ def _collect_sources(
         sources.append(SettingsSource(SETTINGS_FLAG, load_settings_from_flag(invocation.settings)))
     is_trusted = None
     for name, folder, file, base, is_user_file in (
-        ("local", os.path.join(_find_repository(cwd), ".claude"), LOCAL_FILE_NAME, cwd, False),
+        ("local", os.path.join(find_repository(cwd), ".claude"), LOCAL_FILE_NAME, cwd, False),
         ("local", os.path.join(cwd, ".claude"), LOCAL_FILE_NAME, cwd, False),
         ("project", os.path.join(cwd, ".claude"), "settings.json", cwd, False),
         ("user", config_dir, "settings.json", config_dir, True),
@@ -137,7 +137,7 @@ def _collect_managed_sources(invocation: Invocation) -> "list[SettingsSource]":
     return sources
 
 
-def _find_repository(cwd: str) -> str:
+def find_repository(cwd: str) -> str:
     """Return the root folder of the repository that contains `cwd`, or `cwd` if there is no
     repository.
     """

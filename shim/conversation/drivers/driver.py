@@ -36,6 +36,7 @@ from shim.process.child import Child
 
 if TYPE_CHECKING:
     from shim.conversation.drivers.turn_lifecycle import TranslatorFactory
+    from shim.core.claude.command_files import CommandCall
     from shim.core.claude.control import ControlSession
     from shim.core.claude.control.actions import SettingChanged
     from shim.core.claude.local_commands import LocalCommand
@@ -415,7 +416,12 @@ class ChildDriver:
         await self.finish_local_command(message, command, text, is_failed=True)
 
     async def finish_local_command(
-        self, message: UserMessage, command: "LocalCommand", text: str, *, is_failed: bool = False
+        self,
+        message: UserMessage,
+        command: "LocalCommand | CommandCall",
+        text: str,
+        *,
+        is_failed: bool = False,
     ) -> None:
         """Answer a command with a text. With `is_failed`, the text is the reason why the command
         had no effect.

@@ -5,7 +5,7 @@ its own process group.
 """
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import anyio
@@ -76,20 +76,32 @@ async def run_hooks(
 async def _run_hook_command(
     hook: SettingsHook, hook_input: bytes, environment: Mapping[str, str], cwd: str
 ) -> HookCommandResult:
-    """Run a hook command until its process exits. Processes that the hook leaves running are
-    killed.
-    """
+    """Run a hook command until its process exits."""
     argv = ["/bin/sh", "-c", hook.command]
     if hook.args is not None:
         argv = [
             shutil.which(hook.command, path=environment.get("PATH")) or hook.command,
             *hook.args,
         ]
+    return await run_program(
+        argv, environment, cwd, timeout_s=min(hook.timeout_s, MAX_HOOK_TIMEOUT_S), stdin=hook_input
+    )
+
+
+async def run_program(
+    argv: Sequence[str],
+    environment: Mapping[str, str],
+    cwd: str,
+    *,
+    timeout_s: float,
+    stdin: bytes = b"",
+) -> HookCommandResult:
+    """Run a short program until its process exits. Processes that it leaves running are killed."""
     try:
-        process = spawn_child(argv, environment, cwd, opens_stdin=True)
+        process = spawn_child([*argv], environment, cwd, opens_stdin=True)
     except ShimError as error:
         return HookCommandResult(None, error=str(error))
-    child = Child(ChildSpawnResult(process, hook_input))
+    child = Child(ChildSpawnResult(process, stdin))
     stdout = bytearray()
 
     async def read_stdout() -> None:
@@ -100,7 +112,7 @@ async def _run_hook_command(
         async with anyio.create_task_group() as tasks:
             for task in (child.write_initial_stdin_and_close, child.drain_stderr, read_stdout):
                 tasks.start_soon(task)
-            with anyio.move_on_after(min(hook.timeout_s, MAX_HOOK_TIMEOUT_S)) as timeout_scope:
+            with anyio.move_on_after(timeout_s) as timeout_scope:
                 await child.wait_for_exit_without_reaping()
             await anyio.sleep(0)  # output from before the exit is still in the pipes
             while chunk := child.read_available_stdout():

@@ -635,6 +635,7 @@ class PersistentDriver(ChildDriver):
             if (
                 not message.needs_reply
                 or self._control_session.session_state.parse_local_command(message) is not None
+                or self._control_session.session_state.find_command_call(message) is not None
             ):
                 # This message and all later ones wait for the next turn.
                 return

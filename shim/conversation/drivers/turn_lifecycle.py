@@ -177,6 +177,7 @@ class TurnLifecycle:
                 vendor_session_usage=vendor_session_usage,
                 list_servers=lambda: (state.list_mcp_server_entries(), state.list_sdk_mcp_tools()),
                 list_server_names=lambda: self._list_server_names(policy),
+                list_commands=state.list_command_names,
             ),
             limits=ConversationLimits(
                 max_turns=max_turns,
@@ -205,6 +206,7 @@ class TurnLifecycle:
                     adapter, request, context.claude_settings.unsupported_keys
                 ),
                 *_list_unsupported_agents(state),
+                *state.ignored_command_fields,
             ),
             agents=tuple(agent.name for agent in state.usable_agents),
             elapsed_ms=lambda: int((time.monotonic() - started_at) * 1000),

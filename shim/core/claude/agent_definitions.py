@@ -2,9 +2,9 @@
 the Markdown files in Claude's folders `agents`.
 """
 
-import re
 from collections.abc import Iterable, Mapping
 
+from shim.core.claude.markdown_header import parse_markdown_file
 from shim.core.reading.typed import Any, NamedTuple
 
 INHERITED_MODEL = "inherit"  # the session's own model
@@ -13,11 +13,6 @@ INHERITED_MODEL = "inherit"  # the session's own model
 MAX_PROMPT_CHARS = 1_000_000
 MAX_DESCRIPTION_CHARS = 100_000
 MAX_AGENTS = 1000  # definitions of one source; more are not listed
-
-_HEADER = re.compile(r"\ufeff?---[ \t]*\r?\n(.*?)(?:\r?\n)?---[ \t]*(?:\r?\n|$)(.*)", re.DOTALL)
-_FIELD = re.compile(r"([A-Za-z][\w-]*):(?:[ \t]+(.*))?$")
-_COMMENT = re.compile(r"\s#.*$")
-_ESCAPES = {"n": "\n", "t": "\t", '"': '"', "\\": "\\"}
 
 
 class AgentDefinition(NamedTuple):
@@ -119,15 +114,12 @@ def _name_type(value: object) -> str:
 
 def parse_agent_file(text: str, source: str) -> AgentDefinition | None:
     """Parse a Markdown file with a header. Return None if the header has no name or no description."""
-    match = _HEADER.match(text)
-    if match is None:
-        return None
-    fields = parse_header_fields(match[1])
+    fields, body = parse_markdown_file(text)
     name = fields.get("name")
     description = fields.get("description")
     if not (isinstance(name, str) and name and isinstance(description, str) and description):
         return None
-    return _build_definition(name, fields, match[2].strip(), source)
+    return _build_definition(name, fields, body.strip(), source)
 
 
 def _build_definition(
@@ -167,82 +159,6 @@ def _parse_count(value: object) -> int | None:
     if isinstance(value, int) and not isinstance(value, bool) and value > 0:
         return value
     return None
-
-
-# -- the header of a Markdown file -----------------------------------------------------------------
-
-
-def parse_header_fields(header: str) -> dict[str, str | list[str]]:
-    """Parse the part of YAML that headers of Markdown files use: one field per line, whose value is
-    a text, a list, or a text over several lines. A value of any other kind is left out.
-    """
-    fields: dict[str, str | list[str]] = {}
-    lines = header.splitlines()
-    position = 0
-    while position < len(lines):
-        match = _FIELD.match(lines[position])
-        position += 1
-        if match is None:
-            continue
-        block = []
-        while position < len(lines) and _continues_field(lines[position]):
-            block.append(lines[position])
-            position += 1
-        value = _parse_header_value((match[2] or "").strip(), block)
-        if value is not None:
-            fields[match[1]] = value
-    return fields
-
-
-def _continues_field(line: str) -> bool:
-    """Return whether a line belongs to the field above it."""
-    return not line.strip() or line[0] in " \t-"
-
-
-def _parse_header_value(text: str, block: list[str]) -> str | list[str] | None:
-    """Return the value of a field: its text in the first line, and the lines below it."""
-    if text[:1] in ("|", ">"):
-        return _join_block(text, block)
-    items = [line.strip() for line in block if line.strip()]
-    if not text and items and all(item.startswith("-") for item in items):
-        return [_parse_scalar(item[1:].strip()) for item in items]
-    if text.startswith("[") and text.endswith("]"):
-        return [_parse_scalar(item.strip()) for item in _split_items(text[1:-1])]
-    if text[:1] in ("{", "["):
-        return None
-    return _parse_scalar(" ".join((text, *items)).strip())
-
-
-def _join_block(style: str, block: list[str]) -> str:
-    """Join the lines of a text over several lines. `style` begins with `|`, which keeps the line
-    breaks, or with `>`.
-    """
-    indents = [len(line) - len(line.lstrip()) for line in block if line.strip()]
-    texts = [line[min(indents, default=0) :].rstrip() for line in block]
-    separator = "\n"
-    if style[0] == ">":
-        separator = " "
-    text = separator.join(texts).strip("\n ")
-    if style[1:2] == "-":
-        return text
-    return f"{text}\n"
-
-
-def _split_items(text: str) -> list[str]:
-    """Split the items of a list at commas that are not inside quotes or parentheses."""
-    return re.findall(r"""(?:"[^"]*"|'[^']*'|\([^)]*\)|[^,])+""", text)
-
-
-def _parse_scalar(text: str) -> str:
-    """Return a text without its quotes, or without the comment behind it."""
-    quote = text[:1]
-    end = text.find(quote, 1) if quote in ("'", '"') else -1
-    if quote == "'" and end > 0:
-        return text[1 : text.rindex("'")].replace("''", "'")
-    if quote == '"' and end > 0:
-        inner = text[1 : text.rindex('"')]
-        return re.sub(r"\\(.)", lambda match: _ESCAPES.get(match[1], match[0]), inner)
-    return _COMMENT.sub("", text)
 
 
 def describe_agents(agents: Iterable[AgentDefinition]) -> str:

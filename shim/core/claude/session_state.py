@@ -30,12 +30,14 @@ from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from shim.core.claude.agent_definitions import AgentDefinition, AgentDefinitions
     from shim.core.claude.agent_run import AgentRequests
+    from shim.core.claude.command_files import CommandCall, CommandFiles
     from shim.core.claude.hooks.callbacks import HookCallbacks
     from shim.core.claude.hooks.callbacks import HookDecision as HookDecision
     from shim.core.claude.local_commands import LocalCommand
     from shim.core.claude.messages import UserMessage
     from shim.core.claude.permissions import PermissionRuleChange, WorkingDirectoryChange
     from shim.core.claude.sdk_servers import SdkMcpServerRegistry
+    from shim.core.policy.policy import UnsupportedRule
 
 MODE_NAMES = tuple(sorted(PERMISSION_MODES))
 
@@ -62,6 +64,7 @@ class SessionOptions(NamedTuple):
     find_transcript  returns the path of the session's transcript, or "" if there is none
     claude_settings  Claude's settings when the session started
     load_settings    reloads Claude's settings files; raises FrontendError or OSError
+    load_commands    reads Claude's command files and skills
     """
 
     session_id: str
@@ -82,6 +85,7 @@ class SessionOptions(NamedTuple):
     keeps_session_id: bool = False
     answers_commands: bool = False
     has_commands: bool = True
+    load_commands: "Callable[[], CommandFiles]" = tuple
 
 
 class VendorCapabilities(NamedTuple):
@@ -179,6 +183,7 @@ class SessionState:
         sdk_servers              the MCP servers in the frontend's process
         configured_servers       the other MCP servers: name → configuration
         initialize_server_names  the names of the MCP servers from the `initialize` request
+        ignored_command_fields   the header fields of the turn's command that have no effect
         sdk_servers_error        why the vendor cannot reach MCP servers in the frontend's process, or ""
         claude_settings          the settings from Claude's settings files that apply to the session
         agents                   the subagents from the frontend and from Claude's files, by name
@@ -225,6 +230,8 @@ class SessionState:
         # Whether the frontend's `initialize` requested the subagents' texts.
         self.forwards_subagent_text = False
         self.usage = SessionUsage()  # the usage at the end of the last turn
+        self.ignored_command_fields: tuple[UnsupportedRule, ...] = ()
+        self._command_files: CommandFiles | None = None  # None until they are needed
         # The requested and initial models of each vendor that served the session before.
         self._models_by_vendor: dict[str, tuple[str | None, str | None]] = {}
 
@@ -323,6 +330,33 @@ class SessionState:
         from shim.core.claude.agent_definitions import merge_agents
 
         self.agents = merge_agents(self.agents, agents)
+
+    @property
+    def command_files(self) -> "CommandFiles":
+        """Claude's command files and skills, which are read when they are first needed."""
+        if self._command_files is None:
+            self._command_files = self.options.load_commands()
+        return self._command_files
+
+    def find_command_call(self, message: "UserMessage") -> "CommandCall | None":
+        """Return the command file that a message invokes, or None. The files are read again for
+        each message that begins with a slash.
+        """
+        from shim.core.claude.command_files import find_command_call, find_command_text
+
+        if not find_command_text(message):
+            return None
+        self._command_files = self.options.load_commands()
+        return find_command_call(message, self._command_files)
+
+    def list_command_names(self) -> tuple[list[str], list[str]]:
+        """Return the names of the command files, and of the skills among them, for `init`."""
+        files = [file for file in self.command_files if file.can_be_invoked]
+        return [file.name for file in files], [file.name for file in files if file.skill_folder]
+
+    def describe_commands(self) -> list[dict[str, Any]]:
+        """Return the commands for the answer to `initialize`."""
+        return [file.to_json() for file in self.command_files if file.can_be_invoked]
 
     def switch_vendor(self, vendor: VendorCapabilities) -> None:
         """Continue the session with another vendor.

@@ -158,7 +158,7 @@ class StreamJsonWriter(OutputWriter):
             "claude_code_version": self.claude_version,
             "output_style": fields.get("output_style") or "default",
             "agents": fields.get("agents") or [],
-            "skills": [],
+            "skills": fields.get("skills") or [],
             "plugins": [],
             "analytics_disabled": True,
             "product_feedback_disabled": True,

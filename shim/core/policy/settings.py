@@ -21,6 +21,7 @@ UNSUPPORTED_KEYS = (
     *("sandbox", "strictPluginOnlyCustomization", "allowManagedPermissionRulesOnly"),
     *("allowedMcpServers", "deniedMcpServers", "allowManagedMcpServersOnly"),
 )
+COMMAND_SHELL_KEY = "disableSkillShellExecution"
 # Kinds of hooks that may block something, but that the shim does not run.
 UNSUPPORTED_HOOK_EVENTS = ("UserPromptSubmit", "PermissionRequest")
 
@@ -63,6 +64,7 @@ class ClaudeSettings(NamedTuple):
     # Restrictions that the shim cannot apply. The key is "KEY in FILE", and the value is JSON.
     unsupported_keys: Mapping[str, str] = {}
     output_style: str = ""
+    forbids_command_shell: bool = False  # the shell code in commands and skills must not run
 
 
 def merge_settings(sources: Sequence[SettingsSource]) -> ClaudeSettings:
@@ -100,6 +102,9 @@ def merge_settings(sources: Sequence[SettingsSource]) -> ClaudeSettings:
             ).items()
         },
         output_style=_find_output_style(sources),
+        forbids_command_shell=any(
+            source.content.get(COMMAND_SHELL_KEY) is True for source in sources
+        ),
     )
 
 

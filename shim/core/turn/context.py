@@ -227,6 +227,7 @@ class SessionConfig(NamedTuple):
                           knows them
     list_server_names     returns the names of all configured MCP servers, including servers from
                           the vendor's own settings
+    list_commands         returns the names of Claude's command files, and of the skills among them
     """
 
     new_id: str
@@ -234,6 +235,7 @@ class SessionConfig(NamedTuple):
     vendor_session_usage: VendorSessionUsage = NO_VENDOR_SESSION_USAGE
     list_servers: Callable[[], tuple[list[dict[str, Any]], list[str]]] = lambda: ([], [])
     list_server_names: Callable[[], list[str]] = list
+    list_commands: Callable[[], tuple[list[str], list[str]]] = lambda: ([], [])
 
 
 class ConversationLimits(NamedTuple):

@@ -17,12 +17,13 @@ from shim.core.turn.context import TurnConfig, VendorInfo
 # ignored, because they would make some clients exit.
 INFO_TYPES: dict[str, type] = {
     **dict.fromkeys(("cwd", "model", "mode", "key_source", "vendor_version"), str),
-    **dict.fromkeys(("tools", "mcp_servers", "slash_commands", "agents"), list),
+    **dict.fromkeys(("tools", "mcp_servers", "slash_commands", "agents", "skills"), list),
 }
 ITEM_TYPES: dict[str, type] = {
     "tools": str,
     "slash_commands": str,
     "agents": str,
+    "skills": str,
     "mcp_servers": dict,
 }
 
@@ -64,6 +65,7 @@ def build_init_fields(
     _add_mcp_servers(config, fields)
     if config.agents:
         _add_agents(config, fields)
+    _add_commands(config, fields)
     if redact is not None:
         fields |= {name: redact(value) for name, value in fields.items() if name in INFO_TYPES}
     if config.read_answer is not None and STRUCTURED_OUTPUT_TOOL not in fields["tools"]:
@@ -103,6 +105,14 @@ def _build_shim_fields(config: TurnConfig, vendor_info: Mapping[str, Any]) -> di
     if config.unsupported_rules:
         fields["not_honoured"] = [rule.to_json() for rule in config.unsupported_rules]
     return fields
+
+
+def _add_commands(config: TurnConfig, fields: dict[str, Any]) -> None:
+    """Add Claude's command files and skills before the vendor's own commands."""
+    command_names, skill_names = config.session.list_commands()
+    for key, names in (("slash_commands", command_names), ("skills", skill_names)):
+        if names:
+            fields[key] = list(dict.fromkeys((*names, *(fields.get(key) or ()))))
 
 
 def _add_mcp_servers(config: TurnConfig, fields: dict[str, Any]) -> None:

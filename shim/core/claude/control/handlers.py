@@ -57,7 +57,7 @@ def _initialize_session(
         state.forwards_subagent_text = request["forwardSubagentText"]
     _add_agents(frontend, request)
     body = {
-        "commands": [],
+        "commands": state.describe_commands(),
         "agents": [agent.to_json() for agent in state.usable_agents],
         "output_style": state.options.output_style,
         "available_output_styles": list(dict.fromkeys(("default", state.options.output_style))),
