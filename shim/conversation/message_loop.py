@@ -22,6 +22,7 @@ from shim.core.adapter.child_stream import ChildStream
 from shim.core.api_errors import TurnEndCause
 from shim.core.claude.messages import UserMessage
 from shim.core.reading import MAX_LINE_BYTES
+from shim.io.ids import create_uuid
 from shim.io.stderr import warn
 from shim.io.stdout import FrontendDisconnectedError, FrontendOutput
 from shim.process import descendants
@@ -286,7 +287,7 @@ class MessageLoop(ConversationLoop):
             self._is_one_shot and self._driver.active_child_driver.stream is not None
         ):
             if self._messages:
-                message = self._messages.popleft()
+                message = self._messages.popleft().assign_uuid(create_uuid)
                 self._turn_number += 1
                 self._message_taken = True
                 if self._session_lines is not None:

@@ -36,6 +36,7 @@ from shim.core.claude.permissions import (
     PermissionRequest,
 )
 from shim.core.errors import ShimError
+from shim.io.ids import create_uuid
 from shim.io.stdout import FrontendDisconnectedError, FrontendOutput
 from shim.process.child import Child
 from shim.process.spawn import ChildSpawnResult
@@ -651,7 +652,7 @@ class PersistentDriver(ChildDriver):
             if line is None:
                 return
             messages.remove(message)
-            stream.turn.add_steering_message(message)
+            stream.turn.add_steering_message(message.assign_uuid(create_uuid))
             await self._write_frontend_line(child, line)
 
     def _list_unread_messages(self, stream: ChildStream) -> list[UserMessage]:

@@ -3,7 +3,7 @@ list of content blocks.
 """
 
 from binascii import a2b_base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import orjson
 
@@ -107,6 +107,14 @@ class UserMessage(NamedTuple):
         if any(block.kind != "text" for block in accepted_blocks):
             return accepted_blocks
         return (MessageBlock("text", self.text),)
+
+    def assign_uuid(self, create_uuid: Callable[[], str]) -> "UserMessage":
+        """Return the message with an id. Its echo and the transcript contain the same id, at which
+        the session can be resumed later.
+        """
+        if self.uuid is None:
+            return self._replace(uuid=create_uuid())
+        return self
 
     def replace_text(self, text: str) -> "UserMessage":
         """Return a copy of the message with a different text.
