@@ -3,7 +3,7 @@ resumed session.
 """
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from shim.core.adapter.adapter import Adapter
 from shim.core.claude.argv.invocation import Invocation
@@ -16,7 +16,6 @@ from shim.core.claude.argv.models import (
 from shim.core.errors import (
     CliArgumentError,
     FrontendError,
-    UnknownMessageError,
     UnknownSessionError,
     UnsupportedPermissionModeError,
 )
@@ -29,7 +28,11 @@ from shim.io.stderr import warn
 from shim.state.config import ONE_WAY, TWO_WAY, ShimSettings
 
 if TYPE_CHECKING:
+    from shim.core.claude.resume_point import ResumePoint
     from shim.state.store import StoredSession
+
+
+REAL_CLAUDE = "claude"  # the name of its adapter
 
 
 class DriverChoice(NamedTuple):
@@ -308,34 +311,32 @@ def _is_fork_with_same_id(invocation: Invocation) -> bool:
     return session_id == canonicalize_uuid(invocation.resume or "")
 
 
-def require_resume_at_last_message(
-    invocation: Invocation, adapter: Adapter, load_uuids: Callable[[], list[str]]
-) -> None:
-    """Raise FrontendError unless the session is resumed at its last message.
+def find_requested_resume_point(
+    invocation: Invocation, adapter: Adapter, transcript: bytes
+) -> "ResumePoint | None":
+    """Return the message at which the session is resumed. Return None if it is the last one.
 
-    Only the real claude can drop later messages. `load_uuids` returns the message ids in the
-    session's transcript, in order.
+    `transcript` is the transcript of the session. Raise UnknownMessageError or ResumeRejectedError
+    as `find_resume_point` does, and FrontendError if the shim cannot drop the later messages.
     """
     if invocation.resume_session_at is None:
-        return
-    if invocation.resume_drops_turn is not None:
-        raise FrontendError(
-            f"Resume rejected by --resume-drops-turn: {adapter.name} cannot drop a turn of a session",
-            hint="resume without this option, or start a new session",
-        )
-    uuids = load_uuids()
-    if not uuids:
+        return None
+    from shim.core.claude.resume_point import find_resume_point
+
+    if not transcript:
         raise FrontendError(
             "--resume-session-at is refused: the session has no transcript, so the shim "
-            f"cannot tell whether the message is the last one, and {adapter.name} can only "
-            "resume the end of a session",
+            "cannot find the message",
             hint="resume without this option, and set transcripts = true in config.toml",
         )
-    if invocation.resume_session_at not in uuids:
-        raise UnknownMessageError(invocation.resume_session_at)
-    if invocation.resume_session_at != uuids[-1]:
+    point = find_resume_point(
+        transcript, invocation.resume_session_at, invocation.resume_drops_turn
+    )
+    # The lines of a recording are fixed, and a real claude's own transcript has other message ids.
+    if point is not None and (adapter.cli.replay is not None or adapter.name == REAL_CLAUDE):
         raise FrontendError(
-            f"--resume-session-at is refused: {adapter.name} can only resume the end of a session, and other messages "
-            "follow this message",
+            f"--resume-session-at is refused: other messages come after this one, and the shim "
+            f"cannot drop messages of {adapter.name}",
             hint="resume without this option, or start a new session",
         )
+    return point

@@ -258,7 +258,11 @@ class ConversationRunner:
         """Return the ids of the messages that were already answered in the resumed session."""
         from shim.io.transcript import read_user_message_uuids
 
-        return read_user_message_uuids(self._launcher.session_state.options.find_transcript())
+        uuids = read_user_message_uuids(self._launcher.session_state.options.find_transcript())
+        point = self._launcher.context.resume_point
+        if point is None:
+            return uuids
+        return [uuid for uuid in uuids if uuid in point.history_uuids]
 
     def _create_states(self) -> "SessionStateReporter | None":
         """Return the reporter of session states for a run without control requests. Return None if
@@ -335,6 +339,7 @@ class ConversationRunner:
                 redact,
                 usage_counter,
                 forked_from=self._forked_transcript,
+                resume_point=context.resume_point,
             )
         invocation = self._launcher.context.invocation
         if self._transport is None:

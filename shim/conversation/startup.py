@@ -25,7 +25,7 @@ from shim.conversation.invocation import (
     check_session_flags,
     choose_result_terminator_line,
     find_replay_path,
-    require_resume_at_last_message,
+    find_requested_resume_point,
     resolve_requested_permission_mode,
     resolve_resumed_session,
     select_driver,
@@ -71,6 +71,7 @@ if TYPE_CHECKING:
     from shim.core.adapter.adapter import Adapter
     from shim.core.claude.agent_definitions import AgentDefinitions
     from shim.core.claude.output_writer import OutputWriter
+    from shim.core.claude.resume_point import ResumePoint
     from shim.core.policy.policy import Policy
     from shim.io.signals import SignalRecorder
     from shim.process.spawn import ChildSpawnResult
@@ -102,6 +103,8 @@ class ConversationStartup(NamedTuple):
     # Reads the start of stdin for a frontend that does not send messages in Claude's format.
     read_input: "Callable[[ConversationStartup], ConversationStartup] | None"
     stdin_input: StdinInput | None = None  # the input that was read by `read_input`
+    # The message at which the session is resumed, if later messages are dropped.
+    resume_point: "ResumePoint | None" = None
 
     def run(
         self, signals: "SignalRecorder", transport: "ConversationTransport | None" = None
@@ -114,7 +117,7 @@ class ConversationStartup(NamedTuple):
         if self.read_input is not None:
             startup = self.read_input(self)
         try:
-            return startup._run_plan(signals, transport)
+            return startup.apply_resume_point()._run_plan(signals, transport)
         except ShimError as error:
             error.vendor = self.adapter.name
             error.failed_attempts = tuple(self.vendor_list.skipped_attempts)
@@ -127,12 +130,39 @@ class ConversationStartup(NamedTuple):
         Raise ShimError if no turn can start. `allow_mode_change` accepts a permission mode that the
         vendor lacks, because the frontend can still change the mode before its first message.
         """
-        plan, launcher = self._prepare_launcher(allow_mode_change=allow_mode_change)
+        startup = self.apply_resume_point()
+        plan, launcher = startup._prepare_launcher(allow_mode_change=allow_mode_change)
         prompt = self.invocation.prompt
         if not prompt:
             prompt = "(the prompt)"
         return PlannedChildLaunch(
             plan, launcher, launcher.plan_child_launch(prompt, persistent=plan.persistent)
+        )
+
+    def apply_resume_point(self) -> "ConversationStartup":
+        """Return the startup with the message from `--resume-session-at`. Raise FrontendError if the
+        session cannot be resumed at this message.
+
+        If later messages are dropped, the vendor gets a new session, and the kept messages are a
+        part of its first prompt.
+        """
+        session = self.resumed_session
+        if session is None or self.invocation.resume_session_at is None:
+            return self
+        is_real_claude = self.adapter.passthrough and not self.vendor_list.has_several
+        if session.vendor != self.adapter.name or is_real_claude:
+            return self
+        from shim.core.claude.usage import NO_USAGE
+        from shim.io.transcript import read_transcript_end
+
+        transcript = read_transcript_end(self._find_resumed_transcript())
+        point = find_requested_resume_point(self.invocation, self.adapter, transcript)
+        if point is None:
+            return self
+        if not self.launcher_class.is_dry:
+            _warn_about_rebuilt_history(self.adapter, point)
+        return self._replace(
+            resumed_session=session._replace(vendor_session="", used=NO_USAGE), resume_point=point
         )
 
     def _run_plan(
@@ -209,6 +239,7 @@ class ConversationStartup(NamedTuple):
             self.recorder,
             is_translated=self.vendor_list.is_translated,
             claude_settings=self.claude_settings,
+            resume_point=self.resume_point,
         )
         policy = context.build_policy()
         agents = self._load_agents(context)
@@ -264,7 +295,6 @@ class ConversationStartup(NamedTuple):
                 self.environment,
                 is_replay=self.recordings is not None and self.recordings.has_session(resumed_name),
             )
-            require_resume_at_last_message(invocation, adapter, self._load_resumed_uuids)
         model = resolve_vendor_model(invocation.model or "", adapter, self.settings)
         for warning in adapter.list_ignored_flags(invocation._replace(model=model)):
             warn(warning)
@@ -372,14 +402,6 @@ class ConversationStartup(NamedTuple):
             return False
         return not runs_more
 
-    def _load_resumed_uuids(self) -> list[str]:
-        """Return the message ids in the resumed session's transcript. Return [] if there is no
-        transcript.
-        """
-        from shim.io.transcript import read_message_uuids
-
-        return read_message_uuids(self._find_resumed_transcript())
-
     def _find_resumed_transcript(self) -> str:
         """Return the path of the resumed session's transcript, or "" if there is none."""
         from shim.io.transcript import build_transcript_path
@@ -388,6 +410,19 @@ class ConversationStartup(NamedTuple):
             return ""
         return build_transcript_path(
             self.environment, self.resumed_session.cwd, self.resumed_id or ""
+        )
+
+
+def _warn_about_rebuilt_history(adapter: "Adapter", point: "ResumePoint") -> None:
+    """Warn that the vendor receives the kept messages as text."""
+    warn(
+        f"{adapter.name} resumes the session at an earlier message: it gets a new session, and the "
+        "kept messages are sent as text before the next message\n"
+    )
+    if point.omitted_count:
+        warn(
+            f"the text leaves out the {point.omitted_count} oldest messages, because it would be too "
+            "long\n"
         )
 
 

@@ -185,6 +185,17 @@ class UnknownMessageError(UnknownSessionError):
         )
 
 
+class ResumeRejectedError(UnknownSessionError):
+    """The session cannot be resumed at a message without dropping more than the turn named by
+    `--resume-drops-turn`. Frontends match the beginning of the error text, which is Claude's.
+    """
+
+    def __init__(self, reason: str) -> None:
+        FrontendError.__init__(
+            self, f"Resume rejected by --resume-drops-turn: {escape_control_chars(reason)}"
+        )
+
+
 def format_error(error: ShimError) -> str:
     """Return the lines that report an error on stderr: `error: TEXT`, and `hint: HINT` if there is
     a hint.

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 
 from shim.core.claude.usage import MessageUsageCounter
 from shim.core.reading.json_text import dump_json
-from shim.core.reading.typed import NamedTuple
+from shim.core.reading.typed import TYPE_CHECKING, NamedTuple
 from shim.core.reading.values import canonicalize_uuid
 from shim.io.ids import create_uuid, format_now
 from shim.io.stderr import warn
@@ -28,9 +28,12 @@ from shim.io.transcript_lines import (
     extract_prompt_title,
     find_last_message_uuid_as_json,
     list_message_line_spans,
-    list_message_uuids,
     list_user_message_uuids,
+    select_transcript_lines,
 )
+
+if TYPE_CHECKING:
+    from shim.core.claude.resume_point import ResumePoint
 
 MAX_FILE_BYTES = 256 * 1024 * 1024  # readers load complete transcripts, and skip larger ones
 TAIL_BYTES = 64 * 1024  # the part of an existing file that is searched for the last message id
@@ -51,15 +54,11 @@ MAX_RESUMED_BYTES = 16 * 1024 * 1024
 
 def read_user_message_uuids(path: str) -> list[str]:
     """Return the ids of the user messages in a transcript, or [] if the file cannot be read."""
-    return list_user_message_uuids(_read_end(path))
+    return list_user_message_uuids(read_transcript_end(path))
 
 
-def read_message_uuids(path: str) -> list[str]:
-    """Return the ids of all messages in a transcript in order, or [] if the file cannot be read."""
-    return list_message_uuids(_read_end(path))
-
-
-def _read_end(path: str) -> bytes:
+def read_transcript_end(path: str) -> bytes:
+    """Return the last part of a transcript. Return b"" if the file cannot be read."""
     try:
         with open(path, "rb") as file:
             file.seek(0, os.SEEK_END)
@@ -90,6 +89,7 @@ class Transcript:
         redact: Callable[[object], object] | None = None,
         usage_counter: MessageUsageCounter | None = None,
         forked_from: str = "",
+        resume_point: "ResumePoint | None" = None,
     ) -> None:
         """Create the transcript.
 
@@ -97,6 +97,8 @@ class Transcript:
                        redacted
         usage_counter  provides the token usage of the messages
         forked_from    the path of the original session's transcript, which is copied for a fork
+        resume_point   the message after which the transcript continues, if later messages of the
+                       resumed session are dropped
         """
         self._redact = redact
         self._projects_dir = get_projects_dir(environment, cwd)
@@ -106,6 +108,7 @@ class Transcript:
         self._entrypoint = environment.get("CLAUDE_CODE_ENTRYPOINT") or "sdk-cli"
         self._file_name: str | None = None
         self._forked_from = forked_from
+        self._resume_point = resume_point
         self._descriptor: int | None = None
         self._is_closed = not self._projects_dir
         self._size_bytes = 0
@@ -124,6 +127,7 @@ class Transcript:
         self._is_closed = not self._projects_dir
         self._file_name = None
         self._forked_from = self._last_prompt = ""
+        self._resume_point = None
         self._size_bytes = self._mirrored_bytes = 0
         self._parent_uuid = b"null"
         self._missing_newline = b""
@@ -346,11 +350,14 @@ class Transcript:
         original_id = os.path.basename(self._forked_from).removesuffix(".jsonl")
         data = b""
         if original_id:
-            data = _read_end(self._forked_from)
+            data = read_transcript_end(self._forked_from)
         # the original is missing, too long, or was not written by the shim
         if not data.startswith(FILE_PREFIX):
             return
         data = data[: data.rfind(b"\n") + 1]
+        point = self._resume_point
+        if point is not None:
+            data = select_transcript_lines(data, point.history_uuids)
         session_id = str(self._file_name).removesuffix(".jsonl")
         for key in (
             b'"sessionId":',
@@ -362,6 +369,8 @@ class Transcript:
             self._size_bytes += count
             self._parent_uuid = find_last_message_uuid_as_json(data[-TAIL_BYTES:])
             data = data[count:]
+        if point is not None:
+            self._parent_uuid = dump_json(point.uuid)
 
     def _continue_file(self, descriptor: int) -> None:
         """Prepare to append to the file. Raise OSError if the shim did not create it."""
@@ -379,7 +388,10 @@ class Transcript:
             self._missing_newline = b""
         else:
             self._missing_newline = b"\n"
-        self._parent_uuid = find_last_message_uuid_as_json(tail)
+        if self._resume_point is None:
+            self._parent_uuid = find_last_message_uuid_as_json(tail)
+        else:  # the dropped messages stay in the file, on another branch
+            self._parent_uuid = dump_json(self._resume_point.uuid)
 
     def _append_lines(self, pieces: list[bytes]) -> int:
         """Append complete lines in a single write, so that lines of other processes cannot be mixed

@@ -196,21 +196,22 @@ def _format_hash(code_units: list[int]) -> str:
     return "0"
 
 
+def select_transcript_lines(data: bytes, uuids: frozenset[str]) -> bytes:
+    """Return the lines of a transcript that have one of these ids."""
+    from shim.core.claude.resume_point import parse_transcript_entry
+
+    selected = []
+    for line in data.splitlines(keepends=True):
+        entry = parse_transcript_entry(line)
+        if entry is not None and entry.uuid in uuids:
+            selected.append(line)
+    return b"".join(selected)
+
+
 def list_user_message_uuids(data: bytes) -> list[str]:
     """Return the ids of the user messages in a part of a transcript."""
-    return _list_uuids(data, (b'"type":"user"',))
-
-
-def list_message_uuids(data: bytes) -> list[str]:
-    """Return the ids of the user and assistant messages in a part of a transcript."""
-    return _list_uuids(data, (b'"type":"user"', b'"type":"assistant"'))
-
-
-def _list_uuids(data: bytes, kinds: tuple[bytes, ...]) -> list[str]:
     lines = (
-        line
-        for line in data.split(b"\n")
-        if line.endswith(b'"}') and any(kind in line for kind in kinds)
+        line for line in data.split(b"\n") if line.endswith(b'"}') and b'"type":"user"' in line
     )
     return [line[line.rfind(b'"uuid":"') + 8 : -2].decode("utf-8", "replace") for line in lines]
 

@@ -21,6 +21,7 @@ from shim.state.config import ShimSettings, VendorSettings
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from shim.core.claude.resume_point import ResumePoint
     from shim.core.policy.policy import PermissionRule
     from shim.core.turn.context import JsonSchemaAnswer
     from shim.recording.recorder import RunRecorder
@@ -84,6 +85,7 @@ class ConversationContext(NamedTuple):
     recorder         None if recording is off
     is_translated    all output is translated, even a real claude's
     claude_settings  the settings from Claude's settings files
+    resume_point     the message at which the session is resumed, if later messages are dropped
     """
 
     adapter: Adapter
@@ -95,6 +97,7 @@ class ConversationContext(NamedTuple):
     recorder: "RunRecorder | None" = None
     is_translated: bool = False
     claude_settings: ClaudeSettings = ClaudeSettings()
+    resume_point: "ResumePoint | None" = None
 
     @property
     def vendor_settings(self) -> VendorSettings:
@@ -149,6 +152,7 @@ class VendorSessionResumeState:
     has_started        a child was started
     persistent         the last child stays running and reads messages from its stdin
     has_system_prompt  the session has received the system prompts, before its first message
+    has_history        the session has received the kept messages of the resumed session
     has_answered       a message was answered
     prompted_tools     the tools for which the last child asks for permission before they run
     restricting_rules  the restricting rules when the last child was started
@@ -172,8 +176,10 @@ class VendorSessionResumeState:
         else:
             self.vendor_session_id = invocation.resume
         self.assigned_id: str | None = None
-        self.forks_next = invocation.fork_session
-        self.has_started = self.persistent = self.has_system_prompt = self.has_answered = False
+        # A session without its last messages is a copy for the vendor.
+        self.forks_next = invocation.fork_session or context.resume_point is not None
+        self.has_started = self.persistent = self.has_answered = False
+        self.has_system_prompt = self.has_history = False
         self.failed_attempts = failed_attempts
         self.prompted_tools: frozenset[str] = frozenset()
         self.restricting_rules: tuple[PermissionRule, ...] = ()
@@ -185,6 +191,7 @@ class VendorSessionResumeState:
         """Let the next child start a new session of the vendor."""
         self.stored_session = self.vendor_session_id = self.assigned_id = None
         self.forks_next = self.has_started = self.has_system_prompt = self.has_answered = False
+        self.has_history = False
 
     def assign_session_id(
         self, invocation: Invocation, adapter: Adapter, new_session_id: str

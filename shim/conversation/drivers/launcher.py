@@ -266,7 +266,7 @@ class ChildLauncher:
         invocation = self.context.invocation._replace(
             resume=None, continue_last=False, fork_session=False, session_id=None
         )
-        self.context = self.context._replace(invocation=invocation)
+        self.context = self.context._replace(invocation=invocation, resume_point=None)
         self.resume_state.start_new_session()
         # The lifecycle has the old invocation. It may not exist yet.
         with contextlib.suppress(AttributeError):
@@ -315,11 +315,26 @@ class ChildLauncher:
         ):
             resume_state.has_system_prompt = True
             user_prompt = self._build_request(user_prompt).build_full_prompt()
+        user_prompt = self._add_history(user_prompt)
         if any(rule.tool in ("Read", ANY_TOOL) for rule in self.policy.restricting_rules):
             user_prompt = self.adapter.escape_prompt(user_prompt)
         return self._answer_schema.add_json_schema_instruction(
             user_prompt, persistent=resume_state.persistent
         )
+
+    def _add_history(self, prompt: str) -> str:
+        """Return the prompt with the kept messages of a resumed session before it, if the vendor's
+        session does not have them.
+        """
+        resume_state = self.resume_state
+        point = self.context.resume_point
+        has_history = resume_state.vendor_session_id is not None
+        if resume_state.persistent:
+            has_history = resume_state.has_history
+        if point is None or has_history:
+            return prompt
+        resume_state.has_history = True
+        return f"{point.history}\n\n{prompt}"
 
     def start_child(self, prompt: str, *, persistent: bool = False) -> ChildSpawnResult:
         """Start a child process. Raise VendorError or FrontendError if that fails."""

@@ -147,11 +147,14 @@ class PersistentDriver(ChildDriver):
             await child.stop()
             await self._release_child(child)
             return
-        had_system_prompt = self.launcher.resume_state.has_system_prompt
+        resume_state = self.launcher.resume_state
+        had_system_prompt = resume_state.has_system_prompt
+        had_history = resume_state.has_history
         await self._answer_message(child, stream, message)
-        # The system prompt is part of the message, which the model may not have received.
+        # Both are part of the message, which the model may not have received.
         if stream.turn.is_error:
-            self.launcher.resume_state.has_system_prompt = had_system_prompt
+            resume_state.has_system_prompt = had_system_prompt
+            resume_state.has_history = had_history
         self._requeue_messages(self._list_unread_messages(stream))
 
     async def _answer_message(

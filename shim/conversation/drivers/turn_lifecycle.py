@@ -94,6 +94,7 @@ class TurnLifecycle:
         # Without a session id the child starts a new session, which has no system prompt yet.
         if self._resume_state.vendor_session_id is None:
             self._resume_state.has_system_prompt = False
+            self._resume_state.has_history = False
             if previous_stream is not None:
                 previous_stream.turn.conversation.vendor_session_id = None
         max_inbound_bytes = context.settings.max_inbound_bytes
@@ -209,6 +210,7 @@ class TurnLifecycle:
                 *state.ignored_command_fields,
             ),
             agents=tuple(agent.name for agent in state.usable_agents),
+            has_rebuilt_history=context.resume_point is not None,
             elapsed_ms=lambda: int((time.monotonic() - started_at) * 1000),
         )
 

@@ -274,6 +274,7 @@ class TurnConfig(NamedTuple):
     failed_attempts         the vendors that were tried before this one, in order
     unsupported_rules       allow rules, settings and subagents that have no effect
     agents                  the names of the subagents from the frontend and from Claude's files
+    has_rebuilt_history     the vendor receives the history of the resumed session as text
     elapsed_ms              returns the milliseconds since the turn started
     """
 
@@ -299,4 +300,5 @@ class TurnConfig(NamedTuple):
     failed_attempts: tuple[FailedVendorAttempt, ...] = ()
     unsupported_rules: "tuple[UnsupportedRule, ...]" = ()
     agents: tuple[str, ...] = ()
+    has_rebuilt_history: bool = False
     elapsed_ms: Callable[[], int] = lambda: 0

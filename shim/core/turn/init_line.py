@@ -104,6 +104,8 @@ def _build_shim_fields(config: TurnConfig, vendor_info: Mapping[str, Any]) -> di
         fields["tried"] = [attempt.to_json() for attempt in config.failed_attempts]
     if config.unsupported_rules:
         fields["not_honoured"] = [rule.to_json() for rule in config.unsupported_rules]
+    if config.has_rebuilt_history:
+        fields["rebuilt_history"] = True
     return fields
 
 

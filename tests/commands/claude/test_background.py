@@ -8,7 +8,7 @@ from box import run_shim
 from session_hosts import read_until_result
 
 from shim.bridge import registry
-from shim.io.transcript import read_message_uuids
+from shim.core.claude.resume_point import list_branch_entries
 
 FIRST = re.compile(r"^backgrounded · ([0-9a-f]{8})")
 U = "11111111-2222-4333-8444-555555555555"
@@ -309,7 +309,7 @@ def test_copy_stores_the_resume_message_apart_from_its_flags(desk):
     with desk.connect(record) as connection:
         read_until_result(connection)
     (transcript,) = desk.box.path.rglob(f".claude/projects/*/{record.session_id}.jsonl")
-    last = read_message_uuids(str(transcript))[-1]
+    last = list_branch_entries(transcript.read_bytes())[-1].uuid
     copy, _ = start_background_session(
         desk, "other", "--resume", record.session_id, "--fork-session", "--resume-session-at", last
     )

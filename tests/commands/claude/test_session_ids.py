@@ -80,22 +80,86 @@ def test_resume_at_an_unknown_message_is_refused(box, run, point):
     assert end["errors"] == [f"No message found with message.uuid of: {point}"]
 
 
-def test_session_can_be_resumed_only_at_its_last_message(box, run):
+@pytest.fixture
+def two_turns(run):
+    """Run two turns. Return the last message of the first turn and the prompt of the second one."""
     first = run("--session-id", LOWER)
-    last = [line["uuid"] for line in first.lines if line["type"] == "assistant"][-1]
-    assert run("--resume", LOWER, "--resume-session-at", last).status == 0
+    second = run("--resume", LOWER, "--replay-user-messages")
+    assert (first.status, second.status) == (0, 0), second.stderr
+    (prompt,) = [line["uuid"] for line in second.lines if line.get("isReplay")]
+    return list_answers(first)[-1], prompt
+
+
+def list_answers(done):
+    return [line["uuid"] for line in done.lines if line["type"] == "assistant"]
+
+
+def chain(text):
+    """Return the ids of the messages in a transcript, and the ids of their parents."""
+    lines = [json.loads(line) for line in text.splitlines()]
+    return [(line["uuid"], line["parentUuid"]) for line in lines if "parentUuid" in line]
+
+
+def test_resume_at_the_last_message_drops_nothing(box, run):
+    last = list_answers(run("--session-id", LOWER))[-1]
     done = run("--resume", LOWER, "--resume-session-at", last)
-    (end,) = results(done)
-    assert done.status == 1 and "demo can only resume the end of a session" in end["errors"][0]
+    assert (done.status, done.stderr) == (0, "")
+    assert "rebuilt_history" not in done.init["shim"]
+    assert "earlier messages" not in box.read_record()["stdin"]
 
 
-def test_resume_drops_turn_flag_is_refused(box, run):
-    first = run("--session-id", LOWER)
-    last = [line["uuid"] for line in first.lines if line["type"] == "assistant"][-1]
-    done = run("--resume", LOWER, "--resume-session-at", last, "--resume-drops-turn", NOBODY)
-    assert done.status == 1 and results(done)[0]["errors"][0].startswith(
-        "Resume rejected by --resume-drops-turn: demo "
+@pytest.mark.parametrize("fork", [(), ("--fork-session", "--session-id", OTHER)])
+def test_resume_at_an_earlier_message_drops_the_later_ones(box, run, two_turns, fork):
+    last, prompt = two_turns
+    before = transcripts(box)[f"{LOWER}.jsonl"]
+    done = run("--resume", LOWER, "--resume-session-at", last, "--resume-drops-turn", prompt, *fork)
+    session_id = fork[-1] if fork else LOWER
+    assert (done.status, done.init["session_id"]) == (0, session_id), done.stderr
+    assert done.init["shim"]["rebuilt_history"] is True
+    assert "the kept messages are sent as text" in done.stderr
+    record = box.read_record()
+    assert record["stdin"].count("Message of the assistant: Hello.") == 1
+    assert LOWER not in record["arguments"], "the vendor's session still has the dropped turn"
+
+    after = transcripts(box)
+    assert after[f"{LOWER}.jsonl"].startswith(before)
+    added = chain(after[f"{session_id}.jsonl"].removeprefix(before))
+    if fork:
+        assert after[f"{LOWER}.jsonl"] == before
+        assert prompt not in after[f"{OTHER}.jsonl"]
+        added = added[2:]
+    assert added[0][1] == last and added[1] == (list_answers(done)[0], added[0][0])
+
+    later = run("--resume", session_id)
+    assert (later.status, later.stderr) == (0, "")
+    assert "earlier messages" not in box.read_record()["stdin"]
+
+
+def test_dropped_messages_are_unknown_after_a_resume(run, two_turns):
+    last, prompt = two_turns
+    run("--resume", LOWER, "--resume-session-at", last)
+    (end,) = results(run("--resume", LOWER, "--resume-session-at", prompt))
+    assert end["errors"] == [f"No message found with message.uuid of: {prompt}"]
+
+
+def test_resume_that_would_drop_another_turn_is_refused(box, run, two_turns):
+    before = transcripts(box)
+    done = run(
+        *("--resume", LOWER, "--fork-session", "--resume-session-at", two_turns[0]),
+        *("--resume-drops-turn", NOBODY),
     )
+    (end,) = results(done)
+    assert (done.status, end["subtype"]) == (1, "error_during_execution")
+    assert end["errors"][0].startswith("Resume rejected by --resume-drops-turn: ")
+    assert transcripts(box) == before
+
+
+def test_resume_at_a_message_needs_a_transcript(box, run):
+    last = list_answers(run("--session-id", LOWER))[-1]
+    for path in box.path.rglob("*.jsonl"):
+        path.unlink()
+    (end,) = results(run("--resume", LOWER, "--resume-session-at", last))
+    assert "the session has no transcript" in end["errors"][0]
 
 
 @pytest.mark.parametrize(
@@ -124,3 +188,19 @@ def test_fork_transcript_starts_with_the_original_history(box, run):
     lines = [json.loads(line) for line in copy.splitlines()]
     messages = [line for line in lines if "parentUuid" in line]
     assert [line["parentUuid"] for line in messages[1:]] == [line["uuid"] for line in messages[:-1]]
+
+
+def test_clear_after_a_resume_drops_the_kept_messages_too(box, run, two_turns):
+    environment = {
+        "SHIM_VENDOR": "demo",
+        "SHIM_BIN": box.create_fake(["read"], ["record", str(box.recording)], ["out", IDLE]),
+    }
+    done = box.run_claude(
+        *(*CONVERSE, "--resume", LOWER, "--resume-session-at", two_turns[0]),
+        stdin=stdin(user("hi"), user("/clear"), user("again")),
+        **environment,
+    )
+    new_id = results(done)[-1]["session_id"]
+    assert done.status == 0 and new_id != LOWER
+    assert "earlier messages" not in box.read_record()["stdin"]
+    assert chain(transcripts(box)[f"{new_id}.jsonl"])[0][1] is None
