@@ -44,6 +44,8 @@ MAX_SUBAGENTS = 1000  # subagents whose starting call is stored
 RETRY_MESSAGE = re.compile(r"Reconnecting\.\.\. (\d+)/(\d+)")
 # Ignored notifications. They are about the session or the program, or have data that is repeated at
 # the end of an item.
+# codex's status of an MCP server → Claude's.
+SERVER_STATUSES = {"ready": "connected", "failed": "failed", "cancelled": "failed"}
 IGNORED_METHODS = frozenset(
     (
         "configWarning",
@@ -66,7 +68,6 @@ IGNORED_METHODS = frozenset(
         "serverRequest/resolved",
         "account/updated",
         "account/rateLimits/updated",
-        "mcpServer/startupStatus/updated",
         "item/mcpToolCall/progress",
         "item/commandExecution/outputDelta",
         "item/commandExecution/terminalInteraction",
@@ -123,6 +124,7 @@ class CodexThreadTranslator(RpcTranslator):
             "turn/plan/updated": self._write_plan,
             "turn/completed": self._complete_turn,
             "error": self._record_retry,
+            "mcpServer/startupStatus/updated": self._record_server_status,
             **dict.fromkeys(IGNORED_METHODS, self.ignore_event),
         }
         self._request_handlers = {
@@ -368,6 +370,10 @@ class CodexThreadTranslator(RpcTranslator):
             self.turn.end_message(
                 create_usage(*counts, last.get("outputTokens"), input_includes_cached=True)
             )
+
+    def _record_server_status(self, params: Event) -> None:
+        status = SERVER_STATUSES.get(str(params.get("status")), "pending")
+        self.turn.record_server_status(params.get("name"), status, params.get("error"))
 
     # -- approval requests -------------------------------------------------------------------------
 

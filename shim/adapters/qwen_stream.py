@@ -28,7 +28,7 @@ from shim.core.adapter.tools import Arguments, list_claude_names
 from shim.core.adapter.translator import Event, Translator
 from shim.core.claude.argv.models import parse_offered_models
 from shim.core.claude.usage import Usage, create_usage
-from shim.core.reading.values import as_dict
+from shim.core.reading.values import as_dict, list_dicts
 from shim.core.turn.outcome import ChildExit
 from shim.core.turn.turn import Turn
 
@@ -40,6 +40,8 @@ PERMISSION_MODES = {
     "plan": "plan",
     "auto": "auto",
 }
+# qwen's status of an MCP server → Claude's.
+SERVER_STATUSES = {"connected": "connected", "disconnected": "failed"}
 DENIED_TEXT = "requires permission to use"
 CANCELLED_MESSAGE = "Operation cancelled."
 CANCELLED_EXIT_CODE = 130
@@ -129,11 +131,19 @@ class QwenTranslator(ClaudeProtocolTranslator):
             model=event.get("model"),
             tools=list_claude_names(TOOLS, tools),
             mode=PERMISSION_MODES.get(str(mode), self.turn.config.mode) if mode else None,
-            mcp_servers=event.get("mcp_servers"),
+            mcp_servers=self._translate_servers(event.get("mcp_servers")),
             slash_commands=event.get("slash_commands"),
             agents=event.get("agents"),
             vendor_version=event.get("qwen_code_version"),
         )
+
+    @staticmethod
+    def _translate_servers(entries: object) -> list[Event]:
+        """Return qwen's MCP servers with Claude's words for their statuses."""
+        return [
+            {**entry, "status": SERVER_STATUSES.get(str(entry.get("status")), "pending")}
+            for entry in list_dicts(entries)
+        ]
 
     def on_control_response(self, event: Event) -> None:
         """Record the models and the size of the context. Other responses need no translation."""

@@ -121,18 +121,18 @@ def _read_conversation(sandbox: Sandbox, flags: Sequence[str]) -> ClientView:
     argv = [str(sandbox.claude), *STREAM_FLAGS, *flags]
     process = LineProcess(argv, sandbox.folder, sandbox.environment)
     sandbox.started.append(process)
-    responses = {"initialize": _send_request(process, "initialize", {"hooks": None})}
+    responses = {"initialize": send_request(process, "initialize", {"hooks": None})}
     process.send({"type": "user", "message": {"role": "user", "content": "[[text]] say hello"}})
     process.read_until(lambda line: line["type"] == "result")
     for name, parameters in REQUESTS.items():
-        responses[name] = _send_request(process, name, parameters)
+        responses[name] = send_request(process, name, parameters)
     process.close_stdin()
     process.read_to_end()
     init = next(line for line in process.lines if line.get("subtype") == "init")
     return ClientView(init, responses)
 
 
-def _send_request(process: LineProcess, subtype: str, parameters: Line) -> Line:
+def send_request(process: LineProcess, subtype: str, parameters: Line) -> Line:
     """Send a control request, and return its response without the envelope's id."""
     request = {"subtype": subtype, **parameters}
     process.send({"type": "control_request", "request_id": subtype, "request": request})

@@ -305,6 +305,7 @@ class TurnLifecycle:
             conversation.context_window_tokens,
             conversation.context_window_by_model,
         )
+        self._state.server_statuses = conversation.server_statuses
         self._store_offered_models(conversation.offered_models)
         if turn.config.model is None and turn.assistant_message.model != "unknown":
             self._state.reported_model = turn.assistant_message.model

@@ -146,6 +146,11 @@ class SdkMcpServerRegistry:
             if isinstance(name, str) and name and len(self._servers) < MAX_SERVERS:
                 self._servers.setdefault(name, SdkMcpServer(name))
 
+    def unregister_servers(self, names: Iterable[str]) -> None:
+        """Remove servers. A client that is still connected to one gets the frontend's errors."""
+        for name in names:
+            self._servers.pop(name, None)
+
     def take_control_request_lines(self) -> list[bytes]:
         """Remove and return the lines to send to the frontend."""
         lines = self._lines

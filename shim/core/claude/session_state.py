@@ -10,6 +10,7 @@ from shim.core.claude.argv.models import (
     OfferedModel,
     is_claude_model,
 )
+from shim.core.claude.mcp_reports import McpServerReport, describe_server_config
 from shim.core.claude.usage import NO_USAGE, Usage
 from shim.core.errors import FrontendError
 from shim.core.policy.policy import (
@@ -22,10 +23,12 @@ from shim.core.policy.policy import (
     PermissionRule,
     Policy,
     PolicyDecision,
+    normalize_mcp_name,
     parse_permission_rules,
 )
 from shim.core.policy.settings import ClaudeSettings
 from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple
+from shim.core.reading.values import as_dict
 
 if TYPE_CHECKING:
     from shim.core.claude.agent_definitions import AgentDefinition, AgentDefinitions
@@ -165,6 +168,8 @@ class EmptySdkMcpServerRegistry(tuple[()]):
 
     def initialize_servers(self) -> None: ...
 
+    def unregister_servers(self, names: Iterable[str]) -> None: ...
+
     def close(self) -> None: ...
 
 
@@ -182,8 +187,12 @@ class SessionState:
         hooks                    the hooks from the frontend's `initialize` request
         sdk_servers              the MCP servers in the frontend's process
         configured_servers       the other MCP servers: name → configuration
-        initialize_server_names  the names of the MCP servers from the `initialize` request
         ignored_command_fields   the header fields of the turn's command that have no effect
+        initialize_server_names  the names of the MCP servers from the frontend's control requests
+        dynamic_server_names     the names of the MCP servers from `mcp_set_servers`
+        disabled_servers         the MCP servers that the frontend has disabled: name → configuration
+        server_statuses          the statuses of MCP servers that the vendor has reported, by name
+        server_revision          raised if the vendor must be started again with other MCP servers
         sdk_servers_error        why the vendor cannot reach MCP servers in the frontend's process, or ""
         claude_settings          the settings from Claude's settings files that apply to the session
         agents                   the subagents from the frontend and from Claude's files, by name
@@ -218,6 +227,10 @@ class SessionState:
         )
         self.configured_servers: Mapping[str, Any] = {}
         self.initialize_server_names: frozenset[str] = frozenset()
+        self.dynamic_server_names: frozenset[str] = frozenset()
+        self.disabled_servers: Mapping[str, Any] = {}
+        self.server_statuses: Mapping[str, McpServerReport] = {}
+        self.server_revision = 0
         self.sdk_servers_error = ""
         self.agents: AgentDefinitions = {}
         self.agent_requests: AgentRequests | None = None
@@ -269,36 +282,91 @@ class SessionState:
             self.sdk_servers = SdkMcpServerRegistry(self.options.max_line_bytes)
         self.sdk_servers.register_servers(names)
 
+    def replace_dynamic_servers(self, servers: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+        """Replace the MCP servers that earlier requests have set. Return the names of the servers
+        that were added or changed, and of those that were removed.
+        """
+        removed = [name for name in self.dynamic_server_names if name not in servers]
+        added = [name for name in servers if self.configured_servers.get(name) != servers[name]]
+        other_servers = {
+            name: config for name, config in self.configured_servers.items() if name not in removed
+        }
+        self.configured_servers = {**other_servers, **servers}
+        self.disabled_servers = {
+            name: config
+            for name, config in self.disabled_servers.items()
+            if name not in (*removed, *servers)
+        }
+        self.dynamic_server_names = frozenset(servers)
+        self.initialize_server_names |= frozenset(servers)
+        if added or removed:
+            self.request_server_restart()
+        return added, removed
+
+    def toggle_configured_server(self, name: str, *, enabled: bool) -> bool:
+        """Enable or disable an MCP server. Return whether the server exists."""
+        if name not in self.configured_servers and name not in self.disabled_servers:
+            return False
+        source, target = self.configured_servers, self.disabled_servers
+        if enabled:
+            source, target = target, source
+        if name not in source:
+            return True
+        target = {**target, name: source[name]}
+        source = {other: config for other, config in source.items() if other != name}
+        if enabled:
+            source, target = target, source
+        self.configured_servers, self.disabled_servers = source, target
+        self.request_server_restart()
+        return True
+
+    def request_server_restart(self) -> None:
+        """Let the vendor be started again before its next message, with the current servers."""
+        self.server_revision += 1
+        self.server_statuses = {}
+
     def list_mcp_server_entries(self, *, detailed: bool = False) -> list[dict[str, Any]]:
         """Return the MCP servers' entries for `init`. If `detailed` is set, return those for
         `mcp_status`.
 
-        An external server is listed as `pending`, because only the vendor knows whether the server
-        is running. If the vendor cannot use a server, the server's status is `failed`.
+        An external server is listed as `pending` until the vendor has reported its status. If the
+        vendor cannot use a server, the server's status is `failed`.
         """
         unsupported_reason = ""
         if not self.vendor.accepts_mcp_servers:
             unsupported_reason = f"{self.vendor.display_name} does not support MCP servers"
-        external_names = [
-            name for name in self.configured_servers if name not in self.sdk_servers.names
-        ]
-        sdk_entries = [
-            server.mcp_server_entry_in_status if detailed else server.mcp_server_entry_in_init
-            for server in self.sdk_servers
-        ]
-        external_entries: list[dict[str, Any]] = [
-            {"name": name, "status": "pending", "source": "dynamic"} for name in external_names
-        ]
+        entries = []
+        for server in self.sdk_servers:
+            entry = server.mcp_server_entry_in_init
+            if detailed:
+                entry = server.mcp_server_entry_in_status
+            failure = self.sdk_servers_error or unsupported_reason
+            entries.append(entry | _build_failure_fields(failure, detailed=detailed))
+        for name in (*self.configured_servers, *self.disabled_servers):
+            if name not in self.sdk_servers.names:
+                entry = self._build_external_entry(name, detailed=detailed)
+                failure = unsupported_reason
+                entries.append(entry | _build_failure_fields(failure, detailed=detailed))
+        return entries
 
-        def add_failure(entries: list[dict[str, Any]], reason: str) -> list[dict[str, Any]]:
-            failure_fields = {"status": "failed", **({"error": reason} if detailed else {})}
-            if reason:
-                return [entry | failure_fields for entry in entries]
-            return entries
-
-        return add_failure(sdk_entries, self.sdk_servers_error or unsupported_reason) + add_failure(
-            external_entries, unsupported_reason
-        )
+    def _build_external_entry(self, name: str, *, detailed: bool) -> dict[str, Any]:
+        """Return the entry of a server that the vendor connects to."""
+        report = self.server_statuses.get(normalize_mcp_name(name), McpServerReport("pending"))
+        config = self.configured_servers.get(name)
+        if config is None:
+            report = McpServerReport("disabled")
+            config = self.disabled_servers[name]
+        entry: dict[str, Any] = {"name": name, "status": report.status, "source": "dynamic"}
+        if not detailed:
+            return entry
+        public_config = describe_server_config(as_dict(config))
+        if report.error:
+            entry["error"] = report.error
+        return entry | {
+            "config": public_config,
+            "transport": public_config["type"],
+            "scope": "dynamic",
+        }
 
     def list_sdk_mcp_tools(self) -> list[str]:
         """Return the names of the tools on MCP servers in the frontend's process, and of the shim's
@@ -559,3 +627,12 @@ class SessionState:
         if self.initial_model is not None:
             models.setdefault(self.initial_model, OfferedModel(self.initial_model))
         return models.values()
+
+
+def _build_failure_fields(reason: str, *, detailed: bool) -> dict[str, str]:
+    """Return the members of the entry of a server that cannot be used, or {} without a reason."""
+    if not reason:
+        return {}
+    if detailed:
+        return {"status": "failed", "error": reason}
+    return {"status": "failed"}

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
+from shim.core.claude.mcp_reports import McpServerReport
 from shim.core.claude.usage import (
     NO_USAGE,
     USAGE_KEYS,
@@ -12,6 +13,7 @@ from shim.core.claude.usage import (
     parse_usage,
 )
 from shim.core.errors import FailedVendorAttempt
+from shim.core.policy.policy import MCP_PREFIX, normalize_mcp_name
 from shim.core.reading.diagnostics import Diagnostics
 from shim.core.reading.limits import StoreText
 from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -28,6 +30,8 @@ NO_VENDOR_SESSION_USAGE: VendorSessionUsage = (None, NO_USAGE)
 MAX_NAME_CHARS = 200
 # The maximum number of stored call ids. A later call with a stored id gets a new id.
 MAX_USED_IDS = 10_000
+MAX_SERVER_STATUSES = 200  # the number of MCP servers whose status is stored
+MAX_SERVER_ERROR_CHARS = 500  # the length of a server's error message
 
 
 class UsageTotals(NamedTuple):
@@ -60,6 +64,7 @@ class ConversationState:
         "last_suffix",
         "offered_models",
         "older_ids",
+        "server_statuses",
         "session_id",
         "usage_by_model",
         "used_ids",
@@ -80,6 +85,7 @@ class ConversationState:
         self.context_window_tokens = 0
         self.context_window_by_model: dict[str, int] = {}
         self.offered_models: tuple[OfferedModel, ...] = ()
+        self.server_statuses: dict[str, McpServerReport] = {}
         self.vendor_session_usage = thread_usage
 
     def start_new_session(self) -> None:
@@ -132,6 +138,19 @@ class ConversationState:
         return UsageTotals(
             turn_usage, self.cost_usd, self.usage_by_model, self.context_window_by_model
         )
+
+    def record_server_status(self, name: str, status: str, error: str = "") -> None:
+        """Record the status of an MCP server. The server's name is spelled as in tool names."""
+        name = normalize_mcp_name(name[:MAX_NAME_CHARS])
+        if name in self.server_statuses or len(self.server_statuses) < MAX_SERVER_STATUSES:
+            self.server_statuses[name] = McpServerReport(status, error[:MAX_SERVER_ERROR_CHARS])
+
+    def record_connected_server(self, tool: str) -> None:
+        """Record that the MCP server of a tool is connected, because a call of the tool succeeded."""
+        if tool.startswith(MCP_PREFIX):
+            server, separator, _ = tool.removeprefix(MCP_PREFIX).partition("__")
+            if separator:
+                self.record_server_status(server, "connected")
 
     def reserve_call_id(self, call_id: str, diagnostics: Diagnostics) -> str:
         """Return the id to write for a tool call: the call's own id, or a new id if the

@@ -124,7 +124,8 @@ def _add_mcp_servers(config: TurnConfig, fields: dict[str, Any]) -> None:
         return
     servers = {str(server["name"]): server for server in local_servers}
     for server in fields.get("mcp_servers") or ():
-        servers[str(server.get("name"))] = server
+        name = str(server.get("name"))
+        servers[name] = servers.get(name, {}) | server
     fields["mcp_servers"] = list(servers.values())
     tools = (*fields["tools"], *map(normalize_tool_name, local_tools))
     fields["tools"] = list(dict.fromkeys(tools))

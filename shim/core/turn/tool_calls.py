@@ -581,6 +581,8 @@ class ToolCalls:
         if content.__class__ is not str or len(content) * MAX_CHAR_BYTES > self._max_bytes:
             content = self._fit_content(content)
         self._writer.write_tool_result(call[0], call[1], call[2], content, is_error)
+        if not is_error:
+            self._conversation.record_connected_server(call[1])
         return content
 
     def _fit_content(self, content: object) -> object:

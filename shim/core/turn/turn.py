@@ -190,6 +190,8 @@ class Turn:
         if session_id and isinstance(session_id, str):
             self._set_vendor_session(session_id)
         self.vendor_info |= clean_vendor_info(session_info, self.context.sanitizer)
+        for server in self.vendor_info.get("mcp_servers", ()):
+            self.record_server_status(server.get("name"), server.get("status"))
         if session_id and self.machine.state is NEW:
             self.machine.move_to(READY)
 
@@ -201,6 +203,11 @@ class Turn:
             self.conversation.context_window_tokens = size
         if used := parse_count_or_zero(used_tokens):
             self.conversation.context_tokens = used
+
+    def record_server_status(self, name: object, status: object, error: object = "") -> None:
+        """Record the status of an MCP server, in Claude's words."""
+        if isinstance(name, str) and isinstance(status, str):
+            self.conversation.record_server_status(name, status, as_str(error))
 
     def record_offered_models(self, models: tuple[OfferedModel, ...]) -> None:
         """Record the models that the vendor offers. An empty list is no report."""

@@ -14,6 +14,7 @@ from shim.core.claude.argv.models import OfferedModel
 from shim.core.claude.control.actions import InterruptRequested, PermissionAnswered, SettingChanged
 from shim.core.claude.control.handlers import REQUEST_HANDLERS
 from shim.core.claude.control.session import ControlSession
+from shim.core.claude.mcp_reports import McpServerReport
 from shim.core.claude.permissions import (
     MAX_OPEN_PROMPTS,
     PROMPT_TIMEOUT_TEXT,
@@ -352,6 +353,74 @@ def test_initialize_reports_what_became_of_its_parts():
     )["response"]
     assert (response["hooks_applied"], response["plugins_applied"]) == (True, False)
     assert response["sdk_mcp_manifests_parked"] == {"a": "not_honoured"}
+
+
+STDIO = {"command": "x", "args": ["y"], "env": {"TOKEN": "secret"}}
+
+
+def list_statuses(session):
+    servers = body(session, "mcp_status")["response"]["mcpServers"]
+    return {server["name"]: server["status"] for server in servers}
+
+
+def test_servers_are_replaced_and_need_a_new_child():
+    session = control(accepts_mcp_servers=True)
+    session.session_state.configured_servers = {"first": STDIO}
+    session.start_turn("hi")
+    lines, actions = ask(session, "mcp_set_servers", servers={"a": STDIO, "b": {"url": "http://x"}})
+    assert lines[0]["response"]["response"] == {"added": ["a", "b"], "removed": [], "errors": {}}
+    assert actions == [SettingChanged("servers", None)]
+    lines, actions = ask(session, "mcp_set_servers", servers={"a": STDIO})
+    assert lines[0]["response"]["response"] == {"added": [], "removed": ["b"], "errors": {}}
+    assert actions == [SettingChanged("servers", None)]
+    assert ask(session, "mcp_set_servers", servers={"a": STDIO})[1] == []
+    assert list(session.session_state.configured_servers) == ["first", "a"]
+    assert session.session_state.initialize_server_names >= {"a"}
+
+
+def test_servers_in_the_frontend_are_replaced_too():
+    session = control(accepts_mcp_servers=True)
+    body(session, "initialize", sdkMcpServers=["old"])
+    (line, *more), _ = ask(session, "mcp_set_servers", servers={"new": {"type": "sdk"}})
+    assert line["response"]["response"] == {"added": ["new"], "removed": ["old"], "errors": {}}
+    assert [message["request"]["server_name"] for message in more] == ["new"]
+    assert session.session_state.sdk_servers.names == ("new",)
+
+
+def test_servers_of_a_vendor_without_mcp_are_refused():
+    response = body(control(), "mcp_set_servers", servers={"a": STDIO})["response"]
+    assert response == {
+        "added": [],
+        "removed": [],
+        "errors": {"a": "pi does not support MCP servers"},
+    }
+
+
+def test_server_is_disabled_and_enabled_again():
+    session = control(accepts_mcp_servers=True)
+    session.session_state.configured_servers = {"first": STDIO}
+    session.start_turn("hi")
+    _, actions = ask(session, "mcp_toggle", serverName="first", enabled=False)
+    assert actions == [SettingChanged("servers", None)]
+    assert (list_statuses(session), session.session_state.configured_servers) == (
+        {"first": "disabled"},
+        {},
+    )
+    assert ask(session, "mcp_toggle", serverName="first", enabled=False)[1] == []
+    assert "disabled" in body(session, "mcp_reconnect", serverName="first")["error"]
+    _, actions = ask(session, "mcp_toggle", serverName="first", enabled=True)
+    assert actions == [SettingChanged("servers", None)]
+    assert list_statuses(session) == {"first": "pending"}
+    assert ask(session, "mcp_reconnect", serverName="first")[1] == [SettingChanged("servers", None)]
+
+
+def test_server_status_has_the_report_of_the_vendor_and_no_secrets():
+    session = control(accepts_mcp_servers=True)
+    session.session_state.configured_servers = {"my server": STDIO}
+    session.session_state.server_statuses = {"my_server": McpServerReport("failed", "gone")}
+    (server,) = body(session, "mcp_status")["response"]["mcpServers"]
+    assert (server["status"], server["error"], server["scope"]) == ("failed", "gone", "dynamic")
+    assert server["config"] == {"type": "stdio", "command": "x", "args": ["y"]}
 
 
 def test_models_of_the_vendor_have_its_names_and_descriptions():

@@ -241,15 +241,10 @@ def _list_models(frontend: FrontendConversationState, request: ControlRequest) -
     return {"models": frontend.session_state.list_models()}
 
 
-def _reject_mcp_servers(
-    frontend: FrontendConversationState, request: ControlRequest
-) -> ResponseBody:
-    reason = f"{frontend.session_state.vendor.display_name} receives its MCP servers only at start"
-    return {
-        "added": [],
-        "removed": [],
-        "errors": dict.fromkeys(as_dict(request.get("servers")), reason),
-    }
+def _set_mcp_servers(frontend: FrontendConversationState, request: ControlRequest) -> ResponseBody:
+    from shim.core.claude.control.mcp_handlers import set_mcp_servers
+
+    return set_mcp_servers(frontend.session_state, request.get("servers"))
 
 
 def _describe_mcp_servers(
@@ -271,10 +266,27 @@ def _deliver_mcp_message(
     return None
 
 
-def _refuse_unknown_server(
+def _reconnect_mcp_server(
     frontend: FrontendConversationState, request: ControlRequest
 ) -> ResponseBody:
-    raise ControlRequestError(f"Server not found: {request.get('serverName')}")
+    from shim.core.claude.control.mcp_handlers import reconnect_mcp_server
+
+    if error := reconnect_mcp_server(frontend.session_state, request.get("serverName")):
+        raise ControlRequestError(error)
+    return None
+
+
+def _toggle_mcp_server(
+    frontend: FrontendConversationState, request: ControlRequest
+) -> ResponseBody:
+    from shim.core.claude.control.mcp_handlers import toggle_mcp_server
+
+    error = toggle_mcp_server(
+        frontend.session_state, request.get("serverName"), enabled=request.get("enabled") is True
+    )
+    if error:
+        raise ControlRequestError(error)
+    return None
 
 
 def _refuse_rewind(frontend: FrontendConversationState, request: ControlRequest) -> ResponseBody:
@@ -342,9 +354,9 @@ REQUEST_HANDLERS: Mapping[
     "set_max_thinking_tokens": _answer_constantly(None),
     "mcp_message": _deliver_mcp_message,
     "mcp_status": _describe_mcp_servers,
-    "mcp_set_servers": _reject_mcp_servers,
-    "mcp_reconnect": _refuse_unknown_server,
-    "mcp_toggle": _refuse_unknown_server,
+    "mcp_set_servers": _set_mcp_servers,
+    "mcp_reconnect": _reconnect_mcp_server,
+    "mcp_toggle": _toggle_mcp_server,
     "get_settings": _describe_settings,
     "get_context_usage": _describe_context_usage,
     "list_models": _list_models,

@@ -217,7 +217,7 @@ class ControlSession(ControlOutputWriter):
             )
         old_effort = self.session_state.effort
         old_rules = self._restricting_rules
-        old_servers = self.session_state.sdk_servers.names
+        old_servers = self._servers_at_start
         handler = None
         if isinstance(subtype, str):
             handler = REQUEST_HANDLERS.get(subtype)
@@ -237,8 +237,8 @@ class ControlSession(ControlOutputWriter):
         actions: list[FrontendAction] = []
         if self._restricting_rules != old_rules:
             actions = [SettingChanged("rules", None)]
-        if self.has_started and self.session_state.sdk_servers.names != old_servers:
-            # A frontend that joined the session has registered other servers.
+        if self.has_started and self._servers_at_start != old_servers:
+            # A child receives its servers only when it starts.
             actions.append(SettingChanged("servers", None))
         if self.session_state.effort != old_effort:
             return [SettingChanged("effort", self.session_state.effort), *actions]
@@ -250,6 +250,11 @@ class ControlSession(ControlOutputWriter):
         if subtype == "rename_session":
             self.write_system_message("session_title_changed", title=request.get("title"))
         return actions
+
+    @property
+    def _servers_at_start(self) -> object:
+        """The MCP servers that a new child would receive."""
+        return self.session_state.sdk_servers.names, self.session_state.server_revision
 
     @property
     def _restricting_rules(self) -> object:
