@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 
 REAL_CLAUDE = "claude"  # the name of its adapter
+# Set by the SDKs for `enable_file_checkpointing` and `enableFileCheckpointing`.
+FILE_CHECKPOINTS_VARIABLE = "CLAUDE_CODE_ENABLE_SDK_FILE_CHECKPOINTING"
 
 
 class DriverChoice(NamedTuple):
@@ -340,3 +342,8 @@ def find_requested_resume_point(
             hint="resume without this option, or start a new session",
         )
     return point
+
+
+def wants_file_checkpoints(environment: Mapping[str, str]) -> bool:
+    """Return whether the frontend wants to restore files with `rewind_files`."""
+    return environment.get(FILE_CHECKPOINTS_VARIABLE, "").lower() not in ("", "0", "false")

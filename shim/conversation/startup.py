@@ -19,6 +19,7 @@ from shim.conversation.fallback.vendor_list import (
     choose_vendors,
 )
 from shim.conversation.invocation import (
+    FILE_CHECKPOINTS_VARIABLE,
     apply_claude_settings,
     apply_yume_permission_mode,
     can_change_permission_mode,
@@ -30,6 +31,7 @@ from shim.conversation.invocation import (
     resolve_resumed_session,
     select_driver,
     validate_invocation,
+    wants_file_checkpoints,
 )
 from shim.conversation.plan import (
     ConversationPlan,
@@ -298,6 +300,11 @@ class ConversationStartup(NamedTuple):
         model = resolve_vendor_model(invocation.model or "", adapter, self.settings)
         for warning in adapter.list_ignored_flags(invocation._replace(model=model)):
             warn(warning)
+        if wants_file_checkpoints(self.environment) and not adapter.passthrough:
+            warn(
+                f"{FILE_CHECKPOINTS_VARIABLE} has no effect: {adapter.name} stores no checkpoints "
+                "of files, so rewind_files is refused\n"
+            )
 
     def _load_agents(self, context: ConversationContext) -> "AgentDefinitions":
         """Load the subagents from Claude's files and from the command line. A real claude does that

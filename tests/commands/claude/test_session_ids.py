@@ -204,3 +204,15 @@ def test_clear_after_a_resume_drops_the_kept_messages_too(box, run, two_turns):
     assert done.status == 0 and new_id != LOWER
     assert "earlier messages" not in box.read_record()["stdin"]
     assert chain(transcripts(box)[f"{new_id}.jsonl"])[0][1] is None
+
+
+@pytest.mark.parametrize(("value", "is_reported"), [("true", True), ("1", True), ("false", False)])
+def test_file_checkpoints_are_reported_as_without_effect(box, value, is_reported):
+    done = box.run_claude(
+        *ASK,
+        SHIM_VENDOR="demo",
+        SHIM_BIN=box.create_fake(["read"], ["out", IDLE]),
+        CLAUDE_CODE_ENABLE_SDK_FILE_CHECKPOINTING=value,
+    )
+    assert done.status == 0
+    assert ("demo stores no checkpoints of files" in done.stderr) is is_reported

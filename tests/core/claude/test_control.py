@@ -111,6 +111,15 @@ def test_every_supported_request_gets_a_single_response(subtype):
     assert sum(line["type"] == "control_response" for line in lines) == 1
 
 
+def test_dry_run_of_a_rewind_reports_that_files_cannot_be_restored():
+    """Measured with claude 2.1.332 without file checkpoints."""
+    (line,), _ = ask(control(), "rewind_files", user_message_id="x", dry_run=True)
+    assert line["response"]["response"] == {
+        "canRewind": False,
+        "error": "File rewinding is not enabled.",
+    }
+
+
 @loop_over_rows(
     ("subtype", "request_body", "error"),
     [

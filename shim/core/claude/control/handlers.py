@@ -20,6 +20,9 @@ ResponseBody = Mapping[str, Any] | None
 ControlRequest = Mapping[str, Any]
 
 
+NO_FILE_CHECKPOINTS = "File rewinding is not enabled."  # the text is Claude's
+
+
 class ControlRequestError(Exception):
     """A control request that is answered with an error. `code` is the real claude's error code."""
 
@@ -290,7 +293,12 @@ def _toggle_mcp_server(
 
 
 def _refuse_rewind(frontend: FrontendConversationState, request: ControlRequest) -> ResponseBody:
-    raise ControlRequestError("File rewinding is not enabled.")
+    """Refuse to restore files, because no vendor stores them for each message. A dry run only asks
+    whether files can be restored, so it succeeds.
+    """
+    if request.get("dry_run"):
+        return {"canRewind": False, "error": NO_FILE_CHECKPOINTS}
+    raise ControlRequestError(NO_FILE_CHECKPOINTS)
 
 
 def _cancel_message(frontend: FrontendConversationState, request: ControlRequest) -> ResponseBody:
