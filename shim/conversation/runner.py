@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from shim.io.signals import SignalRecorder
     from shim.io.stdin import FrontendLineSource, Stdin
     from shim.io.stdout import FrontendLineSink, FrontendOutput
+    from shim.io.subagent_transcripts import SubagentTranscripts
     from shim.io.transcript import Transcript
     from shim.io.transcript_mirror import TranscriptMirror
     from shim.process.spawn import ChildSpawnResult
@@ -314,33 +315,11 @@ class ConversationRunner:
         return Stdin(recorder=self._launcher.recorder)
 
     def _open_output(self) -> "FrontendOutput":
-        from shim.core.claude.writer import CLAUDE_VERSION, StreamJsonWriter
         from shim.io.stdout import FrontendOutput, Stdout
-        from shim.io.transcript import Transcript
 
-        writer = self._launcher.writer
+        subagent_transcripts = None
         if self._plan.keeps_transcript:
-            context = self._launcher.context
-            redact = None
-            if context.settings.resolve_redaction_mode() == "all":
-                from shim.core.secrets.redactor import Redactor
-
-                redact = Redactor().redact_value
-            history_writer = writer.transcript_writer
-            if not history_writer:
-                history_writer = writer
-            usage_counter = None
-            if isinstance(history_writer, StreamJsonWriter):
-                usage_counter = history_writer.usage_counter
-            self._transcript = Transcript(
-                context.environment,
-                context.cwd,
-                CLAUDE_VERSION,
-                redact,
-                usage_counter,
-                forked_from=self._forked_transcript,
-                resume_point=context.resume_point,
-            )
+            self._transcript, subagent_transcripts = self._create_transcripts()
         invocation = self._launcher.context.invocation
         if self._transport is None:
             stdout: FrontendLineSink = Stdout(recorder=self._launcher.recorder)
@@ -351,25 +330,70 @@ class ConversationRunner:
             verbose=invocation.verbose,
             stdout=stdout,
             transcript=self._transcript,
-            history_writer=writer.transcript_writer,
-            mirror=self._create_mirror(),
+            history_writer=self._launcher.writer.transcript_writer,
+            mirror=self._create_mirror(subagent_transcripts),
+            subagent_transcripts=subagent_transcripts,
         )
 
-    def _create_mirror(self) -> "TranscriptMirror | None":
-        """Return the mirror of the transcript, if the frontend has a session store."""
-        from shim.io.transcript_mirror import MIRROR_FLAG, TranscriptMirror
+    def _create_transcripts(self) -> "tuple[Transcript, SubagentTranscripts | None]":
+        """Create the transcript of the session, and the transcripts of its subagents."""
+        from shim.core.claude.writer import CLAUDE_VERSION, StreamJsonWriter
+        from shim.io.subagent_transcripts import SubagentTranscripts
+        from shim.io.transcript import Transcript
+
+        context = self._launcher.context
+        redact = None
+        if context.settings.resolve_redaction_mode() == "all":
+            from shim.core.secrets.redactor import Redactor
+
+            redact = Redactor().redact_value
+        writer = self._launcher.writer
+        history_writer = writer.transcript_writer
+        if not history_writer:
+            history_writer = writer
+        usage_counter = subagent_log = None
+        if isinstance(history_writer, StreamJsonWriter):
+            usage_counter = history_writer.usage_counter
+            subagent_log = history_writer.subagent_log
+        transcript = Transcript(
+            context.environment,
+            context.cwd,
+            CLAUDE_VERSION,
+            redact,
+            usage_counter,
+            forked_from=self._forked_transcript,
+            resume_point=context.resume_point,
+        )
+        if subagent_log is None:
+            return transcript, None
+        mirrored = self._is_mirror_requested()
+        return transcript, SubagentTranscripts(transcript, subagent_log, mirrored=mirrored)
+
+    def _is_mirror_requested(self) -> bool:
+        """Return whether the frontend has a session store that can be filled."""
+        from shim.io.transcript_mirror import MIRROR_FLAG
 
         context = self._launcher.context
         invocation = context.invocation
         has_flag = any(name == MIRROR_FLAG for name, _ in invocation.other_flags)
         is_stream = invocation.output_format == "stream-json" and not context.dialect.is_flat
         # The clients of a background session have no session store.
-        if not has_flag or not is_stream or self._transport is not None:
+        return has_flag and is_stream and self._transport is None
+
+    def _create_mirror(
+        self, subagent_transcripts: "SubagentTranscripts | None"
+    ) -> "TranscriptMirror | None":
+        """Return the mirror of the transcripts, if the frontend has a session store."""
+        from shim.io.transcript_mirror import MIRROR_FLAG, TranscriptMirror
+
+        if not self._is_mirror_requested():
             return None
+        context = self._launcher.context
         if self._transcript is not None:
-            return TranscriptMirror(self._transcript, context.settings.max_line_bytes)
+            max_line_bytes = context.settings.max_line_bytes
+            return TranscriptMirror(self._transcript, max_line_bytes, subagent_transcripts)
         # A real claude mirrors its own transcript.
-        if not (context.adapter.passthrough or invocation.no_session_persistence):
+        if not (context.adapter.passthrough or context.invocation.no_session_persistence):
             reason = "a list of vendors with the real claude has no transcript"
             if not context.settings.transcripts:
                 reason = "transcripts = false in config.toml"

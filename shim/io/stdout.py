@@ -17,6 +17,7 @@ from shim.io.transcript import Transcript
 if TYPE_CHECKING:
     from shim.core.claude.output_writer import OutputWriter
     from shim.io.record_sinks import RunRecordSink
+    from shim.io.subagent_transcripts import SubagentTranscripts
     from shim.io.transcript_mirror import TranscriptMirror
 
 MAX_WRITE_BYTES = 1024 * 1024
@@ -160,10 +161,12 @@ class FrontendOutput:
         transcript: Transcript | None = None,
         history_writer: "OutputWriter | None" = None,
         mirror: "TranscriptMirror | None" = None,
+        subagent_transcripts: "SubagentTranscripts | None" = None,
     ) -> None:
         """Create the output. If the frontend reads another dialect, `history_writer` produces
         Claude's lines for the transcript. `mirror` copies the transcript to the frontend.
         """
+        self._subagent_transcripts = subagent_transcripts
         self._transcript = transcript
         self._mirror = mirror
         self._history_writer = history_writer
@@ -215,6 +218,8 @@ class FrontendOutput:
             data = self._history_writer.take_bytes()
         if self._transcript is not None and data and in_transcript:
             self._transcript.write_lines(data)
+        if self._subagent_transcripts is not None:
+            self._subagent_transcripts.write_new_messages()
 
     async def _write_stream_lines(self, data: bytes) -> None:
         if self._is_stream or not data:

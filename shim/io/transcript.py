@@ -314,19 +314,34 @@ class Transcript:
                 self._stop_writing(reason)
         return not self._is_closed
 
-    def _open_file(self) -> None:
+    def open_project_folder(self) -> int:
+        """Open the folder for the project's transcripts. Create it if it is missing."""
         for path in (os.path.dirname(self._projects_dir), self._projects_dir):
             os.makedirs(path, mode=0o700, exist_ok=True)
-        projects_descriptor = _open_folder(self._projects_dir, None)
+        projects_descriptor = open_folder(self._projects_dir, None)
         try:
             project_name = encode_project_folder_name(self._cwd)
             try:
                 os.mkdir(project_name, 0o700, dir_fd=projects_descriptor)
             except FileExistsError:
                 pass
-            folder_descriptor = _open_folder(project_name, projects_descriptor)
+            return open_folder(project_name, projects_descriptor)
         finally:
             os.close(projects_descriptor)
+
+    def redact_value(self, value: object) -> object:
+        """Return a value without secrets, if secrets are removed from the transcript."""
+        if self._redact is None:
+            return value
+        return self._redact(value)
+
+    def build_subagent_members(self, agent_id: str) -> bytes:
+        """Return the JSON members after the parent message's id in a line of a subagent."""
+        sidechain = b'"isSidechain":true,"agentId":' + dump_json(agent_id)
+        return self._build_front_members().replace(b'"isSidechain":false', sidechain, 1)
+
+    def _open_file(self) -> None:
+        folder_descriptor = self.open_project_folder()
         try:
             flags = os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
             try:
@@ -455,7 +470,7 @@ def get_projects_dir(environment: Mapping[str, str], cwd: str) -> str:
     return ""
 
 
-def _open_folder(path: str, parent: int | None) -> int:
+def open_folder(path: str, parent: int | None) -> int:
     """Open a folder that belongs to the current user and that other users cannot write to. A folder
     inside `parent` must not be a symbolic link.
     """

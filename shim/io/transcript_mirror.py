@@ -14,6 +14,7 @@ from shim.core.reading.typed import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from shim.io.subagent_transcripts import SubagentTranscripts
     from shim.io.transcript import Transcript
 
 MIRROR_FLAG = "--session-mirror"
@@ -27,12 +28,19 @@ _USER_PREFIX = b'{"type":"user",'
 class TranscriptMirror:
     """Adds `transcript_mirror` lines to the stream.
 
-    max_line_bytes  the size limit for a line; a longer entry is shortened, and 0 means no limit
+    max_line_bytes        the size limit for a line; a longer entry is shortened, and 0 means no limit
+    subagent_transcripts  the transcripts of subagents, which are mirrored, too
     """
 
-    def __init__(self, transcript: "Transcript", max_line_bytes: int = 0) -> None:
+    def __init__(
+        self,
+        transcript: "Transcript",
+        max_line_bytes: int = 0,
+        subagent_transcripts: "SubagentTranscripts | None" = None,
+    ) -> None:
         self._transcript = transcript
         self._max_line_bytes = max_line_bytes
+        self._subagent_transcripts = subagent_transcripts
 
     def add_new_entries(self, data: bytes) -> bytes:
         """Return stream lines with mirror lines before the turn's result, or after tool results.
@@ -49,10 +57,15 @@ class TranscriptMirror:
         return data + self.take_lines()
 
     def take_lines(self) -> bytes:
-        """Return mirror lines with all new entries of the transcript."""
-        path = self._transcript.path
-        entries = self._transcript.take_new_entries().splitlines()
-        return b"".join(build_mirror_lines(path, entries, self._max_line_bytes))
+        """Return mirror lines with all new entries of the transcripts."""
+        entries = {self._transcript.path: self._transcript.take_new_entries().split(b"\n")}
+        if self._subagent_transcripts is not None:
+            entries |= self._subagent_transcripts.take_new_entries()
+        return b"".join(
+            line
+            for path, file_entries in entries.items()
+            for line in build_mirror_lines(path, file_entries, self._max_line_bytes)
+        )
 
 
 def build_mirror_lines(

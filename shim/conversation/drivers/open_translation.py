@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from shim.adapters import get_adapter
 from shim.core.adapter.child_stream import ChildStream
+from shim.core.claude.subagent_log import SubagentLog
 from shim.core.claude.usage import MessageUsageCounter
 from shim.core.claude.writer import TERMINATORS, StreamJsonWriter
 from shim.core.dialects import DIALECTS
@@ -58,10 +59,12 @@ def create_output_writer(
 
         history_writer = None
         if has_history:
+            history_prefix = create_session_ids()[1]
             history_writer = StreamJsonWriter(
-                create_session_ids()[1],
+                history_prefix,
                 max_line_bytes=max_line_bytes,
                 usage_counter=MessageUsageCounter(),
+                subagent_log=SubagentLog(history_prefix),
             )
         return YumeEncoder(
             id_prefix,
@@ -69,15 +72,17 @@ def create_output_writer(
             frontend_session_id=display_name,
             transcript_writer=history_writer,
         )
-    usage_counter = None
+    usage_counter = subagent_log = None
     if has_history:
         usage_counter = MessageUsageCounter()
+        subagent_log = SubagentLog(id_prefix)
     return StreamJsonWriter(
         id_prefix,
         writes_partial_messages=partial,
         terminator=TERMINATORS[terminator],
         max_line_bytes=max_line_bytes,
         usage_counter=usage_counter,
+        subagent_log=subagent_log,
     )
 
 

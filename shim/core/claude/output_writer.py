@@ -185,3 +185,8 @@ class OutputWriter:
         """Write a subagent's message. `parent_call_id` is the id of the tool call that runs the
         subagent.
         """
+
+    def record_hidden_subagent_message(
+        self, parent_call_id: str | None, role: str, message: Mapping[str, Any]
+    ) -> None:
+        """Record a subagent's message that only its transcript contains."""

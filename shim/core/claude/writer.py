@@ -40,6 +40,7 @@ from shim.core.claude.line_pieces import (
     generate_message_ids,
 )  # fmt: skip
 from shim.core.claude.output_writer import OutputWriter
+from shim.core.claude.subagent_log import AGENT_TOOLS, SubagentLog
 from shim.core.claude.usage import NO_USAGE, MessageUsageCounter, Usage, parse_usage
 from shim.core.reading.json_text import dump_json, escape_line_separators
 from shim.core.reading.limits import shorten_strings
@@ -63,7 +64,8 @@ class StreamJsonWriter(OutputWriter):
     counter, so no random numbers are needed. The prefix also makes message ids unique.
     `max_line_bytes` is the maximum length of a line, or 0 for no limit. The Turn keeps texts and
     tool calls below `max_bytes`, and this class shortens everything else. `usage_counter` counts
-    the usage of each message for the transcript.
+    the usage of each message for the transcript, and `subagent_log` collects the messages of
+    subagents for their transcripts.
     """
 
     def __init__(
@@ -74,12 +76,14 @@ class StreamJsonWriter(OutputWriter):
         terminator: bytes = b"",
         max_line_bytes: int = 0,
         usage_counter: MessageUsageCounter | None = None,
+        subagent_log: SubagentLog | None = None,
     ) -> None:
         super().__init__(max_line_bytes)
         self.writes_partial_messages = writes_partial_messages
         self._terminator = terminator
         self.has_result_terminator_line = bool(terminator)
         self.usage_counter = usage_counter
+        self.subagent_log = subagent_log
         self._lines = LineBuffer()
         self._uuid_prefix = uuid_prefix.encode()
         self._line_ends = generate_line_uuid_suffixes()
@@ -99,6 +103,8 @@ class StreamJsonWriter(OutputWriter):
         self._lines.take_joined_lines()
         if self.usage_counter is not None:
             self.usage_counter.discard_current_turn_usage()
+        if self.subagent_log is not None:
+            self.subagent_log.discard_changes()
 
     def compact_buffered_lines(self) -> None:
         self._lines.compact_buffered_lines()
@@ -369,6 +375,8 @@ class StreamJsonWriter(OutputWriter):
 
         If the arguments were too long, return the shortened arguments.
         """
+        if name in AGENT_TOOLS and self.subagent_log is not None:
+            self.subagent_log.start_agent(call_id, tool_input)
         id_json = dump_json(call_id)
         encoded_name = encode_name_as_json(name)
         input_json = dump_json(tool_input)
@@ -446,6 +454,8 @@ class StreamJsonWriter(OutputWriter):
         """Write a tool call's result as a user line (contract S7). `call_id`, `name` and
         `tool_input` describe the tool call.
         """
+        if name in AGENT_TOOLS and self.subagent_log is not None:
+            self.subagent_log.end_agent(call_id, content, is_error=is_error)
         content_json = dump_json(content)
         last_call_id, id_json = self._last_call
         if call_id is not last_call_id:
@@ -547,7 +557,20 @@ class StreamJsonWriter(OutputWriter):
         subagent.
         """
         fields = {"type": role, "message": message, "parent_tool_use_id": parent_call_id}
-        self._append_line(self._encode_line(fields)[:-1] + self._line_tail)
+        line_end = next(self._line_ends)
+        self._lines.append(self._encode_line(fields)[:-1] + self._line_tail + line_end)
+        if self.subagent_log is not None and parent_call_id is not None:
+            uuid = (self._uuid_prefix + line_end[:12]).decode()
+            self.subagent_log.add_message(parent_call_id, role, message, uuid)
+
+    def record_hidden_subagent_message(
+        self, parent_call_id: str | None, role: str, message: Mapping[str, Any]
+    ) -> None:
+        if self.subagent_log is not None and parent_call_id is not None:
+            complete_message = {"id": self.create_message_id(), **message}
+            self.subagent_log.add_message(
+                parent_call_id, role, complete_message, self.create_uuid()
+            )
 
     def create_message_id(self) -> str:
         return next(self._message_ids).decode()

@@ -96,12 +96,12 @@ class Subagent:
         self._usage = usage or NO_USAGE
 
     def write_text_message(self, full_text: str) -> None:
-        if full_text and self._tracker.forwards_text:
-            self._write_assistant_message({"type": "text", "text": convert_json_to_text(full_text)})
+        if full_text:
+            self._write_text_block({"type": "text", "text": convert_json_to_text(full_text)})
 
     def write_thinking_message(self, full_text: str) -> None:
-        if full_text and self._tracker.forwards_text:
-            self._write_assistant_message(
+        if full_text:
+            self._write_text_block(
                 {"type": "thinking", "thinking": convert_json_to_text(full_text), "signature": ""}
             )
 
@@ -118,6 +118,20 @@ class Subagent:
             case "tool_result":
                 call_id = as_str(block.get("tool_use_id"))
                 self.add_tool_result(call_id, block.get("content"), bool(block.get("is_error")))
+
+    def _write_text_block(self, block: Mapping[str, Any]) -> None:
+        """Write a text or a thinking block. Without `forwards_text`, only the subagent's transcript
+        contains it.
+        """
+        context = self._tracker.context
+        if self._tracker.forwards_text:
+            self._write_assistant_message(block)
+            return
+        if context.redact is not None:
+            block = context.redact(block)
+        context.writer.record_hidden_subagent_message(
+            self._parent_call_id, "assistant", self._build_message(block)
+        )
 
     def add_tool_call(self, call_id: str | None, name: str, tool_input: Mapping[str, Any]) -> None:
         """Write a tool call by the subagent. Ids must be unique in the conversation, so an id that
@@ -218,18 +232,20 @@ class Subagent:
         )
 
     def _write_assistant_message(self, block: Mapping[str, Any]) -> None:
-        tracker = self._tracker
-        message = {
-            "id": tracker.context.writer.create_message_id(),
+        message_id = self._tracker.context.writer.create_message_id()
+        message = {"id": message_id, **self._build_message(block)}
+        self._write_message(self._parent_call_id, "assistant", message)
+
+    def _build_message(self, block: Mapping[str, Any]) -> MessageFields:
+        return {
             "type": "message",
             "role": "assistant",
-            "model": tracker.assistant_message.model or "unknown",
+            "model": self._tracker.assistant_message.model or "unknown",
             "content": [block],
             "stop_reason": None,
             "stop_sequence": None,
             "usage": self._usage,
         }
-        self._write_message(self._parent_call_id, "assistant", message)
 
     def _write_message(self, parent_call_id: str | None, role: str, message: MessageFields) -> None:
         tracker = self._tracker

@@ -360,6 +360,7 @@ class YumeEncoder(OutputWriter):
         """Write a subagent's message. It uses the same line types, with the id of the tool call
         that runs the subagent.
         """
+        self._transcript.write_subagent_message(parent_call_id, role, message)
         for block in message["content"]:
             kind = block["type"]
             if kind == "tool_use":
