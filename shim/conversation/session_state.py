@@ -21,7 +21,7 @@ from shim.core.claude.session_state import SessionOptions, SessionState
 from shim.core.policy.policy import BYPASS_MODE, Policy
 from shim.core.reading.typed import TYPE_CHECKING, Any
 from shim.io.stderr import warn
-from shim.state.claude_settings import load_claude_settings
+from shim.state.claude_settings import load_claude_settings, load_setting_sources
 
 if TYPE_CHECKING:
     from shim.core.claude.agent_definitions import AgentDefinitions
@@ -89,6 +89,10 @@ def build_session_state(
         output_style=context.claude_settings.output_style or SessionOptions("").output_style,
         find_transcript=find_transcript,
         claude_settings=context.claude_settings,
+        load_setting_sources=lambda: load_setting_sources(
+            invocation, context.environment, context.cwd
+        ),
+        read_file=_read_regular_file,
         load_settings=lambda: load_claude_settings(invocation, context.environment, context.cwd),
         keeps_session_id=keeps_session_id,
         answers_commands=plan.answers_commands,
@@ -187,3 +191,13 @@ def _resolve_model(model: str, vendor_name: str) -> str | None:
     if resolved is not None:
         check_model_name(resolved)
     return resolved
+
+
+def _read_regular_file(path: str, max_bytes: int) -> bytes:
+    """Return at most `max_bytes` from the start of a regular file. Raise OSError if there is no
+    such file.
+    """
+    from shim.state.files import open_regular_file
+
+    with open(open_regular_file(path), "rb") as file:
+        return file.read(max_bytes)

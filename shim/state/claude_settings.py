@@ -29,6 +29,15 @@ def load_claude_settings(
     return merge_settings(list(_collect_sources(invocation, environment, cwd)))
 
 
+def load_setting_sources(
+    invocation: Invocation, environment: Mapping[str, str], cwd: str
+) -> "list[SettingsSource]":
+    """Return the content of Claude's settings files, the highest precedence first. Raise
+    FrontendError for a file that cannot be read.
+    """
+    return _collect_sources(invocation, environment, cwd)
+
+
 def list_claude_settings_paths(
     invocation: Invocation, environment: Mapping[str, str], cwd: str
 ) -> list[str]:

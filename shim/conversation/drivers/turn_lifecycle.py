@@ -361,7 +361,7 @@ class TurnLifecycle:
         if adapter.cli.replay is None:
             from shim.state.stored_models import store_offered_models
 
-            store_offered_models(adapter.name, models, self._environment)
+            store_offered_models(adapter.name, models, self._context.environment)
 
     def store_empty_session(self, stream: ChildStream) -> None:
         """Store a new session before it has a vendor session, because the frontend knows its id."""

@@ -26,7 +26,7 @@ from shim.core.policy.policy import (
     normalize_mcp_name,
     parse_permission_rules,
 )
-from shim.core.policy.settings import ClaudeSettings
+from shim.core.policy.settings import ClaudeSettings, SettingsSource
 from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple
 from shim.core.reading.values import as_dict
 
@@ -67,6 +67,9 @@ class SessionOptions(NamedTuple):
     find_transcript  returns the path of the session's transcript, or "" if there is none
     claude_settings  Claude's settings when the session started
     load_settings    reloads Claude's settings files; raises FrontendError or OSError
+    load_setting_sources  loads the content of Claude's settings files; raises FrontendError or
+                     OSError
+    read_file        reads at most the given number of bytes of a regular file; raises OSError
     load_commands    reads Claude's command files and skills
     """
 
@@ -85,6 +88,8 @@ class SessionOptions(NamedTuple):
     find_transcript: Callable[[], str] = str
     claude_settings: ClaudeSettings = ClaudeSettings()
     load_settings: Callable[[], ClaudeSettings] = ClaudeSettings
+    load_setting_sources: Callable[[], Iterable[SettingsSource]] = tuple
+    read_file: Callable[[str, int], bytes] | None = None
     keeps_session_id: bool = False
     answers_commands: bool = False
     has_commands: bool = True
@@ -192,6 +197,7 @@ class SessionState:
         dynamic_server_names     the names of the MCP servers from `mcp_set_servers`
         disabled_servers         the MCP servers that the frontend has disabled: name → configuration
         server_statuses          the statuses of MCP servers that the vendor has reported, by name
+        flag_settings            the settings that the frontend has set during the session
         server_revision          raised if the vendor must be started again with other MCP servers
         sdk_servers_error        why the vendor cannot reach MCP servers in the frontend's process, or ""
         claude_settings          the settings from Claude's settings files that apply to the session
@@ -231,6 +237,7 @@ class SessionState:
         self.disabled_servers: Mapping[str, Any] = {}
         self.server_statuses: Mapping[str, McpServerReport] = {}
         self.server_revision = 0
+        self.flag_settings: Mapping[str, Any] = {}
         self.sdk_servers_error = ""
         self.agents: AgentDefinitions = {}
         self.agent_requests: AgentRequests | None = None
@@ -421,6 +428,15 @@ class SessionState:
         """Return the names of the command files, and of the skills among them, for `init`."""
         files = [file for file in self.command_files if file.can_be_invoked]
         return [file.name for file in files], [file.name for file in files if file.skill_folder]
+
+    def list_output_styles(self) -> list[str]:
+        """Return the names of the output styles: the default one, and the one that is set."""
+        return list(dict.fromkeys(("default", self.options.output_style)))
+
+    def add_flag_settings(self, settings: Mapping[str, Any]) -> None:
+        """Merge settings into those that the frontend has set. A value of None removes a key."""
+        merged = {**self.flag_settings, **settings}
+        self.flag_settings = {key: value for key, value in merged.items() if value is not None}
 
     def describe_commands(self) -> list[dict[str, Any]]:
         """Return the commands for the answer to `initialize`."""

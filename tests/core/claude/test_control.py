@@ -27,7 +27,7 @@ from shim.core.claude.session_state import VendorCapabilities
 from shim.core.errors import FrontendError
 from shim.core.policy.policy import parse_permission_rules
 from shim.core.policy.serialize import parse_settings
-from shim.core.policy.settings import ClaudeSettings
+from shim.core.policy.settings import ClaudeSettings, SettingsSource
 from shim.core.reading.diagnostics import escape_control_chars
 
 ASKED = PermissionRequest("q1", "call_1", "Bash", {"command": "ls"}, "shell", {"command": "ls"})
@@ -362,6 +362,81 @@ def test_initialize_reports_what_became_of_its_parts():
     )["response"]
     assert (response["hooks_applied"], response["plugins_applied"]) == (True, False)
     assert response["sdk_mcp_manifests_parked"] == {"a": "not_honoured"}
+
+
+SOURCES = [  # the highest precedence first
+    SettingsSource("--settings", {"model": "m-2", "env": {"A": "flag"}}),
+    SettingsSource(
+        "/repo/.claude/settings.json",
+        {"permissions": {"deny": ["Read(x)"]}, "env": {"A": "project", "B": "b"}},
+        "/repo",
+        can_allow=False,
+    ),
+    SettingsSource(
+        "/home/.claude/settings.json", {"permissions": {"ask": ["Bash(rm:*)"]}}, "/home"
+    ),
+]
+
+
+def test_settings_response_has_each_source_and_the_merged_values():
+    session = control(load_setting_sources=lambda: SOURCES)
+    response = body(session, "get_settings")["response"]
+    assert [source["source"] for source in response["sources"]] == [
+        "userSettings",
+        "projectSettings",
+        "flagSettings",
+    ]
+    assert response["effective"] == {
+        "permissions": {"ask": ["Bash(rm:*)"], "deny": ["Read(x)"]},
+        "env": {"A": "flag", "B": "b"},
+        "model": "m-2",
+    }
+    body(session, "apply_flag_settings", settings={"effortLevel": "low", "model": "m-3"})
+    response = body(session, "get_settings")["response"]
+    assert response["sources"][-1]["settings"]["effortLevel"] == "low"
+    assert response["applied"] == {"model": "m-3", "effort": "low"}
+
+
+def test_settings_that_cannot_be_read_are_left_out():
+    def fail():
+        raise FrontendError("unreadable")
+
+    response = body(control(load_setting_sources=fail), "get_settings")["response"]
+    assert (response["effective"], response["sources"]) == ({}, [])
+
+
+def test_model_in_flag_settings_is_applied():
+    _, actions = ask(control(model="m-1"), "apply_flag_settings", settings={"model": "m-2"})
+    assert actions == [SettingChanged("model", "m-2")]
+    assert ask(control(model="m-1"), "apply_flag_settings", settings={"env": {}})[1] == []
+
+
+def test_permission_rules_have_their_sources():
+    policy = build_policy(deny=["Read(x)"])
+    policy.ask = parse_permission_rules(["Bash(rm:*)"], source="/home/.claude/settings.json")
+    session = control(load_setting_sources=lambda: SOURCES, policy=policy)
+    rules = body(session, "list_permission_rules")["response"]["state"]["rules"]
+    assert {
+        (rule["behavior"], rule["source"], rule["rule"], rule["editability"]) for rule in rules
+    } >= {
+        ("ask", "userSettings", "Bash(rm:*)", "persistent"),
+        ("deny", "cliArg", "Read(x)", "session"),
+    }
+
+
+def test_only_files_that_may_be_read_are_returned():
+    policy = build_policy(deny=["Read(secret.txt)"])
+    files = {"/work/a.txt": b"alpha\xff", "/work/secret.txt": b"s", "/outside/b.txt": b"b"}
+    session = control(
+        cwd="/work", policy=policy, read_file=lambda path, max_bytes: files[path][:max_bytes]
+    )
+    response = body(session, "read_file", path="a.txt")["response"]
+    assert (response["contents"], response["lossy"]) == ("alpha\ufffd", True)
+    assert response["absPath"] == "/work/a.txt"
+    response = body(session, "read_file", path="a.txt", encoding="base64", max_bytes=2)["response"]
+    assert (response["contents"], response["truncated"]) == ("YWw=", True)
+    for path in ("secret.txt", "/outside/b.txt", "../outside/b.txt", ""):
+        assert body(session, "read_file", path=path)["subtype"] == "error"
 
 
 STDIO = {"command": "x", "args": ["y"], "env": {"TOKEN": "secret"}}

@@ -5,7 +5,7 @@ the response, or raises ControlRequestError. None means a successful response wi
 """
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
 from shim.core.claude.argv.models import DEFAULT_MODEL, parse_effort_level
@@ -13,6 +13,8 @@ from shim.core.claude.hooks.callbacks import HookCallbacks
 from shim.core.claude.messages import UserMessage
 from shim.core.claude.session_state import MODE_NAMES, SessionState
 from shim.core.claude.writer import CLAUDE_VERSION
+from shim.core.errors import FrontendError
+from shim.core.policy.settings import SettingsSource
 from shim.core.reading.typed import Any
 from shim.core.reading.values import as_dict, as_list
 
@@ -63,7 +65,7 @@ def _initialize_session(
         "commands": state.describe_commands(),
         "agents": [agent.to_json() for agent in state.usable_agents],
         "output_style": state.options.output_style,
-        "available_output_styles": list(dict.fromkeys(("default", state.options.output_style))),
+        "available_output_styles": state.list_output_styles(),
         "models": state.list_models(),
         "account": {
             "tokenSource": "none",
@@ -197,16 +199,22 @@ def _set_permission_mode(
 def _describe_settings(
     frontend: FrontendConversationState, request: ControlRequest
 ) -> ResponseBody:
+    from shim.core.claude.control.settings_reports import build_settings_report
+
     state = frontend.session_state
-    return {
-        "effective": {},
-        "sources": [],
-        "applied": {"model": state.resolve_model_name(), "effort": state.effort},
-    }
+    return build_settings_report(state, _load_setting_sources(state))
+
+
+def _load_setting_sources(state: SessionState) -> Iterable[SettingsSource]:
+    """Load Claude's settings files. Files that cannot be read are left out."""
+    try:
+        return state.options.load_setting_sources()
+    except (FrontendError, OSError, ValueError):
+        return ()
 
 
 def _apply_settings(frontend: FrontendConversationState, request: ControlRequest) -> ResponseBody:
-    """Apply the effort level and the deny and ask rules from settings. Unknown effort levels are
+    """Apply the model, the effort level and the deny and ask rules from settings. Unknown effort levels are
     ignored.
     """
     settings = request.get("settings")
@@ -218,6 +226,10 @@ def _apply_settings(frontend: FrontendConversationState, request: ControlRequest
             )
         except ValueError as error:
             raise ControlRequestError(f"Cannot apply settings: {error}") from None
+    if isinstance(settings, dict) and "model" in settings:
+        _set_model(frontend, {"model": settings["model"]})
+    if isinstance(settings, dict):
+        frontend.session_state.add_flag_settings(settings)
     if isinstance(settings, dict) and "effortLevel" in settings:
         effort = settings["effortLevel"]
         if effort is None:
@@ -337,13 +349,42 @@ def _describe_usage(frontend: FrontendConversationState, request: ControlRequest
 def _describe_permission_rules(
     frontend: FrontendConversationState, request: ControlRequest
 ) -> ResponseBody:
+    from shim.core.claude.control.settings_reports import build_rule_report
+
+    state = frontend.session_state
+    return build_rule_report(state, _load_setting_sources(state))
+
+
+def _read_file(frontend: FrontendConversationState, request: ControlRequest) -> ResponseBody:
+    from shim.core.claude.control.file_reports import build_file_report
+
+    try:
+        return build_file_report(frontend.session_state, request)
+    except (OSError, ValueError) as error:
+        raise ControlRequestError(str(error)) from None
+
+
+def _list_skills(frontend: FrontendConversationState, request: ControlRequest) -> ResponseBody:
+    return {"skills": frontend.session_state.describe_commands()}
+
+
+def _list_output_styles(
+    frontend: FrontendConversationState, request: ControlRequest
+) -> ResponseBody:
+    return {"available_output_styles": frontend.session_state.list_output_styles()}
+
+
+def _describe_plugins(frontend: FrontendConversationState, request: ControlRequest) -> ResponseBody:
+    """Return what a reload of plugins can change in Claude. Plugins have no effect here."""
+    state = frontend.session_state
+    if request.get("add_plugins"):
+        raise ControlRequestError(f"{state.vendor.display_name} cannot load plugins")
     return {
-        "state": {
-            "rules": [],
-            "workspaceDirectories": [],
-            "originalCwd": frontend.session_state.options.cwd,
-            "managedOnly": False,
-        }
+        "commands": state.describe_commands(),
+        "agents": [agent.to_json() for agent in state.usable_agents],
+        "plugins": [],
+        "mcpServers": state.list_mcp_server_entries(detailed=True),
+        "error_count": 0,
     }
 
 
@@ -379,6 +420,9 @@ REQUEST_HANDLERS: Mapping[
     "get_usage": _describe_usage,
     "generate_session_title": _answer_constantly({"title": None}),
     "rename_session": _answer_constantly(None),
-    "reload_skills": _answer_constantly({"skills": []}),
+    "reload_skills": _list_skills,
+    "reload_plugins": _describe_plugins,
+    "reload_output_styles": _list_output_styles,
+    "read_file": _read_file,
     "list_permission_rules": _describe_permission_rules,
 }

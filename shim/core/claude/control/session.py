@@ -216,6 +216,7 @@ class ControlSession(ControlOutputWriter):
                 request_id, cancels_queue=request.get("cancel_queued") is True
             )
         old_effort = self.session_state.effort
+        old_model = self.session_state.model
         old_rules = self._restricting_rules
         old_servers = self._servers_at_start
         handler = None
@@ -240,6 +241,8 @@ class ControlSession(ControlOutputWriter):
         if self.has_started and self._servers_at_start != old_servers:
             # A child receives its servers only when it starts.
             actions.append(SettingChanged("servers", None))
+        if subtype == "apply_flag_settings" and self.session_state.model != old_model:
+            actions.append(SettingChanged("model", self.session_state.model))
         if self.session_state.effort != old_effort:
             return [SettingChanged("effort", self.session_state.effort), *actions]
         if subtype == "set_model":
