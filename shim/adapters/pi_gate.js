@@ -41,7 +41,7 @@ function misread(tool, said) {
   const path = resolve(said);
   const other = path.replace(/ (AM|PM)\./gi, "\u202F$1.").normalize("NFD").replaceAll("'", "\u2019");
   if (CHANGE.has(tool) || other === path || existsSync(path)) return undefined;
-  return `${plainly}in its exact spelling: there is no ${said}.`; // pi would search for the other spelling
+  return `${plainly}in its exact spelling. There is no file ${said}.`; // pi would search for the other spelling
 }
 
 function allowed(tool, said) {

@@ -86,7 +86,7 @@ def _read_event() -> Any:
     """Read the hook event from stdin. Raise ValueError if stdin is not a JSON object."""
     data = sys.stdin.buffer.read(MAX_EVENT_BYTES + 1)
     if len(data) > MAX_EVENT_BYTES:
-        raise ValueError("its input is too large")
+        raise ValueError("the input of the call is too large")
     return json.loads(data)
 
 

@@ -35,7 +35,7 @@ def find_program(
         if path is None:
             raise VendorError(
                 f"{adapter.name}: the program {configured} was not found",
-                hint="SHIM_BIN, and `bin` in the settings, take an absolute path, ~/… or a bare name on PATH; "
+                hint="SHIM_BIN and `bin` in the settings accept an absolute path, ~/… or a bare name on PATH; "
                 f"the settings are {get_shim_settings_path(Invocation(), environment)}",
             )
         return path
@@ -47,7 +47,7 @@ def find_program(
         install_hint = f"install {adapter.name} (`{adapter.cli.install_command}`)"
     raise VendorError(
         f"{adapter.name}: no program called {' or '.join(adapter.programs)} was found on PATH",
-        hint=f"{install_hint}, or set its path in SHIM_BIN or in `bin` under "
+        hint=f"{install_hint}, or set the program's path in SHIM_BIN or in `bin` under "
         f"[vendors.{adapter.name}] in "
         f"{get_shim_settings_path(Invocation(), environment)}; `shim doctor "
         f"{adapter.name}` runs more checks",

@@ -90,7 +90,7 @@ def install_drop_in_script(
         if not force:
             raise FrontendError(
                 f"{path} already exists and was not created by claude-shim",
-                hint=f"choose another folder with --to, or --force to rename it to {name}{BACKUP_SUFFIX}",
+                hint=f"choose another folder with --to, or use --force to rename the file to {name}{BACKUP_SUFFIX}",
             )
         backup_path = path + BACKUP_SUFFIX
         if os.path.lexists(backup_path):

@@ -58,7 +58,7 @@ def require_package_files_for_child(
     texts = [*command, *environment_values]
     if any(text.startswith(MODULE_PREFIX) or any(name in text for name in names) for text in texts):
         raise SystemResourceError(
-            f"{describe_shim_package_change()}, and the program to start needs its files",
+            f"{describe_shim_package_change()}, and the program to be started needs the files of claude-shim",
             hint="reinstall claude-shim; `claude respawn ID` then restarts a background session",
         )
 

@@ -185,7 +185,7 @@ def redact_cast(
     if not force and verification.state != "unreadable" and not verification.chained:
         raise RecordingError(
             f"{path} is damaged; new checksums would hide the damage",
-            hint="--force writes the file anyway",
+            hint="use --force to write the file anyway",
         )
     if not force and verification.cut and target is None:
         raise RecordingError(

@@ -69,7 +69,7 @@ class RecordingFailureReporter:
     def report_stop(self, reason: str) -> None:
         self.reason = f"the recording {self._path} stopped: {reason}"
         if self._alarm_pipe is None:
-            warn(f"{self.reason}; the turn continues without it\n")
+            warn(f"{self.reason}; the turn continues without a recording\n")
             return
         with contextlib.suppress(OSError):
             os.write(self._alarm_pipe[1], b"!")
@@ -227,7 +227,7 @@ class RecordingWriter:
         self._queue.closed = True
         warn(
             f"the recording {self._path} has reached record_max_bytes; the turn continues "
-            "without it\n"
+            "without a recording\n"
         )
         return self._encode_end(time_s, {"kind": "limit", "bytes": self._max_bytes})
 

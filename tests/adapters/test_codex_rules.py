@@ -187,7 +187,8 @@ def test_rules_that_exceed_the_argument_limit_are_refused():
 )
 def test_launch_is_refused_if_codex_might_not_run_the_hook(launch_request):
     with pytest.raises(
-        UnsupportedPermissionModeError, match=r"might not start the hook .*: with a launcher"
+        UnsupportedPermissionModeError,
+        match=r"might not start the hook .*: a program that a launcher starts",
     ):
         build_args(
             launch_request._replace(

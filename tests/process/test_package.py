@@ -46,7 +46,7 @@ def test_removed_package_refuses_commands_that_need_its_files(copy):
         (["codex", "-c", "hooks={command=\"python -I '-m' 'shim.conversation.tool_hook' …\"}"], []),
         (["qwen"], [f"{copy.parent}/adapters/settings.json"]),
     ):
-        with pytest.raises(SystemResourceError, match="needs its files"):
+        with pytest.raises(SystemResourceError, match="needs the files of claude-shim"):
             package.require_package_files_for_child(command, environment)
 
 

@@ -166,7 +166,8 @@ def test_hanging_disk_uses_bounded_memory_and_warns_once(record, capfd, monkeypa
     assert len(recorder._queue) < 300
     stderr = capfd.readouterr().err
     assert (
-        stderr.count("\n") == 1 and "the disk is too slow; the turn continues without it" in stderr
+        stderr.count("\n") == 1
+        and "the disk is too slow; the turn continues without a recording" in stderr
     )
     hung.free.set()
     recorder.close()
@@ -203,7 +204,7 @@ def test_failed_write_stops_the_recording_and_warns_once(record, capfd):
     stderr = capfd.readouterr().err
     assert (
         stderr
-        == f"the recording {record.path} stopped: No space left on device; the turn continues without it\n"
+        == f"the recording {record.path} stopped: No space left on device; the turn continues without a recording\n"
     )
     assert len(recorder._queue) <= 11
 

@@ -651,7 +651,7 @@ def test_full_disk_stops_the_recording_and_fails_the_turn_only_if_strict(box, fo
         assert (done.status, done.cause) == (1, "internal") and done.result["is_error"]
     else:
         assert done.status == 0 and done.result["result"] == "word " * 3000
-        assert line.endswith("the turn continues without it\n")
+        assert line.endswith("the turn continues without a recording\n")
 
 
 def test_strict_recording_that_fails_after_the_result_fails_the_run(box, folder):

@@ -164,11 +164,14 @@ def test_invalid_value_is_reported_with_file_line_and_allowed_values(box, toml, 
     ("toml", "expected"),
     [
         ("# mine\n\nvendr = 'qwen'", "unknown key `vendr` in FILE line 3, did you mean `vendor`?"),
-        ("colour = 1", "unknown key `colour` in FILE line 1; the keys here are: vendor, dialect,"),
+        (
+            "colour = 1",
+            "unknown key `colour` in FILE line 1; the allowed keys are: vendor, dialect,",
+        ),
         ("[tools]\ndny = []", "unknown key `tools.dny` in FILE line 2, did you mean `deny`?"),
         (
             "[vendors.qwen]\npath = 'x'",
-            "unknown key `vendors.qwen.path` in FILE line 2; the keys here are: bin, args,",
+            "unknown key `vendors.qwen.path` in FILE line 2; the allowed keys are: bin, args,",
         ),
     ],
 )
@@ -177,7 +180,7 @@ def test_unknown_key_is_reported_with_line_and_suggestion(box, toml, expected):
     with pytest.raises(FrontendError) as refused:
         load_box_config(box)
     assert str(refused.value).startswith(expected.replace("FILE", str(box.config)))
-    assert "the keys here are: " in f"{refused.value} {refused.value.hint}"
+    assert "the allowed keys are: " in f"{refused.value} {refused.value.hint}"
 
 
 @pytest.mark.parametrize("value", ["nan", "inf"])

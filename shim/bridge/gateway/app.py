@@ -327,8 +327,8 @@ class WebGateway:
         if mode == BYPASS_MODE:
             raise HTTPError(
                 403,
-                f"a session with {BYPASS_MODE} cannot be started from the web; start it on "
-                "the machine",
+                f"a session with {BYPASS_MODE} cannot be started from the web; start it in "
+                "a terminal",
             )
         if not os.path.isabs(cwd) or not await anyio.to_thread.run_sync(os.path.isdir, cwd):
             raise HTTPError(

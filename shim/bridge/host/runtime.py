@@ -244,8 +244,8 @@ class SessionHostRuntime:
             return
         session_name = shorten_session_id(os.path.basename(self._folder))
         self._upgrade_notice = (
-            f"{change}; this session keeps running version {__version__} until `claude "
-            f"respawn {session_name}`"
+            f"{change}; this session keeps running version {__version__} until you run "
+            f"`claude respawn {session_name}`"
         )
         warn(f"{self._upgrade_notice}\n")
         self.runner.hub.set_notice_for_new_clients(self._upgrade_notice)

@@ -132,7 +132,8 @@ def extract_fixture(
     report = verify_cast_file(path)
     if not report.chained:
         raise RecordingError(
-            f"{path} is {report.state}", hint=f"`shim cast verify {path}` shows where"
+            f"{path} is {report.state}",
+            hint=f"`shim cast verify {path}` shows where the recording is damaged",
         )
     header = load_cast_header(path)
     child_run = _choose_child(path, list(_list_children(path)), child_number, turn_number)
@@ -278,7 +279,8 @@ def _choose_child(
     if matches:
         problem = f"{len(matches)} child processes match"
     raise RecordingError(
-        f"{path}: {problem}; it has {children_text}", hint="choose one with --child N or --turn N"
+        f"{path}: {problem}; the recording has {children_text}",
+        hint="choose one with --child N or --turn N",
     )
 
 

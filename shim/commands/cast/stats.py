@@ -150,8 +150,8 @@ def _print_statistics(
         if rows:
             console.print()
         states_text = (
-            f"of {pluralize(total.runs, 'recording')}, {', '.join(state_texts)}: `shim cast "
-            "list` shows them"
+            f"{', '.join(state_texts)}, of {pluralize(total.runs, 'recording')}: `shim cast list` "
+            "shows the state of each"
         )
         console.print(Text(states_text), soft_wrap=True)
 

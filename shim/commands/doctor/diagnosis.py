@@ -178,7 +178,7 @@ def explain_missing_default_vendor(installed_vendors: Sequence[str]) -> Diagnosi
     """
     if installed_vendors:
         fix = (
-            f"set one with `shim install --vendor {installed_vendors[0]}`, SHIM_VENDOR or `vendor` in "
+            f"set a default vendor with `shim install --vendor {installed_vendors[0]}`, SHIM_VENDOR or `vendor` in "
             "config.toml, or pass --shim-vendor for each run"
         )
         return DiagnosisFinding(
@@ -322,7 +322,9 @@ def _list_ignored_programs(
                 text = f"{path} is on PATH but ignored: {reason}"
                 findings.append(
                     DiagnosisFinding(
-                        level, text, f"to use it, set [vendors.{adapter.name}] bin = {path!r}"
+                        level,
+                        text,
+                        f"to use this program, set [vendors.{adapter.name}] bin = {path!r}",
                     )
                 )
     return findings
@@ -469,7 +471,7 @@ def _build_unattended_finding(
     plan_hint = ""
     if "plan" in adapter.modes:
         plan_hint = ", or with `--permission-mode plan`"
-    fix = f"run it only where it can do no damage, such as in a container{plan_hint}"
+    fix = f"run the vendor only where it can do no damage, such as in a container{plan_hint}"
     return DiagnosisFinding(
         NOTE,
         describe_missing_permission_prompts(

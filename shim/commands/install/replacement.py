@@ -160,7 +160,7 @@ def _resolve_target(file: str) -> str:
         )
         raise CommandUsageError(f"--into replaces a file, but {path} does not exist", hint=hint)
     if os.path.islink(path):
-        hint = f"if it is the program's bundled claude, use --into {os.path.realpath(path)}"
+        hint = f"if the link is the program's bundled claude, use --into {os.path.realpath(path)}"
         raise CommandUsageError(
             f"{path} is a symbolic link; --into does not follow links", hint=hint
         )

@@ -57,7 +57,7 @@ def _read_line_file(path: str, sink: CapturedOutputSink) -> None:
             if size > MAX_FILE_BYTES:
                 raise FrontendError(
                     f"{path} is larger than {MAX_FILE_BYTES} bytes",
-                    hint="reduce it to a few runs",
+                    hint="reduce the file to a few runs",
                 )
             sink.feed(chunk)
         sink.end_child_output(ChildExit(code=0), None)

@@ -255,7 +255,7 @@ class ProfileLinter:
         ):
             self._notes.add_entry(
                 "remark",
-                "no rule reports a session id, so its sessions cannot be resumed",
+                "no rule reports a session id, so the vendor's sessions cannot be resumed",
                 self._label,
             )
         else:

@@ -172,7 +172,7 @@ def _resolve_id(prefix: str) -> str:
         reason = f"no session begins with {escape_control_chars(prefix)!r}"
     hint = (
         f"pass the full id, or at least its first {MIN_ID_CHARS} characters; `shim sessions "
-        "--all` lists them"
+        "--all` lists the ids"
     )
     raise FrontendError(reason, hint=hint)
 

@@ -177,7 +177,7 @@ def parse_frame(raw: bytes) -> dict[str, Any]:
     if not isinstance(frame, dict):
         raise FrameError("a frame must be a JSON object")
     if not isinstance(frame.get("kind"), str):
-        raise FrameError("a frame must have a `kind`, a string")
+        raise FrameError("a frame must have a `kind` that is a string")
     return frame
 
 
@@ -201,9 +201,9 @@ def parse_hello(frame: Mapping[str, Any]) -> ClientHello:
     role = frame.get("role")
     raw_kinds = frame.get("knows")
     if protocol.__class__ is not int or protocol < 1:
-        raise FrameError("hello must have `protocol`, a number of at least 1")
+        raise FrameError("a hello frame must have `protocol`, a number of at least 1")
     if role not in (DRIVE, WATCH):
-        raise FrameError(f'hello must have `role`, "{DRIVE}" or "{WATCH}"')
+        raise FrameError(f'a hello frame must have `role`, "{DRIVE}" or "{WATCH}"')
     name = escape_control_chars(str(frame.get("client") or "client")[:MAX_NAME_CHARS])[
         :MAX_NAME_CHARS
     ]

@@ -80,7 +80,7 @@ def on_client_frame(hub: SessionHub, client_number: int, raw: bytes) -> None:
         hub.refuse_frame(client, _find_request_id(frame), "bad-frame", str(error))
         client.bad_frame_count += 1
         if not client.has_hello or client.bad_frame_count >= MAX_BAD_FRAMES:
-            hub.subscribers.drop_client(client, "its frames cannot be read")
+            hub.subscribers.drop_client(client, "the client's frames cannot be read")
 
 
 def _find_request_id(frame: FrameFields) -> str | None:
@@ -172,7 +172,7 @@ def _accept_message(
     hub.roles.check_can_control(client)
     message = frame.get("message")
     if not isinstance(message, dict) or message.get("role") != "user":
-        raise FrameError('message must have `message`, an object with the role "user"')
+        raise FrameError('a message frame must have `message`, an object with the role "user"')
     if not isinstance(message.get("content"), str | list):
         raise FrameError("`content` of a message must be a string or a list of blocks")
     client_number = 0
@@ -197,7 +197,7 @@ def _answer_prompt(
     prompt_id = frame.get("question")
     hub.roles.check_can_answer_prompts(client)
     if not isinstance(prompt_id, str) or len(prompt_id) > MAX_ID_CHARS:
-        raise FrameError("answer must have `question`, the id of a permission prompt")
+        raise FrameError("an answer frame must have `question`, the id of a permission prompt")
     prompt = hub.prompts.open.get(prompt_id)
     if prompt is None:
         outcome = hub.prompts.find_outcome(prompt_id)
@@ -233,7 +233,7 @@ def _change_model(
 ) -> bool:
     model = frame.get("model")
     if not isinstance(model, str | None):
-        raise FrameError("model must have `model`, a name or null")
+        raise FrameError("a model frame must have `model`, a name or null")
     hub.roles.check_can_control(client)
     request = ControlRequest(client, request_id, "set_model")
     hub.send_control_request({"subtype": "set_model", "model": model}, request)
@@ -256,7 +256,7 @@ def _choose_mode(
     """
     mode = frame.get("mode")
     if not isinstance(mode, str) or not mode:
-        raise FrameError("mode must have `mode`, the name of a permission mode")
+        raise FrameError("a mode frame must have `mode`, the name of a permission mode")
     if mode == BYPASS_MODE and not hub.session.can_bypass:
         raise FrameRefusedError("bypass", BYPASS_REFUSED_TEXT)
     if mode == "manual":
@@ -278,7 +278,7 @@ def _check_settings(settings: object) -> None:
     rules, ask rules and the effort level are accepted.
     """
     if not isinstance(settings, dict):
-        raise FrameError("apply_flag_settings must have `settings`, an object")
+        raise FrameError("an apply_flag_settings request must have `settings`, an object")
     permissions = settings.get("permissions")
     fields = as_dict(permissions)
     refused_keys = [key for key in settings if settings[key] and key not in CHANGEABLE_SETTINGS]
@@ -327,7 +327,7 @@ def _accept_request(
 ) -> bool:
     body = frame.get("request")
     if not isinstance(body, dict) or not isinstance(body.get("subtype"), str) or not request_id:
-        raise FrameError("request must have `id`, and `request` with a `subtype`")
+        raise FrameError("a request frame must have `id`, and `request` with a `subtype`")
     subtype = body["subtype"]
     if subtype in ("interrupt", RELOAD_SETTINGS):
         hub.roles.check_control_role(client)
@@ -377,7 +377,7 @@ def _accept_reply(
     response = frame.get("response")
     hub.roles.check_control_role(client)
     if not isinstance(response, dict):
-        raise FrameError("reply must have `response`, the body of a control_response")
+        raise FrameError("a reply frame must have `response`, the body of a control_response")
     callback = hub.callbacks.pop_answered_callback(request_id, client)
     if callback is not None:
         limited_response = _limit_hook_answer(hub, client, response)

@@ -174,7 +174,7 @@ class YumeControlSession(ControlSession):
         ):
             self._early_approvals[call_id] = decision
         else:
-            self._report_bad_line("an approval does not match a pending call")
+            self._report_bad_line("an approval matches no pending call")
         return []
 
     # -- permission prompts ------------------------------------------------------------------------

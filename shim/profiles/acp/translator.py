@@ -627,7 +627,7 @@ class AcpTranslator(RpcTranslator):
             return
         elif reason in SUBTYPE_BY_LIMIT:
             turn.record_failure(
-                "the limit of requests of a turn was reached",
+                "the turn has reached its limit of requests",
                 kind="limit",
                 subtype=SUBTYPE_BY_LIMIT[reason],
             )

@@ -113,7 +113,7 @@ class ConfigNode:
         the unknown key.
         """
         suggestion = format_spelling_suggestion(str(self.keys[-1]), allowed_keys)
-        allowed_text = f"the keys here are: {', '.join(allowed_keys)}"
+        allowed_text = f"the allowed keys are: {', '.join(allowed_keys)}"
         text = f"unknown key `{format_key_path(self.keys)}` in {self.source.path} line {self._line}"
         if suggestion:
             return FrontendError(text + suggestion, allowed_text)

@@ -143,7 +143,7 @@ class ParsedStreamRules:
             self.rules.check_all_rules()
         if not event_nodes:
             raise node.build_error(
-                "a profile with at least one [[event]]", description="a profile without"
+                "a profile with at least one [[event]]", description="a profile without [[event]]"
             )
         self.reports = _parse_reports(node, self.options)
         self.untyped = any(rule.types is None and rule.emit != "session" for rule in self.rules)

@@ -43,7 +43,7 @@ PROFILE_KEYS = {
     ),
     "protocol": ConfigKey(
         ConfigNode.read_choice,
-        "the program speaks only this protocol: the profile has no rules, and requires "
+        "the only protocol that the program speaks. The profile then has no rules, and requires "
         "only `launch.command`",
         PROTOCOLS,
         "",
@@ -141,7 +141,7 @@ def build_adapter(
             f"{SCHEMA_VERSION}", description="" if node.get_child("schema") else "not there"
         )
     if node.get_child("id").read_text() != name:
-        raise node.get_child("id").build_error(f"{name!r}, the name of its file")
+        raise node.get_child("id").build_error(f"{name!r}, the name of the profile's file")
     profile = node.read_keys(PROFILE_KEYS)
     if profile["protocol"]:
         from shim.profiles.load.acp import AcpOnlyAdapter, expand_acp_profile

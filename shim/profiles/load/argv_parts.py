@@ -64,7 +64,7 @@ def compile_argv_entry(
         if key in required:
             if len(required) > 1 or set(node.value) != {"when"}:
                 raise node.build_error(
-                    f'{{ when = "{key}" }} and nothing else: restricting arguments are '
+                    f'{{ when = "{key}" }} without other keys, because restricting arguments are '
                     "always passed"
                 )
             return lambda values, key=key: list(values[key])  # type: ignore[misc]

@@ -92,7 +92,7 @@ DENIAL_KEYS = {
         "a bundled file with the rules of the permission modes; if only a mode denies "
         "tools, no temporary file is written",
     ),
-    "plain": ConfigKey(ConfigNode.read_text_table, "environment variables with these values"),
+    "plain": ConfigKey(ConfigNode.read_text_table, "environment variables and their values"),
     "json": ConfigKey(
         ConfigNode.read_text_table,
         "environment variables with a JSON object (`{denials}`), which is merged into the "

@@ -393,14 +393,14 @@ def _compile_launch(
         if delivery.via != "stdin" and placeholder not in used_names:
             raise argv.build_error(
                 f"a list that contains {{{placeholder}}}, because prompt.via is {delivery.via}",
-                description="a list without this placeholder",
+                description=f"a list without {{{placeholder}}}",
             )
     modes = node.get_child("permission_args").read_table()
     if "permission_args" not in used_names and any(
         isinstance(args, list) and args for args in modes.values()
     ):
         allowed = 'a list that contains { when = "permission_args" }, because modes have arguments'
-        raise argv.build_error(allowed, description="a list without this condition")
+        raise argv.build_error(allowed, description='a list without { when = "permission_args" }')
     if (RULES_CONDITION in used_names) is (load_rules is None):
         raise argv.build_error(
             'a list that contains { when = "rules" } if and only if `rules` is set'
@@ -565,12 +565,12 @@ def _parse_report(
     if "report_folder" not in used_names:
         raise argv.build_error(
             "a list that contains {report_folder}, because `report` is set",
-            description="a list without this placeholder",
+            description="a list without {report_folder}",
         )
     if not _is_plain_name(report["file"]):
         raise node.get_child("file").build_error("the name of a file")
     if not report["keys"]:
-        raise node.build_error("a table with `keys`", description="a table without")
+        raise node.build_error("a table with `keys`", description="a table without `keys`")
     return VendorRunReportFileSpec(report["file"], report["keys"])
 
 
@@ -777,7 +777,7 @@ def _list_program_names(tools: Tools, left: set[str], name: str) -> list[str]:
     ]
     if not names:
         raise FrontendError(
-            f"{name} has none of the tools that --tools and the rules leave",
+            f"{name} has none of the tools that --tools and the rules leave enabled",
             hint="allow one of its tools, or choose another vendor (`shim vendors`)",
         )
     return names

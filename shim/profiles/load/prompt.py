@@ -132,7 +132,7 @@ def choose_prompt_argument_or_file(
             hint="put the long part into a file and refer to it in the prompt",
         )
     raise FrontendError(
-        f"{vendor_name} takes its prompt only as an argument, and this prompt cannot be an "
-        "argument",
+        f"{vendor_name} takes its prompt only as an argument, and this prompt cannot be passed "
+        "as an argument",
         hint="change the prompt",
     )

@@ -148,7 +148,7 @@ def test_child_is_selected_by_number_or_turn(tmp_path: Path) -> None:
     assert cut("third", child_number=3) == b'{"n":3}\n'
     assert cut("first", turn_number=1) == b'{"n":1}\n'
     with pytest.raises(
-        RecordingError, match=r"2 child processes match; it has 1 \(turn 1, 8 bytes\), 2"
+        RecordingError, match=r"2 child processes match; the recording has 1 \(turn 1, 8 bytes\), 2"
     ):
         cut("second", turn_number=2)
     with pytest.raises(RecordingError, match="no child process matches"):

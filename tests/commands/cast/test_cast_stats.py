@@ -86,7 +86,8 @@ def test_piped_output_contains_numbers_without_bars(shim, folder):
     )
     assert "errors: auth 1" in stdout.decode() and "repairs: json 3" in stdout.decode()
     assert (
-        "of 5 recordings, 1 cut off, 1 unreadable: `shim cast list` shows them" in stdout.decode()
+        "1 cut off, 1 unreadable, of 5 recordings: `shim cast list` shows the state of each"
+        in stdout.decode()
     )
 
 

@@ -639,7 +639,7 @@ def test_text_report_contains_level_marks_and_fixes(machine, shim):
     assert "· version 0.999.0 is newer than the tested versions" in text
     assert (
         "! no default vendor is set" in text
-        and "  → set one with `shim install --vendor codex`" in text
+        and "  → set a default vendor with `shim install --vendor codex`" in text
     )
     assert (
         "not found on PATH: acai, amp, " in text

@@ -134,7 +134,7 @@ def test_profile_without_a_session_rule_has_a_note_and_no_finding(shim):
     )
     report = json.loads(stdout)
     assert (status, report["findings"]) == (0, [])
-    assert "no rule reports a session id, so its sessions cannot be resumed" in {
+    assert "no rule reports a session id, so the vendor's sessions cannot be resumed" in {
         note["name"] for note in report["notes"]
     }
 

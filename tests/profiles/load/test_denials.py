@@ -161,7 +161,7 @@ def test_unparsable_opencode_config_variable_is_refused(value):
 @pytest.mark.parametrize("name", ["gemini", "opencode"])
 def test_launch_is_refused_if_the_vendor_might_not_read_the_denials(name):
     with pytest.raises(
-        UnsupportedPermissionModeError, match=r"might not receive .* with a launcher"
+        UnsupportedPermissionModeError, match=r"might not receive .* a launcher starts"
     ):
         build_launch(
             name,

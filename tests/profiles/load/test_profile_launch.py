@@ -195,9 +195,9 @@ def test_permission_mode_sets_its_variables_and_tools():
         (
             'plan = { OWN_RULES = "no shell" }',
             'auto = { A = "b" }',
-            "the keys here are: default, plan",
+            "the allowed keys are: default, plan",
         ),
-        ('plan = ["Read"]', 'auto = ["Read"]', "the keys here are: default, plan"),
+        ('plan = ["Read"]', 'auto = ["Read"]', "the allowed keys are: default, plan"),
         ("OWN_RULES", "LD_PRELOAD", "it must be a variable that only this program uses"),
     ],
 )
@@ -508,7 +508,9 @@ def test_tool_selection_requires_a_list_of_remaining_tools(profile, able):
     ("args", "removed"), [(("--tools", ""), ()), (("--tools", "Grep"), ()), ((), ("Bash", "Read"))]
 )
 def test_empty_tool_selection_is_refused(args, removed):
-    with pytest.raises(FrontendError, match="none of the tools that --tools and the rules leave"):
+    with pytest.raises(
+        FrontendError, match="none of the tools that --tools and the rules leave enabled"
+    ):
         build_launch(CHOSEN, *args, removed_tools=removed)
 
 

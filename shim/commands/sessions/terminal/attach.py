@@ -62,7 +62,7 @@ def _check_stdin(session: SessionRecord, command: str) -> None:
             "stdin is closed, so you cannot type in the session",
             hint=(
                 f"`{command} {session.short_id} </dev/null` shows the session, "
-                f"`shim bridge watch {session.short_id}` follows it"
+                f"`shim bridge watch {session.short_id}` follows the session"
             ),
         ) from None
 

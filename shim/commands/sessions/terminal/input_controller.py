@@ -137,7 +137,7 @@ class TerminalInputController:
             )
         elif request.get("kind") == "release":
             self.view.draw_shim_notice(
-                "· control released; the next client that sends a message takes it", "dim"
+                "· control released; the next client that sends a message takes control", "dim"
             )
 
     # -- input -------------------------------------------------------------------------------------

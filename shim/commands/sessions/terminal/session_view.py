@@ -293,7 +293,7 @@ class SessionView:
         if self._history_steps > 0:
             more_text = (
                 f"… {pluralize(self._history_steps, 'earlier step')}: `shim bridge watch "
-                f"{self.welcome.get('id')}` shows all"
+                f"{self.welcome.get('id')}` shows all steps"
             )
             self._renderer.print_notice(more_text)
         self._console.file.write("".join(reversed(visible_parts)))

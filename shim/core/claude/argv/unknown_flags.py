@@ -130,7 +130,9 @@ def build_misspelled_flag_error(name: str, flag: str, value: str | None = None) 
         return FrontendError(
             f"error: option '{flag}' takes no value, but has '{escape_control_chars(str(value)[:60])}'"
         )
-    hint = "nothing was started, because without this permission flag more might run than you want"
+    hint = (
+        "nothing was started: without this permission flag, the agent could run more than you allow"
+    )
     return FrontendError(
         f"error: unknown option '{_clean_name(name)}', did you mean `{flag}`?", hint
     )

@@ -106,7 +106,7 @@ def test_slash_command_reports_its_result(sitting):
         ("/model zzz", "· model from the next turn: zzz"),
         ("/model", "· model from the next turn: the default model"),
         ("/mode default", "· the permission mode is already default"),
-        ("/release", "· control released; the next client that sends a message takes it"),
+        ("/release", "· control released; the next client that sends a message takes control"),
     ):
         sitting.press_keys(line, "\r")
         assert notice not in sitting.screen_text
@@ -402,7 +402,7 @@ def test_history_is_limited_to_the_last_screens():
     rows = sitting.screen_text.split("\n")
     assert rows[0] == "1f0c2ab4 · a test · demo · /repo"
     assert rows[1].startswith("… 4") and rows[1].endswith(
-        "earlier steps: `shim bridge watch 1f0c2ab4` shows all"
+        "earlier steps: `shim bridge watch 1f0c2ab4` shows all steps"
     )
     assert len(rows) < 35 and "    out" in rows
 
