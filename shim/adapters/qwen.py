@@ -5,6 +5,8 @@ the prompt on stdin. Measured with 0.24.4 and 0.15.10.
 qwen.
 """
 
+from collections.abc import Mapping
+
 from shim.core.adapter.adapter import (
     Adapter,
     LaunchRequest,
@@ -25,6 +27,7 @@ from shim.core.adapter.tools import (
 )
 from shim.core.adapter.versions import LoginProbe, VersionProbe
 from shim.core.policy.policy import (
+    AGENT_SERVER,
     BYPASS_MODE,
     MCP_PREFIX,
     SUBAGENT_TOOL,
@@ -32,6 +35,7 @@ from shim.core.policy.policy import (
     normalize_tool_name,
     split_into_word_set,
 )
+from shim.core.reading.typed import Any
 
 # Claude has the same names in Pascal case: `exit_plan_mode` is ExitPlanMode.
 _PASCAL_CASE_TOOLS = (
@@ -173,6 +177,17 @@ def _list_server_tool_names(rule: str) -> list[str]:
     return [rule, name, *(f"{name}{hash_start}*" for hash_start in HASH_STARTS)]
 
 
+def _select_agent_server(request: LaunchRequest) -> dict[str, Mapping[str, Any]]:
+    """Return the shim's own MCP server with qwen's key that offers its tool to the model at once.
+    qwen's model must search for the tools of other servers. Servers from stdin cannot have the key.
+    """
+    return {
+        name: {**config, "alwaysLoadTools": True}
+        for name, config in request.mcp_servers.private_servers.items()
+        if name == AGENT_SERVER
+    }
+
+
 def build_session_arguments(request: LaunchRequest) -> list[str]:
     """Return the session flags. qwen's flags are the same as Claude's, but a resumed session keeps
     its id.
@@ -293,10 +308,11 @@ class QwenAdapter(Adapter):
         arguments += [f"--exclude-tools={name}" for name in excluded_tools]
         for directory in invocation.add_dirs:
             arguments += ["--add-dir", directory]
-        # a persistent child receives these configurations through its stdin
-        private_configs = []
+        # a persistent child receives the other private configurations through its stdin
+        private_servers = _select_agent_server(request)
         if not request.persistent:
-            private_configs = request.write_private_mcp_config_files()
+            private_servers = {**request.mcp_servers.private_servers, **private_servers}
+        private_configs = request.write_mcp_config_files(private_servers)
         arguments += [
             f"--mcp-config={config}"
             for config in (*request.list_mcp_configs_without_sdk_servers(), *private_configs)

@@ -14,6 +14,7 @@ from shim.core.adapter.adapter import LaunchRequest
 from shim.core.adapter.tools import build_vendor_arguments
 from shim.core.claude.messages import TEXT_ONLY_KINDS, BlockKinds, MessageBlock, UserMessage
 from shim.core.claude.permissions import PermissionDecision, PermissionRequest
+from shim.core.policy.policy import AGENT_SERVER
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.values import as_list
 
@@ -60,8 +61,13 @@ class QwenInput(ClaudeInput):
         else:
             self.accepted_block_kinds = frozenset(("image",))
         options: dict[str, Any] = {"hooks": None, "timeout": {"canUseTool": PERMISSION_TIMEOUT_MS}}
-        if request.mcp_servers.private_servers:
-            options["mcpServers"] = request.mcp_servers.private_servers
+        servers = {
+            name: config
+            for name, config in request.mcp_servers.private_servers.items()
+            if name != AGENT_SERVER  # it is in a file, with a key that stdin does not support
+        }
+        if servers:
+            options["mcpServers"] = servers
         if (effort := request.invocation.effort) is not None:
             options["effort"] = effort
         return (

@@ -179,9 +179,14 @@ class LaunchRequest(NamedTuple):
         """Write the private MCP servers to a configuration file for the vendor. Return a list with
         the file's path, or [] if there are no private servers or the file cannot be written.
         """
+        return self.write_mcp_config_files(self.mcp_servers.private_servers)
+
+    def write_mcp_config_files(self, servers: Mapping[str, Mapping[str, Any]]) -> list[str]:
+        """Write MCP servers to a configuration file. Return a list with its path, or [] if there
+        are no servers or the file cannot be written.
+        """
         import orjson
 
-        servers = self.mcp_servers.private_servers
         path = None
         if servers:
             path = self.store_text(orjson.dumps({"mcpServers": servers}).decode(), ".json")
