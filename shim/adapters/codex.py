@@ -7,7 +7,7 @@ stream does not name the model. Without a record, for example in a replay, the p
 translate the stream.
 """
 
-from shim.adapters.codex_items import CompletedCodexItems
+from shim.adapters.codex_items import CompletedCodexItems, describe_agent_states
 from shim.adapters.codex_rollout import (
     CHANGE_TOOL_NAMES,
     ClaudeCall,
@@ -68,6 +68,10 @@ class CodexTranslator(ProfileTranslator):
         is_repeated = isinstance(item, dict) and self._is_repeated(item, str(kind))
         if isinstance(item, dict) and item_type == "todo_list" and not is_repeated:
             self._write_todo_list(event, item)
+            return True
+        if isinstance(item, dict) and item_type == "collab_tool_call" and not is_repeated:
+            states = describe_agent_states(item.get("agents_states"))
+            self.handlers[event["type"]]({**event, "item": {**item, "agents_states": states}})
             return True
         data_dir = self.turn.config.data_dir
         if data_dir is None:

@@ -17,10 +17,11 @@ from typing import Any
 from shim.adapters.codex_approval_hook import NOOP_PREFIX
 from shim.adapters.codex_rollout import ClaudeCall, build_file_change_tool_calls
 from shim.core.reading.json_text import dump_json
-from shim.core.reading.values import as_dict, as_list
+from shim.core.reading.values import as_dict, as_list, as_str
 from shim.profiles.run.values import unwrap_shell_command
 
 COMPLETED = "completed"
+SUBAGENT_TYPE = "general-purpose"  # Claude's default; codex does not report the role of a subagent
 # Maximum number of completed items per turn. A long turn has several hundred.
 MAX_ITEM_IDS = 10_000
 # These keys do not change while an item runs, so they identify the item's subject.
@@ -132,7 +133,8 @@ def list_item_tool_calls(
             )
         ]
     if kind == "collabAgentToolCall":
-        return [("Task", {"description": item.get("tool"), "prompt": item.get("prompt") or ""})]
+        arguments = {"description": item.get("tool"), "prompt": item.get("prompt") or ""}
+        return [("Task", {**arguments, "subagent_type": SUBAGENT_TYPE})]
     if kind == "webSearch":
         return [("WebSearch", {"query": item.get("query") or ""})]
     if kind == "imageView":
@@ -162,8 +164,17 @@ def read_item_tool_result(item: Mapping[str, Any]) -> tuple[object, bool]:
             return str(error.get("message") or ""), True
         return item.get("result") or "", failed
     if kind == "collabAgentToolCall":
-        return dump_json(item.get("agentsStates")).decode(), failed
+        return describe_agent_states(item.get("agentsStates")), failed
     return item.get("status") or "", failed
+
+
+def describe_agent_states(states: object) -> str:
+    """Return a line for each subagent: its status, and its last message if it has written one."""
+    lines = [
+        (as_str(state.get("status")), as_str(state.get("message")))
+        for state in map(as_dict, as_dict(states).values())
+    ]
+    return "\n".join(": ".join(filter(None, texts)) for texts in lines)
 
 
 def convert_to_ask_user_question_input(raw_questions: object) -> dict[str, Any]:

@@ -210,7 +210,17 @@ CALLS: dict[str, list[tuple[str, dict[str, Any], bool]]] = {
         ("Delete", {"file_path": f"{HERE}/np.txt"}, False),
     ],
     "codex/0.169.0-mcp": [("mcp__mm__echo", {"msg": "hi"}, False), ("mcp__mm__boom", {}, True)],
-    "codex/0.169.0-subagent": [("Task", {"description": "spawn_agent", "prompt": "say hi"}, False)],
+    "codex/0.169.0-subagent": [
+        (
+            "Task",
+            {
+                "description": "spawn_agent",
+                "prompt": "say hi",
+                "subagent_type": "general-purpose",
+            },
+            False,
+        )
+    ],
     "copilot/1.0.102-edit": [wrote("new1795170249.txt"), READ, EDIT],
     "copilot/1.0.102-failtool": [("Bash", FAIL | {"description": "f"}, True), MISSING],
     "copilot/1.0.102-noallow": [("Bash", {"command": "touch x", "description": "f"}, True)],

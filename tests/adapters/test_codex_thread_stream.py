@@ -25,6 +25,7 @@ from codex_agent import (
 from stream_invariants import check_turns
 from sweeps import loop_over_rows
 
+from shim.adapters import codex_items
 from shim.adapters.codex_thread_stream import CodexThreadTranslator
 from shim.core.claude.messages import MessageBlock, UserMessage
 
@@ -804,3 +805,21 @@ def test_partial_answer_phase_is_emitted_as_text():
         partial=False,
     )
     assert (turn[-2]["result"], turn[-2]["shim"]["unknown_events"]) == ("First.", {})
+
+
+def test_subagent_call_has_a_type_and_a_readable_result():
+    spawn = {"type": "collabAgentToolCall", "id": "a1", "tool": "spawnAgent", "prompt": "do it"}
+    states = {
+        "t2": {"status": "completed", "message": "found it"},
+        "t3": {"status": "pendingInit", "message": None},
+    }
+    assert codex_items.list_item_tool_calls(spawn, ()) == [
+        (
+            "Task",
+            {"description": "spawnAgent", "prompt": "do it", "subagent_type": "general-purpose"},
+        )
+    ]
+    assert codex_items.read_item_tool_result(spawn | {"agentsStates": states}) == (
+        "completed: found it\npendingInit",
+        False,
+    )
