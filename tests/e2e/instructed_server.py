@@ -70,6 +70,7 @@ INSTRUCTIONS: Sequence[tuple[str, Sequence[tuple[str, str]]]] = (
 
 # Vendors' tools for subagents: the name, and the names of the parameters for the agent's type and
 # its prompt.
+SHIM_AGENT_TOOL = "claudeagents__Task"  # the shim's tool for the agents that a frontend defines
 AGENT_TOOLS: Sequence[tuple[str, str, str]] = (
     ("Agent", "subagent_type", "prompt"),
     ("Task", "subagent_type", "prompt"),
@@ -137,9 +138,18 @@ def _build_call(kind: str, argument: str, request: ModelRequest, call_id: str) -
         tool, _, input_json = argument.partition(" ")
         return ScriptedCall(call_id, _find_mcp_tool(tool, request), json.loads(input_json))
     if kind == "agent":
+        tool_input: Json
+        shim_tool = _find_mcp_tool(SHIM_AGENT_TOOL, request)
+        if shim_tool != f"mcp__{SHIM_AGENT_TOOL}" or shim_tool in request.offered:
+            tool_input = {
+                "subagent_type": argument,
+                "prompt": "say hi",
+                "description": "say hi",
+            }
+            return ScriptedCall(call_id, shim_tool, tool_input)
         for name, type_key, prompt_key in AGENT_TOOLS:
             if name in request.offered:
-                tool_input: Json = {
+                tool_input = {
                     type_key: argument,
                     prompt_key: "say hi",
                     "description": "say hi",
