@@ -26,6 +26,7 @@ MODELS = "models"
 STOPPING = "stopping"
 STEERING = "steering"
 REASON = "reason"
+COMPACTION = "compaction"
 CLEANING = "cleaning"
 ACCEPTED_KINDS: BlockKinds = frozenset(("image", "url"))
 SUPPORTED_EFFORTS = ("low", "medium", "high", "xhigh")
@@ -66,6 +67,7 @@ class CodexThread(RpcSession):
 
     opening_labels = (GREETING, HOOKS, THREAD)
     accepted_block_kinds = ACCEPTED_KINDS
+    can_compact = True
 
     def _reset(self) -> None:
         super()._reset()
@@ -101,6 +103,9 @@ class CodexThread(RpcSession):
         return super().encode_prompt(message)
 
     def _encode_ready_prompt(self, message: UserMessage) -> bytes:
+        if message.is_compaction:
+            # codex has no field for instructions about the summary.
+            return self.encode_request(COMPACTION, "thread/compact/start", threadId=self.session_id)
         options: dict[str, object] = {}
         if self._next_model is not None:
             options = {"model": self._next_model}

@@ -18,6 +18,7 @@ from shim.adapters import codex_items
 from shim.adapters.codex_rollout import ClaudeCall, CodexRollout
 from shim.adapters.codex_thread import (
     COMMAND_APPROVAL,
+    COMPACTION,
     ELICITATION,
     MODELS,
     PATCH_APPROVAL,
@@ -479,7 +480,7 @@ class CodexThreadTranslator(RpcTranslator):
         if response is None:
             self.turn.record_unknown_event("answer", event)
         elif response.error is not None:
-            if response.request_label in (*self.session.opening_labels, TURN):
+            if response.request_label in (*self.session.opening_labels, TURN, COMPACTION):
                 self._fail_turn(response.error)
         elif response.request_label == THREAD:
             self.turn.record_vendor_session_info(

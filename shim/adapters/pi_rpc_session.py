@@ -28,6 +28,7 @@ COMMANDS = "commands"
 MODELS = "models"
 SETTING = "setting"
 PROMPT, STEER, ABORT, IDLE_CHECK, CLEAR = "prompt", "steer", "abort", "rest", "clear"
+COMPACTION = "compact"
 # Command in a response → label of its request, for replaying a recording.
 LABELS_BY_COMMAND = {
     "get_state": STATE,
@@ -37,6 +38,7 @@ LABELS_BY_COMMAND = {
     "set_thinking_level": SETTING,
     "prompt": PROMPT,
     "abort": ABORT,
+    "compact": COMPACTION,
     "clear_queue": CLEAR,
 }
 # A model's name may end with a colon and one of these thinking levels.
@@ -58,6 +60,7 @@ class PiRpcSession(RpcSession):
     request_id_prefix = "shim-"
     opening_labels = (STATE, SETTING)
     accepted_block_kinds: BlockKinds = IMAGE_KINDS
+    can_compact = True
 
     def _reset(self) -> None:
         super()._reset()
@@ -99,6 +102,9 @@ class PiRpcSession(RpcSession):
         """Encode the waiting prompt. If an extension has started a run, the prompt waits until that
         run ends.
         """
+        if message.is_compaction:
+            options = {"customInstructions": message.text} if message.text else {}
+            return self.encode_request(COMPACTION, "compact", **options)
         return self._encode_message(PROMPT, message, "followUp")
 
     def encode_steering_message(self, message: UserMessage) -> bytes | None:

@@ -14,6 +14,7 @@ from shim.adapters.pi import TOOLS
 from shim.adapters.pi_dialogs import DIALOG_METHODS
 from shim.adapters.pi_rpc_session import (
     ABORT,
+    COMPACTION,
     IDLE_CHECK,
     MODELS,
     PROMPT,
@@ -170,6 +171,9 @@ class PiRpcTranslator(RpcTranslator, PiTranslator):
             self.turn.record_offered_models(_parse_models(response.result.get("models")))
         elif response.request_label == PROMPT:
             self._record_prompt_response(response.result.get("disposition"))
+        elif response.request_label == COMPACTION:
+            self._is_answered_by_extension = True
+            self._finish_turn()
         elif response.request_label == STEER:
             if self._has_run_ended:
                 self.outbox += [self.session.encode_idle_state_request()]
@@ -208,7 +212,7 @@ class PiRpcTranslator(RpcTranslator, PiTranslator):
                 text if self.session.is_extension_loaded else NO_EXTENSION_MESSAGE,
                 kind="refused",
             )
-        elif response.request_label in (PROMPT, SETTING):
+        elif response.request_label in (PROMPT, SETTING, COMPACTION):
             self.turn.record_failure(text)
         else:
             return

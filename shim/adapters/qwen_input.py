@@ -35,6 +35,7 @@ CHANGED_MESSAGE = (
     "Not run: the user allows this call only with a different input. Make the call again "
     "with exactly this input: {input}"
 )
+COMPACTION_COMMAND = "/compress"
 NO_FILE_MESSAGE = "[An image was sent here; it could not be stored in a file.]"
 SPECIAL_CHARS = r"[^\w./-]"  # characters to escape in a path in a prompt
 
@@ -49,6 +50,7 @@ class QwenInput(ClaudeInput):
     """Encodes Claude's control protocol in qwen's form."""
 
     accepted_block_kinds: BlockKinds = TEXT_ONLY_KINDS
+    can_compact = True
     _store_attachment: Callable[[str, str], str | None] | None = None
 
     def encode_handshake(self, request: LaunchRequest) -> bytes:
@@ -87,6 +89,10 @@ class QwenInput(ClaudeInput):
         """Encode a message. Each image is replaced with the path of a file, because qwen reads a
         file that the prompt names, but would show image data as text.
         """
+        if message.is_compaction:
+            return super().encode_prompt(
+                message._replace(text=f"{COMPACTION_COMMAND} {message.text}".rstrip())
+            )
         return super().encode_prompt(
             message._replace(
                 text="\n".join(

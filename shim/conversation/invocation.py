@@ -94,7 +94,11 @@ def select_driver(
     # One-shot mode also uses the two-way driver if the vendor streams partial text only there and
     # the same tool calls can run.
     needs_partials = invocation.partial and not (adapter.abilities.can_stream or adapter.unattended)
+    # Only a persistent child can compact its context on request.
+    needs_compaction = _is_compaction_prompt(invocation.prompt or "")
     if not adapter.cli.has_two_way:
+        if needs_compaction and adapter.child_input_ref:
+            return DriverChoice(_keep_child(adapter), "")
         return DriverChoice(adapter, "")
     if vendor_settings.driver == ONE_WAY:
         return DriverChoice(adapter, f"[vendors.{adapter.name}] driver")
@@ -102,7 +106,7 @@ def select_driver(
         return DriverChoice(
             _keep_child(adapter.build_two_way()), f"[vendors.{adapter.name}] driver"
         )
-    if not (can_ask or needs_partials):
+    if not (can_ask or needs_partials or needs_compaction):
         return DriverChoice(
             adapter, "the frontend sends one message and accepts no permission prompts"
         )
@@ -130,7 +134,20 @@ def select_driver(
             adapter.build_two_way(),
             "the frontend sends stream-json messages, or accepts permission prompts",
         )
-    return DriverChoice(_keep_child(adapter.build_two_way()), "the frontend wants partial messages")
+    reason = "the frontend wants partial messages"
+    if needs_compaction:
+        reason = "the message is /compact"
+    return DriverChoice(_keep_child(adapter.build_two_way()), reason)
+
+
+def _is_compaction_prompt(prompt: str) -> bool:
+    if not prompt.startswith("/"):
+        return False
+    from shim.core.claude.local_commands import COMPACT, parse_local_command
+    from shim.core.claude.messages import UserMessage
+
+    command = parse_local_command(UserMessage(prompt))
+    return command is not None and command.kind == COMPACT
 
 
 def _keep_child(adapter: Adapter) -> Adapter:

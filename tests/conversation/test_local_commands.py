@@ -6,9 +6,16 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from box import format_ndjson
 
 from tests.conversation.test_conversation import kinds, request, results, user
-from tests.conversation.test_persistent_driver import HELLO, TURN, read_child_stdin
+from tests.conversation.test_persistent_driver import (
+    HELLO,
+    INIT,
+    TURN,
+    read_child_stdin,
+    result,
+)
 
 OLD = "11111111-1111-4111-8111-111111111111"
 MESSAGE = ["hear", '"user"']
@@ -141,3 +148,73 @@ def test_disabled_commands_reach_no_vendor(box, talk):
     assert "conversation_reset" not in kinds(done)
     assert "--disable-slash-commands" in results(done)[0]["result"]
     assert not box.recording.exists()
+
+
+# -- compaction ------------------------------------------------------------------------------------
+
+
+def create_compacting_child(box, outcome):
+    """Create a qwen that answers a message, and then ends a compaction with this result."""
+    return box.create_fake(
+        HELLO,
+        MESSAGE,
+        TURN,
+        ["hear", "/compress"],
+        ["record", str(box.recording)],
+        ["out", format_ndjson(INIT, outcome)],
+        MESSAGE,
+        TURN,
+        ["hear", "never"],
+    )
+
+
+def test_compact_sends_the_command_of_the_vendor_with_the_instructions(box, talk):
+    with talk(create_compacting_child(box, result("Compressed."))) as running:
+        send(running, "one", "/compact keep the names", "two")
+        done = running.end_input()
+    texts = [line["message"]["content"] for line in read_child_stdin(box) if line["type"] == "user"]
+    assert texts[-1] == "/compress keep the names"
+    _, compaction, second = results(done)
+    assert (compaction["local_command"], compaction["num_turns"]) == ("compact", 0)
+    assert "compact_boundary" in kinds(done)
+    assert second["result"] == "Hello." and "local_command" not in second
+
+
+def test_reason_why_the_vendor_did_not_compact_is_the_answer(box, talk):
+    refusal = result(error="Compression was not beneficial.")
+    with talk(create_compacting_child(box, refusal)) as running:
+        send(running, "one", "/compact", "two")
+        done = running.end_input()
+    assert results(done)[1]["result"] == "Compression was not beneficial."
+    assert "compact_boundary" not in kinds(done)
+
+
+def test_compact_before_the_first_message_starts_no_child(box, talk):
+    with talk(create_unused_child(box)) as running:
+        send(running, "/compact")
+        done = running.end_input()
+    assert results(done)[0]["result"] == "There are no messages to compact"
+    assert not box.recording.exists()
+
+
+def test_compact_calls_no_stop_hook(box, talk):
+    hooks = {"Stop": [{"matcher": None, "hookCallbackIds": ["h0"]}]}
+    with talk(create_compacting_child(box, result("Compressed."))) as running:
+        running.send_lines(request("r1", "initialize", hooks=hooks))
+        send(running, "one", "/compact")
+        done = running.end_input()
+    assert kinds(done).count("control_request") == 1
+
+
+def test_one_shot_compact_resumes_the_session_in_two_way_mode(box, talk):
+    with talk(create_children(box), "--session-id", OLD) as running:
+        send(running, "one")
+        running.end_input()
+    child = box.create_fake(
+        HELLO, ["hear", "/compress"], ["out", format_ndjson(INIT, result("Compressed."))]
+    )
+    flags = ("--output-format", "stream-json", "--verbose")
+    done = box.run_claude(
+        "-p", "--resume", OLD, *flags, "/compact", SHIM_VENDOR="qwen", SHIM_BIN=child
+    )
+    assert "compact_boundary" in kinds(done) and done.status == 0

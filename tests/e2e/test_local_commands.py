@@ -6,9 +6,9 @@ import json
 
 import pytest
 from clis import BARE, Cli
-from model_scripts import ScriptedServer
+from model_scripts import REPLY, ScriptedServer
 from sandbox import Line, LineProcess, Sandbox
-from vendor_setups import CODEX, GEMINI, KIMI_CODE, OPENCODE, PI, QWEN
+from vendor_setups import CODEX, COPILOT, GEMINI, KIMI, KIMI_CODE, OPENCODE, PI, QWEN
 
 pytestmark = pytest.mark.e2e
 
@@ -76,5 +76,46 @@ def test_commands_are_answered_without_the_model(
     assert second["session_id"] == session_id
     last_request = json.dumps(service.list_requests("text")[-1].body)
     assert "second" in last_request and "[[text]] first" not in last_request
+    conversation.close_stdin()
+    assert conversation.read_to_end() == 0
+
+
+MESSAGE_COUNT = 4  # the real claude keeps the last ones
+# These vendors compact any context. The others answer that a short one is not worth it.
+COMPACTING = (CODEX, OPENCODE, COPILOT, KIMI)
+
+
+@pytest.mark.parametrize(
+    "cli",
+    [
+        BARE,
+        Cli(CODEX),
+        *(
+            pytest.param(Cli(vendor), marks=pytest.mark.full)
+            for vendor in (PI, QWEN, GEMINI, OPENCODE, COPILOT, KIMI, KIMI_CODE)
+        ),
+    ],
+    ids=str,
+)
+def test_compact_shortens_the_context_or_gives_the_reason(
+    conversation: LineProcess, service: ScriptedServer, cli: Cli
+) -> None:
+    for number in range(MESSAGE_COUNT):
+        ask(conversation, f"[[text]] message {number}")
+    lines = ask(conversation, "/compact keep the names")
+    boundaries = [line for line in lines if line.get("subtype") == "compact_boundary"]
+    result = lines[-1]
+    assert (result["num_turns"], result["local_command"]) == (0, "compact")
+    assert result["is_error"] is False
+    if cli is BARE or cli.vendor in COMPACTING:
+        assert boundaries[0]["compact_metadata"]["trigger"] == "manual"
+    else:
+        assert result["result"] and not boundaries
+    assert ask(conversation, "[[text]] last")[-1]["result"]
+    # A summary replaces replies of the model. Some vendors keep the messages of the user.
+    last_request = service.list_requests("text")[-1]
+    assert "last" in json.dumps(last_request.body)
+    reply_count = json.dumps(last_request.body, ensure_ascii=False).count(REPLY[:20])
+    assert (reply_count < MESSAGE_COUNT) == bool(boundaries)
     conversation.close_stdin()
     assert conversation.read_to_end() == 0

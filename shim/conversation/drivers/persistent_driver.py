@@ -43,6 +43,7 @@ from shim.process.spawn import ChildSpawnResult
 
 if TYPE_CHECKING:
     from shim.conversation.drivers.turn_lifecycle import TranslatorFactory
+    from shim.core.claude.local_commands import LocalCommand
 
 INTERRUPT_TIMEOUT_S = 1.5  # for a child to end an interrupted turn; then the child is stopped
 # The time for a child to read a line. After this time, the child is stopped.
@@ -94,6 +95,7 @@ class PersistentDriver(ChildDriver):
         self._needs_restart = False  # a setting has changed that the running child cannot apply
         self._first_child = first_child
         self._decided_calls = ToolCallDecisions()
+        self._compaction_command: LocalCommand | None = None  # the command of the running turn
         self._service_scope = anyio.CancelScope()  # for tasks that run as long as the child
         # The waits for hooks or for the frontend's answer, by reason and the vendor's request id.
         self._wait_scopes: dict[tuple[str, str], anyio.CancelScope] = {}
@@ -105,6 +107,8 @@ class PersistentDriver(ChildDriver):
 
     def _encode_prompt(self, message: UserMessage) -> UserMessage:
         """Return the message with its text replaced by the prompt for the vendor."""
+        if message.is_compaction:
+            return message
         return message.replace_text(self.launcher.build_vendor_prompt(message.text))
 
     def _get_translator_factory(self) -> "TranslatorFactory":
@@ -142,6 +146,11 @@ class PersistentDriver(ChildDriver):
             await self._skip_late_output(child, stream)
             stream.start_turn(self.launcher.turn_lifecycle.build_turn_config())
         self._start_turn(stream, message)
+        if self._compaction_command is not None:
+            from shim.core.claude.control.usage_reports import build_context_report
+
+            tokens = build_context_report(self._control_session.session_state)["totalTokens"]
+            stream.turn.start_compaction(self._compaction_command.name, tokens)
         # An interrupt may have arrived while the old child was stopped or the new one was started.
         if await self._finish_if_interrupted(stream):
             await child.stop()
@@ -156,6 +165,22 @@ class PersistentDriver(ChildDriver):
             resume_state.has_system_prompt = had_system_prompt
             resume_state.has_history = had_history
         self._requeue_messages(self._list_unread_messages(stream))
+
+    async def compact_context(self, message: UserMessage, command: "LocalCommand") -> None:
+        """Ask the vendor to compact its context."""
+        from shim.core.claude.local_commands import NOTHING_TO_COMPACT_TEXT
+
+        if not self._child_input.can_compact:
+            await super().compact_context(message, command)
+        elif not self.launcher.vendor_session_id:
+            await self.finish_local_command(
+                message, command, NOTHING_TO_COMPACT_TEXT, is_failed=True
+            )
+        else:
+            self._compaction_command = command
+            request = message._replace(text=command.arguments, blocks=(), is_compaction=True)
+            await self.run_turn(request)
+            self._compaction_command = None
 
     async def _answer_message(
         self, child: Child, stream: ChildStream, message: UserMessage

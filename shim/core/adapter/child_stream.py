@@ -423,10 +423,10 @@ class ChildStream:
 
     def _build_last_commands(self, last_text: str) -> StreamCommands:
         self._stage = TurnStage.FINISHED
-        return (
-            RunHooksCommand((HookEvent("Stop"),), last_text),
-            StoreSessionCommand(self._find_vendor_session()),
-        )
+        store_command = StoreSessionCommand(self._find_vendor_session())
+        if self.turn.command.name:
+            return (store_command,)
+        return (RunHooksCommand((HookEvent("Stop"),), last_text), store_command)
 
     def _find_vendor_session(self) -> str | None:
         return self.turn.conversation.vendor_session_id

@@ -223,6 +223,11 @@ class ChildInput(Protocol):
         """
         return translator
 
+    @property
+    def can_compact(self) -> bool:
+        """Whether the child compacts its context on request (`UserMessage.is_compaction`)."""
+        return False
+
     def encode_handshake(self, request: LaunchRequest) -> bytes: ...
 
     def set_vendor_session_id(self, session: str) -> None:

@@ -25,6 +25,7 @@ COMMAND_KINDS = {
 }
 COMMAND_NAMES = tuple(COMMAND_KINDS)
 
+NOTHING_TO_COMPACT_TEXT = "There are no messages to compact"
 NO_COMPACTION_TEXT = "{vendor} cannot compact its context on request"
 DISABLED_TEXT = "/{name} is disabled by --disable-slash-commands"
 

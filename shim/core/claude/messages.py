@@ -87,6 +87,9 @@ class UserMessage(NamedTuple):
     If `needs_reply` is False (`shouldQuery`), the model does not answer the message. The message is
     context for the next one. `origin` is the frontend's description of the sender, which is
     repeated in the result.
+
+    If `is_compaction` is True, the message asks the vendor to compact its context. `text` has
+    instructions for the summary.
     """
 
     text: str
@@ -98,6 +101,7 @@ class UserMessage(NamedTuple):
     priority: str = ""
     needs_reply: bool = True
     origin: Mapping[str, Any] | None = None
+    is_compaction: bool = False
 
     def select_blocks(self, accepted_kinds: BlockKinds) -> tuple[MessageBlock, ...]:
         """Return the blocks whose kind the vendor accepts, in order. If only text blocks remain,

@@ -171,6 +171,9 @@ class OutputWriter:
     def write_synthetic_message(self, text: str) -> None:
         """Write a message from the shim to the user. No model wrote this message."""
 
+    def write_compaction_note(self) -> None:
+        """Write the user line that follows a compaction which the user requested."""
+
     def write_local_command_output(self, text: str, *, is_failed: bool) -> None:
         """Write the output of a command that was answered without the model."""
 

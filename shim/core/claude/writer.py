@@ -522,6 +522,16 @@ class StreamJsonWriter(OutputWriter):
             "usage": NO_USAGE,
         }
 
+    def write_compaction_note(self) -> None:
+        content = "<local-command-stdout>Compacted </local-command-stdout>"
+        fields: dict[str, object] = {
+            "type": "user",
+            "message": {"role": "user", "content": content},
+            "parent_tool_use_id": None,
+            "isReplay": True,
+        }
+        self._append_line(self._encode_line(fields)[:-1] + self._line_tail)
+
     def write_local_command_output(self, text: str, *, is_failed: bool) -> None:
         stream = "stderr" if is_failed else "stdout"
         message = self._build_synthetic_message(text)

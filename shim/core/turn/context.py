@@ -208,6 +208,18 @@ class JsonSchemaAnswer(NamedTuple):
     problem: str = ""
 
 
+class TurnCommand(NamedTuple):
+    """The command of Claude that a turn answers.
+
+    name           the name as the user typed it; "" for any other message
+    tokens_before  the size of the context before the compaction that the command requests; None for
+                   any other command
+    """
+
+    name: str = ""
+    tokens_before: int | None = None
+
+
 class VendorInfo(NamedTuple):
     """The vendor's properties that a turn depends on.
 

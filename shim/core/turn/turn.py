@@ -35,6 +35,7 @@ from shim.core.turn.context import (
     MAX_NAME_CHARS,
     ConversationState,
     JsonSchemaAnswer,
+    TurnCommand,
     TurnConfig,
 )
 from shim.core.turn.init_line import build_init_fields, clean_vendor_info
@@ -107,7 +108,7 @@ class Turn:
         self.vendor_info: dict[str, Any] = {}  # what the vendor reported about itself
         self.result: TurnResult | None = None
         self.retry_failure: ApiFailure | None = None  # the cause of the vendor's last API retry
-        self.local_command = ""  # the name of the command that the turn answers without the model
+        self.command = TurnCommand()
         self.sends_heartbeats = False  # whether a vendor without any output counts as hung
         self.is_terminated = True  # False if the result still needs its terminator line
         self.open_calls: dict[str, OpenCall] = tool_calls.open_calls  # calls without a result
@@ -258,6 +259,8 @@ class Turn:
         fields = build_init_fields(config, self.vendor_info, model, redact)
         self.writer.write_init_message(conversation.session_id, fields)
         self.user_messages.write_message()
+        if self.command.tokens_before is not None:
+            self._write_compaction_status()
 
     # -- replies -----------------------------------------------------------------------------------
 
@@ -420,9 +423,43 @@ class Turn:
         """Write a line that reports a compaction of the vendor's context. `trigger` is `manual` or
         `auto`. `tokens_before` is the context's size before the compaction.
         """
-        self.write_system_event(
-            "compact_boundary", compact_metadata={"trigger": trigger, "pre_tokens": tokens_before}
-        )
+        if self.command.tokens_before is None:
+            metadata = {"trigger": trigger, "pre_tokens": tokens_before}
+            self.write_system_event("compact_boundary", compact_metadata=metadata)
+        elif tokens_before:
+            # The user requested this compaction. It is reported at the end of the turn.
+            self.command = self.command._replace(tokens_before=tokens_before)
+
+    def start_compaction(self, name: str, tokens_before: int) -> None:
+        """Start a turn in which the vendor only compacts its context. `name` is the command's name
+        as the user typed it. `tokens_before` is the context's size, as far as it is known.
+        """
+        self.command = TurnCommand(name, tokens_before)
+        if self.machine.state is not NEW:
+            self._write_compaction_status()
+
+    def _write_compaction_status(self) -> None:
+        self.writer.write_system_message("status", {"status": "compacting"})
+
+    def _finish_compaction(self, outcome: TurnOutcome) -> TurnOutcome:
+        """Report the end of a requested compaction. Return the turn's outcome: if the vendor
+        refused to compact, the reason is the answer to the user.
+        """
+        writer = self.writer
+        if outcome.kind == "ended":
+            writer.write_system_message("status", {"status": None, "compact_result": "success"})
+            metadata = {"trigger": "manual", "pre_tokens": self.command.tokens_before}
+            writer.write_system_message("compact_boundary", {"compact_metadata": metadata})
+            writer.write_compaction_note()
+            return outcome
+        text = outcome.message or outcome.cause
+        failure = {"status": None, "compact_result": "failed", "compact_error": text}
+        writer.write_system_message("status", failure)
+        if outcome.cause != "vendor_error" or outcome.is_api_error:
+            return outcome
+        if not self.assistant_message.last_text:
+            writer.write_local_command_output(text, is_failed=True)
+        return TurnOutcome("ended", fields={**outcome.fields, "result": text})
 
     def start_new_session(self, old_session_id: str) -> None:
         """Report the end of the session, and continue in a new session. The turn has no line yet.
@@ -440,7 +477,7 @@ class Turn:
         """Write the answer to a command that needs no model, and record the turn's end. `name` is
         the command's name as the user typed it.
         """
-        self.local_command = name
+        self.command = TurnCommand(name)
         if self.machine.state is NEW:
             self.machine.move_to(READY)
         if text:
@@ -533,14 +570,14 @@ class Turn:
         if (
             read_answer is not None
             and outcome_tracker.outcome.kind == "ended"
-            and not self.local_command
+            and not self.command.name
         ):
             outcome_tracker.outcome = self._read_structured_answer(
                 read_answer, outcome_tracker.outcome
             )
         if (
             outcome_tracker.outcome.kind == "ended"
-            and not self.local_command
+            and not self.command.name
             and self._is_over_budget(outcome_tracker.outcome)
         ):
             outcome_tracker.outcome = outcomes.build_over_budget_outcome(
@@ -622,6 +659,9 @@ class Turn:
             self.writer.write_user_text(
                 INTERRUPTED_IN_TOOL if self.outcome_tracker.has_interrupted_call else INTERRUPTED
             )
+        outcome = self.outcome_tracker.outcome
+        if self.command.tokens_before is not None and outcome is not None:
+            self.outcome_tracker.outcome = self._finish_compaction(outcome)
 
     def _write_result(self) -> None:
         """Write the turn's result. The real claude's own result is passed on unchanged unless it
@@ -668,7 +708,7 @@ class Turn:
                 ),
                 max_bytes=self.writer.max_bytes,
                 origin=origin,
-                local_command=self.local_command,
+                local_command=self.command.name,
             )
         )
         if result.api_error is not None:

@@ -86,20 +86,24 @@ class AcpSession(RpcSession):
         offers_draft: bool = False,
         document_format: str = AS_FILE,
         only_urls: bool = False,
+        compaction_command: str = "",
     ) -> None:
         """Create a session that is not open yet.
 
-        modes            Claude's permission mode → the agent's mode; a missing mode is like `default`
-        sets_model       set the model in the session, because the agent has no flag for it
-        offers_draft     offer version 2 of the protocol
-        document_format  how a document is sent
-        only_urls        the agent does not accept MCP servers that are started by a command
+        modes               Claude's permission mode → the agent's mode; a missing mode is like
+                            `default`
+        sets_model          set the model in the session, because the agent has no flag for it
+        offers_draft        offer version 2 of the protocol
+        document_format     how a document is sent
+        only_urls           the agent does not accept MCP servers that are started by a command
+        compaction_command  the agent's command that compacts its context, or ""
         """
         self._modes = modes or {}
         self._sets_model = sets_model
         self._offered_version = VERSION_2 if offers_draft else VERSION_1
         self._document_format = document_format
         self._only_urls = only_urls
+        self._compaction_command = compaction_command
         super().__init__()
 
     def _reset(self) -> None:
@@ -153,14 +157,22 @@ class AcpSession(RpcSession):
 
     # -- encoding, for the driver ------------------------------------------------------------------
 
+    @property
+    def can_compact(self) -> bool:
+        return bool(self._compaction_command)
+
     def _encode_ready_prompt(self, message: UserMessage) -> bytes:
         self._allowed_calls.clear()
         self.denied_calls.clear()
         self.denial_reasons.clear()
         self.prompt_progress.record_sent_prompt(self.last_request_number + 1)
-        prompt_blocks = build_prompt_blocks(
-            message, self.accepted_block_kinds, self._document_format
-        )
+        if message.is_compaction:
+            text = f"{self._compaction_command} {message.text}".rstrip()
+            prompt_blocks = [{"type": "text", "text": text}]
+        else:
+            prompt_blocks = build_prompt_blocks(
+                message, self.accepted_block_kinds, self._document_format
+            )
         return self.encode_request(
             STEP_PROMPT, "session/prompt", sessionId=self.session_id, prompt=prompt_blocks
         )

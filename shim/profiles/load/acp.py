@@ -114,6 +114,11 @@ ACP_KEYS = {
         "a string",
         "how a document is sent, for an agent that loses embedded files: `file`, `image`, or `none`",
     ),
+    "compact": ConfigKey(
+        ConfigNode.read_optional_text,
+        "the agent's command that compacts its context: `/compact`. The user's instructions follow "
+        "it",
+    ),
     "addresses": ConfigKey(
         ConfigNode.read_bool, "the agent supports only MCP servers with a URL, not commands"
     ),
@@ -224,6 +229,7 @@ class AcpAdapter(ProfileAdapter):
             offers_draft=acp["draft"],
             document_format=documents,
             only_urls=acp["addresses"],
+            compaction_command=acp["compact"],
         )
 
     def list_prompted_tools(self, request: LaunchRequest) -> frozenset[str]:

@@ -160,3 +160,78 @@ def test_lines_after_a_reset_have_the_new_session_id_although_the_usage_is_the_s
     stage.turn.add_text("two")
     stage.turn.close(None, "")
     assert {line["session_id"] for line in stage.take_lines()} == {U}
+
+
+# -- compaction ------------------------------------------------------------------------------------
+
+
+def start_compaction(**fields):
+    stage = Stage(terminator="none", **fields)
+    stage.turn.start_compaction("compact", 120)
+    stage.turn.record_vendor_session_info(session_id="v1")
+    return stage
+
+
+def test_compaction_has_the_lines_of_the_real_claude():
+    stage = start_compaction()
+    stage.turn.record_turn_end()
+    stage.turn.finish()
+    init, start, end, boundary, note, result = stage.take_lines()
+    assert (init["subtype"], start["status"]) == ("init", "compacting")
+    assert (end["status"], end["compact_result"]) == (None, "success")
+    assert boundary["compact_metadata"] == {"trigger": "manual", "pre_tokens": 120}
+    assert note["message"]["content"] == "<local-command-stdout>Compacted </local-command-stdout>"
+    assert note["isReplay"] is True
+    assert (result["result"], result["num_turns"], result["local_command"]) == ("", 0, "compact")
+
+
+def test_requested_compaction_is_reported_once_with_the_tokens_that_the_vendor_counts():
+    stage = start_compaction()
+    stage.turn.write_compaction("auto", 700)
+    stage.turn.write_compaction("auto", 0)
+    stage.turn.record_turn_end()
+    stage.turn.finish()
+    boundaries = [line for line in stage.take_lines() if line.get("subtype") == "compact_boundary"]
+    (boundary,) = boundaries
+    assert boundary["compact_metadata"] == {"trigger": "manual", "pre_tokens": 700}
+
+
+def test_compaction_of_a_running_session_reports_its_start_after_init():
+    stage = Stage(terminator="none")
+    stage.turn.record_vendor_session_info(session_id="v1")
+    stage.turn.start_compaction("compact", 0)
+    init, start = stage.take_lines()
+    assert (init["subtype"], start["status"]) == ("init", "compacting")
+
+
+def test_refused_compaction_is_answered_with_the_reason_of_the_vendor():
+    stage = start_compaction()
+    stage.turn.record_failure("The session is too small")
+    stage.turn.finish()
+    _, _, end, answer, result = stage.take_lines()
+    assert (end["compact_result"], end["compact_error"]) == ("failed", "The session is too small")
+    assert answer["local_command_outcome"] == {"kind": "failed"}
+    assert (result["is_error"], result["result"]) == (False, "The session is too small")
+
+
+def test_reason_that_the_vendor_has_written_is_not_repeated():
+    stage = start_compaction()
+    stage.turn.add_text("It was not beneficial.")
+    stage.turn.record_failure("It was not beneficial.")
+    stage.turn.finish()
+    lines = stage.take_lines()
+    assert [line["type"] for line in lines].count("assistant") == 1
+    assert lines[-1]["result"] == "It was not beneficial."
+
+
+@pytest.mark.parametrize("code", [1, None])
+def test_compaction_without_an_end_is_an_error(code):
+    stage = start_compaction()
+    result = stage.finish_with_result(code)
+    assert result["is_error"] is True
+
+
+def test_interrupted_compaction_is_an_interrupted_turn():
+    stage = start_compaction()
+    stage.turn.record_interrupt()
+    assert stage.finish_with_result(None)["terminal_reason"] == "aborted_streaming"
