@@ -2,6 +2,7 @@
 vendor, the agent's prompt and the session's rules.
 """
 
+import os
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
@@ -27,6 +28,7 @@ from shim.process.environment import (
 from shim.process.spawn import ChildSpawnResult, kill_child, spawn_child
 from shim.state.claude_agents import AGENT_RUN_VARIABLE
 
+RECORD_VARIABLE = "SHIM_RECORD"
 DROP_IN_ARGV = (sys.executable, "-I", "-m", "shim", "claude")
 STDERR_TIMEOUT_S = 0.2  # for the remaining stderr, because another process may hold the pipe open
 MAX_STDERR_CHARS = 500  # of a failed run, in the result for the model
@@ -107,6 +109,9 @@ class AgentRunner:
             for name, value in self._launcher.context.environment.items()
             if name not in SESSION_STATE_VARIABLES
         }
+        # A second run cannot be recorded into the same file.
+        if not os.path.isdir(environment.get(RECORD_VARIABLE, "")):
+            environment.pop(RECORD_VARIABLE, None)
         depth = str(parse_shim_depth(environment) + 1)
         return environment | {DEPTH_VARIABLE: depth, AGENT_RUN_VARIABLE: "1"}
 

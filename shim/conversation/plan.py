@@ -55,6 +55,8 @@ class ConversationPlanInput(NamedTuple):
     has_rules: bool  # rules, hooks, --tools or subagents, which need a child that asks
     is_translated: bool  # all output is translated, even a real claude's
     stdin_input: StdinInput | None = None
+    # The child starts relays to the shim, which exist only in the message loop.
+    needs_relays: bool = False
 
 
 class ConversationPlan(NamedTuple):
@@ -91,7 +93,8 @@ def plan_conversation(request: ConversationPlanInput) -> ConversationPlan:
     else:
         persistent = can_keep_child(adapter, request)
         # Without control frames nothing can change the child's flags, so the child can start now.
-        starts_child_first = persistent and run_mode is RunMode.RULES_ONLY
+        is_alone = run_mode is RunMode.RULES_ONLY and not request.needs_relays
+        starts_child_first = persistent and is_alone
     return ConversationPlan(
         run_mode,
         _choose_prompt_source(run_mode, request),

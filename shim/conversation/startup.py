@@ -245,6 +245,7 @@ class ConversationStartup(NamedTuple):
         )
         policy = context.build_policy()
         agents = self._load_agents(context)
+        needs_relays = bool(agents) and adapter.abilities.accepts_mcp_servers
         other_names = self.vendor_list.remaining_names[1:]
         others = [get_adapter(name, without_passthrough=True) for name in other_names]
         plan = plan_conversation(
@@ -254,9 +255,10 @@ class ConversationStartup(NamedTuple):
                 self.invocation,
                 self.settings,
                 self.mode,
-                policy.has_rules or (bool(agents) and adapter.abilities.accepts_mcp_servers),
+                policy.has_rules or needs_relays,
                 self.vendor_list.is_translated,
                 self.stdin_input,
+                needs_relays,
             )
         )
         is_mode_open = allow_mode_change and self.mode not in adapter.modes

@@ -36,6 +36,7 @@ PROMPT = "(the prompt)"  # what `shim explain` prints in place of a message on s
 STREAM = ("--output-format", "stream-json", "--verbose")
 STDIO = ("--permission-prompt-tool", "stdio")
 SCHEMA = ("--json-schema", '{"type": "object"}')
+AGENTS = '{"a": {"description": "d", "prompt": "p"}}'
 UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 GENERATED_FILE = re.compile(r"/spill/\S+")
 
@@ -59,6 +60,7 @@ SPECIAL = [
     ("qwen", ("-p", PROMPT, "--disallowedTools", "Bash"), '[vendors.qwen]\ndriver = "one-way"\n'),
     ("qwen", CONVERSE, '[vendors.qwen]\ndriver = "one-way"\n'),
     ("qwen", ("-p", PROMPT), '[tools]\ndeny = ["Bash(rm:*)"]\n'),
+    ("pi", ("-p", PROMPT, "--agents", AGENTS), ""),
     ("pi", ("-p", PROMPT, "--permission-mode", "acceptEdits"), ""),
     ("gemini", ("-p", PROMPT), '[vendors.gemini]\ndriver = "two-way"\n'),
     ("gemini", CONVERSE, '[vendors.gemini]\ndriver = "one-way"\n'),

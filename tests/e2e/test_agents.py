@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from frontend import DropInFrontend
-from model_scripts import REPLY_AFTER_TOOL
+from model_scripts import REPLY, REPLY_AFTER_TOOL, ScriptedServer
 from programs import install_program
 from sandbox import Line
 from test_acp import ASKING, FrontendConversation, list_created_files
@@ -38,25 +38,28 @@ TOOL = "mcp__claudeagents__Task"
 HELPER = {"description": "Helps", "prompt": "You are HELPER.", "model": "inherit"}
 READER = {"description": "Reads", "prompt": "You are READER.", "tools": ["Read"]}
 full = pytest.mark.full
-USABLE = pytest.mark.parametrize(
+OTHERS = [pytest.param(vendor, marks=full) for vendor in (GEMINI, OPENCODE, KIMI_CODE)]
+asks = pytest.mark.parametrize(
+    "vendor", [CLAUDE_ITSELF, QWEN, CODEX, *OTHERS], ids=str, indirect=True
+)
+forbids = pytest.mark.parametrize(
     "vendor",
-    [
-        CLAUDE_ITSELF,
-        QWEN,
-        CODEX,
-        *(pytest.param(vendor, marks=full) for vendor in (GEMINI, OPENCODE, KIMI_CODE)),
-    ],
+    [QWEN, *(pytest.param(vendor, marks=full) for vendor in (CLAUDE_ITSELF, CODEX)), *OTHERS],
     ids=str,
     indirect=True,
 )
 
 
-def start(frontend: DropInFrontend, vendor: Vendor, *flags: str) -> FrontendConversation:
-    """Start a conversation whose frontend defines two agents, beside one of the project."""
+def write_agent_file(frontend: DropInFrontend) -> None:
     folder = Path(frontend.folder) / ".claude" / "agents"
     folder.mkdir(parents=True)
     header = "---\nname: file-agent\ndescription: From a file\nmodel: haiku\n---\n"
     (folder / "x.md").write_text(f"{header}You are FILE.\n")
+
+
+def start(frontend: DropInFrontend, vendor: Vendor, *flags: str) -> FrontendConversation:
+    """Start a conversation whose frontend defines two agents, beside one of the project."""
+    write_agent_file(frontend)
     if vendor is CLAUDE_ITSELF:
         frontend.claude = install_program(vendor.package).executable
     conversation = FrontendConversation(frontend, *ASKING, *flags)
@@ -94,7 +97,7 @@ def find_init(conversation: FrontendConversation) -> Line:
     return init
 
 
-@USABLE
+@asks
 def test_agent_asks_the_frontend_before_it_runs_a_command(
     frontend: DropInFrontend, vendor: Vendor
 ) -> None:
@@ -125,7 +128,7 @@ def test_agent_asks_the_frontend_before_it_runs_a_command(
     )
 
 
-@USABLE
+@forbids
 def test_forbidden_tool_does_not_run_in_an_agent(frontend: DropInFrontend, vendor: Vendor) -> None:
     """A rule of the session applies, and so does the list of the agent's own tools."""
     conversation = start(frontend, vendor, "--disallowedTools", "Bash(touch:*)")
@@ -164,3 +167,16 @@ def test_agent_ends_with_an_interrupted_turn(frontend: DropInFrontend, vendor: V
     conversation.until("result")
     assert frontend.wait_for_end("tail -f hello.txt")
     finish(conversation)
+
+
+@pytest.mark.parametrize("vendor", [QWEN], ids=str, indirect=True)
+def test_agent_of_a_file_works_in_one_shot_mode(
+    frontend: DropInFrontend, model: ScriptedServer
+) -> None:
+    write_agent_file(frontend)
+    tool_input = {"description": "a task", "prompt": "[[text]]", "subagent_type": "file-agent"}
+    run = frontend.run_prompt(f"[[call]] {TOOL} {json.dumps(tool_input)}")
+    assert run.init["agents"] == ["file-agent"] and run.result["result"] == REPLY_AFTER_TOOL
+    assert [block["content"] for block in run.tool_results] == [REPLY]
+    (request,) = model.list_requests("text")
+    assert "You are FILE." in str(request.messages[0])

@@ -41,7 +41,7 @@ EXCLUDED_FIELDS = frozenset((
 ))  # fmt: skip
 STREAM_ARGS = (
     *("-p", "--input-format", "stream-json", "--output-format", "stream-json", "--verbose"),
-    "--no-session-persistence",
+    *("--no-session-persistence", "--shim-dialect", "claude"),
 )
 
 
