@@ -40,7 +40,8 @@ MACHINE_TEXT = re.compile(
     r"\\[dswSWZz.*$|(]|\(\?|\[\^|\.[*{?]|\]\*|\?\||^\^|[a-z]\|[a-z]+ |-----"  # regular expressions
     r"|^\S+://|default-src|^Max-Age|^https?:"  # addresses and headers
     r"|\.__class__|\bis (?:not )?None\b|\bengine\.|\bconst \w+ =|=> |\bdef \w+\(|^(?:if|for) .*:$"  # code
-    r"|_\w+\(|^\) |^, (?:\{|null)|^#\w+ |\$@|\bsys\.exit|\bexport \{|^(?:list|dict|tuple|Mapping)\["
+    r"|^(?:list|dict|tuple|Mapping)\[|\$@|\bsys\.exit|\bexport \{"
+    r"|_\w+\(|element\(|!==|\)\.\w+ = |^\) |^\}, |2>/dev/null|^, (?:\{|null)|^#\w+ "
     r"| \| --|\w_\w+ \w+_\w+ \w+_|\w- \w+- \w+-|_ \w+_ "  # tables and templates
 )
 # The keys of a profile whose texts a person reads.
