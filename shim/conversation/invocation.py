@@ -354,7 +354,7 @@ def find_requested_resume_point(
     # The lines of a recording are fixed, and a real claude's own transcript has other message ids.
     if point is not None and (adapter.cli.replay is not None or adapter.name == REAL_CLAUDE):
         raise FrontendError(
-            f"--resume-session-at is refused: other messages come after this one, and the shim "
+            f"--resume-session-at is refused: other messages follow this message, and the shim "
             f"cannot drop messages of {adapter.name}",
             hint="resume without this option, or start a new session",
         )

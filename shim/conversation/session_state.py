@@ -164,7 +164,7 @@ def _add_mcp_servers(
 def _add_agents(state: SessionState, plan: ConversationPlan, agents: "AgentDefinitions") -> None:
     """Add the subagents from Claude's files and from `--agents`. Warn if they have no effect."""
     if plan.run_mode is RunMode.ONE_SHOT and not state.vendor.agents_error:
-        reason = f"{plan.adapter.name} has agents only in conversations"
+        reason = f"{plan.adapter.name} supports agents only in conversations"
         state.vendor = state.vendor._replace(agents_error=reason)
     state.agents = agents
     if agents and state.vendor.agents_error:

@@ -107,7 +107,7 @@ def _read_text(path: str) -> str:
     with open(open_regular_file(path), "rb") as file:
         data = file.read(MAX_AGENT_FILE_BYTES + 1)
     if len(data) > MAX_AGENT_FILE_BYTES:
-        raise ValueError(f"it is larger than {MAX_AGENT_FILE_BYTES} bytes")
+        raise ValueError(f"the file is larger than {MAX_AGENT_FILE_BYTES} bytes")
     return data.decode("utf-8", "replace")
 
 

@@ -140,7 +140,9 @@ def _read_text(path: str, folder: _ClaudeFolder) -> str | None:
     the user's private files to the model.
     """
     if folder.boundary and not _is_inside(os.path.realpath(path), folder.boundary):
-        warn(f"the command in {path} is skipped: it is a link to a file outside the project\n")
+        warn(
+            f"the command in {path} is skipped: the file is a link to a file outside the project\n"
+        )
         return None
     try:
         with open(open_regular_file(path), "rb") as file:
@@ -151,7 +153,7 @@ def _read_text(path: str, folder: _ClaudeFolder) -> str | None:
         warn(f"the command in {path} is skipped: {error.strerror}\n")
         return None
     if len(data) > MAX_FILE_BYTES:
-        warn(f"the command in {path} is skipped: it is larger than {MAX_FILE_BYTES} bytes\n")
+        warn(f"the command in {path} is skipped: the file is larger than {MAX_FILE_BYTES} bytes\n")
         return None
     return data.decode("utf-8", "replace")
 

@@ -78,7 +78,7 @@ def test_file_that_is_too_large_or_a_folder_is_skipped(load, tmp_path, capfd, mo
     write(tmp_path / "work/.claude/commands/small.md", "x" * 10)
     (tmp_path / "work/.claude/commands/folder.md").mkdir()
     assert [file.name for file in load()] == ["small"]
-    assert "large.md is skipped: it is larger than 10 bytes" in capfd.readouterr().err
+    assert "large.md is skipped: the file is larger than 10 bytes" in capfd.readouterr().err
 
 
 def test_number_of_files_is_limited(load, tmp_path, monkeypatch):
@@ -99,4 +99,7 @@ def test_link_of_a_project_may_not_lead_out_of_it(load, tmp_path, capfd):
     (tmp_path / "home/.claude/commands").mkdir(parents=True)
     (tmp_path / "home/.claude/commands/own.md").symlink_to(tmp_path / "home/secret.md")
     assert [file.name for file in load()] == ["in", "own"]
-    assert "out.md is skipped: it is a link to a file outside the project" in capfd.readouterr().err
+    assert (
+        "out.md is skipped: the file is a link to a file outside the project"
+        in capfd.readouterr().err
+    )

@@ -38,7 +38,7 @@ def uninstall_dropin_and_print_result(file: str) -> None:
         print_line(f"restored {removal.path}")
     elif removal.was_ours:
         print_line(
-            f"removed {removal.path}; no previous file was saved, so reinstall the package that had it"
+            f"removed {removal.path}; no previous file was saved, so reinstall the package that contained it"
         )
     else:
         print_line(f"{removal.path} was not written by `shim install`, so it is not removed")

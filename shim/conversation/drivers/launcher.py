@@ -778,7 +778,7 @@ def _explain_missing_agents(adapter: Adapter) -> str:
     if adapter.cli.replayed_vendor:
         return "a recording is replayed"
     if not adapter.abilities.accepts_mcp_servers:
-        return f"{adapter.name} does not support MCP servers here, and agents need one"
+        return f"{adapter.name} does not support MCP servers in this mode, which agents require"
     if not adapter.abilities.accepts_command_servers:
-        return f"{adapter.name} does not support MCP servers that are commands, and agents need one"
+        return f"{adapter.name} does not support MCP servers that run as a command, which agents require"
     return ""

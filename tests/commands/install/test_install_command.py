@@ -78,7 +78,8 @@ def test_missing_backup_is_reported(shim, theirs):
         in shim("install", "--vendor", "demo", "--into", str(theirs))[1].decode()
     )
     assert (
-        "reinstall the package that had it" in shim("uninstall", "--into", str(theirs))[1].decode()
+        "reinstall the package that contained it"
+        in shim("uninstall", "--into", str(theirs))[1].decode()
     )
 
 

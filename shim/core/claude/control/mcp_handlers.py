@@ -25,7 +25,9 @@ def set_mcp_servers(state: SessionState, servers: object) -> dict[str, Any]:
     configs = as_dict(servers)
     if configs and (reason := explain_unsupported_servers(state)):
         return {"added": [], "removed": [], "errors": dict.fromkeys(configs, reason)}
-    errors = {name: "it has no configuration" for name, config in configs.items() if not config}
+    errors = {
+        name: "the server has no configuration" for name, config in configs.items() if not config
+    }
     usable = {
         name: config
         for name, config in configs.items()
@@ -51,7 +53,7 @@ def set_mcp_servers(state: SessionState, servers: object) -> dict[str, Any]:
 def toggle_mcp_server(state: SessionState, name: object, *, enabled: bool) -> str:
     """Enable or disable a server. Return an error message, or "" if this succeeded."""
     if isinstance(name, str) and name in state.sdk_servers.names:
-        return f"Cannot enable or disable {name}: it runs in this program"
+        return f"Cannot enable or disable {name}: the server runs in this program"
     if not isinstance(name, str) or not state.toggle_configured_server(name, enabled=enabled):
         return f"Server not found: {name}"
     return ""
