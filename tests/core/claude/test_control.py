@@ -507,6 +507,23 @@ def test_server_status_has_the_report_of_the_vendor_and_no_secrets():
     assert server["config"] == {"type": "stdio", "command": "x", "args": ["y"]}
 
 
+def test_no_call_is_reported_as_moved_to_the_background():
+    session = control()
+    assert body(session, "background_tasks")["response"] == {}
+    response = body(session, "background_tasks", tool_use_id="x")["response"]
+    assert response == {"backgrounded": False}
+    session.start_turn("hi")
+    assert "cannot move" in body(session, "background_tasks")["error"]
+
+
+def test_resources_of_servers_are_refused():
+    session = control(accepts_mcp_servers=True)
+    session.session_state.configured_servers = {"first": STDIO}
+    assert "does not pass" in body(session, "mcp_read_resource", serverName="first")["error"]
+    error = body(session, "mcp_read_resource", serverName="x")["error"]
+    assert error == "Server not found: x"
+
+
 def test_models_of_the_vendor_have_its_names_and_descriptions():
     session = control(
         list_models=lambda: (OfferedModel("m-1"), OfferedModel("m-2", "Old", "An old text"))

@@ -364,6 +364,27 @@ def _read_file(frontend: FrontendConversationState, request: ControlRequest) -> 
         raise ControlRequestError(str(error)) from None
 
 
+def _refuse_background(
+    frontend: FrontendConversationState, request: ControlRequest
+) -> ResponseBody:
+    """Report that no call was moved to the background, because no vendor can do so."""
+    if request.get("tool_use_id") is not None:
+        return {"backgrounded": False}
+    if frontend.session_status != "idle":
+        name = frontend.session_state.vendor.display_name
+        raise ControlRequestError(f"{name} cannot move a running call to the background")
+    return {}
+
+
+def _refuse_resource(frontend: FrontendConversationState, request: ControlRequest) -> ResponseBody:
+    """Refuse to read a resource, because only the vendor is connected to the server."""
+    state = frontend.session_state
+    name = request.get("serverName")
+    if name in state.configured_servers or name in state.sdk_servers.names:
+        raise ControlRequestError(f"{state.vendor.display_name} does not pass resources of {name}")
+    raise ControlRequestError(f"Server not found: {name}")
+
+
 def _list_skills(frontend: FrontendConversationState, request: ControlRequest) -> ResponseBody:
     return {"skills": frontend.session_state.describe_commands()}
 
@@ -412,7 +433,8 @@ REQUEST_HANDLERS: Mapping[
     "apply_flag_settings": _apply_settings,
     "reload_settings": _reload_settings,
     "stop_task": _answer_constantly({}),
-    "background_tasks": _answer_constantly({}),
+    "background_tasks": _refuse_background,
+    "mcp_read_resource": _refuse_resource,
     "rewind_files": _refuse_rewind,
     "cancel_async_message": _cancel_message,
     "get_binary_version": _answer_constantly({"version": CLAUDE_VERSION, "buildTime": None}),
