@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from shim.state.store import StoredSession
 
 
+MIRROR_FLAG = "--session-mirror"
 REAL_CLAUDE = "claude"  # the name of its adapter
 # Set by the SDKs for `enable_file_checkpointing` and `enableFileCheckpointing`.
 FILE_CHECKPOINTS_VARIABLE = "CLAUDE_CODE_ENABLE_SDK_FILE_CHECKPOINTING"
@@ -359,6 +360,11 @@ def find_requested_resume_point(
             hint="resume without this option, or start a new session",
         )
     return point
+
+
+def has_session_store(invocation: Invocation) -> bool:
+    """Return whether the frontend has a session store, which it fills from the transcript."""
+    return any(name == MIRROR_FLAG for name, _ in invocation.other_flags)
 
 
 def wants_file_checkpoints(environment: Mapping[str, str]) -> bool:

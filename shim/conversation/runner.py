@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from functools import partial
 
+from shim.conversation.invocation import MIRROR_FLAG, has_session_store
 from shim.conversation.plan import RunMode
 from shim.core.reading.typed import TYPE_CHECKING, Any, Protocol
 from shim.io.ids import create_uuid, format_now
@@ -371,20 +372,17 @@ class ConversationRunner:
 
     def _is_mirror_requested(self) -> bool:
         """Return whether the frontend has a session store that can be filled."""
-        from shim.io.transcript_mirror import MIRROR_FLAG
-
         context = self._launcher.context
         invocation = context.invocation
-        has_flag = any(name == MIRROR_FLAG for name, _ in invocation.other_flags)
         is_stream = invocation.output_format == "stream-json" and not context.dialect.is_flat
         # The clients of a background session have no session store.
-        return has_flag and is_stream and self._transport is None
+        return has_session_store(invocation) and is_stream and self._transport is None
 
     def _create_mirror(
         self, subagent_transcripts: "SubagentTranscripts | None"
     ) -> "TranscriptMirror | None":
         """Return the mirror of the transcripts, if the frontend has a session store."""
-        from shim.io.transcript_mirror import MIRROR_FLAG, TranscriptMirror
+        from shim.io.transcript_mirror import TranscriptMirror
 
         if not self._is_mirror_requested():
             return None

@@ -27,6 +27,7 @@ from shim.conversation.invocation import (
     choose_result_terminator_line,
     find_replay_path,
     find_requested_resume_point,
+    has_session_store,
     resolve_requested_permission_mode,
     resolve_resumed_session,
     select_driver,
@@ -80,6 +81,9 @@ if TYPE_CHECKING:
     from shim.recording.recorder import RunRecorder
     from shim.recording.selection import RecordingSet
     from shim.state.store import StoredSession
+
+# A session is stored at the end of a turn, after the turn's last message was written.
+MAX_STORE_DELAY_S = 5.0
 
 
 class ConversationStartup(NamedTuple):
@@ -145,15 +149,19 @@ class ConversationStartup(NamedTuple):
         """Return the startup with the message from `--resume-session-at`. Raise FrontendError if the
         session cannot be resumed at this message.
 
-        If later messages are dropped, the vendor gets a new session, and the kept messages are a
-        part of its first prompt.
+        If later messages are dropped, or if only the transcript of the session exists, the vendor
+        gets a new session, and the kept messages are a part of its first prompt.
         """
-        session = self.resumed_session
-        if session is None or self.invocation.resume_session_at is None:
-            return self
         is_real_claude = self.adapter.passthrough and not self.vendor_list.has_several
-        if session.vendor != self.adapter.name or is_real_claude:
+        if is_real_claude:
             return self
+        session = self.resumed_session
+        if session is None:
+            return self._adopt_transcript()
+        if session.vendor != self.adapter.name:
+            return self
+        if self.invocation.resume_session_at is None:
+            return self._adopt_newer_transcript(session)
         from shim.core.claude.usage import NO_USAGE
         from shim.io.transcript import read_transcript_end
 
@@ -161,11 +169,72 @@ class ConversationStartup(NamedTuple):
         point = find_requested_resume_point(self.invocation, self.adapter, transcript)
         if point is None:
             return self
-        if not self.launcher_class.is_dry:
-            _warn_about_rebuilt_history(self.adapter, point)
-        return self._replace(
-            resumed_session=session._replace(vendor_session="", used=NO_USAGE), resume_point=point
+        reason = f"{self.adapter.name} resumes the session at an earlier message"
+        return self._rebuild_session(
+            session._replace(vendor_session="", used=NO_USAGE), point, reason
         )
+
+    def _adopt_transcript(self) -> "ConversationStartup":
+        """Return the startup with a session that this machine only knows from its transcript.
+
+        The SDKs write such a transcript from a session store before they resume a session of
+        another machine.
+        """
+        session_id = self.invocation.resume or ""
+        has_transcript = validate_uuid(session_id) and self.recordings is None
+        if not has_transcript or self.vendor_list.has_several:
+            return self
+        from shim.core.claude.resume_point import find_end_of_history
+        from shim.io.transcript import build_transcript_path, read_transcript_end
+        from shim.state.store import StoredSession, can_store_sessions
+
+        # Without a state folder, the id may be the vendor's own.
+        if not can_store_sessions(self.environment):
+            return self
+        transcript = read_transcript_end(
+            build_transcript_path(self.environment, self.cwd, session_id)
+        )
+        end = find_end_of_history(transcript)
+        if end is None:
+            return self
+        point = find_requested_resume_point(self.invocation, self.adapter, transcript) or end
+        reason = f"{self.adapter.name} does not have the session {session_id} on this machine"
+        return self._rebuild_session(
+            StoredSession(self.adapter.name, "", cwd=self.cwd), point, reason
+        )
+
+    def _adopt_newer_transcript(self, session: "StoredSession") -> "ConversationStartup":
+        """Return the startup with a new session of the vendor, if the transcript has messages that
+        the vendor's session lacks.
+
+        The SDKs write the transcript from their session store. It is newer if another machine has
+        continued the session.
+        """
+        is_from_store = has_session_store(self.invocation)
+        if not (is_from_store and session.vendor_session and session.updated):
+            return self
+        from shim.core.claude.resume_point import find_end_of_history
+        from shim.core.claude.usage import NO_USAGE
+        from shim.io.transcript import read_transcript_end
+
+        end = find_end_of_history(read_transcript_end(self._find_resumed_transcript()))
+        if end is None or end.written_at <= session.updated + MAX_STORE_DELAY_S:
+            return self
+        reason = (
+            f"another machine has continued the session {self.resumed_id}, so {self.adapter.name} "
+            "lacks its last messages"
+        )
+        return self._rebuild_session(
+            session._replace(vendor_session="", used=NO_USAGE), end, reason
+        )
+
+    def _rebuild_session(
+        self, session: "StoredSession", point: "ResumePoint", reason: str
+    ) -> "ConversationStartup":
+        """Return the startup with a new session of the vendor that begins with the kept messages."""
+        if not self.launcher_class.is_dry:
+            _warn_about_rebuilt_history(point, reason)
+        return self._replace(resumed_session=session, resume_point=point)
 
     def _run_plan(
         self, signals: "SignalRecorder", transport: "ConversationTransport | None"
@@ -422,11 +491,11 @@ class ConversationStartup(NamedTuple):
         )
 
 
-def _warn_about_rebuilt_history(adapter: "Adapter", point: "ResumePoint") -> None:
+def _warn_about_rebuilt_history(point: "ResumePoint", reason: str) -> None:
     """Warn that the vendor receives the kept messages as text."""
     warn(
-        f"{adapter.name} resumes the session at an earlier message: it gets a new session, and the "
-        "kept messages are sent as text before the next message\n"
+        f"{reason}: a new session of the vendor is started, and the kept messages are sent as text "
+        "before the next message\n"
     )
     if point.omitted_count:
         warn(

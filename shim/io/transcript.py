@@ -39,8 +39,12 @@ MAX_FILE_BYTES = 256 * 1024 * 1024  # readers load complete transcripts, and ski
 TAIL_BYTES = 64 * 1024  # the part of an existing file that is searched for the last message id
 MAX_ENTRYPOINT_CHARS = 64  # limited because every line contains the entrypoint
 
-# The start of every transcript that the shim creates. A file with another start is not changed.
+# The start of every transcript that the shim creates. A session store may reorder the members of a
+# line. A file that another program wrote is not changed.
 FILE_PREFIX = b'{"parentUuid":null,"isSidechain":false,"shim":true,'
+
+# A longer first line is not read to find out who wrote the file.
+MAX_FIRST_LINE_BYTES = 1024 * 1024
 
 COMMAND_PREFIX = "<command-message>"  # the start of a prompt that invokes a command
 
@@ -66,6 +70,19 @@ def read_transcript_end(path: str) -> bytes:
             return file.read(MAX_RESUMED_BYTES)
     except OSError:
         return b""
+
+
+def is_shim_transcript(data: bytes) -> bool:
+    """Return whether the start of a transcript was written by the shim."""
+    if data.startswith(FILE_PREFIX):
+        return True
+    first_line = data[: data.find(b"\n") + 1]
+    if not first_line:
+        return False
+    from shim.core.claude.resume_point import parse_transcript_entry
+
+    entry = parse_transcript_entry(first_line)
+    return entry is not None and entry.line.get("shim") is True
 
 
 class _Prompt(NamedTuple):
@@ -367,7 +384,7 @@ class Transcript:
         if original_id:
             data = read_transcript_end(self._forked_from)
         # the original is missing, too long, or was not written by the shim
-        if not data.startswith(FILE_PREFIX):
+        if not is_shim_transcript(data):
             return
         data = data[: data.rfind(b"\n") + 1]
         point = self._resume_point
@@ -393,7 +410,9 @@ class Transcript:
         is_shim_file = (
             stat.S_ISREG(status.st_mode) and status.st_uid == os.getuid() and status.st_nlink == 1
         )
-        if not is_shim_file or os.pread(descriptor, len(FILE_PREFIX), 0) != FILE_PREFIX:
+        if not is_shim_file or not is_shim_transcript(
+            os.pread(descriptor, MAX_FIRST_LINE_BYTES, 0)
+        ):
             raise OSError("the file exists and was not created by the shim")
         self._size_bytes = status.st_size
         self._mirrored_bytes = status.st_size

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from shim.io.subagent_transcripts import SubagentTranscripts
     from shim.io.transcript import Transcript
 
-MIRROR_FLAG = "--session-mirror"
 # A line with several entries is not longer than this. The Python SDK accepts 1 MiB.
 MAX_MIRROR_LINE_BYTES = 256 * 1024
 

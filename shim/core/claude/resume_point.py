@@ -6,6 +6,7 @@ branch is the path from the first entry to the last one.
 """
 
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 
 import orjson
 
@@ -58,12 +59,14 @@ class ResumePoint(NamedTuple):
     history_uuids  the ids of all entries that are kept
     history        the kept messages as text
     omitted_count  the number of kept messages that do not fit into `history`
+    written_at     when the last of them was written, in seconds since 1970; 0 if unknown
     """
 
     uuid: str
     history_uuids: frozenset[str]
     history: str
     omitted_count: int
+    written_at: float = 0.0
 
 
 def find_resume_point(data: bytes, uuid: str, dropped_turn: str | None) -> ResumePoint | None:
@@ -83,10 +86,32 @@ def find_resume_point(data: bytes, uuid: str, dropped_turn: str | None) -> Resum
         _check_dropped_turn(dropped, uuid, dropped_turn)
     if not any(entry.is_message for entry in dropped):
         return None
-    history, omitted_count = format_history(history_entries)
-    return ResumePoint(
-        uuid, frozenset(entry.uuid for entry in history_entries), history, omitted_count
-    )
+    return _build_resume_point(history_entries)
+
+
+def find_end_of_history(data: bytes) -> ResumePoint | None:
+    """Return the resume point at the last message of a transcript that the shim wrote. Return None
+    if the shim did not write it, or if it has no messages.
+    """
+    branch = list_branch_entries(data)
+    has_messages = any(entry.is_message for entry in branch)
+    if not has_messages or not all(entry.line.get("shim") is True for entry in branch):
+        return None
+    return _build_resume_point(branch)
+
+
+def _build_resume_point(entries: Sequence[TranscriptEntry]) -> ResumePoint:
+    history, omitted_count = format_history(entries)
+    uuids = frozenset(entry.uuid for entry in entries)
+    written_at = _parse_timestamp(as_str(entries[-1].line.get("timestamp")))
+    return ResumePoint(entries[-1].uuid, uuids, history, omitted_count, written_at)
+
+
+def _parse_timestamp(text: str) -> float:
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except (ValueError, OverflowError):
+        return 0.0
 
 
 def list_branch_entries(data: bytes) -> list[TranscriptEntry]:
