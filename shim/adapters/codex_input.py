@@ -13,6 +13,8 @@ from shim.profiles.load.profile_adapter import ProfileAdapter
 
 if TYPE_CHECKING:
     from shim.core.adapter.translator import Translator
+    from shim.core.claude.resume_point import ResumePoint
+    from shim.core.turn.context import VendorDataReader
 
 THREAD_ID = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 PROMPTED_TOOLS = frozenset(("Bash", "Delete", "Edit", "MultiEdit", "Write"))
@@ -44,6 +46,13 @@ class CodexThreadAdapter(ProfileAdapter):
         return LaunchSpec(
             (*args, "app-server"), environment={"RUST_LOG": "error"}, needs_stdin_pipe=True
         )
+
+    def find_rewind_target(
+        self, point: "ResumePoint", session_id: str, data_dir: "VendorDataReader"
+    ) -> str:
+        from shim.adapters.codex_rollout import find_turn_before_prompts
+
+        return find_turn_before_prompts(data_dir, session_id, point.dropped_prompts)
 
     @property
     def translator_class(self) -> "type[Translator]":

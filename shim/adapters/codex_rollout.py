@@ -23,7 +23,7 @@ A CHANGE is {"type":"add","content":…}, {"type":"update","unified_diff":…,"m
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import orjson
@@ -40,6 +40,7 @@ DAY_OFFSETS = (0, -1, 1)
 # The quotes are not escaped, so a text from the user or the model cannot contain these bytes.
 TASK_STARTED_MARKER = b'"type":"task_started"'
 TURN_CONTEXT = "turn_context"
+USER_MESSAGE_MARKER = b'"item":{"type":"UserMessage",'
 RELEVANT_MARKERS = (
     b'"type":"item_completed"',
     b'_call",',
@@ -77,6 +78,35 @@ class UnstreamedToolCall(NamedTuple):
     is_denied: bool
 
 
+class RecordedPrompt(NamedTuple):
+    """A message of the user in the record of a thread."""
+
+    turn_id: str
+    text: str
+
+
+def find_turn_before_prompts(
+    data_dir: VendorDataReader, thread_id: str, prompts: Sequence[str]
+) -> str:
+    """Return the id of the turn before the last prompts of a thread.
+
+    Return "" if the record does not end with these prompts, or if the first one of them was sent
+    into a running turn.
+    """
+    recorded = CodexRollout(data_dir, thread_id).list_prompts()
+    count = len(prompts)
+    if not 0 < count < len(recorded):
+        return ""
+    turn_before = recorded[-count - 1]
+    dropped = recorded[-count:]
+    if turn_before.turn_id == dropped[0].turn_id:
+        return ""
+    # The recorded text may also contain system prompts or an instruction of the shim.
+    if all(text in entry.text for text, entry in zip(prompts, dropped, strict=True)):
+        return turn_before.turn_id
+    return ""
+
+
 class CodexRollout:
     """The record of one codex thread. `model` is the turn's model, or "" before it has
     been read.
@@ -109,6 +139,24 @@ class CodexRollout:
         missing_calls = self._missing_calls
         self._missing_calls = []
         return missing_calls
+
+    def list_prompts(self) -> list[RecordedPrompt]:
+        """Return the user's messages at the end of the record."""
+        if (path := self._find_path()) is None:
+            return []
+        _, data = self._data_dir.read_tail(path)
+        prompts = []
+        for line in data.split(b"\n"):
+            if USER_MESSAGE_MARKER not in line:
+                continue
+            try:
+                payload = orjson.loads(line)["payload"]
+                parts = payload["item"]["content"]
+                text = "\n".join(part["text"] for part in parts if part["type"] == "text")
+                prompts.append(RecordedPrompt(str(payload["turn_id"]), text))
+            except (orjson.JSONDecodeError, KeyError, TypeError):
+                continue  # the first line is incomplete, or another version wrote it
+        return prompts
 
     def _read_new_lines(self) -> None:
         if self._path is None and self._search_count < MAX_SEARCHES:

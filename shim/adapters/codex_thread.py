@@ -16,7 +16,7 @@ from shim.core.claude.permissions import QUESTION_TOOL, PermissionDecision, Perm
 from shim.core.policy.policy import normalize_mcp_name
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.typed import Any, NamedTuple
-from shim.core.reading.values import as_dict
+from shim.core.reading.values import as_dict, as_list
 from shim.profiles.rpc.form import MAX_OPEN_REQUESTS, format_ask_user_question_result
 from shim.profiles.rpc.session import RpcResponse, RpcSession
 
@@ -325,6 +325,8 @@ class CodexThread(RpcSession):
         if error is not None and label != CONFIG:
             return response
         if label == THREAD:
+            if self._has_later_turns(result):
+                return response._replace(error={"message": "codex did not drop the later turns"})
             self._record_thread(result)
         if not self.is_initialized:
             return response
@@ -344,6 +346,16 @@ class CodexThread(RpcSession):
         elif label == TURN:
             self.set_running_turn_id(str(as_dict(result.get("turn")).get("id") or ""))
         return response
+
+    def _has_later_turns(self, result: Mapping[str, Any]) -> bool:
+        """Return whether a thread still has turns that it was to drop. An old codex ignores unknown
+        parameters.
+        """
+        request = self._launch_request
+        if request is None or not request.rewind_target:
+            return False
+        turns = as_list(as_dict(result.get("thread")).get("turns"))
+        return not turns or as_dict(turns[-1]).get("id") != request.rewind_target
 
     def _record_thread(self, result: Mapping[str, Any]) -> None:
         self.session_id = str(as_dict(result.get("thread")).get("id") or "")
@@ -400,8 +412,14 @@ class CodexThread(RpcSession):
         operation = "resume"
         if request.resume_id and invocation.fork_session:
             operation = "fork"
+        if request.rewind_target:
+            fields["lastTurnId"] = request.rewind_target
         return self.encode_request(
-            THREAD, f"thread/{operation}", threadId=request.resume_id, excludeTurns=True, **fields
+            THREAD,
+            f"thread/{operation}",
+            threadId=request.resume_id,
+            excludeTurns=not request.rewind_target,
+            **fields,
         )
 
 

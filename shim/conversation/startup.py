@@ -149,8 +149,7 @@ class ConversationStartup(NamedTuple):
         """Return the startup with the message from `--resume-session-at`. Raise FrontendError if the
         session cannot be resumed at this message.
 
-        If later messages are dropped, or if only the transcript of the session exists, the vendor
-        gets a new session, and the kept messages are a part of its first prompt.
+        If only the transcript of the session exists, the vendor gets a new session.
         """
         is_real_claude = self.adapter.passthrough and not self.vendor_list.has_several
         if is_real_claude:
@@ -162,7 +161,6 @@ class ConversationStartup(NamedTuple):
             return self
         if self.invocation.resume_session_at is None:
             return self._adopt_newer_transcript(session)
-        from shim.core.claude.usage import NO_USAGE
         from shim.io.transcript import read_transcript_end
 
         transcript = read_transcript_end(self._find_resumed_transcript())
@@ -170,9 +168,7 @@ class ConversationStartup(NamedTuple):
         if point is None:
             return self
         reason = f"{self.adapter.name} resumes the session at an earlier message"
-        return self._rebuild_session(
-            session._replace(vendor_session="", used=NO_USAGE), point, reason
-        )
+        return self._replace(resume_point=point._replace(reason=reason))
 
     def _adopt_transcript(self) -> "ConversationStartup":
         """Return the startup with a session that this machine only knows from its transcript.
@@ -232,9 +228,7 @@ class ConversationStartup(NamedTuple):
         self, session: "StoredSession", point: "ResumePoint", reason: str
     ) -> "ConversationStartup":
         """Return the startup with a new session of the vendor that begins with the kept messages."""
-        if not self.launcher_class.is_dry:
-            _warn_about_rebuilt_history(point, reason)
-        return self._replace(resumed_session=session, resume_point=point)
+        return self._replace(resumed_session=session, resume_point=point._replace(reason=reason))
 
     def _run_plan(
         self, signals: "SignalRecorder", transport: "ConversationTransport | None"
@@ -488,19 +482,6 @@ class ConversationStartup(NamedTuple):
             return ""
         return build_transcript_path(
             self.environment, self.resumed_session.cwd, self.resumed_id or ""
-        )
-
-
-def _warn_about_rebuilt_history(point: "ResumePoint", reason: str) -> None:
-    """Warn that the vendor receives the kept messages as text."""
-    warn(
-        f"{reason}: a new session of the vendor is started, and the kept messages are sent as text "
-        "before the next message\n"
-    )
-    if point.omitted_count:
-        warn(
-            f"the text leaves out the {point.omitted_count} oldest messages, because it would be too "
-            "long\n"
         )
 
 

@@ -15,7 +15,13 @@ from sweeps import loop_over_rows
 from turn_stage import build_turn_config
 
 from shim.adapters import build_replay_adapter, get_adapter
-from shim.adapters.codex_rollout import DAY_OFFSETS, MAX_SEARCHES, CodexRollout, split_diff_hunks
+from shim.adapters.codex_rollout import (
+    DAY_OFFSETS,
+    MAX_SEARCHES,
+    CodexRollout,
+    find_turn_before_prompts,
+    split_diff_hunks,
+)
 from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX, create_output_writer
 from shim.core.adapter.child_stream import ChildStream
 from shim.core.turn.outcome import ChildExit
@@ -515,3 +521,51 @@ def test_replay_adapter_has_no_data_dir():
         without_passthrough=False,
     )
     assert recorded.environment.data_dir is None
+
+
+# -- the prompts of a thread -----------------------------------------------------------------------
+
+
+def build_prompt(turn, text):
+    content = [{"type": "text", "text": text, "text_elements": []}]
+    return record("item_completed", turn_id=turn, item={"type": "UserMessage", "content": content})
+
+
+THREE_PROMPTS = (build_prompt("u1", "one"), build_prompt("u2", "two"), build_prompt("u3", "three"))
+
+
+@loop_over_rows(
+    ("prompts", "turn"),
+    [
+        (("three",), "u2"),
+        (("two", "three"), "u1"),
+        (("one", "two", "three"), ""),  # no turn is before them
+        (("two",), ""),  # the thread has another last prompt
+        ((), ""),
+        (("zero", "one", "two", "three"), ""),
+    ],
+)
+def test_rollout_names_the_turn_before_the_last_prompts(tmp_path_factory, prompts, turn):
+    data_dir = write_prompts(tmp_path_factory.mktemp("home"), *THREE_PROMPTS)
+    assert find_turn_before_prompts(data_dir, THREAD, prompts) == turn
+
+
+def write_prompts(home, *entries):
+    folder = home / ".codex" / "sessions" / "2026" / "11" / "22"
+    folder.mkdir(parents=True)
+    text = "".join(f"{dump(entry)}\n" for entry in entries)
+    (folder / f"rollout-2026-11-22T04-12-18-{THREAD}.jsonl").write_text(text, encoding="utf-8")
+    return VendorDataDir("CODEX_HOME", ".codex", {"HOME": str(home)})
+
+
+def test_prompt_that_was_sent_into_a_turn_starts_no_turn(tmp_path):
+    """codex can only drop complete turns."""
+    data_dir = write_prompts(tmp_path, build_prompt("u1", "one"), build_prompt("u1", "two"))
+    assert find_turn_before_prompts(data_dir, THREAD, ("two",)) == ""
+
+
+def test_damaged_prompts_in_a_rollout_are_skipped(tmp_path):
+    damaged = record("item_completed", item={"type": "UserMessage", "content": None})
+    data_dir = write_prompts(tmp_path, damaged, *THREE_PROMPTS)
+    assert find_turn_before_prompts(data_dir, THREAD, ("three",)) == "u2"
+    assert find_turn_before_prompts(data_dir, "no-thread", ("three",)) == ""

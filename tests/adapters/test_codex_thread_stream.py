@@ -188,6 +188,30 @@ def test_thread_is_resumed_or_forked(flags, way):
     assert talk.get_last_message()["params"]["threadId"] == "old"
 
 
+def fork_at_turn(*turns):
+    """Fork a thread at the turn `u7`. The fork has these turns."""
+    thread = {"id": THREAD, "turns": [{"id": turn} for turn in turns]}
+    talk = CodexConversation("--fork-session", resume="old", rewind_target="u7")
+    return talk.send_prompt().feed_messages(
+        GREETED, CONFIG, LISTED, {"id": 4, "result": {"thread": thread, "cwd": "/w"}}
+    )
+
+
+def test_fork_at_a_turn_names_the_last_turn():
+    talk = fork_at_turn("u6", "u7")
+    fork = next(line for line in talk.sent_messages if line.get("method") == "thread/fork")
+    assert "turn/start" in methods(talk)
+    assert (fork["params"]["lastTurnId"], fork["params"]["excludeTurns"]) == ("u7", False)
+
+
+@pytest.mark.parametrize("turns", [("u6", "u7", "u8"), ("u6",), ()])
+def test_prompt_is_not_sent_if_codex_has_not_dropped_the_later_turns(turns):
+    talk = fork_at_turn(*turns)
+    assert "turn/start" not in methods(talk)
+    (turn,) = check_turns(talk.close_stream().lines, partial=False)
+    assert "codex did not drop the later turns" in turn[-2]["errors"][0]
+
+
 def test_model_effort_and_system_prompt_are_sent_to_codex():
     flags = ("--model", "m2", "--effort", "max", "--append-system-prompt", "Be brief.")
     talk = CodexConversation(*flags).send_prompt().feed_messages(GREETED, CONFIG, LISTED, OPENED)

@@ -49,8 +49,8 @@ class RewoundSession:
         self._service = service
         answers = self.run_messages(FIRST, SECOND)
         self.session_id = answers[0]["session_id"]
-        self.kept_answer = next(line["uuid"] for line in answers if line["type"] == "assistant")
-        self.dropped_prompt = next(
+        self.first_answer = next(line["uuid"] for line in answers if line["type"] == "assistant")
+        self.second_prompt = next(
             line["uuid"]
             for line in self.read_transcript(self.session_id)
             if line.get("message", {}).get("content") == SECOND
@@ -83,7 +83,7 @@ class RewoundSession:
 
     def resume(self, *flags: str, at_answer: bool = True) -> tuple[str, ...]:
         """Return the flags that resume the session, after the first answer."""
-        point = ("--resume-session-at", self.kept_answer) if at_answer else ()
+        point = ("--resume-session-at", self.first_answer) if at_answer else ()
         return ("--resume", self.session_id, *point, *flags)
 
     def list_model_inputs(self) -> list[str]:
@@ -128,7 +128,7 @@ def assert_model_received(session: RewoundSession, *expected: str) -> None:
 @rewinding
 def test_dropped_turn_is_in_no_request_of_the_fork(session: RewoundSession) -> None:
     fork = ("--fork-session", "--session-id", FORK)
-    flags = session.resume("--resume-drops-turn", session.dropped_prompt, *fork)
+    flags = session.resume("--resume-drops-turn", session.second_prompt, *fork)
     lines = session.run_messages(THIRD, flags=flags)
     result = find_result(lines)
     assert (result["subtype"], result["session_id"]) == ("success", FORK)

@@ -72,13 +72,14 @@ def build_turn_completed(status="completed", turn=TURN, **fields):
 class CodexConversation(Played):
     """A conversation with a scripted app-server. `lines` are the lines that the frontend received."""
 
-    def __init__(self, *args, resume=None, servers=None):
+    def __init__(self, *args, resume=None, servers=None, rewind_target=""):
         super().__init__(get_adapter("codex").build_two_way())
         self.sent_bytes = b""
         request = LaunchRequest(
             parse_arguments(args),
             "",
             resume_id=resume,
+            rewind_target=rewind_target,
             policy=Policy(workspace=Workspace("/w", "/h")),
         )
         if servers is not None:

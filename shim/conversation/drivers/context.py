@@ -147,6 +147,8 @@ class VendorSessionResumeState:
 
     stored_session     the stored session that the conversation resumes, or None
     vendor_session_id  the vendor's own session id; None until it is known
+    rewind_target      the vendor's id of the last turn to keep in the session; "" to keep all
+    has_rebuilt_history  the vendor starts a new session, and receives the kept messages as text
     assigned_id        the session id that the shim assigned; the vendor may never report it
     forks_next         the next child forks the session
     has_started        a child was started
@@ -168,6 +170,7 @@ class VendorSessionResumeState:
         context: ConversationContext,
         stored_session: "StoredSession | None",
         failed_attempts: tuple[FailedVendorAttempt, ...] = (),
+        rewind_target: str = "",
     ) -> None:
         invocation = context.invocation
         self.stored_session = stored_session
@@ -175,6 +178,10 @@ class VendorSessionResumeState:
             self.vendor_session_id = stored_session.vendor_session or None
         else:
             self.vendor_session_id = invocation.resume
+        self.rewind_target = rewind_target
+        self.has_rebuilt_history = context.resume_point is not None and not rewind_target
+        if self.has_rebuilt_history:
+            self.vendor_session_id = None
         self.assigned_id: str | None = None
         # A session without its last messages is a copy for the vendor.
         self.forks_next = invocation.fork_session or context.resume_point is not None

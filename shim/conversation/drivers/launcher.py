@@ -56,6 +56,7 @@ from shim.state.config import DEFAULT_TIMEOUTS_S
 if TYPE_CHECKING:
     from shim.conversation.drivers.turn_lifecycle import TurnLifecycle
     from shim.core.claude.output_writer import OutputWriter
+    from shim.core.claude.resume_point import ResumePoint
     from shim.core.claude.session_state import SessionState
     from shim.core.policy.policy import Policy
     from shim.process.probe import ProgramProbe
@@ -211,7 +212,12 @@ class ChildLauncher:
             name: settings.resolve_timeout_s(name, adapter.name, adapter.timeouts_s)
             for name in DEFAULT_TIMEOUTS_S
         }
-        self.resume_state = VendorSessionResumeState(context, stored_session, failed_attempts)
+        self.child_environment = build_child_environment(
+            adapter, context.vendor_settings, context.environment
+        )
+        self.resume_state = VendorSessionResumeState(
+            context, stored_session, failed_attempts, self._find_rewind_target(stored_session)
+        )
         self._list_replayed_attempts = list_replayed_attempts
         self._mode_can_change = mode_can_change
         # The launch request of the last started child.
@@ -221,9 +227,6 @@ class ChildLauncher:
         self.relays: McpRelayProvider | None = None
         self._open_writer = open_writer
         state.enforcement_checks.append(self.explain_unenforceable_rules)
-        self.child_environment = build_child_environment(
-            adapter, context.vendor_settings, context.environment
-        )
         self.program = VendorProgram(
             context, self.child_environment, uses_remembered_help=self.uses_remembered_help
         )
@@ -322,6 +325,20 @@ class ChildLauncher:
             user_prompt, persistent=resume_state.persistent
         )
 
+    def _find_rewind_target(self, stored_session: "StoredSession | None") -> str:
+        """Return the vendor's id of the last turn that is kept, or "" if the vendor cannot drop the
+        later turns itself.
+        """
+        point = self.context.resume_point
+        if point is None or stored_session is None or not stored_session.vendor_session:
+            return ""
+        from shim.process.vendor_data_dir import open_vendor_data_dir
+
+        data_dir = open_vendor_data_dir(self.adapter, self.child_environment)
+        if data_dir is None:
+            return ""
+        return self.adapter.find_rewind_target(point, stored_session.vendor_session, data_dir)
+
     def _add_history(self, prompt: str) -> str:
         """Return the prompt with the kept messages of a resumed session before it, if the vendor's
         session does not have them.
@@ -331,8 +348,10 @@ class ChildLauncher:
         has_history = resume_state.vendor_session_id is not None
         if resume_state.persistent:
             has_history = resume_state.has_history
-        if point is None or has_history:
+        if point is None or has_history or not resume_state.has_rebuilt_history:
             return prompt
+        if not (self.is_dry or resume_state.has_history):
+            _warn_about_rebuilt_history(point)
         resume_state.has_history = True
         return f"{point.history}\n\n{prompt}"
 
@@ -492,6 +511,7 @@ class ChildLauncher:
             mode_arguments=self.adapter.resolve_permission_mode_args(state.mode),
             permission_mode=state.mode,
             resume_id=resume_state.vendor_session_id,
+            rewind_target=resume_state.rewind_target if resume_state.forks_next else "",
             opens_trust_prompt=self.context.vendor_settings.trust,
             removed_tools=self.context.list_removed_tools(policy),
             persistent=resume_state.persistent,
@@ -782,3 +802,16 @@ def _explain_missing_agents(adapter: Adapter) -> str:
     if not adapter.abilities.accepts_command_servers:
         return f"{adapter.name} does not support MCP servers that run as a command, which agents require"
     return ""
+
+
+def _warn_about_rebuilt_history(point: "ResumePoint") -> None:
+    """Warn that the vendor receives the kept messages as text."""
+    warn(
+        f"{point.reason}: a new session of the vendor is started, and the kept messages are sent as text "
+        "before the next message\n"
+    )
+    if point.omitted_count:
+        warn(
+            f"the text leaves out the {point.omitted_count} oldest messages, because it would be too "
+            "long\n"
+        )

@@ -210,7 +210,7 @@ class TurnLifecycle:
                 *state.ignored_command_fields,
             ),
             agents=tuple(agent.name for agent in state.usable_agents),
-            has_rebuilt_history=context.resume_point is not None,
+            has_rebuilt_history=resume_state.has_rebuilt_history,
             elapsed_ms=lambda: int((time.monotonic() - started_at) * 1000),
         )
 

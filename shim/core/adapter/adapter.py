@@ -25,7 +25,9 @@ from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from shim.core.adapter.translator import Translator
+    from shim.core.claude.resume_point import ResumePoint
     from shim.core.policy.policy import PermissionRule
+    from shim.core.turn.context import VendorDataReader
 
 __all__ = [
     "MAX_ARGUMENT_BYTES",
@@ -330,6 +332,16 @@ class Adapter:
         before the first tool call.
         """
         return prompt
+
+    def find_rewind_target(
+        self, point: "ResumePoint", session_id: str, data_dir: "VendorDataReader"
+    ) -> str:
+        """Return the vendor's id of the last turn that is kept in a session which is resumed at an
+        earlier message. Return "" if the vendor cannot drop the later turns itself.
+
+        `session_id` is the vendor's id of the session, and `data_dir` has the vendor's own files.
+        """
+        return ""
 
     # -- common to all vendors ---------------------------------------------------------------------
 

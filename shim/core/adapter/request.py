@@ -82,6 +82,8 @@ class LaunchRequest(NamedTuple):
 
     mode_arguments      the vendor's arguments for `permission_mode`
     resume_id           the vendor's id of the session to resume
+    rewind_target       the vendor's id of the last turn to keep in the resumed session, or "" to
+                        keep all turns
     variant             the vendor's dialect, if it has several
     opens_trust_prompt  whether the vendor may trust the folder
     has_flag            returns whether the installed program has a flag
@@ -107,6 +109,7 @@ class LaunchRequest(NamedTuple):
     mode_arguments: tuple[str, ...] = ()
     permission_mode: str = "default"
     resume_id: str | None = None
+    rewind_target: str = ""
     variant: str = "auto"
     opens_trust_prompt: bool = False
     has_flag: Callable[[str], bool] = lambda flag: True

@@ -51,15 +51,26 @@ class TranscriptEntry(NamedTuple):
             return False
         return not (self.line.get("isMeta") or list_tool_results(self.line))
 
+    @property
+    def text(self) -> str:
+        """The text of the message, without calls and results."""
+        content = as_dict(self.line.get("message")).get("content")
+        if isinstance(content, str):
+            return content
+        texts = (as_str(block.get("text")) for block in list_content_blocks(self.line))
+        return "\n".join(filter(None, texts))
+
 
 class ResumePoint(NamedTuple):
     """The message at which a session is resumed.
 
-    uuid           the id of the last message that is kept
-    history_uuids  the ids of all entries that are kept
-    history        the kept messages as text
-    omitted_count  the number of kept messages that do not fit into `history`
-    written_at     when the last of them was written, in seconds since 1970; 0 if unknown
+    uuid             the id of the last message that is kept
+    history_uuids    the ids of all entries that are kept
+    history          the kept messages as text
+    omitted_count    the number of kept messages that do not fit into `history`
+    written_at       when the last of them was written, in seconds since 1970; 0 if unknown
+    dropped_prompts  the texts of the dropped prompts; () if a part of a turn is dropped
+    reason           why the vendor's session lacks the kept messages or has too many, for the user
     """
 
     uuid: str
@@ -67,6 +78,8 @@ class ResumePoint(NamedTuple):
     history: str
     omitted_count: int
     written_at: float = 0.0
+    dropped_prompts: tuple[str, ...] = ()
+    reason: str = ""
 
 
 def find_resume_point(data: bytes, uuid: str, dropped_turn: str | None) -> ResumePoint | None:
@@ -84,9 +97,13 @@ def find_resume_point(data: bytes, uuid: str, dropped_turn: str | None) -> Resum
     dropped = branch[position + 1 :]
     if dropped_turn is not None:
         _check_dropped_turn(dropped, uuid, dropped_turn)
-    if not any(entry.is_message for entry in dropped):
+    messages = [entry for entry in dropped if entry.is_message]
+    if not messages:
         return None
-    return _build_resume_point(history_entries)
+    dropped_prompts: tuple[str, ...] = ()
+    if messages[0].is_prompt:
+        dropped_prompts = tuple(entry.text for entry in messages if entry.is_prompt)
+    return _build_resume_point(history_entries)._replace(dropped_prompts=dropped_prompts)
 
 
 def find_end_of_history(data: bytes) -> ResumePoint | None:

@@ -101,6 +101,12 @@ def test_a_part_of_the_named_turn_cannot_be_kept():
         find(TWO_TURNS, 3, 3)
 
 
+def test_dropped_prompts_are_listed_if_the_complete_turn_is_dropped():
+    entries = (*TWO_TURNS, prompt(5, [text("th"), text("ree")]))
+    assert find(entries, 2).dropped_prompts == ("two", "th\nree")
+    assert find(entries, 3).dropped_prompts == ()
+
+
 def test_results_and_lines_of_programs_belong_to_the_turn():
     entries = (
         *TWO_TURNS[:3],
