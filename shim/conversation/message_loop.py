@@ -86,6 +86,7 @@ class MessageLoop(ConversationLoop):
         )
         # Context messages, which are sent together with the next message.
         self._context_messages = deque[UserMessage]()
+        self._has_warned_about_context = False
         self._waits_for_hooks = False  # some UserPromptSubmit hooks have not answered yet
         self._interrupted_early = False  # an interrupt arrived before the hooks answered
         self._expansion_scope: anyio.CancelScope | None = None  # while a command is expanded
@@ -186,10 +187,10 @@ class MessageLoop(ConversationLoop):
             await self._answer_command(message, command_call)
         else:
             await self._run_turn(message)
+        self._warn_about_late_context()
 
     async def _run_turn(self, message: UserMessage) -> None:
-        message = message.prepend_context(self._context_messages)
-        self._context_messages.clear()
+        message = self._add_context(message)
         await self._driver.run_turn(message)
         # The turn may have replaced the driver.
         self._driver.active_child_driver.clean_up_after_child()
@@ -230,13 +231,39 @@ class MessageLoop(ConversationLoop):
         state.ignored_command_fields = ()
 
     async def _answer_local_command(self, message: UserMessage, command: "LocalCommand") -> None:
-        """Answer one of Claude's commands. A new session forgets the context messages."""
+        """Answer one of Claude's commands. A new session forgets the context messages and the texts of hooks."""
         from shim.conversation.drivers.local_commands import answer_local_command
         from shim.core.claude.local_commands import CLEAR
 
         if command.kind == CLEAR:
             self._context_messages.clear()
+            if self._control is not None:
+                self._control.hook_feedback.take_model_text()
         await answer_local_command(self._driver.active_child_driver, message, command)
+
+    def _add_context(self, message: UserMessage) -> UserMessage:
+        """Return the message with the stored context messages and the texts of hooks before it. A
+        command stays unchanged, because it would become an ordinary message.
+        """
+        context = [*self._context_messages]
+        self._context_messages.clear()
+        model_text = ""
+        if self._control is not None and not message.text.startswith("/"):
+            model_text = self._control.hook_feedback.take_model_text()
+        if model_text:
+            context.append(UserMessage(model_text, is_from_hook=True))
+        return message.prepend_context(context)
+
+    def _warn_about_late_context(self) -> None:
+        """Report once that the context of hooks could not be sent during a turn."""
+        if self._control is None or self._has_warned_about_context:
+            return
+        if self._control.hook_feedback.has_late_context:
+            self._has_warned_about_context = True
+            warn(
+                "the context of a hook was not sent during the turn: the model receives it with "
+                "the next message\n"
+            )
 
     async def _wait_for_prompt_hooks(self) -> "PromptHookRejection | None":
         """Wait until the frontend's UserPromptSubmit hooks have answered. Return the first
@@ -350,6 +377,7 @@ class MessageLoop(ConversationLoop):
             PermissionAnswered,
             SettingChanged,
             ToolCallBlocked,
+            TurnStoppedByHook,
         )
 
         turn_number = self._turn_number
@@ -357,7 +385,8 @@ class MessageLoop(ConversationLoop):
         for action in actions:
             child_driver = self._driver.active_child_driver
             if isinstance(
-                action, InterruptRequested | PermissionAnswered | ToolCallBlocked
+                action,
+                InterruptRequested | PermissionAnswered | ToolCallBlocked | TurnStoppedByHook,
             ) and not (self._turn_running and turn_number == self._turn_number):
                 continue
             if isinstance(action, InterruptRequested) and self._waits_for_hooks:
@@ -370,8 +399,11 @@ class MessageLoop(ConversationLoop):
                 await child_driver.send_decision(action.request, action.decision)
             elif isinstance(action, ToolCallBlocked):
                 await child_driver.forbid_running_tool_call(action.call_id, action.reason)
+            elif isinstance(action, TurnStoppedByHook):
+                await child_driver.stop_turn_for_hook()
             elif isinstance(action, SettingChanged):
                 await child_driver.apply_setting_change(action)
+        self._driver.active_child_driver.check_hook_answers()
         self._wake_waiters()
 
     async def _wait_for_turn_start(self, control: "ControlSession") -> None:

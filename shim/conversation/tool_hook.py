@@ -35,6 +35,7 @@ CHANGED_INPUT_TEXT = (
     "{tool} was not run: a hook in the settings allows this call only with a different "
     "input: {input}"
 )
+STOPPED_TEXT = "A hook stopped the turn before this call."
 
 HookCall = tuple[str, dict[str, Any]]
 
@@ -115,8 +116,9 @@ def _find_refusal(
             hook_decision = HookDecision()
         else:
             hook_decision = _run_settings_hooks(policy, event, name, tool_input, context)
-        if hook_decision.allow is False:
-            return hook_decision.reason
+        # The turn cannot be stopped from here. The call is denied instead.
+        if hook_decision.allow is False or hook_decision.stops_turn:
+            return hook_decision.reason or STOPPED_TEXT
         if hook_decision.updated_input not in (None, tool_input):
             return CHANGED_INPUT_TEXT.format(
                 tool=name, input=json.dumps(hook_decision.updated_input)

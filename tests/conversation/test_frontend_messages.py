@@ -16,12 +16,18 @@ from tests.conversation.test_conversation import request as control
 from tests.conversation.test_persistent_driver import (
     ASKING,
     HELLO,
+    INIT,
     TURN,
     answer,
     asking_child,
+    asking_steps,
+    calls,
+    format_ndjson,
     question,
     read_child_stdin,
+    result,
     returns,
+    says,
 )
 
 ONE = "11111111-1111-4111-8111-111111111111"
@@ -66,6 +72,12 @@ def two_turns(box):
 def prompts(box):
     """Return the texts that a child has received."""
     return [line["message"]["content"] for line in read_child_stdin(box) if line["type"] == "user"]
+
+
+def answer_hook(running, callback, **output):
+    """Wait for a hook's request, and answer it."""
+    request = running.read_line_containing(f'"callback_id":"{callback}"'.encode())
+    running.send_lines(answer(request["request_id"], **output))
 
 
 # -- an answer to a permission prompt --------------------------------------------------------------
@@ -368,6 +380,8 @@ def test_hooks_receive_the_same_tool_result_as_the_stream(box, talk, failed):
         hooks = {event: [{"hookCallbackIds": [event]}] for event in events}
         running.send_lines(control("i", "initialize", hooks=hooks), user("go"))
         running.send_lines(answer(question(running)["request_id"], behavior="allow"))
+        for event in (events[failed], "Stop"):
+            answer_hook(running, event)
         running.read_line_containing(b'"type":"result"')
         done = running.end_input()
     hook_requests = [
@@ -440,3 +454,123 @@ def test_message_over_the_session_budget_is_not_sent(box, talk):
     assert [line["total_cost_usd"] for line in results(done)] == [
         results(done)[0]["total_cost_usd"]
     ] * 2
+
+
+# -- feedback of hooks -----------------------------------------------------------------------------
+
+
+def build_context(event, text):
+    return {"hookSpecificOutput": {"hookEventName": event, "additionalContext": text}}
+
+
+def register(*events):
+    hooks = {event: [{"hookCallbackIds": [event]}] for event in events}
+    return control("i", "initialize", hooks=hooks)
+
+
+def test_context_of_a_prompt_hook_precedes_the_message(box, talk):
+    with talk(two_turns(box)) as running:
+        running.send_lines(register("UserPromptSubmit"), user("one"))
+        answer_hook(running, "UserPromptSubmit", **build_context("UserPromptSubmit", "it rains"))
+        running.read_line_containing(b'"type":"result"')
+        done = running.end_input()
+    assert done.status == 0
+    assert prompts(box) == [
+        "<system-reminder>\nUserPromptSubmit hook additional context: it rains\n"
+        "</system-reminder>\none"
+    ]
+
+
+def test_stop_hook_continues_the_turn_with_its_reason(box, talk):
+    with talk(two_turns(box)) as running:
+        running.send_lines(register("Stop"), user("one"))
+        answer_hook(running, "Stop", decision="block", reason="run the tests")
+        running.read_until(b'"stop_hook_active":true')
+        (request,) = [
+            line
+            for line in map(json.loads, running.read_until(b'"stop_hook_active":true').splitlines())
+            if line.get("request", {}).get("input", {}).get("stop_hook_active")
+        ]
+        running.send_lines(answer(request["request_id"]))
+        running.read_line_containing(b'"type":"result"')
+        done = running.end_input()
+    (feedback,) = [line for line in done.lines if line.get("isSynthetic")]
+    text = "Stop hook feedback:\nrun the tests"
+    assert feedback["message"] == {"role": "user", "content": [{"type": "text", "text": text}]}
+    assert prompts(box)[-1] == f"<system-reminder>\n{text}\n</system-reminder>"
+    assert (done.result["num_turns"], done.result["terminal_reason"]) == (2, "completed")
+
+
+def test_stop_hook_that_stops_the_turn_sets_the_terminal_reason(box, talk):
+    with talk(two_turns(box)) as running:
+        running.send_lines(register("Stop"), user("one"))
+        answer_hook(running, "Stop", **{"continue": False})
+        running.read_line_containing(b'"type":"result"')
+        done = running.end_input()
+    assert done.result["terminal_reason"] == "stop_hook_prevented"
+    assert len(prompts(box)) == 1
+
+
+def test_interrupt_ends_the_wait_for_a_stop_hook(box, talk):
+    with talk(two_turns(box)) as running:
+        running.send_lines(register("Stop"), user("one"))
+        running.read_line_containing(b'"callback_id":"Stop"')
+        running.send_lines(control("stop", "interrupt"))
+        running.read_line_containing(b'"type":"result"')
+        done = running.end_input()
+    assert done.status == 0 and len(results(done)) == 1
+
+
+def test_block_after_a_tool_result_is_answered_before_the_turn_ends(box, talk):
+    child = box.create_fake(
+        *asking_steps(box, returns("done")),
+        ["hear", "blocking error"],
+        ["record", str(box.recording)],
+        TURN,
+        ["hear", "never"],
+    )
+    with talk(child, *ASKING) as running:
+        running.send_lines(register("PostToolUse"), user("go"))
+        running.send_lines(answer(question(running)["request_id"], behavior="allow"))
+        answer_hook(running, "PostToolUse", decision="block", reason="lint failed")
+        running.read_line_containing(b'"type":"result"')
+        done = running.end_input()
+    assert prompts(box)[-1] == (
+        '<system-reminder>\nPostToolUse:Bash hook blocking error from command: "callback": '
+        "lint failed\n</system-reminder>"
+    )
+    assert done.stderr == ""
+
+
+def test_context_after_a_tool_result_waits_for_the_next_message_and_is_reported(box, talk):
+    with talk(asking_child(box, returns("done")), *ASKING) as running:
+        running.send_lines(register("PostToolUse"), user("go"))
+        running.send_lines(answer(question(running)["request_id"], behavior="allow"))
+        answer_hook(running, "PostToolUse", **build_context("PostToolUse", "it rains"))
+        running.read_line_containing(b'"type":"result"')
+        done = running.end_input()
+    assert done.stderr.count("the context of a hook was not sent during the turn") == 1
+
+
+def test_hook_ends_the_turn_after_a_tool_result(box, talk):
+    gate = box.create_gate()
+    child = box.create_fake(
+        HELLO,
+        ["hear", "go"],
+        ["out", format_ndjson(INIT, calls(), returns("done"))],
+        ["wait", gate.path],
+        ["out", format_ndjson(says("After."), result("After."))],
+    )
+    with talk(child, *ASKING) as running:
+        running.send_lines(register("PostToolUse", "Stop"), user("go"))
+        answer_hook(running, "PostToolUse", **{"continue": False, "stopReason": "enough"})
+        running.read_line_containing(b'"type":"result"')
+        gate.open()
+        done = running.end_input()
+    assert (done.result["subtype"], done.result["result"]) == ("success", "")
+    assert (done.result["terminal_reason"], done.result["stop_reason"]) == (
+        "hook_stopped",
+        "tool_use",
+    )
+    callbacks = [line["request"] for line in done.lines if line["type"] == "control_request"]
+    assert [request["callback_id"] for request in callbacks] == ["PostToolUse"]

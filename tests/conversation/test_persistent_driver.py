@@ -723,6 +723,8 @@ def test_hooks_receive_calls_and_a_hook_denial_is_sent_to_the_vendor(box, talk):
         line = running.read_line_containing(b'"hook_callback"')
         reason = {"permissionDecision": "deny", "permissionDecisionReason": "not today"}
         running.send_lines(answer(line["request_id"], hookSpecificOutput=reason))
+        stop_hook = running.read_line_containing(b'"callback_id":"h1"')
+        running.send_lines(answer(stop_hook["request_id"]))
         running.read_until(b'"type":"result"')
         done = running.end_input()
     assert read_child_stdin(box)[-1] == answer("q1", behavior="deny", message="not today")

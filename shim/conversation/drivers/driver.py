@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from shim.core.claude.command_files import CommandCall
     from shim.core.claude.control import ControlSession
     from shim.core.claude.control.actions import SettingChanged
+    from shim.core.claude.hooks.callbacks import HookEvent
     from shim.core.claude.local_commands import LocalCommand
     from shim.core.claude.usage import Usage
 
@@ -95,6 +96,7 @@ class ChildDriver:
         self._is_retry = False  # the message was sent to the vendor a second time
         self._turn_has_output = False  # the child has printed something in this turn
         self._stage = TurnStage.RUNNING
+        self._runs_stop_hooks_at_end = True  # the Stop hooks were not called yet
 
     def open_stream(self, previous_stream: ChildStream | None) -> ChildStream:
         """Open the stream for a turn. `previous_stream` is the stream of the previous child."""
@@ -167,6 +169,9 @@ class ChildDriver:
         """Stop the child, at the end of the conversation or after a failure."""
         raise NotImplementedError
 
+    def check_hook_answers(self) -> None:
+        """Do nothing, because this driver does not wait for the answers of hooks."""
+
     async def send_steering_messages(self) -> None:
         """Do nothing, because a one-message child cannot read further messages."""
 
@@ -238,16 +243,26 @@ class ChildDriver:
         """Execute a command that must wait until the lines have been written to the frontend."""
         match command:
             case RunHooksCommand(hook_events) if self._control is not None:
-                blocked_call = None
-                for event in hook_events:
-                    self._control.send_hook_callbacks(event)
-                    if event.name in ("PostToolUse", "PostToolUseFailure"):
-                        blocked_call = blocked_call or self._control.record_executed_call(
-                            event.call_id
-                        )
-                await self._output.write_lines(self._control.take_output())
-                if blocked_call is not None:
-                    await self.forbid_running_tool_call(blocked_call.call_id, blocked_call.reason)
+                await self._call_hooks(self._control, hook_events)
+
+    async def _call_hooks(
+        self, control: "ControlSession", hook_events: "tuple[HookEvent, ...]"
+    ) -> None:
+        """Call the frontend's hooks. Stop the turn if a call has run that a hook had denied, or
+        after which a hook ends the turn.
+        """
+        from shim.core.claude.control.actions import ToolCallBlocked
+
+        action = None
+        for event in hook_events:
+            control.send_hook_callbacks(event)
+            if event.name in ("PostToolUse", "PostToolUseFailure"):
+                action = action or control.record_executed_call(event.call_id)
+        await self._output.write_lines(control.take_output())
+        if isinstance(action, ToolCallBlocked):
+            await self.forbid_running_tool_call(action.call_id, action.reason)
+        elif action is not None:
+            await self.stop_turn_for_hook()
 
     async def _write_turn_end(self, lines: bytes, commands: StreamCommands) -> None:
         """Write the last lines of a turn. The session is stored first, because the frontend may
@@ -255,7 +270,7 @@ class ChildDriver:
         """
         for command in commands:
             if isinstance(command, RunHooksCommand) and self._control is not None:
-                for event in command.events:
+                for event in command.events if self._runs_stop_hooks_at_end else ():
                     self._control.send_hook_callbacks(event, last_message=command.last_text)
                 lines = self._control.take_output() + lines
             self._execute_before_write(command)
@@ -465,6 +480,17 @@ class ChildDriver:
         """
         if self.stream is not None and self._child is not None:
             self.stream.turn.stop_for_forbidden_call(call_id, reason)
+            await self.write_output_and_run_commands(*self.stream.take_output())
+            await self._child.stop(self.launcher.adapter.shutdown.interrupt_signal)
+
+    async def stop_turn_for_hook(self) -> None:
+        """Write the result of a turn that a hook ends after a tool call, and stop the child.
+
+        `_read_turn_output` returns when the child has exited.
+        """
+        if self.stream is not None and self._child is not None:
+            self._runs_stop_hooks_at_end = False
+            self.stream.turn.stop_by_hook()
             await self.write_output_and_run_commands(*self.stream.take_output())
             await self._child.stop(self.launcher.adapter.shutdown.interrupt_signal)
 

@@ -36,6 +36,7 @@ from shim.core.claude.permissions import (
     PermissionRequest,
 )
 from shim.core.errors import ShimError
+from shim.core.turn.outcome import STOP_HOOK_PREVENTED
 from shim.io.ids import create_uuid
 from shim.io.stdout import FrontendDisconnectedError, FrontendOutput
 from shim.process.child import Child
@@ -51,6 +52,9 @@ WRITE_TIMEOUT_S = 60.0
 # The time for a child to read a line of the frontend before the frontend's next line is handled.
 FRONTEND_LINE_WAIT_S = 0.5
 HOOK_TIMEOUT_S = 60.0  # as long as the real claude waits for the frontend's hooks
+# The number of times that hooks can continue a turn. A Stop hook that always blocks would never let
+# the turn end.
+MAX_HOOK_CONTINUATIONS = 50
 # The number of heartbeats within one heartbeat timeout. Two answers may be lost.
 HEARTBEATS_PER_TIMEOUT = 3
 # The reasons why a permission request is waiting.
@@ -96,6 +100,8 @@ class PersistentDriver(ChildDriver):
         self._first_child = first_child
         self._decided_calls = ToolCallDecisions()
         self._compaction_command: LocalCommand | None = None  # the command of the running turn
+        self._hooks_answered = anyio.Event()
+        self._waits_for_hooks = False  # the vendor has completed its turn, and hooks have not
         self._service_scope = anyio.CancelScope()  # for tasks that run as long as the child
         # The waits for hooks or for the frontend's answer, by reason and the vendor's request id.
         self._wait_scopes: dict[tuple[str, str], anyio.CancelScope] = {}
@@ -213,6 +219,8 @@ class PersistentDriver(ChildDriver):
         if is_done and not self._stalled and self._retry_if_cut(stream):
             self._deadlines.restart_first_byte_timeout()
             is_done = await self._send_message(child, stream, prompt)
+        if is_done and not self._stalled:
+            is_done = await self._continue_for_hooks(child, stream)
         if self._stalled:
             await child.stop()
         if await self._end_turn(
@@ -230,6 +238,62 @@ class PersistentDriver(ChildDriver):
         await self._end_turn(
             child, stream, is_done=is_done and self._stage is TurnStage.VENDOR_DONE
         )
+
+    async def _continue_for_hooks(self, child: Child, stream: ChildStream) -> bool:
+        """Continue the turn as long as its hooks have texts that the model must answer. Return
+        whether the turn is over.
+        """
+        for count in range(MAX_HOOK_CONTINUATIONS):
+            message = await self._find_hook_message(stream, has_continued=count > 0)
+            if message is None:
+                return True
+            visible_texts = self._control_session.hook_feedback.take_visible_texts()
+            stream.continue_turn(visible_texts)
+            self._stage = TurnStage.RUNNING
+            await self.write_output_and_run_commands(*stream.take_output())
+            if not await self._send_message(child, stream, self._encode_prompt(message)):
+                return False
+            if self._stalled:
+                return True
+        return True
+
+    async def _find_hook_message(
+        self, stream: ChildStream, *, has_continued: bool
+    ) -> UserMessage | None:
+        """Wait for the hooks of tool results, and ask the Stop hooks. Return the message that the
+        model must answer before the turn ends, or None.
+        """
+        feedback = self._control_session.hook_feedback
+        if self._interrupted or not stream.turn.can_continue:
+            return None
+        await self._wait_for_hook_answers()
+        if not feedback.needs_answer and stream.turn.can_continue and not self._interrupted:
+            self._runs_stop_hooks_at_end = False
+            self._control_session.send_stop_hooks(
+                stream.turn.assistant_message.last_text, has_continued=has_continued
+            )
+            await self._output.write_lines(self._control_session.take_output())
+            await self._wait_for_hook_answers()
+            if feedback.stops_turn:
+                stream.turn.outcome_tracker.set_terminal_reason(STOP_HOOK_PREVENTED)
+        if self._interrupted or not feedback.needs_answer or not stream.turn.can_continue:
+            return None
+        return UserMessage(feedback.take_model_text(), is_from_hook=True)
+
+    async def _wait_for_hook_answers(self) -> None:
+        """Wait until the frontend's hooks have answered, as long as the real claude waits."""
+        feedback = self._control_session.hook_feedback
+        self._waits_for_hooks = True
+        with anyio.move_on_after(HOOK_TIMEOUT_S):
+            while feedback.has_open_requests and not self._interrupted:
+                self._hooks_answered = anyio.Event()
+                await self._hooks_answered.wait()
+        self._waits_for_hooks = False
+        feedback.close_requests()
+
+    def check_hook_answers(self) -> None:
+        """Continue a wait for the answers of hooks. It ends when all hooks have answered."""
+        self._hooks_answered.set()
 
     async def _end_turn(self, child: Child, stream: ChildStream, *, is_done: bool) -> bool:
         """End a turn. Return False if the message must be sent to a new child.
@@ -633,6 +697,8 @@ class PersistentDriver(ChildDriver):
             () if self.stream is None else self.stream.turn.user_messages.take_answered_messages()
         )
         for message in user_messages:
+            if message.is_from_hook:
+                continue
             self._output.write_prompt_to_transcript(message)
             self._control_session.send_hook_callbacks(
                 HookEvent("UserPromptSubmit"), prompt=message.text
@@ -645,6 +711,7 @@ class PersistentDriver(ChildDriver):
         """Send queued messages into the running turn while one of its tool calls is running.
         Otherwise each message waits for a turn of its own.
         """
+        await self._send_hook_texts()
         messages = self._control_session.queued_messages
         while (
             message := next(
@@ -683,6 +750,30 @@ class PersistentDriver(ChildDriver):
             stream.turn.add_steering_message(message.assign_uuid(create_uuid))
             await self._write_frontend_line(child, line)
 
+    async def _send_hook_texts(self) -> None:
+        """Send the texts of hooks into the running turn if the vendor accepts messages during a
+        turn. The vendor continues its turn if it has already requested the last reply.
+        """
+        child = self._child
+        stream = self.stream
+        if child is None or stream is None or self._phase is not TurnPhase.READING:
+            return
+        if self._interrupted or self._stalled or self._stage is not TurnStage.RUNNING:
+            return
+        feedback = self._control_session.hook_feedback
+        needs_answer = feedback.needs_answer
+        model_text = feedback.take_model_text()
+        if not model_text:
+            return
+        message = UserMessage(model_text, is_from_hook=True)
+        line = self._child_input.encode_steering_message(message)
+        if line is None:
+            feedback.put_back(model_text)
+            feedback.needs_answer = needs_answer
+            return
+        stream.turn.add_steering_message(message)
+        await self._write_frontend_line(child, line)
+
     def _list_unread_messages(self, stream: ChildStream) -> list[UserMessage]:
         """Return the messages that were sent into the turn but not answered in it.
 
@@ -699,7 +790,11 @@ class PersistentDriver(ChildDriver):
 
     def _requeue_messages(self, messages: list[UserMessage]) -> None:
         """Put messages that were sent into the turn back at the head of the message queue."""
-        self._control_session.queued_messages.extendleft(reversed(messages))
+        for message in reversed(messages):
+            if message.is_from_hook:
+                self._control_session.hook_feedback.put_back(message.text)
+            else:
+                self._control_session.queued_messages.appendleft(message)
 
     async def _write_to_child(self, child: Child, lines: bytes) -> None:
         """Write to the child's stdin. A child that does not read in time is stopped, which ends its
@@ -789,14 +884,26 @@ class PersistentDriver(ChildDriver):
         if self._interrupted:
             return
         self._interrupted = True  # set even if no child is running
+        self._hooks_answered.set()
         if self.stream is None or self._child is None:
             return
         self.stream.turn.record_interrupt()
+        if self._waits_for_hooks:
+            return
         # A child that is still starting or has not read the message would not read an interrupt.
         if not self._child_has_output or self._phase is TurnPhase.SENDING:
             await self._child.stop("SIGTERM")
             return
         await self._interrupt_child(self._child)
+
+    async def stop_turn_for_hook(self) -> None:
+        """Interrupt the turn, because a hook ends it after a tool call. The child keeps running,
+        because not every vendor has stored a session whose first turn is not over.
+        """
+        if self.stream is not None:
+            self._runs_stop_hooks_at_end = False
+            self.stream.turn.outcome_tracker.stop_by_hook()
+            await self.interrupt()
 
     async def stop(self) -> None:
         """Close the child's stdin, and make sure that it exits."""

@@ -5,7 +5,7 @@ This module does no I/O. A driver executes the commands. `shim translate` and th
 only the bytes.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from shim.core.adapter.commands import (
@@ -214,6 +214,14 @@ class ChildStream:
             self._dispatcher.set_translator(translator.create_retry_translator(turn))
         self._reset_stage()
         return True
+
+    def continue_turn(self, visible_texts: Sequence[str]) -> None:
+        """Continue a turn that the vendor has completed. The driver sends the hooks' texts to the
+        child next. `visible_texts` are written to the frontend as user messages.
+        """
+        self.turn.continue_after_hook(visible_texts)
+        self._dispatcher.translator.start_turn(self.turn)
+        self._reset_stage()
 
     def _reset_stage(self) -> None:
         self._stage = TurnStage.RUNNING

@@ -89,7 +89,8 @@ class UserMessage(NamedTuple):
     repeated in the result.
 
     If `is_compaction` is True, the message asks the vendor to compact its context. `text` has
-    instructions for the summary.
+    instructions for the summary. If `is_from_hook` is True, a hook has written the message for the
+    model.
     """
 
     text: str
@@ -102,6 +103,7 @@ class UserMessage(NamedTuple):
     needs_reply: bool = True
     origin: Mapping[str, Any] | None = None
     is_compaction: bool = False
+    is_from_hook: bool = False
 
     def select_blocks(self, accepted_kinds: BlockKinds) -> tuple[MessageBlock, ...]:
         """Return the blocks whose kind the vendor accepts, in order. If only text blocks remain,

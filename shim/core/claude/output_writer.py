@@ -163,6 +163,9 @@ class OutputWriter:
     def write_user_text(self, text: str) -> None:
         """Write a text as a user message, for example the line that follows an interrupt."""
 
+    def write_synthetic_user_text(self, text: str) -> None:
+        """Write a text of a hook as a user message that the user has not written."""
+
     def echo_user_message(
         self, message: Mapping[str, Any], message_id: str | None, timestamp: str
     ) -> None:

@@ -487,6 +487,11 @@ class StreamJsonWriter(OutputWriter):
         body = b'{"type":"user","message":{"role":"user","content":[{"type":"text","text":'
         self._append_line(body + dump_json(text) + b"}]}" + MAIN_AGENT_MEMBER + self._line_tail)
 
+    def write_synthetic_user_text(self, text: str) -> None:
+        body = b'{"type":"user","message":{"role":"user","content":[{"type":"text","text":'
+        end = b'}]},"isSynthetic":true'
+        self._append_line(body + dump_json(text) + end + MAIN_AGENT_MEMBER + self._line_tail)
+
     def echo_user_message(
         self, message: Mapping[str, Any], message_id: str | None, timestamp: str
     ) -> None:

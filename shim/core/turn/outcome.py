@@ -19,6 +19,9 @@ from shim.core.turn.machine import CLOSED, DONE, NEW, READY, TurnState, TurnStat
 STDERR_EXCERPT_CHARS = 2000
 BUDGET_SUBTYPE = "error_max_budget_usd"
 MAX_TURNS_TEXT = "Reached maximum number of turns"
+# The terminal reasons of a turn that a hook ended: after a tool call, or after the answer.
+HOOK_STOPPED = "hook_stopped"
+STOP_HOOK_PREVENTED = "stop_hook_prevented"
 MAX_NAMED_CALLS = 8  # the maximum number of open calls that an error text names
 
 # Causes of a failure after which the next vendor in a list is tried: the vendor is not logged in,
@@ -63,6 +66,7 @@ class TurnOutcome(NamedTuple):
     fields: Mapping[str, Any] = {}  # usage, cost, result …, as the vendor reported them
     # Whether the shim ended the turn. Later reports from the vendor do not change the reason.
     ended_by_shim: bool = False
+    terminal_reason: str = ""  # how a hook ended the turn, or ""
 
 
 class TurnOutcomeTracker:
@@ -82,6 +86,9 @@ class TurnOutcomeTracker:
         self.vendor_result: tuple[bytes, TurnOutcome | None] = (b"", None)
         self.has_interrupt_line = False  # the real claude wrote its line about an interrupt
         self.has_interrupted_call = False  # a call was open when the turn was interrupted
+        # What the vendor reported each time it completed the turn before a hook continued it.
+        self.earlier_fields: list[Mapping[str, Any]] = []
+        self.hook_text_count = 0  # the texts of hooks that were written as user messages
 
     def record_turn_end(self, result_fields: Mapping[str, Any]) -> None:
         if self._is_too_late():
@@ -156,6 +163,20 @@ class TurnOutcomeTracker:
         self.has_interrupt_line = True
         self.has_interrupted_call = names_tool
 
+    def stop_by_hook(self) -> None:
+        """End the turn successfully, because a hook does not let it continue after a tool call."""
+        if self._machine.state is CLOSED or self.is_interrupted:
+            return
+        fields = {} if self.outcome is None else self.outcome.fields
+        self.outcome = TurnOutcome(
+            "ended", fields=fields, ended_by_shim=True, terminal_reason=HOOK_STOPPED
+        )
+
+    def set_terminal_reason(self, terminal_reason: str) -> None:
+        """Set how a hook ended the turn. The rest of the outcome stays as the vendor reported it."""
+        if self.outcome is not None:
+            self.outcome = self.outcome._replace(terminal_reason=terminal_reason)
+
     def set_vendor_result(self, line: bytes, outcome: TurnOutcome) -> None:
         """Set the real claude's own result line, and the outcome that the line stands for."""
         self.outcome = outcome
@@ -197,6 +218,15 @@ class TurnOutcomeTracker:
         """Reset the outcome before the turn is tried again."""
         self.outcome = None
         self.is_finalized = self.is_paused = self.has_vendor_outcome = False
+
+    def continue_after_hook(self, text_count: int) -> None:
+        """Reset the outcome, because a hook continues the turn with texts for the model.
+        `text_count` is the number of these texts that are written as user messages.
+        """
+        if self.outcome is not None:
+            self.earlier_fields.append(self.outcome.fields)
+        self.hook_text_count += text_count
+        self.reset()
 
     @property
     def is_interrupted(self) -> bool:
@@ -247,7 +277,7 @@ def decide_outcome(
     outcome = snapshot.outcome
     config = snapshot.config
     vendor = config.vendor.name
-    if outcome is not None and outcome.kind != "ended":
+    if outcome is not None and (outcome.kind != "ended" or outcome.ended_by_shim):
         return outcome
     if outcome is not None:
         if child_exit is None or (

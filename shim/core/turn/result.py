@@ -5,7 +5,13 @@ is immutable data about the turn's end.
 from collections.abc import Mapping
 
 from shim.core.api_errors import TurnEndCause, format_api_error
-from shim.core.claude.usage import NO_USAGE, format_model_usage, parse_count_or_zero
+from shim.core.claude.usage import (
+    NO_USAGE,
+    format_model_usage,
+    parse_count_or_zero,
+    parse_dollars,
+    parse_usage,
+)
 from shim.core.errors import format_failed_attempts
 from shim.core.policy.policy import parse_permission_rule
 from shim.core.reading.diagnostics import Diagnostics
@@ -13,7 +19,7 @@ from shim.core.reading.json_text import dump_json
 from shim.core.reading.limits import omit_middle
 from shim.core.reading.typed import Any, NamedTuple
 from shim.core.turn.context import TurnConfig, UsageTotals
-from shim.core.turn.outcome import MAX_TURNS_TEXT, ChildExit, TurnOutcome
+from shim.core.turn.outcome import HOOK_STOPPED, MAX_TURNS_TEXT, ChildExit, TurnOutcome
 
 INTERRUPTED = "[Request interrupted by user]"  # contract 6.4 defines both texts
 INTERRUPTED_IN_TOOL = "[Request interrupted by user for tool use]"
@@ -67,6 +73,23 @@ class TurnResult(NamedTuple):
     api_error: ApiErrorLine | None = None
 
 
+def add_result_fields(earlier: Mapping[str, Any], later: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of two reports of one turn's end. The usage, the cost and the times are
+    added, and the later report decides the rest.
+    """
+    fields = {**earlier, **later}
+    if "usage" in earlier and "usage" in later:
+        usage = parse_usage(earlier["usage"])
+        later_usage = parse_usage(later["usage"])
+        fields["usage"] = {kind: count + later_usage[kind] for kind, count in usage.items()}
+    if earlier.get("cost") is not None and later.get("cost") is not None:
+        fields["cost"] = parse_dollars(earlier["cost"]) + parse_dollars(later["cost"])
+    for name in ("duration_ms", "api_ms"):
+        if name in earlier and name in later:
+            fields[name] = parse_count_or_zero(earlier[name]) + parse_count_or_zero(later[name])
+    return fields
+
+
 def build_turn_result(turn_end: FinishedTurn) -> TurnResult:
     """Build the result line, and the line about a failed API request if there was one."""
     outcome = turn_end.outcome
@@ -89,7 +112,7 @@ def build_turn_result(turn_end: FinishedTurn) -> TurnResult:
         "num_turns": _count_turns(turn_end),
     }
     if not is_error:
-        final_text = line["result"] = turn_end.last_text or str(outcome.fields.get("result") or "")
+        final_text = line["result"] = _choose_result_text(turn_end)
     elif outcome.is_api_error:
         final_text = line["result"] = text
     else:
@@ -183,6 +206,15 @@ def _list_limit_errors(turn_end: FinishedTurn) -> list[str]:
     ]
 
 
+def _choose_result_text(turn_end: FinishedTurn) -> str:
+    """Return the text of a successful result. A turn that a hook ended after a tool call has no
+    answer.
+    """
+    if turn_end.outcome.terminal_reason == HOOK_STOPPED:
+        return ""
+    return turn_end.last_text or str(turn_end.outcome.fields.get("result") or "")
+
+
 def _choose_subtype(outcome: TurnOutcome) -> str:
     if outcome.kind == "ended" or outcome.is_api_error:
         return "success"
@@ -210,6 +242,8 @@ def _choose_stop_reason(turn_end: FinishedTurn, is_error: bool) -> str | None:
         if turn_end.outcome.failure.kind == "filtered":
             return "refusal"
         return "stop_sequence"
+    if turn_end.outcome.terminal_reason == HOOK_STOPPED:
+        return "tool_use"
     if is_error or turn_end.outcome.fields.get("unsent") or turn_end.local_command:
         return turn_end.stop_reason
     return turn_end.stop_reason or "end_turn"
@@ -228,7 +262,7 @@ def _format_usage(totals: UsageTotals) -> dict[str, Any]:
 def _choose_terminal_reason(turn_end: FinishedTurn) -> str:
     outcome = turn_end.outcome
     if outcome.kind == "ended":
-        return "completed"
+        return outcome.terminal_reason or "completed"
     if outcome.is_api_error:
         if outcome.failure.is_recognized_api_failure:
             return outcome.failure.terminal_reason

@@ -17,7 +17,7 @@ Each part knows the context and the parts that its constructor received. The Tur
 and writes the end of the turn.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from shim.core.api_errors import ApiFailure, TurnEndCause, classify_api_error
@@ -56,6 +56,7 @@ from shim.core.turn.result import (
     INTERRUPTED_IN_TOOL,
     FinishedTurn,
     TurnResult,
+    add_result_fields,
     build_minimal_error_result,
     build_turn_result,
 )
@@ -537,6 +538,31 @@ class Turn:
         if self.machine.state is not NEW:
             self.text_blocks.retract_message()
 
+    def stop_by_hook(self) -> None:
+        """End the turn after a tool call, because a hook does not let it continue."""
+        self.outcome_tracker.stop_by_hook()
+        self.finish()
+
+    @property
+    def can_continue(self) -> bool:
+        """Whether the vendor has completed the turn successfully, so that a hook can continue it."""
+        outcome = self.outcome_tracker.outcome
+        if outcome is None or self.machine.state is CLOSED:
+            return False
+        if outcome.kind != "ended" or outcome.ended_by_shim:
+            return False
+        return not self._is_over_budget(outcome)
+
+    def continue_after_hook(self, visible_texts: Sequence[str]) -> None:
+        """Continue a turn that the vendor has completed, because a hook has texts for the model.
+        `visible_texts` are written as user messages.
+        """
+        self.outcome_tracker.continue_after_hook(len(visible_texts))
+        if self.machine.state is DONE:
+            self.machine.move_to(READY, True)
+        for text in visible_texts:
+            self.writer.write_synthetic_user_text(text)
+
     def finish(self) -> None:
         """Write the result now, without waiting until the child process exits."""
         self.close(None, "")
@@ -567,11 +593,11 @@ class Turn:
         else:
             outcome_tracker.has_started = machine.state is not NEW
         outcome_tracker.outcome = outcomes.decide_outcome(self._take_snapshot(), child_exit, stderr)
-        if (
-            read_answer is not None
-            and outcome_tracker.outcome.kind == "ended"
-            and not self.command.name
-        ):
+        outcome_tracker.outcome = self._add_earlier_fields(outcome_tracker.outcome)
+        has_answer = outcome_tracker.outcome.kind == "ended"
+        if outcome_tracker.outcome.ended_by_shim or self.command.name:
+            has_answer = False
+        if read_answer is not None and has_answer:
             outcome_tracker.outcome = self._read_structured_answer(
                 read_answer, outcome_tracker.outcome
             )
@@ -696,7 +722,7 @@ class Turn:
                 child_exit=outcome_tracker.child_exit,
                 has_started=outcome_tracker.has_started,
                 has_output=self.has_output,
-                result_count=self.tool_calls.result_count,
+                result_count=self.tool_calls.result_count + outcome_tracker.hook_text_count,
                 has_interrupted_call=outcome_tracker.has_interrupted_call,
                 stop_reason=message.stop_reason,
                 last_text=message.last_text,
@@ -714,6 +740,14 @@ class Turn:
         if result.api_error is not None:
             self.writer.write_api_error(*result.api_error)
         self.writer.write_result(result.line)
+
+    def _add_earlier_fields(self, outcome: TurnOutcome) -> TurnOutcome:
+        """Add the usage, cost and times that the vendor reported before a hook continued the
+        turn.
+        """
+        for fields in self.outcome_tracker.earlier_fields:
+            outcome = outcome._replace(fields=add_result_fields(fields, outcome.fields))
+        return outcome
 
     def _is_over_budget(self, outcome: TurnOutcome) -> bool:
         """Return whether the session has cost more than `--max-budget-usd` allows. The vendor

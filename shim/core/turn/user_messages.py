@@ -84,7 +84,7 @@ class UserMessages:
         """Write a user message if messages are replayed. If blocks were omitted, write a notice
         about them.
         """
-        if self._replays_messages:
+        if self._replays_messages and not message.is_from_hook:
             self._writer.echo_user_message(message.raw_message, message.uuid, message.timestamp)
         notice = message.describe_omitted_blocks(self._vendor_name, self._get_accepted_kinds())
         if notice:

@@ -101,7 +101,10 @@ def test_invalid_hook_config_is_ignored(raw_hooks):
         (ALLOW, HookDecision(True)),
         (DENY, HookDecision(False, "not today")),
         ({"decision": "block", "reason": "no"}, HookDecision(False, "no")),
-        ({"continue": False, "stopReason": "enough"}, HookDecision(False, "enough")),
+        (
+            {"continue": False, "stopReason": "enough"},
+            HookDecision(None, "enough", stops_turn=True),
+        ),
         (CHANGE, HookDecision(True, updated_input={"command": "true"})),
         (ASKS, HookDecision(reason="sure?", requires_prompt=True)),
         ({"decision": "approve"}, HookDecision(True)),

@@ -30,9 +30,15 @@ class ToolCallBlocked(NamedTuple):
     reason: str
 
 
+class TurnStoppedByHook(NamedTuple):
+    """A hook ends the turn after a tool call."""
+
+
 class PermissionAnswered(NamedTuple):
     request: PermissionRequest
     decision: PermissionDecision
 
 
-FrontendAction = InterruptRequested | SettingChanged | PermissionAnswered | ToolCallBlocked
+FrontendAction = (
+    InterruptRequested | SettingChanged | PermissionAnswered | ToolCallBlocked | TurnStoppedByHook
+)

@@ -15,6 +15,7 @@ from shim.core.claude.control.actions import (
     PermissionAnswered,
     SettingChanged,
     ToolCallBlocked,
+    TurnStoppedByHook,
 )
 from shim.core.claude.control.handlers import REQUEST_HANDLERS, ControlRequestError
 from shim.core.claude.control.permission_gate import (
@@ -35,6 +36,12 @@ from shim.core.claude.hooks.callbacks import (
     drop_oldest_entry_if_full,
     parse_hook_output,
     parse_prompt_hook_rejection,
+)
+from shim.core.claude.hooks.feedback import (
+    RESULT_EVENT,
+    STOP_EVENT,
+    HookFeedbackQueue,
+    parse_hook_feedback,
 )
 from shim.core.claude.messages import (
     BYTE_ORDER_MARK,
@@ -72,7 +79,8 @@ MAX_TYPE_CHARS = 60  # the maximum length of a line's type in a warning
 class ControlSession(ControlOutputWriter):
     """A frontend's control session.
 
-    `queued_messages` are the messages that wait for a turn. `warnings` are lines for stderr.
+    `queued_messages` are the messages that wait for a turn. `hook_feedback` is the feedback of hooks
+    that the model has not received. `warnings` are lines for stderr.
     `create_id` returns a new UUID. `format_now` returns the current time as ISO text.
     """
 
@@ -92,6 +100,7 @@ class ControlSession(ControlOutputWriter):
         self._pending: dict[str, PendingPermission] = {}  # by the vendor's request id
         self._open_hooks: dict[str, HookEvent] = {}
         self._hook_decisions = ToolCallHookDecisions()
+        self.hook_feedback = HookFeedbackQueue()
         self._gate = PermissionGate(session_state, self._prompt_abilities)
         self._executed_calls: dict[str, None] = {}
         # The ids of unanswered requests to UserPromptSubmit hooks, the user's message, and the
@@ -140,6 +149,7 @@ class ControlSession(ControlOutputWriter):
         self._is_input_closed = True
         has_open_prompts = bool(self._list_open_prompts())
         self._open_prompt_hooks.clear()
+        self.hook_feedback.close_requests()
         self.session_state.sdk_servers.close()
         actions = self._refuse_open_requests(STREAM_CLOSED_TEXT)
         if has_open_prompts:
@@ -322,7 +332,9 @@ class ControlSession(ControlOutputWriter):
             self._open_prompt_hooks.remove(request_id)
             refusal = parse_prompt_hook_rejection(response.get("response"), self._prompt_text)
             self._prompt_refusal = self._prompt_refusal or refusal
-            return []
+        feedback_event = self.hook_feedback.close_request(request_id)
+        if feedback_event is not None:
+            return self._apply_hook_feedback(feedback_event, response)
         if request_id in self._open_hooks:
             return self._accept_hook_response(self._open_hooks.pop(request_id), response)
         answered = self._accept_answer(request_id, parse_permission_decision(response))
@@ -376,6 +388,7 @@ class ControlSession(ControlOutputWriter):
         refused = sorted(self._pending.values(), key=lambda pending: pending.prompt_id is None)
         self._pending.clear()
         self._open_hooks.clear()
+        self.hook_feedback.close_requests()
         denial = PermissionDecision(
             False, message=message or self._interrupt_text, ends_turn=not message
         )
@@ -507,7 +520,15 @@ class ControlSession(ControlOutputWriter):
                 continue
             if event.name == PROMPT_EVENT:
                 self._open_prompt_hooks.add(request_id)
+            self.hook_feedback.open_request(request_id, event)
             self._write_line(line)
+
+    def send_stop_hooks(self, last_message: str, *, has_continued: bool) -> None:
+        """Ask the Stop hooks whether the turn may end. `hook_feedback` receives their answers."""
+        self.hook_feedback.stops_turn = False
+        self.send_hook_callbacks(
+            HookEvent(STOP_EVENT, has_continued=has_continued), last_message=last_message
+        )
 
     def _ask_hook(self, event: HookEvent, line: dict[str, Any]) -> None:
         """Call a hook before a tool call runs.
@@ -572,6 +593,7 @@ class ControlSession(ControlOutputWriter):
         self, event: HookEvent, response: Mapping[str, Any]
     ) -> list[FrontendAction]:
         hook_decision = parse_hook_output(response.get("response"))
+        self._apply_hook_feedback(event, response)
         if not self.session_state.vendor.asks_permissions and hook_decision.updated_input not in (
             None,
             event.tool_input,
@@ -601,6 +623,20 @@ class ControlSession(ControlOutputWriter):
         is_blocked = merged_decision.allow is False or merged_decision.requires_prompt
         if is_blocked and runs_without_asking:
             return [ToolCallBlocked(event.call_id, merged_decision.reason)]
+        if merged_decision.stops_turn and event.call_id in self._executed_calls:
+            return [TurnStoppedByHook()]
+        return []
+
+    def _apply_hook_feedback(
+        self, event: HookEvent, response: Mapping[str, Any]
+    ) -> list[FrontendAction]:
+        """Store the texts that a hook has for the model, and show its message to the user."""
+        feedback = parse_hook_feedback(event, response.get("response"))
+        self.hook_feedback.add(feedback)
+        if feedback.notice and event.name != PROMPT_EVENT and self.is_running:
+            self.write_system_message("informational", content=feedback.notice, level="notice")
+        if feedback.stops_turn and event.name == RESULT_EVENT:
+            return [TurnStoppedByHook()]
         return []
 
     def apply_hook_decision(
@@ -616,17 +652,21 @@ class ControlSession(ControlOutputWriter):
             return False, None
         if decision.allow is False:  # other requests for the same call are denied, too
             self._hook_decisions.add_decision(request.call_id, decision)
+        elif decision.stops_turn:
+            self._hook_decisions.add_decision(request.call_id, HookDecision(stops_turn=True))
         return True, self._decide(pending._replace(runs_commands=False, command_decision=decision))
 
-    def record_executed_call(self, call_id: str) -> ToolCallBlocked | None:
-        """Record that a tool call has run. Return an action if a hook had denied the call,
-        otherwise None.
+    def record_executed_call(self, call_id: str) -> ToolCallBlocked | TurnStoppedByHook | None:
+        """Record that a tool call has run. Return an action if a hook had denied the call or ends
+        the turn, otherwise None.
         """
         self._executed_calls[call_id] = None
         drop_oldest_entry_if_full(self._executed_calls)
         decision = self._hook_decisions.get_decision(call_id)
         if decision.allow is False:
             return ToolCallBlocked(call_id, decision.reason)
+        if decision.stops_turn:
+            return TurnStoppedByHook()
         return None
 
     def start_turn(self, prompt: str | None) -> None:
@@ -655,4 +695,5 @@ class ControlSession(ControlOutputWriter):
             table.clear()
         if self.session_state.agent_requests is not None:
             self.session_state.agent_requests.stop_runs(TURN_OVER_TEXT)
+        self.hook_feedback.end_turn()
         self.write_session_state("idle")

@@ -2,8 +2,8 @@
 
 The frontend registers the callbacks in its `initialize` request. A PreToolUse callback can deny a
 tool call. If the vendor asks for permission, the call is denied before it runs. Otherwise the turn
-is stopped. The shim does not wait for the answers of other callbacks. Hooks in Claude's settings
-files use the same matchers and answers (`commands`).
+is stopped. `feedback` has the texts for the model. Hooks in Claude's settings files use the same
+matchers and answers (`commands`).
 """
 
 import re
@@ -24,13 +24,16 @@ TOOL_NAMES = r"[A-Za-z0-9_|, ]*"
 
 
 class HookEvent(NamedTuple):
-    """An event for hooks. `tool_response` is the tool's result."""
+    """An event for hooks. `tool_response` is the tool's result. `has_continued` is set if a Stop
+    hook has already continued the turn.
+    """
 
     name: str
     call_id: str = ""
     tool: str = ""
     tool_input: Mapping[str, Any] = {}
     tool_response: object = None
+    has_continued: bool = False
 
 
 class HookDecision(NamedTuple):
@@ -38,13 +41,15 @@ class HookDecision(NamedTuple):
     deny the call, and None if the permission rules decide.
 
     `updated_input` replaces the call's arguments, and None leaves them unchanged. If
-    `requires_prompt` is set, a person must confirm the call even if a rule allows it.
+    `requires_prompt` is set, a person must confirm the call even if a rule allows it. If
+    `stops_turn` is set, the turn ends after the call.
     """
 
     allow: bool | None = None
     reason: str = ""
     updated_input: Mapping[str, Any] | None = None
     requires_prompt: bool = False
+    stops_turn: bool = False
 
     def merge(self, other: "HookDecision") -> "HookDecision":
         """Return the stricter of two hook decisions. A denial is stricter than a required prompt,
@@ -63,7 +68,8 @@ class HookDecision(NamedTuple):
                 not decision.allow,
             ),
         )
-        return strictest._replace(updated_input=updated_input)
+        stops_turn = self.stops_turn or other.stops_turn
+        return strictest._replace(updated_input=updated_input, stops_turn=stops_turn)
 
 
 class ToolCallHookDecisions:
@@ -215,7 +221,10 @@ def build_hook_input(
     if event.name == "UserPromptSubmit":
         hook_input["prompt"] = prompt
     elif event.name == "Stop":
-        hook_input |= {"stop_hook_active": False, "last_assistant_message": last_message}
+        hook_input |= {
+            "stop_hook_active": event.has_continued,
+            "last_assistant_message": last_message,
+        }
     else:
         hook_input |= {
             "tool_name": event.tool,
@@ -244,12 +253,10 @@ def parse_hook_output(output: object) -> HookDecision:
     if not reason:
         reason = output.get("stopReason")
     reason_text = str(reason or "")
-    if (
-        permission_decision in ("deny", "defer")
-        or legacy_decision == "block"
-        or output.get("continue") is False
-    ):
-        return HookDecision(False, reason_text or "A hook denied this call.")
+    stops_turn = output.get("continue") is False
+    if permission_decision in ("deny", "defer") or legacy_decision == "block":
+        reason_text = reason_text or "A hook denied this call."
+        return HookDecision(False, reason_text, stops_turn=stops_turn)
     if updated_input is not None and not isinstance(updated_input, dict):
         return HookDecision(False, "A hook returned an updatedInput that is not an object.")
     if permission_decision == "ask":
@@ -257,11 +264,9 @@ def parse_hook_output(output: object) -> HookDecision:
             reason=reason_text or "A hook asked for confirmation of this call.",
             updated_input=updated_input,
             requires_prompt=True,
+            stops_turn=stops_turn,
         )
-    return HookDecision(
-        permission_decision == "allow"
-        or (permission_decision is None and legacy_decision == "approve")
-        or None,
-        reason_text,
-        updated_input,
+    is_allowed = permission_decision == "allow" or (
+        permission_decision is None and legacy_decision == "approve"
     )
+    return HookDecision(is_allowed or None, reason_text, updated_input, stops_turn=stops_turn)

@@ -1,0 +1,160 @@
+"""The feedback of hooks: texts for the model, and whether the turn stops or continues.
+
+Measured with claude 2.1.330. The real claude adds each text to its next request to the model. Other
+vendors receive the texts as part of a message. The shim waits for a hook's answer before the turn
+ends, but a vendor does not wait for the hooks of a tool result.
+"""
+
+from collections import deque
+from collections.abc import Mapping
+
+from shim.core.claude.hooks.callbacks import MAX_OPEN_HOOKS, PROMPT_EVENT, HookEvent
+from shim.core.reading.bounded_dict import BoundedDict
+from shim.core.reading.typed import Any, NamedTuple
+from shim.core.reading.values import as_dict, as_str
+
+STOP_EVENT = "Stop"
+CALL_EVENT = "PreToolUse"
+RESULT_EVENT = "PostToolUse"
+RESULT_EVENTS = (RESULT_EVENT, "PostToolUseFailure")
+# The events whose hooks can stop the turn after a tool call. As in the real claude, the hooks of a
+# failed call cannot.
+STOPPING_EVENTS = (CALL_EVENT, RESULT_EVENT)
+# The maximum number of texts that wait for the model. A hook that never stops to answer must not
+# fill the memory.
+MAX_TEXTS = 100
+# Models know these tags as the mark of a text that the user has not written.
+TEXT_START = "<system-reminder>\n"
+TEXT_END = "\n</system-reminder>"
+CALLBACK_SOURCE = "callback"  # the source of an answer in a text for the model
+
+
+class HookFeedback(NamedTuple):
+    """The part of a hook's answer that concerns the conversation, not the permission for a call."""
+
+    texts: tuple[str, ...] = ()  # texts for the model
+    visible_text: str = ""  # the text that is also written to the frontend as a user message
+    needs_answer: bool = False  # the turn must not end before the model has answered the texts
+    stops_turn: bool = False  # the turn ends after this event
+    notice: str = ""  # a text for the user, or ""
+
+
+def parse_hook_feedback(
+    event: HookEvent, answer: object, source: str = CALLBACK_SOURCE
+) -> HookFeedback:
+    """Parse a hook's answer to an event. `source` is the hook's command, or "callback"."""
+    output = as_dict(answer)
+    label = event.name
+    if event.tool:
+        label = f"{event.name}:{event.tool}"
+    message = as_str(output.get("systemMessage"))
+    notice = f"{label} says: {message}" if message else ""
+    context = _find_context(event, output)
+    if output.get("continue") is False and event.name in (*STOPPING_EVENTS, STOP_EVENT):
+        reason = as_str(output.get("stopReason"))
+        stop_text = f"{label} hook stopped continuation: {reason}"
+        stop_texts = (stop_text,) if event.name in STOPPING_EVENTS else ()
+        return HookFeedback(stop_texts, stops_turn=True, notice=notice)
+    texts: tuple[str, ...] = ()
+    visible_text = ""
+    is_block = output.get("decision") == "block" and event.name in (*RESULT_EVENTS, STOP_EVENT)
+    if is_block:
+        reason = as_str(output.get("reason")) or "Blocked by hook"
+        texts = (_format_block(event, label, reason, source),)
+        visible_text = texts[0] if event.name == STOP_EVENT else ""
+    if context:
+        texts = (*texts, f"{label} hook additional context: {context}")
+    needs_answer = is_block or (bool(context) and event.name == STOP_EVENT)
+    return HookFeedback(texts, visible_text, needs_answer=needs_answer, notice=notice)
+
+
+def _find_context(event: HookEvent, output: Mapping[str, Any]) -> str:
+    """Return the hook's context for the model, or "". The context of a rejected message is not
+    used.
+    """
+    specific_output = as_dict(output.get("hookSpecificOutput"))
+    if specific_output.get("hookEventName") != event.name:
+        return ""
+    if event.name == PROMPT_EVENT and output.get("decision") == "block":
+        return ""
+    return as_str(specific_output.get("additionalContext"))
+
+
+def _format_block(event: HookEvent, label: str, reason: str, source: str) -> str:
+    if event.name == STOP_EVENT:
+        return f"Stop hook feedback:\n{reason}"
+    return f'{label} hook blocking error from command: "{source}": {reason}'
+
+
+class HookFeedbackQueue:
+    """The feedback of a conversation's hooks that the model has not received yet.
+
+    needs_answer      the model must answer the texts before the turn ends
+    stops_turn        a Stop hook does not let the turn continue
+    has_late_context  a text would have reached the model in this turn if the vendor were the real
+                      claude
+    """
+
+    def __init__(self) -> None:
+        self._open_events = BoundedDict[str, HookEvent](MAX_OPEN_HOOKS)
+        self._texts = deque[str](maxlen=MAX_TEXTS)
+        self._texts_for_next_turn = deque[str](maxlen=MAX_TEXTS)
+        self._visible_texts: list[str] = []
+        self.needs_answer = self.stops_turn = self.has_late_context = False
+
+    def open_request(self, request_id: str, event: HookEvent) -> None:
+        """Record a request to a hook, whose answer may contain feedback."""
+        self._open_events[request_id] = event
+
+    def close_request(self, request_id: str) -> HookEvent | None:
+        """Return the event of an open request, or None if the request is not open."""
+        return self._open_events.pop(request_id, None)
+
+    def close_requests(self) -> None:
+        """Ignore the answers to the requests that are still open."""
+        self._open_events.clear()
+
+    def end_turn(self) -> None:
+        """Ignore open requests. The texts stay, because the next message contains them."""
+        self.close_requests()
+        self._texts.extend(self._texts_for_next_turn)
+        self._texts_for_next_turn.clear()
+        self.needs_answer = self.stops_turn = False
+
+    @property
+    def has_open_requests(self) -> bool:
+        return bool(self._open_events)
+
+    def add(self, feedback: HookFeedback) -> None:
+        if feedback.stops_turn:
+            self._texts_for_next_turn.extend(feedback.texts)
+        else:
+            self._texts.extend(feedback.texts)
+        if feedback.visible_text:
+            self._visible_texts.append(feedback.visible_text)
+        if feedback.texts and not feedback.stops_turn:
+            self.has_late_context = True
+        self.needs_answer = self.needs_answer or feedback.needs_answer
+        self.stops_turn = self.stops_turn or feedback.stops_turn
+
+    def take_model_text(self) -> str:
+        """Return all texts for the model as one text, and remove them. Return "" if there are
+        none.
+        """
+        if not self._texts:
+            return ""
+        text = "\n\n".join(self._texts)
+        self._texts.clear()
+        self.needs_answer = self.has_late_context = False
+        return f"{TEXT_START}{text}{TEXT_END}"
+
+    def take_visible_texts(self) -> list[str]:
+        """Return the texts that the frontend receives as user messages, and remove them."""
+        visible_texts = self._visible_texts
+        self._visible_texts = []
+        return visible_texts
+
+    def put_back(self, model_text: str) -> None:
+        """Put back a text that the vendor has not read."""
+        self._texts.appendleft(model_text.removeprefix(TEXT_START).removesuffix(TEXT_END))
+        self.has_late_context = True

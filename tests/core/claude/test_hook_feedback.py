@@ -1,0 +1,100 @@
+"""The feedback of hooks: texts for the model, and whether the turn ends. The texts are those of the
+real claude 2.1.330.
+"""
+
+from sweeps import loop_over_rows
+
+from shim.core.claude.hooks.callbacks import HookEvent
+from shim.core.claude.hooks.feedback import (
+    MAX_TEXTS,
+    HookFeedback,
+    HookFeedbackQueue,
+    parse_hook_feedback,
+)
+
+PROMPT = HookEvent("UserPromptSubmit")
+CALL = HookEvent("PreToolUse", "call_1", "Bash")
+RESULT = HookEvent("PostToolUse", "call_1", "Bash")
+FAILURE = HookEvent("PostToolUseFailure", "call_1", "Bash")
+STOP = HookEvent("Stop")
+BLOCK = {"decision": "block", "reason": "R"}
+END = {"continue": False, "stopReason": "R"}
+
+
+def context(event, **more):
+    output = {"hookEventName": event.name, "additionalContext": "C"}
+    return {"hookSpecificOutput": output, **more}
+
+
+def label(event):
+    return f"{event.name}:{event.tool} hook"
+
+
+@loop_over_rows(
+    ("event", "answer", "feedback"),
+    [
+        (PROMPT, None, HookFeedback()),
+        (PROMPT, {}, HookFeedback()),
+        (PROMPT, context(PROMPT), HookFeedback(("UserPromptSubmit hook additional context: C",))),
+        (PROMPT, context(PROMPT, **BLOCK), HookFeedback()),
+        (PROMPT, context(STOP), HookFeedback()),
+        (CALL, context(CALL), HookFeedback((f"{label(CALL)} additional context: C",))),
+        (CALL, BLOCK, HookFeedback()),
+        (CALL, END, HookFeedback((f"{label(CALL)} stopped continuation: R",), stops_turn=True)),
+        (
+            RESULT,
+            context(RESULT, **BLOCK),
+            HookFeedback(
+                (
+                    f'{label(RESULT)} blocking error from command: "callback": R',
+                    f"{label(RESULT)} additional context: C",
+                ),
+                needs_answer=True,
+            ),
+        ),
+        (RESULT, END, HookFeedback((f"{label(RESULT)} stopped continuation: R",), stops_turn=True)),
+        (RESULT, {"systemMessage": "M"}, HookFeedback(notice="PostToolUse:Bash says: M")),
+        (FAILURE, END, HookFeedback()),
+        (
+            STOP,
+            BLOCK,
+            HookFeedback(("Stop hook feedback:\nR",), "Stop hook feedback:\nR", needs_answer=True),
+        ),
+        (
+            STOP,
+            context(STOP),
+            HookFeedback(("Stop hook additional context: C",), needs_answer=True),
+        ),
+        (STOP, END, HookFeedback(stops_turn=True)),
+    ],
+)
+def test_answer_of_a_hook_is_parsed_to_feedback(event, answer, feedback):
+    assert parse_hook_feedback(event, answer) == feedback
+
+
+def test_texts_are_joined_to_one_text_for_the_model():
+    queue = HookFeedbackQueue()
+    queue.add(HookFeedback(("one",), needs_answer=True))
+    queue.add(HookFeedback(("two",)))
+    assert queue.needs_answer and queue.has_late_context
+    text = queue.take_model_text()
+    assert text == "<system-reminder>\none\n\ntwo\n</system-reminder>"
+    assert not queue.needs_answer and queue.take_model_text() == ""
+    queue.put_back(text)
+    assert queue.take_model_text() == text
+
+
+def test_text_of_a_hook_that_ends_the_turn_belongs_to_the_next_message():
+    queue = HookFeedbackQueue()
+    queue.add(HookFeedback(("stopped",), stops_turn=True))
+    assert queue.take_model_text() == "" and not queue.has_late_context
+    queue.end_turn()
+    assert "stopped" in queue.take_model_text()
+
+
+def test_queue_keeps_a_limited_number_of_texts():
+    queue = HookFeedbackQueue()
+    for number in range(2 * MAX_TEXTS):
+        queue.add(HookFeedback((f"text {number}.",)))
+    text = queue.take_model_text()
+    assert f"text {2 * MAX_TEXTS - 1}." in text and "text 0." not in text
