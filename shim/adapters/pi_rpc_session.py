@@ -13,6 +13,7 @@ from shim.core.adapter.adapter import LaunchRequest
 from shim.core.adapter.tools import build_vendor_arguments
 from shim.core.claude.argv.models import choose_supported_effort
 from shim.core.claude.messages import TEXT_ONLY_KINDS, BlockKinds, UserMessage
+from shim.core.claude.offered_commands import OfferedCommand, parse_offered_commands
 from shim.core.claude.permissions import PermissionDecision, PermissionRequest
 from shim.core.policy.policy import BYPASS_MODE
 from shim.core.reading.json_text import dump_json
@@ -67,7 +68,7 @@ class PiRpcSession(RpcSession):
         self.model = ""
         self.context_window_tokens: object = None  # the model's context size, as pi reports it
         self.accepted_block_kinds = IMAGE_KINDS
-        self.text_commands: tuple[str, ...] = ()  # commands that a message may start with
+        self.text_commands: tuple[OfferedCommand, ...] = ()  # a message may start with them
         self.is_extension_loaded = False  # the shim's extension has reported that it is loaded
         self.has_early_dialog = False  # an extension opened a dialog while pi started
         self.is_running = False
@@ -255,10 +256,8 @@ class PiRpcSession(RpcSession):
             for command in commands
             if command.get("source") not in TEXT_COMMAND_SOURCES
         }
-        self.text_commands = tuple(
-            str(command["name"])
-            for command in commands
-            if command.get("name") not in {None, *programs}
+        self.text_commands = parse_offered_commands(
+            [command for command in commands if command.get("name") not in programs]
         )
 
     # -- permission requests and dialogs -----------------------------------------------------------
@@ -333,7 +332,8 @@ class PiRpcSession(RpcSession):
         model. A command of an extension would otherwise run without a permission prompt.
         """
         name = text[1:].split(maxsplit=1)[:1]
-        if text.startswith("/") and not set(name) & set(self.text_commands):
+        command_names = {command.name for command in self.text_commands}
+        if text.startswith("/") and not command_names.intersection(name):
             return f"\\{text}"
         return text
 

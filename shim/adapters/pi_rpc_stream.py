@@ -67,13 +67,14 @@ class PiRpcTranslator(RpcTranslator, PiTranslator):
     def _write_start(self) -> None:
         self._cwd = self.session.working_dir
         if self.session.session_id:
-            commands = list(self.session.text_commands) or None
+            if self.session.text_commands:
+                self.turn.record_offered_commands(self.session.text_commands)
             # a model that the frontend requests takes precedence
             default_model = None
             if not self.turn.config.model:
                 default_model = self.session.model or None
             self.turn.record_vendor_session_info(
-                session_id=self.session.session_id, model=default_model, slash_commands=commands
+                session_id=self.session.session_id, model=default_model
             )
             self.turn.record_context_window(self.session.context_window_tokens)
 

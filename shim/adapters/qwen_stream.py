@@ -27,6 +27,7 @@ from shim.adapters.qwen_input import CONTEXT_REQUEST, MODELS_REQUEST
 from shim.core.adapter.tools import Arguments, list_claude_names
 from shim.core.adapter.translator import Event, Translator
 from shim.core.claude.argv.models import parse_offered_models
+from shim.core.claude.offered_commands import parse_offered_commands
 from shim.core.claude.usage import Usage, create_usage
 from shim.core.reading.values import as_dict, list_dicts
 from shim.core.turn.outcome import ChildExit
@@ -125,6 +126,7 @@ class QwenTranslator(ClaudeProtocolTranslator):
             for name in event.get("tools") or ()
             if isinstance(name, str) and name not in UNLISTED_TOOLS
         ]
+        self.turn.record_offered_commands(parse_offered_commands(event.get("slash_commands")))
         self.turn.record_vendor_session_info(
             session_id=event.get("session_id"),
             cwd=event.get("cwd"),
@@ -132,7 +134,6 @@ class QwenTranslator(ClaudeProtocolTranslator):
             tools=list_claude_names(TOOLS, tools),
             mode=PERMISSION_MODES.get(str(mode), self.turn.config.mode) if mode else None,
             mcp_servers=self._translate_servers(event.get("mcp_servers")),
-            slash_commands=event.get("slash_commands"),
             agents=event.get("agents"),
             vendor_version=event.get("qwen_code_version"),
         )

@@ -26,6 +26,7 @@ from shim.state.claude_settings import load_claude_settings, load_setting_source
 if TYPE_CHECKING:
     from shim.core.claude.agent_definitions import AgentDefinitions
     from shim.core.claude.command_files import CommandFiles
+    from shim.core.claude.offered_commands import OfferedCommand
 
 DISABLE_COMMANDS_FLAG = "--disable-slash-commands"
 
@@ -63,6 +64,12 @@ def build_session_state(
         environment = vendor_list.build_environment(state.vendor.display_name)
         return list_known_models(adapter, settings, environment, context.cwd)
 
+    def load_vendor_commands() -> "tuple[OfferedCommand, ...]":
+        from shim.state.stored_commands import load_offered_commands
+
+        adapter = find_adapter(state.vendor.display_name)
+        return load_offered_commands(adapter.name, context.environment, context.cwd)
+
     def find_transcript() -> str:
         if not plan.keeps_transcript:
             return ""
@@ -98,6 +105,7 @@ def build_session_state(
         answers_commands=plan.answers_commands,
         has_commands=not any(name == DISABLE_COMMANDS_FLAG for name, _ in invocation.other_flags),
         load_commands=lambda: _load_commands(context, plan),
+        load_vendor_commands=load_vendor_commands,
     )
     state = SessionState(
         options,

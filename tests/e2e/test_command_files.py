@@ -136,3 +136,33 @@ def test_command_is_expanded_in_one_shot_mode(
     assert "[[text]] all=<one two> second=<two> third=<$2>" in join_last_request(model)
     assert run.init["slash_commands"][:2] == ["sk", "args"]
     assert "mine" not in run.init["slash_commands"]
+
+
+@pytest.mark.parametrize(
+    ("vendor", "command"),
+    [
+        (GEMINI, "init"),
+        pytest.param(QWEN, "init", marks=pytest.mark.full),
+        pytest.param(OPENCODE, "review", marks=pytest.mark.full),
+        pytest.param(COPILOT, "cwd", marks=pytest.mark.full),
+        pytest.param(KIMI_CODE, "status", marks=pytest.mark.full),
+    ],
+    indirect=["vendor"],
+    ids=str,
+)
+def test_commands_of_the_vendor_are_listed_from_its_last_session(
+    frontend: DropInFrontend, command: str
+) -> None:
+    lists = []
+    for _ in range(2):
+        conversation = FrontendConversation(frontend, "-p")
+        conversation.order(subtype="initialize")
+        commands = conversation.until("control_response")["response"]["response"]["commands"]
+        lists.append([entry["name"] for entry in commands])
+        assert send(conversation, "[[text]] go")["result"] == REPLY
+        conversation.process.close_stdin()
+        conversation.process.read_to_end()
+    assert lists[0] == ["clear", "compact", "context", "usage"]
+    assert lists[1][:4] == lists[0] and command in lists[1]
+    inits = [line for line in conversation.lines if line.get("subtype") == "init"]
+    assert command in inits[-1]["slash_commands"]

@@ -35,6 +35,7 @@ from shim.state.files import select_spill_file_opener
 if TYPE_CHECKING:
     from shim.core.adapter.translator import Translator
     from shim.core.claude.argv.models import OfferedModel
+    from shim.core.claude.offered_commands import OfferedCommand
     from shim.core.policy.evaluate import PolicyEvaluator
     from shim.core.policy.policy import Policy, UnsupportedRule
     from shim.core.turn.turn import Turn
@@ -307,6 +308,7 @@ class TurnLifecycle:
         )
         self._state.server_statuses = conversation.server_statuses
         self._store_offered_models(conversation.offered_models)
+        self._store_offered_commands(conversation.offered_commands)
         if turn.config.model is None and turn.assistant_message.model != "unknown":
             self._state.reported_model = turn.assistant_message.model
         replay = adapter.cli.replay
@@ -362,6 +364,19 @@ class TurnLifecycle:
             from shim.state.stored_models import store_offered_models
 
             store_offered_models(adapter.name, models, self._context.environment)
+
+    def _store_offered_commands(self, commands: "tuple[OfferedCommand, ...]") -> None:
+        """Store the commands that the vendor has offered, for this and for later sessions. A vendor
+        that offers none may not have been asked.
+        """
+        if not commands or commands == self._state.offered_commands:
+            return
+        self._state.offered_commands = commands
+        context = self._context
+        if context.adapter.cli.replay is None:
+            from shim.state.stored_commands import store_offered_commands
+
+            store_offered_commands(context.adapter.name, commands, context.environment, context.cwd)
 
     def store_empty_session(self, stream: ChildStream) -> None:
         """Store a new session before it has a vendor session, because the frontend knows its id."""

@@ -11,6 +11,12 @@ from shim.core.claude.argv.models import (
     is_claude_model,
 )
 from shim.core.claude.mcp_reports import McpServerReport, describe_server_config
+from shim.core.claude.offered_commands import (
+    LOCAL_COMMANDS,
+    CommandNames,
+    OfferedCommand,
+    describe_local_commands,
+)
 from shim.core.claude.usage import NO_USAGE, Usage
 from shim.core.errors import FrontendError
 from shim.core.policy.policy import (
@@ -71,6 +77,7 @@ class SessionOptions(NamedTuple):
                      OSError
     read_file        reads at most the given number of bytes of a regular file; raises OSError
     load_commands    reads Claude's command files and skills
+    load_vendor_commands  returns the commands that the current vendor offered in its last session
     """
 
     session_id: str
@@ -94,6 +101,7 @@ class SessionOptions(NamedTuple):
     answers_commands: bool = False
     has_commands: bool = True
     load_commands: "Callable[[], CommandFiles]" = tuple
+    load_vendor_commands: Callable[[], tuple[OfferedCommand, ...]] = tuple
 
 
 class VendorCapabilities(NamedTuple):
@@ -189,6 +197,7 @@ class SessionState:
         effort                   the effort level; None means the vendor's default
         reported_model           the model that the vendor reports, or ""
         offered_models           the models that the vendor has listed in this session
+        offered_commands         the vendor's commands; None if they are not known yet
         hooks                    the hooks from the frontend's `initialize` request
         sdk_servers              the MCP servers in the frontend's process
         configured_servers       the other MCP servers: name → configuration
@@ -245,6 +254,7 @@ class SessionState:
         self.enforcement_checks: list[Callable[[Policy], str]] = []
         self.reported_model = ""
         self.offered_models: tuple[OfferedModel, ...] = ()
+        self.offered_commands: tuple[OfferedCommand, ...] | None = None
         self.system_prompt: str | None = None
         self.append_system_prompt: str | None = None
         # Whether the frontend's `initialize` requested the subagents' texts.
@@ -421,13 +431,34 @@ class SessionState:
 
         if not find_command_text(message):
             return None
-        self._command_files = self.options.load_commands()
-        return find_command_call(message, self._command_files)
+        self.reload_command_files()
+        return find_command_call(message, self.command_files)
 
-    def list_command_names(self) -> tuple[list[str], list[str]]:
-        """Return the names of the command files, and of the skills among them, for `init`."""
+    def reload_command_files(self) -> None:
+        self._command_files = self.options.load_commands()
+
+    @property
+    def vendor_commands(self) -> "tuple[OfferedCommand, ...]":
+        """The commands that the vendor has offered in this session, or in its last one."""
+        if self.offered_commands is None:
+            self.offered_commands = self.options.load_vendor_commands()
+        return self.offered_commands
+
+    @property
+    def _answers_local_commands(self) -> bool:
+        return self.options.answers_commands and self.options.has_commands
+
+    def list_command_names(self) -> CommandNames:
+        """Return the names of the commands for `init`."""
         files = [file for file in self.command_files if file.can_be_invoked]
-        return [file.name for file in files], [file.name for file in files if file.skill_folder]
+        local_names: tuple[str, ...] = ()
+        if self._answers_local_commands:
+            local_names = tuple(command.name for command in LOCAL_COMMANDS)
+        return CommandNames(
+            (*(file.name for file in files), *local_names),
+            tuple(file.name for file in files if file.skill_folder),
+            tuple(command.name for command in self.vendor_commands),
+        )
 
     def list_output_styles(self) -> list[str]:
         """Return the names of the output styles: the default one, and the one that is set."""
@@ -438,9 +469,22 @@ class SessionState:
         merged = {**self.flag_settings, **settings}
         self.flag_settings = {key: value for key, value in merged.items() if value is not None}
 
-    def describe_commands(self) -> list[dict[str, Any]]:
-        """Return the commands for the answer to `initialize`."""
+    def describe_command_files(self) -> list[dict[str, Any]]:
+        """Return the entries of Claude's command files and skills for a frontend."""
         return [file.to_json() for file in self.command_files if file.can_be_invoked]
+
+    def describe_commands(self) -> list[dict[str, Any]]:
+        """Return the commands for the answer to `initialize`: Claude's files, the shim's own
+        commands and the vendor's. Of commands with the same name, only the first one is reached.
+        """
+        entries = self.describe_command_files()
+        if self._answers_local_commands:
+            entries += describe_local_commands()
+        names = {name for entry in entries for name in (entry["name"], *entry.get("aliases", ()))}
+        entries += [
+            command.to_json() for command in self.vendor_commands if command.name not in names
+        ]
+        return entries
 
     def switch_vendor(self, vendor: VendorCapabilities) -> None:
         """Continue the session with another vendor.
@@ -460,6 +504,7 @@ class SessionState:
         )
         self.reported_model = ""
         self.offered_models = ()
+        self.offered_commands = None
 
     @property
     def model(self) -> str | None:

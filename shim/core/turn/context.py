@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 
 from shim.core.claude.mcp_reports import McpServerReport
+from shim.core.claude.offered_commands import CommandNames, OfferedCommand
 from shim.core.claude.usage import (
     NO_USAGE,
     USAGE_KEYS,
@@ -52,7 +53,8 @@ class ConversationState:
     `vendor_session_usage` is the vendor session's total usage at the end of the last turn.
     `thread_usage` is the initial value of `vendor_session_usage`. `context_window_tokens` is the
     size of the current model's context, and `context_tokens` are the tokens in it. They are 0 if
-    the vendor has not reported them. `offered_models` are the models that the vendor has listed.
+    the vendor has not reported them. `offered_models` and `offered_commands` are the vendor's
+    lists.
     """
 
     __slots__ = (
@@ -62,6 +64,7 @@ class ConversationState:
         "context_window_tokens",
         "cost_usd",
         "last_suffix",
+        "offered_commands",
         "offered_models",
         "older_ids",
         "server_statuses",
@@ -85,6 +88,7 @@ class ConversationState:
         self.context_window_tokens = 0
         self.context_window_by_model: dict[str, int] = {}
         self.offered_models: tuple[OfferedModel, ...] = ()
+        self.offered_commands: tuple[OfferedCommand, ...] = ()
         self.server_statuses: dict[str, McpServerReport] = {}
         self.vendor_session_usage = thread_usage
 
@@ -258,7 +262,7 @@ class SessionConfig(NamedTuple):
                           knows them
     list_server_names     returns the names of all configured MCP servers, including servers from
                           the vendor's own settings
-    list_commands         returns the names of Claude's command files, and of the skills among them
+    list_commands         returns the names of the commands that the shim knows
     """
 
     new_id: str
@@ -266,7 +270,7 @@ class SessionConfig(NamedTuple):
     vendor_session_usage: VendorSessionUsage = NO_VENDOR_SESSION_USAGE
     list_servers: Callable[[], tuple[list[dict[str, Any]], list[str]]] = lambda: ([], [])
     list_server_names: Callable[[], list[str]] = list
-    list_commands: Callable[[], tuple[list[str], list[str]]] = lambda: ([], [])
+    list_commands: Callable[[], CommandNames] = CommandNames
 
 
 class ConversationLimits(NamedTuple):

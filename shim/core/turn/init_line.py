@@ -110,11 +110,16 @@ def _build_shim_fields(config: TurnConfig, vendor_info: Mapping[str, Any]) -> di
 
 
 def _add_commands(config: TurnConfig, fields: dict[str, Any]) -> None:
-    """Add Claude's command files and skills before the vendor's own commands."""
-    command_names, skill_names = config.session.list_commands()
-    for key, names in (("slash_commands", command_names), ("skills", skill_names)):
-        if names:
-            fields[key] = list(dict.fromkeys((*names, *(fields.get(key) or ()))))
+    """Add the shim's commands, and Claude's files, before the vendor's own commands. A vendor that
+    has not reported its commands in this turn has those that it offered before.
+    """
+    names = config.session.list_commands()
+    vendor_names = fields.get("slash_commands")
+    if vendor_names is None:
+        vendor_names = names.vendor
+    fields["slash_commands"] = list(dict.fromkeys((*names.listed, *vendor_names)))
+    if names.skills:
+        fields["skills"] = list(names.skills)
 
 
 def _add_mcp_servers(config: TurnConfig, fields: dict[str, Any]) -> None:

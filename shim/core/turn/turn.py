@@ -22,6 +22,7 @@ from typing import Any, Literal
 
 from shim.core.api_errors import ApiFailure, TurnEndCause, classify_api_error
 from shim.core.claude.argv.models import OfferedModel
+from shim.core.claude.offered_commands import OfferedCommand
 from shim.core.claude.output_writer import OutputWriter
 from shim.core.claude.permissions import PermissionRequest
 from shim.core.claude.usage import Usage, parse_count_or_zero, parse_dollars
@@ -210,6 +211,15 @@ class Turn:
         """Record the status of an MCP server, in Claude's words."""
         if isinstance(name, str) and isinstance(status, str):
             self.conversation.record_server_status(name, status, as_str(error))
+
+    def record_offered_commands(self, commands: tuple[OfferedCommand, ...]) -> None:
+        """Record the commands that the vendor offers. Before the `init` line, they are listed in
+        it.
+        """
+        self.conversation.offered_commands = commands
+        self.vendor_info["slash_commands"] = [
+            self.context.sanitizer.clean(command.name) for command in commands
+        ]
 
     def record_offered_models(self, models: tuple[OfferedModel, ...]) -> None:
         """Record the models that the vendor offers. An empty list is no report."""

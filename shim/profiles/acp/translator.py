@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 from shim.core.adapter.tools import ToolMapping, Tools
 from shim.core.adapter.translator import Event
+from shim.core.claude.offered_commands import parse_offered_commands
 from shim.core.claude.permissions import QUESTION_TOOL
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.values import as_dict
@@ -112,10 +113,8 @@ class AcpTranslator(RpcTranslator):
             "plan": self._translate_plan,
             "user_message_chunk": self._record_user_message,
             "usage_update": self._record_usage_update,
-            **dict.fromkeys(
-                ("available_commands_update", "current_mode_update", "config_option_update"),
-                self.ignore_event,
-            ),
+            "available_commands_update": self._record_commands,
+            **dict.fromkeys(("current_mode_update", "config_option_update"), self.ignore_event),
             "session_info_update": self.ignore_event,
             # Updates that only version 2 sends.
             "agent_message": lambda update: self._translate_full_message(
@@ -133,6 +132,10 @@ class AcpTranslator(RpcTranslator):
             "terminal_update": lambda update: self._upserts.apply_terminal_update(update),
             "terminal_output_chunk": lambda update: self._upserts.append_terminal_output(update),
         }
+
+    def _record_commands(self, update: Event) -> None:
+        """Record the commands that a message may begin with."""
+        self.turn.record_offered_commands(parse_offered_commands(update.get("availableCommands")))
 
     def _record_usage_update(self, update: Event) -> None:
         """Record the session's cost, and the size of the model's context."""

@@ -385,8 +385,10 @@ def _refuse_resource(frontend: FrontendConversationState, request: ControlReques
     raise ControlRequestError(f"Server not found: {name}")
 
 
-def _list_skills(frontend: FrontendConversationState, request: ControlRequest) -> ResponseBody:
-    return {"skills": frontend.session_state.describe_commands()}
+def _reload_skills(frontend: FrontendConversationState, request: ControlRequest) -> ResponseBody:
+    """Read Claude's command files and skills again. Return all of them."""
+    frontend.session_state.reload_command_files()
+    return {"skills": frontend.session_state.describe_command_files()}
 
 
 def _list_output_styles(
@@ -442,7 +444,7 @@ REQUEST_HANDLERS: Mapping[
     "get_usage": _describe_usage,
     "generate_session_title": _answer_constantly({"title": None}),
     "rename_session": _answer_constantly(None),
-    "reload_skills": _list_skills,
+    "reload_skills": _reload_skills,
     "reload_plugins": _describe_plugins,
     "reload_output_styles": _list_output_styles,
     "read_file": _read_file,
