@@ -150,19 +150,23 @@ def test_command_is_expanded_in_one_shot_mode(
     indirect=["vendor"],
     ids=str,
 )
-def test_commands_of_the_vendor_are_listed_from_its_last_session(
-    frontend: DropInFrontend, command: str
+def test_commands_and_models_of_the_vendor_are_listed_from_its_last_session(
+    frontend: DropInFrontend, vendor: Vendor, command: str
 ) -> None:
     lists = []
+    model_counts = []
     for _ in range(2):
         conversation = FrontendConversation(frontend, "-p")
         conversation.order(subtype="initialize")
-        commands = conversation.until("control_response")["response"]["response"]["commands"]
-        lists.append([entry["name"] for entry in commands])
+        response = conversation.until("control_response")["response"]["response"]
+        lists.append([entry["name"] for entry in response["commands"]])
+        model_counts.append(len(response["models"]))
         assert send(conversation, "[[text]] go")["result"] == REPLY
         conversation.process.close_stdin()
         conversation.process.read_to_end()
     assert lists[0] == ["clear", "compact", "context", "usage"]
     assert lists[1][:4] == lists[0] and command in lists[1]
+    if vendor in (GEMINI, OPENCODE):
+        assert model_counts[0] < model_counts[1]
     inits = [line for line in conversation.lines if line.get("subtype") == "init"]
     assert command in inits[-1]["slash_commands"]
