@@ -117,6 +117,8 @@ def build_session_state(
         policy=policy,
     )
     _add_mcp_servers(state, invocation, servers)
+    if not plan.adapter.passthrough:
+        _report_ignored_flags(state, invocation)
     _add_agents(state, plan, agents)
     return state
 
@@ -131,6 +133,25 @@ def _load_commands(context: ConversationContext, plan: ConversationPlan) -> "Com
     from shim.state.claude_commands import load_command_files
 
     return load_command_files(context.invocation, context.environment, context.cwd)
+
+
+def _report_ignored_flags(state: SessionState, invocation: Invocation) -> None:
+    """Warn about flags that only the real claude applies."""
+    thinking_flags = (
+        ("--thinking", invocation.thinking),
+        ("--max-thinking-tokens", invocation.max_thinking_tokens),
+    )
+    flags = (
+        *invocation.other_flags,
+        *((name, value) for name, value in thinking_flags if value is not None),
+    )
+    if not flags:
+        return
+    from shim.core.claude.ignored_options import format_ignored_option, list_ignored_flags
+
+    state.ignored_options = list_ignored_flags(flags)
+    for option in state.ignored_options:
+        warn(format_ignored_option(option))
 
 
 def load_mcp_servers(invocation: Invocation, cwd: str) -> Mapping[str, Any]:

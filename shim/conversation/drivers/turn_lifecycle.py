@@ -208,6 +208,7 @@ class TurnLifecycle:
                     adapter, request, context.claude_settings.unsupported_keys
                 ),
                 *_list_unsupported_agents(state),
+                *state.ignored_options,
                 *state.ignored_command_fields,
             ),
             agents=tuple(agent.name for agent in state.usable_agents),

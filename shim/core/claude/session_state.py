@@ -201,6 +201,7 @@ class SessionState:
         hooks                    the hooks from the frontend's `initialize` request
         sdk_servers              the MCP servers in the frontend's process
         configured_servers       the other MCP servers: name → configuration
+        ignored_options          the options of the frontend that have no effect
         ignored_command_fields   the header fields of the turn's command that have no effect
         initialize_server_names  the names of the MCP servers from the frontend's control requests
         dynamic_server_names     the names of the MCP servers from `mcp_set_servers`
@@ -260,6 +261,7 @@ class SessionState:
         # Whether the frontend's `initialize` requested the subagents' texts.
         self.forwards_subagent_text = False
         self.usage = SessionUsage()  # the usage at the end of the last turn
+        self.ignored_options: tuple[UnsupportedRule, ...] = ()
         self.ignored_command_fields: tuple[UnsupportedRule, ...] = ()
         self._command_files: CommandFiles | None = None  # None until they are needed
         # The requested and initial models of each vendor that served the session before.

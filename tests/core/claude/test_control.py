@@ -14,6 +14,7 @@ from shim.core.claude.argv.models import OfferedModel
 from shim.core.claude.control.actions import InterruptRequested, PermissionAnswered, SettingChanged
 from shim.core.claude.control.handlers import REQUEST_HANDLERS
 from shim.core.claude.control.session import ControlSession
+from shim.core.claude.ignored_options import IGNORED_INITIALIZE_FIELDS
 from shim.core.claude.mcp_reports import McpServerReport
 from shim.core.claude.permissions import (
     MAX_OPEN_PROMPTS,
@@ -522,6 +523,24 @@ def test_resources_of_servers_are_refused():
     assert "does not pass" in body(session, "mcp_read_resource", serverName="first")["error"]
     error = body(session, "mcp_read_resource", serverName="x")["error"]
     assert error == "Server not found: x"
+
+
+def test_ignored_members_of_initialize_are_reported_once():
+    session = control()
+    fields = {name: ["x"] for name in IGNORED_INITIALIZE_FIELDS}
+    for _ in range(2):
+        body(session, "initialize", **fields)
+    assert len(session.warnings) == len(IGNORED_INITIALIZE_FIELDS)
+    names = [option.what for option in session.session_state.ignored_options]
+    assert names == list(IGNORED_INITIALIZE_FIELDS)
+    assert json.dumps([option.to_json() for option in session.session_state.ignored_options])
+
+
+def test_empty_members_of_initialize_are_not_reported():
+    session = control()
+    body(session, "initialize", **dict.fromkeys(IGNORED_INITIALIZE_FIELDS))
+    body(session, "initialize", plugins=[], toolAliases={})
+    assert (session.warnings, session.session_state.ignored_options) == ([], ())
 
 
 def test_models_of_the_vendor_have_its_names_and_descriptions():

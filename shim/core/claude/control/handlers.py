@@ -61,6 +61,7 @@ def _initialize_session(
     if isinstance(request.get("forwardSubagentText"), bool):
         state.forwards_subagent_text = request["forwardSubagentText"]
     _add_agents(frontend, request)
+    _report_ignored_fields(frontend, request)
     body = {
         "commands": state.describe_commands(),
         "agents": [agent.to_json() for agent in state.usable_agents],
@@ -103,6 +104,23 @@ def _initialize_session(
         )
     state.sdk_servers.initialize_servers()
     return body
+
+
+def _report_ignored_fields(frontend: FrontendConversationState, request: ControlRequest) -> None:
+    """Warn about members of the request that have no effect. Each is reported once."""
+    from shim.core.claude.ignored_options import (
+        format_ignored_option,
+        list_ignored_initialize_fields,
+    )
+
+    state = frontend.session_state
+    new_options = [
+        option
+        for option in list_ignored_initialize_fields(request)
+        if option not in state.ignored_options
+    ]
+    state.ignored_options += tuple(new_options)
+    frontend.warnings += map(format_ignored_option, new_options)
 
 
 def _report_applied_parts(request: ControlRequest) -> dict[str, Any]:
