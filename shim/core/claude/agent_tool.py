@@ -15,8 +15,10 @@ SERVER_INFO = {"name": AGENT_SERVER, "version": "1"}
 DEFAULT_PROTOCOL_VERSION = "2025-06-18"
 CANCEL_METHOD = "notifications/cancelled"
 UNKNOWN_METHOD_CODE = -32601
-# The description lists the agents, and some vendors limit the size of a tool's description.
+# The tool's description lists the agents in each request to the model. An agent whose line does not
+# fit any more is still one of the values of `subagent_type`.
 MAX_LISTED_DESCRIPTION_CHARS = 1000
+MAX_LIST_CHARS = 50_000
 
 
 class AgentToolCall(NamedTuple):
@@ -51,7 +53,7 @@ def build_tool_description(agents: Iterable[AgentDefinition]) -> dict[str, Any]:
     }
     return {
         "name": SUBAGENT_TOOL,
-        "description": text + "\n".join(lines),
+        "description": text + "\n".join(lines)[:MAX_LIST_CHARS],
         "inputSchema": {
             "type": "object",
             "properties": properties,

@@ -12,7 +12,12 @@ from shim.core.claude.agent_definitions import (
     parse_agent_file,
 )
 from shim.core.claude.agent_run import AgentRequests, AgentRun, AgentSession, build_agent_args
-from shim.core.claude.agent_tool import answer_mcp_request, parse_agent_call
+from shim.core.claude.agent_tool import (
+    MAX_LIST_CHARS,
+    answer_mcp_request,
+    build_tool_description,
+    parse_agent_call,
+)
 from shim.core.claude.argv.flags import parse_argv
 from shim.core.policy.policy import (
     AGENT_TOOL,
@@ -144,6 +149,14 @@ def test_server_offers_a_single_tool_that_names_the_agents():
     assert answer("ping")["result"] == {}
     assert answer("resources/list")["error"]["code"] == -32601
     assert answer_mcp_request({"method": "notifications/initialized"}, [AGENT]) == b""
+
+
+def test_tool_description_is_limited():
+    agents = [AgentDefinition(f"a{number}", "x" * 5000, "p") for number in range(200)]
+    tool = build_tool_description(agents)
+    assert len(tool["description"]) < MAX_LIST_CHARS + 1000
+    assert tool["description"].count("x" * 1000) > 40
+    assert len(tool["inputSchema"]["properties"]["subagent_type"]["enum"]) == 200
 
 
 def test_frontends_see_the_tool_under_the_name_of_claude():
