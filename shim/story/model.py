@@ -63,6 +63,8 @@ _IGNORED_EVENTS = frozenset(
         "thinking_tokens",
     )
 )
+# The start of a replayed user line that has the output of a command instead of a prompt.
+COMMAND_OUTPUT_PREFIX = "<local-command-stdout>"
 # Control requests that interrupt a turn or change a setting.
 _SETTING_REQUESTS = ("interrupt", "set_model", "set_permission_mode")
 
@@ -136,7 +138,10 @@ class SessionStepTracker:
         clients sent.
         """
         if line.get("type") == "user" and line.get("isReplay"):
-            return self.add_user_prompt(time_s, as_dict(line.get("message")).get("content"))
+            content = as_dict(line.get("message")).get("content")
+            if isinstance(content, str) and content.startswith(COMMAND_OUTPUT_PREFIX):
+                return []
+            return self.add_user_prompt(time_s, content)
         return self.add_claude_event(time_s, line)
 
     def add_recorder_note(self, time_s: float, note: Mapping[str, Any]) -> list[SessionStepChange]:
@@ -366,6 +371,12 @@ class SessionStepTracker:
         yield from self._add_answer(
             time_s, {"request_id": line.get("request_id"), "subtype": "withdrawn"}
         )
+
+    def _on_conversation_reset(
+        self, time_s: float, line: Mapping[str, Any]
+    ) -> Iterator[SessionStepChange]:
+        name = "conversation_reset"
+        yield from self._add_complete_step(time_s, "note", text=name, name=name, facts=line)
 
     def _on_rate_limit(self, time_s: float, line: Mapping[str, Any]) -> Iterator[SessionStepChange]:
         if line["rate_limit_info"].get("status") != "allowed":
@@ -603,6 +614,7 @@ _HANDLERS: dict[
     "assistant": SessionStepTracker._on_assistant,
     "user": SessionStepTracker._on_user,
     "result": SessionStepTracker._on_result,
+    "conversation_reset": SessionStepTracker._on_conversation_reset,
     "control_request": SessionStepTracker._on_control_request,
     "control_cancel_request": SessionStepTracker._on_cancel,
     "rate_limit_event": SessionStepTracker._on_rate_limit,

@@ -157,6 +157,7 @@ _NOTE_DESCRIBERS: dict[str, Callable[[EventFields], str]] = {
     # Notes about system events and requests of Claude's protocol.
     "api_retry": _describe_retry,
     "compact_boundary": _describe_compaction,
+    "conversation_reset": lambda fields: "the conversation was cleared",
     "hook_response": _describe_hook_failure,
     "informational": lambda fields: str(fields["content"]),
     "interrupt": lambda fields: "interrupted by the user",

@@ -8,6 +8,7 @@ from session_hosts import read_until_result, wait_for_frame
 
 from shim.bridge import registry
 from shim.bridge.client import send_frames_and_collect_answers
+from shim.state.store import find_session
 
 
 def test_session_continues_to_run_after_its_first_prompt(hosts):
@@ -58,3 +59,31 @@ def test_starting_a_session_removes_old_ended_sessions(hosts):
     os.utime(os.path.join(old.folder, registry.METADATA_FILE), (long_ago, long_ago))
     session = hosts.start_session("hi")
     hosts.wait_until(session, lambda now: not os.path.exists(old.folder))
+
+
+def send_message(connection, text):
+    """Send a message. Return the lines of its turn, up to the result."""
+    connection.send_frame_blocking(
+        {"kind": "message", "id": text, "message": {"role": "user", "content": text}}
+    )
+    return read_until_result(connection)
+
+
+def test_clear_keeps_the_id_of_the_session_and_starts_a_new_session_of_the_vendor(hosts):
+    session = hosts.start_session("hi")
+    with hosts.connect(session, partial=False) as connection:
+        read_until_result(connection)
+        cleared = send_message(connection, "/clear")
+        stored = load_stored_vendor_session(hosts, session)
+        following = send_message(connection, "hi again")
+    assert "conversation_reset" in [line["type"] for line in cleared]
+    assert cleared[-1]["local_command"] == "clear" and stored == ""
+    lines = [*cleared, *following]
+    assert {line["session_id"] for line in lines} == {session.session_id}
+    assert load_stored_vendor_session(hosts, session) == "demo-session"
+
+
+def load_stored_vendor_session(hosts, session):
+    """Return the vendor's session with which the session is resumed after its host has exited."""
+    stored = find_session(session.session_id, hosts.environment)
+    return stored.vendor_session

@@ -84,7 +84,8 @@ def test_session_without_a_message_after_clear_can_be_resumed(box, talk):
     with talk(create_children(box), "--resume", new_id) as running:
         send(running, "two")
         done = running.end_input()
-    assert results(done)[0]["session_id"] == new_id
+    (second,) = results(done)
+    assert (second["session_id"], second["is_error"]) == (new_id, False)
     assert "--resume" not in box.read_record()["arguments"]
 
 
@@ -136,7 +137,7 @@ def test_compact_names_the_vendor_that_cannot(box, talk):
 
 
 @pytest.mark.parametrize("command", ["/cost", "/clear"])
-def test_one_shot_command_starts_no_child(box, command):
+def test_command_in_print_mode_starts_no_child(box, command):
     done = box.run_claude("-p", command, SHIM_VENDOR="qwen", SHIM_BIN=create_unused_child(box))
     assert done.status == 0 and not box.recording.exists()
 
@@ -206,7 +207,7 @@ def test_compact_calls_no_stop_hook(box, talk):
     assert kinds(done).count("control_request") == 1
 
 
-def test_one_shot_compact_resumes_the_session_in_two_way_mode(box, talk):
+def test_compact_in_print_mode_resumes_the_session_in_two_way_mode(box, talk):
     with talk(create_children(box), "--session-id", OLD) as running:
         send(running, "one")
         running.end_input()

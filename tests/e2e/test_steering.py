@@ -74,6 +74,16 @@ def test_message_during_a_call_changes_the_turn_without_a_separate_result(
     assert conversation.until("result")["result"] == REPLY, "there was no result between them"
 
 
+@steering
+def test_command_during_a_call_is_answered_after_the_turn(
+    conversation: FrontendConversation, model: ScriptedServer
+) -> None:
+    say(conversation, "/cost", SECOND)
+    assert conversation.until("result")["result"] == REPLY_AFTER_TOOL
+    assert conversation.until("result")["local_command"] == "cost"
+    assert "/cost" not in json.dumps([request.body for request in model.requests])
+
+
 @pytest.mark.full
 @steering
 def test_message_with_priority_later_gets_a_separate_turn(

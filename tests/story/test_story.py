@@ -733,3 +733,14 @@ def test_prompt_of_a_yume_session_is_included():
 )
 def test_child_exit_is_a_code_a_signal_or_none(fact, expected):
     assert parse_child_exit(fact) == expected
+
+
+def test_cleared_conversation_is_a_note_and_output_of_a_command_is_no_prompt() -> None:
+    output = build_user_line("<local-command-stdout>Compacted </local-command-stdout>")
+    reset = {"type": "conversation_reset", "session_id": "S", "new_conversation_id": "n"}
+    tracker = stories.SessionStepTracker()
+    lines = (INIT, output | {"isReplay": True}, reset)
+    changes = [change for line in lines for change in tracker.add_session_line(1.0, line)]
+    steps = {(change.step.kind, change.step.name) for change in changes}
+    assert ("note", "conversation_reset") in steps
+    assert "prompt" not in {kind for kind, _ in steps}
