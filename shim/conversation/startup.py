@@ -64,8 +64,7 @@ from shim.process.environment import MAX_DEPTH, get_working_directory, parse_shi
 from shim.process.spawn import kill_child
 from shim.process.version_check import choose_adapter_of_installed_cli
 from shim.state import config
-from shim.state.claude_agents import load_agents
-from shim.state.claude_settings import load_claude_settings
+from shim.state.claude_settings import AGENTS_FLAG, find_agent_folders, load_claude_settings
 from shim.state.own_profiles import check_vendor_names_in_settings, register_user_profiles
 
 if TYPE_CHECKING:
@@ -377,7 +376,12 @@ class ConversationStartup(NamedTuple):
         """
         if context.adapter.passthrough and not context.is_translated:
             return {}
-        return load_agents(self.invocation, self.environment, self.cwd)
+        folders = list(find_agent_folders(self.invocation, self.environment, self.cwd))
+        if not folders and AGENTS_FLAG not in dict(self.invocation.other_flags):
+            return {}
+        from shim.state.claude_agents import load_agents
+
+        return load_agents(self.invocation, self.environment, folders)
 
     def _create_launcher(
         self,

@@ -1,34 +1,31 @@
-"""Finds and reads the files that define Claude's subagents."""
+"""Reads the files that define Claude's subagents."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.errors import CliArgumentError
 from shim.core.reading.typed import TYPE_CHECKING
 from shim.io.stderr import warn
-from shim.state.claude_settings import list_setting_sources, resolve_claude_config_dir
+from shim.state.claude_settings import AGENTS_FLAG
 
 if TYPE_CHECKING:
     from shim.core.claude.agent_definitions import AgentDefinition
 
-AGENTS_FLAG = "--agents"
 # Set for a run of a subagent, which has no subagents of its own.
 AGENT_RUN_VARIABLE = "SHIM_AGENT_RUN"
 # With these flags, the real claude reads no files of the user and of the project.
 FILELESS_FLAGS = frozenset(("--bare", "--safe-mode"))
-AGENTS_FOLDER = "agents"
 FILE_SUFFIX = ".md"
 MAX_AGENT_FILE_BYTES = 1024 * 1024  # a prompt of this size does not fit into a model's context
 MAX_AGENT_FILES = 1000  # in one folder; the limit of definitions is the same
-MAX_PARENTS = 100  # folders above the working directory
 
 
 def load_agents(
-    invocation: Invocation, environment: Mapping[str, str], cwd: str
+    invocation: Invocation, environment: Mapping[str, str], folders: Sequence[tuple[str, str]]
 ) -> "dict[str, AgentDefinition]":
-    """Return the subagents from Claude's folders and from `--agents`, by name. Raise
-    CliArgumentError if the flag's value is invalid.
+    """Return the subagents from Claude's folders and from `--agents`, by name. `folders` is the
+    result of `find_agent_folders`. Raise CliArgumentError if the flag's value is invalid.
 
     The flag has the highest precedence, followed by the nearest folder of the project, the folders
     of `--add-dir`, and the user's folder.
@@ -36,9 +33,8 @@ def load_agents(
     if environment.get(AGENT_RUN_VARIABLE):
         return {}
     flags = dict(invocation.other_flags)
-    folders: list[tuple[str, str]] = []
-    if FILELESS_FLAGS.isdisjoint(flags):
-        folders = list(_find_folders(invocation, environment, cwd))
+    if not FILELESS_FLAGS.isdisjoint(flags):
+        folders = ()
     flag_text = flags.get(AGENTS_FLAG)
     if not (folders or flag_text):
         return {}
@@ -48,28 +44,6 @@ def load_agents(
     if flag_text:
         sources.append(_parse_flag(flag_text))
     return merge_agents(*sources)
-
-
-def _find_folders(
-    invocation: Invocation, environment: Mapping[str, str], cwd: str
-) -> Iterator[tuple[str, str]]:
-    """Yield the existing folders and their names in messages. The last folder has the highest
-    precedence.
-    """
-    sources = list_setting_sources(invocation)
-    user_folder = os.path.join(resolve_claude_config_dir(environment), AGENTS_FOLDER)
-    if "user" in sources and os.path.isdir(user_folder):
-        yield user_folder, "~/.claude/agents"
-    if "project" not in sources:
-        return
-    parents = [cwd]
-    while parents[-1] != os.path.dirname(parents[-1]) and len(parents) < MAX_PARENTS:
-        parents.append(os.path.dirname(parents[-1]))
-    directories = [os.path.join(cwd, directory) for directory in invocation.add_dirs]
-    for directory in (*directories, *reversed(parents)):
-        folder = os.path.join(directory, ".claude", AGENTS_FOLDER)
-        if folder != user_folder and os.path.isdir(folder):
-            yield folder, ".claude/agents"
 
 
 def _load_folder(folder: str, label: str) -> "dict[str, AgentDefinition]":

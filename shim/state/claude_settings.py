@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.errors import CliArgumentError, FrontendError
@@ -18,6 +18,9 @@ SETTINGS_FLAG = "--settings"
 MANAGED_FLAG = "--managed-settings"
 LOCAL_FILE_NAME = "settings.local.json"
 DEFAULT_SETTING_SOURCES = "user,project,local"
+AGENTS_FLAG = "--agents"
+AGENTS_FOLDER = "agents"
+MAX_PARENTS = 100  # folders above the working directory
 
 
 def load_claude_settings(
@@ -88,6 +91,31 @@ def resolve_claude_config_dir(environment: Mapping[str, str]) -> str:
     if config_dir:
         return config_dir
     return os.path.join(environment.get("HOME") or "/", ".claude")
+
+
+def find_agent_folders(
+    invocation: Invocation, environment: Mapping[str, str], cwd: str
+) -> Iterator[tuple[str, str]]:
+    """Yield the existing folders with subagents, and their names in messages. The last folder has
+    the highest precedence.
+
+    This function is here and not in `claude_agents.py`, because most turns have no such folder and
+    do not import that module.
+    """
+    sources = list_setting_sources(invocation)
+    user_folder = os.path.join(resolve_claude_config_dir(environment), AGENTS_FOLDER)
+    if "user" in sources and os.path.isdir(user_folder):
+        yield user_folder, "~/.claude/agents"
+    if "project" not in sources:
+        return
+    parents = [cwd]
+    while parents[-1] != os.path.dirname(parents[-1]) and len(parents) < MAX_PARENTS:
+        parents.append(os.path.dirname(parents[-1]))
+    directories = [os.path.join(cwd, directory) for directory in invocation.add_dirs]
+    for directory in (*directories, *reversed(parents)):
+        folder = os.path.join(directory, ".claude", AGENTS_FOLDER)
+        if folder != user_folder and os.path.isdir(folder):
+            yield folder, ".claude/agents"
 
 
 def _is_trusted_folder(environment: Mapping[str, str], cwd: str) -> bool:

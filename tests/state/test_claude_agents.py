@@ -9,6 +9,7 @@ from shim.core.claude.argv.flags import parse_argv
 from shim.core.errors import CliArgumentError
 from shim.state import claude_agents
 from shim.state.claude_agents import load_agents
+from shim.state.claude_settings import find_agent_folders
 
 FLAG = json.dumps(
     {"flag": {"description": "d", "prompt": "p"}, "both": {"description": "flag", "prompt": "p"}}
@@ -36,7 +37,9 @@ def root(tmp_path):
 
 def load(root, *args, folder="work", **environment):
     environment = {"HOME": f"{root}/home"} | environment
-    return load_agents(parse_argv(list(args)), environment, f"{root}/{folder}")
+    invocation = parse_argv(list(args))
+    folders = list(find_agent_folders(invocation, environment, f"{root}/{folder}"))
+    return load_agents(invocation, environment, folders)
 
 
 def test_setting_sources_select_the_folders(root):

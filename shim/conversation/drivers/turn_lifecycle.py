@@ -295,7 +295,7 @@ class TurnLifecycle:
             context.log("turn ended", **log_fields, ms=turn.config.elapsed_ms())
             self._warn_about_secrets(stream)
             self.record_diagnostics(stream)
-        last_request = turn.assistant_message.last_usage
+        last_request: Mapping[str, int] = turn.assistant_message.last_usage
         if not any(last_request.values()):
             last_request = self._state.usage.last_request
         self._state.usage = SessionUsage(

@@ -188,11 +188,11 @@ class LaunchRequest(NamedTuple):
         """Write MCP servers to a configuration file. Return a list with its path, or [] if there
         are no servers or the file cannot be written.
         """
+        if not servers:
+            return []
         import orjson
 
-        path = None
-        if servers:
-            path = self.store_text(orjson.dumps({"mcpServers": servers}).decode(), ".json")
+        path = self.store_text(orjson.dumps({"mcpServers": servers}).decode(), ".json")
         if path is None:
             return []
         return [path]

@@ -10,14 +10,6 @@ from shim.core.claude.argv.models import (
     OfferedModel,
     is_claude_model,
 )
-from shim.core.claude.mcp_reports import McpServerReport, describe_server_config
-from shim.core.claude.offered_commands import (
-    LOCAL_COMMANDS,
-    CommandNames,
-    OfferedCommand,
-    describe_local_commands,
-)
-from shim.core.claude.usage import NO_USAGE, Usage
 from shim.core.errors import FrontendError
 from shim.core.policy.policy import (
     AGENT_TOOL,
@@ -43,9 +35,12 @@ if TYPE_CHECKING:
     from shim.core.claude.hooks.callbacks import HookCallbacks
     from shim.core.claude.hooks.callbacks import HookDecision as HookDecision
     from shim.core.claude.local_commands import LocalCommand
+    from shim.core.claude.mcp_reports import McpServerReport
     from shim.core.claude.messages import UserMessage
+    from shim.core.claude.offered_commands import CommandNames, OfferedCommand
     from shim.core.claude.permissions import PermissionRuleChange, WorkingDirectoryChange
     from shim.core.claude.sdk_servers import SdkMcpServerRegistry
+    from shim.core.claude.usage import Usage
     from shim.core.policy.policy import UnsupportedRule
 
 MODE_NAMES = tuple(sorted(PERMISSION_MODES))
@@ -101,7 +96,7 @@ class SessionOptions(NamedTuple):
     answers_commands: bool = False
     has_commands: bool = True
     load_commands: "Callable[[], CommandFiles]" = tuple
-    load_vendor_commands: Callable[[], tuple[OfferedCommand, ...]] = tuple
+    load_vendor_commands: Callable[[], tuple["OfferedCommand", ...]] = tuple
 
 
 class VendorCapabilities(NamedTuple):
@@ -145,8 +140,8 @@ class SessionUsage(NamedTuple):
 
     cost_usd: float = 0.0
     api_duration_ms: int = 0
-    last_request: Usage = NO_USAGE
-    by_model: Mapping[str, Usage] = {}
+    last_request: Mapping[str, int] = {}
+    by_model: Mapping[str, "Usage"] = {}
     context_tokens: int = 0
     context_window_tokens: int = 0
     context_window_by_model: Mapping[str, int] = {}
@@ -370,6 +365,8 @@ class SessionState:
 
     def _build_external_entry(self, name: str, *, detailed: bool) -> dict[str, Any]:
         """Return the entry of a server that the vendor connects to."""
+        from shim.core.claude.mcp_reports import McpServerReport, describe_server_config
+
         report = self.server_statuses.get(normalize_mcp_name(name), McpServerReport("pending"))
         config = self.configured_servers.get(name)
         if config is None:
@@ -450,8 +447,10 @@ class SessionState:
     def _answers_local_commands(self) -> bool:
         return self.options.answers_commands and self.options.has_commands
 
-    def list_command_names(self) -> CommandNames:
+    def list_command_names(self) -> "CommandNames":
         """Return the names of the commands for `init`."""
+        from shim.core.claude.offered_commands import LOCAL_COMMANDS, CommandNames
+
         files = [file for file in self.command_files if file.can_be_invoked]
         local_names: tuple[str, ...] = ()
         if self._answers_local_commands:
@@ -481,6 +480,8 @@ class SessionState:
         """
         entries = self.describe_command_files()
         if self._answers_local_commands:
+            from shim.core.claude.offered_commands import describe_local_commands
+
             entries += describe_local_commands()
         names = {name for entry in entries for name in (entry["name"], *entry.get("aliases", ()))}
         entries += [

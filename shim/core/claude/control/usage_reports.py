@@ -3,6 +3,8 @@
 Parts that no vendor reports are zero or empty, in the shape that the real claude uses.
 """
 
+from collections.abc import Mapping
+
 from shim.core.claude.session_state import SessionState
 from shim.core.claude.usage import CONTEXT_WINDOW_TOKENS, Usage, format_model_usage
 from shim.core.reading.typed import Any
@@ -142,7 +144,7 @@ def _build_message_breakdown(used_tokens: int) -> dict[str, Any]:
     }
 
 
-def _format_last_request(usage: Usage) -> Usage | None:
+def _format_last_request(usage: Mapping[str, int]) -> Mapping[str, int] | None:
     """Return the usage of the last request, or None if there was none."""
     if any(usage.values()):
         return usage
