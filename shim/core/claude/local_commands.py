@@ -23,7 +23,6 @@ COMMAND_KINDS = {
     "cost": COST,
     "usage": COST,
 }
-COMMAND_NAMES = tuple(COMMAND_KINDS)
 
 NOTHING_TO_COMPACT_TEXT = "There are no messages to compact"
 NO_COMPACTION_TEXT = "{vendor} cannot compact its context on request"

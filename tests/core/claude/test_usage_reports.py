@@ -84,3 +84,10 @@ def test_cost_text_lists_the_models():
         "     m-1:  900 input, 50 output, 40 cache read, 10 cache write",
     ]
     assert "0 input, 0 output" in build_cost_report(build_state())["text"]
+
+
+def test_cost_that_the_vendor_does_not_report_is_not_zero():
+    usage = SessionUsage(by_model={"m-1": SESSION_USAGE})
+    first_line = build_cost_report(build_state(usage))["text"].splitlines()[0]
+    assert first_line == "Estimated cost:        not reported by pi"
+    assert "$0.0000" in build_cost_report(build_state())["text"]

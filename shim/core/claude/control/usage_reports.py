@@ -84,8 +84,11 @@ def build_usage_report(state: SessionState) -> dict[str, Any]:
 def build_cost_report(state: SessionState) -> dict[str, Any]:
     """Return the cost and the usage of the session as text."""
     usage = state.usage
+    cost = f"${usage.cost_usd:.4f}"
+    if usage.by_model and not usage.cost_usd:
+        cost = f"not reported by {state.vendor.display_name}"
     lines = [
-        f"Estimated cost:        ${usage.cost_usd:.4f}",
+        f"Estimated cost:        {cost}",
         f"Total duration (API):  {_format_seconds(usage.api_duration_ms)}",
         f"Total duration (wall): {_format_seconds(state.options.elapsed_ms())}",
     ]
