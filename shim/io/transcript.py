@@ -46,8 +46,6 @@ FILE_PREFIX = b'{"parentUuid":null,"isSidechain":false,"shim":true,'
 # A longer first line is not read to find out who wrote the file.
 MAX_FIRST_LINE_BYTES = 1024 * 1024
 
-COMMAND_PREFIX = "<command-message>"  # the start of a prompt that invokes a command
-
 _INIT_PREFIX = b'{"type":"system","subtype":"init",'
 _SESSION_ID_KEY = b'"session_id":"'
 
@@ -217,10 +215,8 @@ class Transcript:
             ]
         )
         self._parent_uuid = message_uuid
-        title = extract_prompt_title(content)
-        # History lists show the invocation of a command in a form of their own.
-        if title and not prompt.is_command_text and not title.startswith(COMMAND_PREFIX):
-            self._last_prompt = title
+        if not prompt.is_command_text:
+            self._last_prompt = extract_prompt_title(content) or self._last_prompt
 
     def write_lines(self, data: bytes) -> None:
         """Write the messages of the main conversation from complete stream lines.

@@ -20,6 +20,7 @@ from shim.core.reading.values import canonicalize_uuid
 
 MAX_FOLDER_NAME_CHARS = 200  # a longer folder name is cut, and a hash is appended
 MAX_TITLE_CHARS = 200
+COMMAND_PREFIX = "<command-message>"  # the start of a prompt that invokes a command
 UUID_CHARS = 36
 MAX_MESSAGES = 64  # the number of messages whose usage can still be updated
 
@@ -228,5 +229,12 @@ def find_last_message_uuid_as_json(transcript_tail: bytes) -> bytes:
 
 
 def extract_prompt_title(content: object) -> str:
-    """Return a prompt's first text, shortened to one line."""
-    return " ".join(find_first_text(content)[: 4 * MAX_TITLE_CHARS].split())[:MAX_TITLE_CHARS]
+    """Return a prompt's first text, shortened to one line. The invocation of a command is shown as
+    it was typed.
+    """
+    text = find_first_text(content)
+    if text.startswith(COMMAND_PREFIX):
+        from shim.core.claude.command_files import format_typed_command
+
+        text = format_typed_command(text)
+    return " ".join(text[: 4 * MAX_TITLE_CHARS].split())[:MAX_TITLE_CHARS]

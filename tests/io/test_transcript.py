@@ -360,6 +360,24 @@ def test_prompt_in_blocks_is_preserved(transcript, file):
     assert entries(file)[-1]["lastPrompt"] == "what is this?"
 
 
+@pytest.mark.parametrize("is_open", [False, True])
+def test_command_is_followed_by_its_text_in_a_hidden_line(transcript, file, is_open):
+    header = "<command-message>fix</command-message>\n<command-name>/fix</command-name>"
+    if is_open:
+        transcript.open(U)
+    transcript.write_prompt(header, str(uuid4()))
+    transcript.write_command_text("the text of the command")
+    transcript.open(U)
+    transcript.write_lines(stream())
+    transcript.close()
+    prompt, command_text, *_ = messages(file)
+    assert (prompt["message"]["content"], prompt.get("isMeta")) == (header, None)
+    assert command_text["message"]["content"] == "the text of the command"
+    assert command_text["isMeta"] is True
+    assert is_chained(file)
+    assert entries(file)[-1]["lastPrompt"] == "/fix"
+
+
 @pytest.mark.parametrize(
     "content", ["", [], [{"type": "image"}], [7, None, {"text": 7}], None, 7, "\ud83d"]
 )

@@ -20,6 +20,11 @@ MAX_ARGUMENTS = 1000  # later words of the arguments have no placeholder
 # Shell code whose output replaces it: a span after white space, or a fenced block.
 _SHELL_CODE = re.compile(r"(?<!\S)!`([^`]+)`|^```![ \t]*\r?\n(.*?)\r?\n```[ \t]*$", re.M | re.S)
 _INDEX_PLACEHOLDER = r"\$ARGUMENTS\[(?P<index>\d{1,9})\]|\$ARGUMENTS|\$(?P<digits>\d{1,9})(?!\w)"
+_COMMAND_HEADER = re.compile(
+    r"<command-message>.*</command-message>\n<command-name>(.*)</command-name>"
+    r"(?:\n<command-args>(.*)</command-args>)?",
+    re.S,
+)
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _FALSE_TEXTS = ("false", "no", "off")
 
@@ -222,6 +227,14 @@ def build_expanded_message(message: UserMessage, call: CommandCall, text: str) -
     blocks = (*message.blocks[:-1], block)
     texts = [block.text for block in blocks if block.kind == "text" and not block.problem]
     return message._replace(text="\n".join(texts), blocks=blocks)
+
+
+def format_typed_command(header: str) -> str:
+    """Return the command that a person typed, from the header of its invocation."""
+    match = _COMMAND_HEADER.match(header)
+    if match is None:
+        return header
+    return f"{match[1]} {match[2] or ''}".strip()
 
 
 # -- the text of a command -------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from shim.core.claude.command_files import (
     CommandPiece,
     build_expanded_message,
     find_command_call,
+    format_typed_command,
     merge_command_files,
     name_invocation,
     parse_command_file,
@@ -198,3 +199,10 @@ def test_arguments_are_inserted_into_shell_code_but_add_none():
     pieces = expand("text $ARGUMENTS", "!`touch x`")
     assert not any(piece.is_shell_code for piece in pieces)
     assert not any(piece.is_shell_code for piece in expand("text", "\n```!\ntouch x\n```"))
+
+
+@pytest.mark.parametrize("typed", ["/deploy", "/deploy one 'two'\nthree"])
+def test_header_is_shown_as_the_typed_command(typed):
+    call = find_command_call(message(typed), (parse("x"),))
+    assert format_typed_command(call.header) == typed
+    assert format_typed_command("<command-message>x") == "<command-message>x"
