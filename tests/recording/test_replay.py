@@ -297,10 +297,16 @@ def qwen_cast(behavior="allow"):
         input={"command": "ls"},
     )
     content = [{"type": "tool_result", "tool_use_id": "c1", "content": "file", "is_error": False}]
+    subtypes = ("initialize", "get_available_models", "get_context_usage")
+    handshake = b"".join(
+        encode_control_request(f"shim-{number}", subtype)
+        for number, subtype in enumerate(subtypes, 1)
+    )
+    responses = b"".join(encode_control_response(f"shim-{number}") for number in (1, 2, 3))
     moments = [
         START,
-        (0.0, "I", encode_control_request("shim-1", "initialize") + encode_user_message("one")),
-        (0.1, "o", encode_control_response("shim-1") + QWEN_INIT + reply(CALL) + question),
+        (0.0, "I", handshake + encode_user_message("one")),
+        (0.1, "o", responses + QWEN_INIT + reply(CALL) + question),
         (5.0, "I", encode_control_response("q1", behavior=behavior)),
         (5.1, "o", encode_line({"type": "user", "message": {"role": "user", "content": content}})),
         (5.2, "o", reply({"type": "text", "text": "first"}) + QWEN_RESULT),
