@@ -68,6 +68,7 @@ class CodexThread(RpcSession):
     opening_labels = (GREETING, HOOKS, THREAD)
     accepted_block_kinds = ACCEPTED_KINDS
     can_compact = True
+    accepts_steering = True
 
     def _reset(self) -> None:
         super()._reset()

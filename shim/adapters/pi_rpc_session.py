@@ -62,6 +62,7 @@ class PiRpcSession(RpcSession):
     opening_labels = (STATE, SETTING)
     accepted_block_kinds: BlockKinds = IMAGE_KINDS
     can_compact = True
+    accepts_steering = True
 
     def _reset(self) -> None:
         super()._reset()

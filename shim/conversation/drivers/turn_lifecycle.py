@@ -209,6 +209,7 @@ class TurnLifecycle:
                 ),
                 *_list_unsupported_agents(state),
                 *state.ignored_options,
+                *_list_unsupported_callbacks(adapter, state, persistent=resume_state.persistent),
                 *state.ignored_command_fields,
             ),
             agents=tuple(agent.name for agent in state.usable_agents),
@@ -435,6 +436,26 @@ def _list_unsupported_agents(state: SessionState) -> "tuple[UnsupportedRule, ...
 
     sources = dict.fromkeys(agent.source for agent in state.agents.values())
     return tuple(UnsupportedRule("agents", source, state.vendor.agents_error) for source in sources)
+
+
+def _list_unsupported_callbacks(
+    adapter: Adapter, state: SessionState, *, persistent: bool
+) -> "tuple[UnsupportedRule, ...]":
+    """Return one entry for each event whose hooks in the frontend have a smaller effect than with
+    the real claude.
+    """
+    events = [event for event, groups in state.raw_hooks.items() if groups]
+    if not events or adapter.passthrough:
+        return ()
+    from shim.core.claude.hooks.unsupported import list_unsupported_callbacks
+
+    accepts_steering = persistent and adapter.create_child_input().accepts_steering
+    return list_unsupported_callbacks(
+        events,
+        adapter.display_name,
+        is_persistent=persistent,
+        accepts_steering=accepts_steering,
+    )
 
 
 def _build_evaluator(

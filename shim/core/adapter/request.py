@@ -202,8 +202,11 @@ class ChildInput(Protocol):
     """Encodes the messages for a persistent child process. Each encoding method returns the bytes
     of complete lines.
 
-    The driver ends the child when the child can no longer accept prompts.
+    The driver ends the child when the child can no longer accept prompts. If `accepts_steering` is
+    set, the child accepts messages during a turn.
     """
+
+    accepts_steering: bool = False
 
     @property
     def can_accept_prompts(self) -> bool:

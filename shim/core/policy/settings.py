@@ -22,8 +22,12 @@ UNSUPPORTED_KEYS = (
     *("allowedMcpServers", "deniedMcpServers", "allowManagedMcpServersOnly"),
 )
 COMMAND_SHELL_KEY = "disableSkillShellExecution"
-# Kinds of hooks that may block something, but that the shim does not run.
-UNSUPPORTED_HOOK_EVENTS = ("UserPromptSubmit", "PermissionRequest")
+# Kinds of hooks that may block something or add context for the model, but that the shim does not
+# run.
+UNSUPPORTED_HOOK_EVENTS = (
+    *("UserPromptSubmit", "PermissionRequest", "PostToolUse", "PostToolUseFailure"),
+    *("Stop", "SubagentStop", "SessionStart", "PreCompact"),
+)
 
 
 def rank_permission_mode(mode: str) -> int:

@@ -4,13 +4,14 @@ real claude 2.1.330.
 
 from sweeps import loop_over_rows
 
-from shim.core.claude.hooks.callbacks import HookEvent
+from shim.core.claude.hooks.callbacks import HOOK_EVENTS, HookEvent
 from shim.core.claude.hooks.feedback import (
     MAX_TEXTS,
     HookFeedback,
     HookFeedbackQueue,
     parse_hook_feedback,
 )
+from shim.core.claude.hooks.unsupported import list_unsupported_callbacks
 
 PROMPT = HookEvent("UserPromptSubmit")
 CALL = HookEvent("PreToolUse", "call_1", "Bash")
@@ -72,7 +73,7 @@ def test_answer_of_a_hook_is_parsed_to_feedback(event, answer, feedback):
     assert parse_hook_feedback(event, answer) == feedback
 
 
-def test_texts_are_joined_to_one_text_for_the_model():
+def test_texts_are_joined_for_the_model():
     queue = HookFeedbackQueue()
     queue.add(HookFeedback(("one",), needs_answer=True))
     queue.add(HookFeedback(("two",)))
@@ -98,3 +99,24 @@ def test_queue_keeps_a_limited_number_of_texts():
         queue.add(HookFeedback((f"text {number}.",)))
     text = queue.take_model_text()
     assert f"text {2 * MAX_TEXTS - 1}." in text and "text 0." not in text
+
+
+@loop_over_rows(
+    ("is_persistent", "accepts_steering", "events"),
+    [
+        (True, True, []),
+        (True, False, ["PostToolUse", "PostToolUseFailure"]),
+        (False, False, ["PostToolUse", "PostToolUseFailure", "Stop"]),
+    ],
+)
+def test_hooks_with_a_smaller_effect_are_listed(is_persistent, accepts_steering, events):
+    entries = list_unsupported_callbacks(
+        (*HOOK_EVENTS, "SessionStart", "SubagentStop"),
+        "qwen",
+        is_persistent=is_persistent,
+        accepts_steering=accepts_steering,
+    )
+    assert [entry.what for entry in entries] == [
+        f"hooks.{event}" for event in (*events, "SubagentStop")
+    ]
+    assert all(entry.reason for entry in entries)

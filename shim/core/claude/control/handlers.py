@@ -57,6 +57,7 @@ def _initialize_session(
         _parse_system_prompt(request.get("appendSystemPrompt")) or state.append_system_prompt
     )
     state.hooks = HookCallbacks(request.get("hooks")) or state.hooks
+    _warn_about_blocking_hooks(frontend, request)
     state.raw_hooks = as_dict(request.get("hooks")) or state.raw_hooks
     if isinstance(request.get("forwardSubagentText"), bool):
         state.forwards_subagent_text = request["forwardSubagentText"]
@@ -158,6 +159,22 @@ def _add_agents(frontend: FrontendConversationState, request: ControlRequest) ->
         return
     if state.vendor.agents_error:
         frontend.warnings.append(f"agents have no effect: {state.vendor.agents_error}\n")
+
+
+def _warn_about_blocking_hooks(
+    frontend: FrontendConversationState, request: ControlRequest
+) -> None:
+    """Report the hooks that could deny or block something, but that are not called."""
+    raw_hooks = as_dict(request.get("hooks"))
+    if not raw_hooks:
+        return
+    from shim.core.claude.hooks.unsupported import BLOCKING_EVENTS
+
+    for event in BLOCKING_EVENTS:
+        if raw_hooks.get(event):
+            frontend.warnings.append(
+                f"hooks.{event} of the frontend has no effect: hooks for this event are not called\n"
+            )
 
 
 def _parse_system_prompt(value: object) -> str | None:
