@@ -13,6 +13,7 @@ from tests.conversation.test_persistent_driver import (
     HELLO,
     INIT,
     TURN,
+    answer,
     read_child_stdin,
     result,
 )
@@ -201,8 +202,11 @@ def test_compact_before_the_first_message_starts_no_child(box, talk):
 def test_compact_calls_no_stop_hook(box, talk):
     hooks = {"Stop": [{"matcher": None, "hookCallbackIds": ["h0"]}]}
     with talk(create_compacting_child(box, result("Compressed."))) as running:
-        running.send_lines(request("r1", "initialize", hooks=hooks))
-        send(running, "one", "/compact")
+        running.send_lines(request("r1", "initialize", hooks=hooks), user("one"))
+        stop_hook = running.read_line_containing(b'"callback_id":"h0"')
+        running.send_lines(answer(stop_hook["request_id"]))
+        running.read_line_containing(b'"type":"result"')
+        send(running, "/compact")
         done = running.end_input()
     assert kinds(done).count("control_request") == 1
 

@@ -555,9 +555,11 @@ class Turn:
 
     @property
     def can_continue(self) -> bool:
-        """Whether the vendor has completed the turn successfully, so that a hook can continue it."""
+        """Whether the vendor has completed the turn successfully, so that a hook can continue it. As
+        in the real claude, no hook continues a turn for one of Claude's commands.
+        """
         outcome = self.outcome_tracker.outcome
-        if outcome is None or self.machine.state is CLOSED:
+        if outcome is None or self.machine.state is CLOSED or self.command.name:
             return False
         if outcome.kind != "ended" or outcome.ended_by_shim:
             return False
