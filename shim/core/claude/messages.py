@@ -90,7 +90,8 @@ class UserMessage(NamedTuple):
 
     If `is_compaction` is True, the message asks the vendor to compact its context. `text` has
     instructions for the summary. If `is_from_hook` is True, a hook has written the message for the
-    model.
+    model. If `is_verbatim` is True (`client_composed`), the text is no command, because the user has
+    not typed it.
     """
 
     text: str
@@ -104,6 +105,7 @@ class UserMessage(NamedTuple):
     origin: Mapping[str, Any] | None = None
     is_compaction: bool = False
     is_from_hook: bool = False
+    is_verbatim: bool = False
 
     def select_blocks(self, accepted_kinds: BlockKinds) -> tuple[MessageBlock, ...]:
         """Return the blocks whose kind the vendor accepts, in order. If only text blocks remain,
@@ -236,7 +238,10 @@ def parse_user_message(event: Mapping[str, Any], timestamp: str) -> UserMessage:
     origin = event.get("origin")
     if isinstance(origin, dict):
         user_message = user_message._replace(origin=origin)
-    user_message = user_message._replace(needs_reply=event.get("shouldQuery") is not False)
+    user_message = user_message._replace(
+        needs_reply=event.get("shouldQuery") is not False,
+        is_verbatim=event.get("client_composed") is True,
+    )
     if isinstance(priority, str):
         return user_message._replace(priority=priority)
     return user_message

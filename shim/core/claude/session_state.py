@@ -282,7 +282,8 @@ class SessionState:
 
     def parse_local_command(self, message: "UserMessage") -> "LocalCommand | None":
         """Return the command in a message that the shim answers, or None."""
-        if not (self.options.answers_commands and message.text.startswith("/")):
+        is_command = message.text.startswith("/") and not message.is_verbatim
+        if not (self.options.answers_commands and is_command):
             return None
         from shim.core.claude.local_commands import parse_local_command
 
@@ -428,7 +429,7 @@ class SessionState:
         """
         from shim.core.claude.command_files import find_command_call, find_command_text
 
-        if not find_command_text(message):
+        if message.is_verbatim or not find_command_text(message):
             return None
         self.reload_command_files()
         return find_command_call(message, self.command_files)

@@ -16,6 +16,7 @@ from shim.core.claude.control.handlers import REQUEST_HANDLERS
 from shim.core.claude.control.session import ControlSession
 from shim.core.claude.ignored_options import IGNORED_INITIALIZE_FIELDS
 from shim.core.claude.mcp_reports import McpServerReport
+from shim.core.claude.messages import parse_user_message
 from shim.core.claude.permissions import (
     MAX_OPEN_PROMPTS,
     PROMPT_TIMEOUT_TEXT,
@@ -541,6 +542,16 @@ def test_empty_members_of_initialize_are_not_reported():
     body(session, "initialize", **dict.fromkeys(IGNORED_INITIALIZE_FIELDS))
     body(session, "initialize", plugins=[], toolAliases={})
     assert (session.warnings, session.session_state.ignored_options) == ([], ())
+
+
+def test_verbatim_message_is_no_command():
+    """The TypeScript SDK's `verbatimPrompts`: the user has not typed the text."""
+    state = control(answers_commands=True, load_commands=lambda: 1 / 0).session_state
+    fields = {"message": {"role": "user", "content": "/cost"}}
+    assert state.parse_local_command(parse_user_message(fields, "")) is not None
+    verbatim = parse_user_message({**fields, "client_composed": True}, "")
+    assert state.parse_local_command(verbatim) is None
+    assert state.find_command_call(verbatim) is None
 
 
 def test_models_of_the_vendor_have_its_names_and_descriptions():
