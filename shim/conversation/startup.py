@@ -159,6 +159,8 @@ class ConversationStartup(NamedTuple):
         if session.vendor != self.adapter.name:
             return self
         if self.invocation.resume_session_at is None:
+            if not session.vendor_session:
+                return self._load_unstored_history(session)
             return self._adopt_newer_transcript(session)
         from shim.io.transcript import read_transcript_end
 
@@ -197,6 +199,23 @@ class ConversationStartup(NamedTuple):
         return self._rebuild_session(
             StoredSession(self.adapter.name, "", cwd=self.cwd), point, reason
         )
+
+    def _load_unstored_history(self, session: "StoredSession") -> "ConversationStartup":
+        """Return the startup with the history of the transcript, if the vendor has not stored the
+        session.
+
+        Some vendors store a new session only after an answer. If the first turn failed after a
+        session was resumed at an earlier message, only the transcript has the kept messages.
+        """
+        from shim.core.claude.resume_point import find_end_of_history
+        from shim.io.transcript import read_transcript_end
+
+        transcript = read_transcript_end(self._find_resumed_transcript())
+        end = find_end_of_history(transcript, needs_answer=True)
+        if end is None:
+            return self
+        reason = f"{self.adapter.name} has not stored the session"
+        return self._rebuild_session(session, end, reason)
 
     def _adopt_newer_transcript(self, session: "StoredSession") -> "ConversationStartup":
         """Return the startup with a new session of the vendor, if the transcript has messages that

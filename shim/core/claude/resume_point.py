@@ -28,6 +28,7 @@ _START = (
 )
 _END = "[End of the earlier messages.]"
 _OMISSION = "[The {count} oldest messages are omitted, because the history is too long.]"
+_SYNTHETIC_MODEL = "<synthetic>"  # the model of a message that no model wrote
 _ZERO_WIDTH_SPACE = "\u200b"
 
 
@@ -50,6 +51,13 @@ class TranscriptEntry(NamedTuple):
         if self.line.get("type") != "user" or "parent_tool_use_id" in self.line:
             return False
         return not (self.line.get("isMeta") or list_tool_results(self.line))
+
+    @property
+    def is_model_answer(self) -> bool:
+        """Whether the entry is a message of the model, not an error or a notice of a program."""
+        if self.line.get("type") != "assistant":
+            return False
+        return as_dict(self.line.get("message")).get("model") != _SYNTHETIC_MODEL
 
     @property
     def text(self) -> str:
@@ -106,12 +114,15 @@ def find_resume_point(data: bytes, uuid: str, dropped_turn: str | None) -> Resum
     return _build_resume_point(history_entries)._replace(dropped_prompts=dropped_prompts)
 
 
-def find_end_of_history(data: bytes) -> ResumePoint | None:
+def find_end_of_history(data: bytes, *, needs_answer: bool = False) -> ResumePoint | None:
     """Return the resume point at the last message of a transcript that the shim wrote. Return None
-    if the shim did not write it, or if it has no messages.
+    if the shim did not write it, or if it has no messages. With `needs_answer`, also return None if
+    the model has answered none of them.
     """
     branch = list_branch_entries(data)
     has_messages = any(entry.is_message for entry in branch)
+    if needs_answer:
+        has_messages = any(entry.is_model_answer for entry in branch)
     if not has_messages or not all(entry.line.get("shim") is True for entry in branch):
         return None
     return _build_resume_point(branch)
@@ -214,7 +225,8 @@ def format_history(entries: Sequence[TranscriptEntry]) -> tuple[str, int]:
 
 def _format_entry(entry: TranscriptEntry) -> str:
     """Return a message as text, or "" if it has no text, call or result."""
-    if not entry.is_message:
+    is_notice = entry.line.get("type") == "assistant" and not entry.is_model_answer
+    if is_notice or not entry.is_message:
         return ""
     parts = [*_list_texts(entry)]
     for call in list_tool_calls(entry.line):

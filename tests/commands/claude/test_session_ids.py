@@ -216,3 +216,13 @@ def test_file_checkpoints_are_reported_as_without_effect(box, value, is_reported
     )
     assert done.status == 0
     assert ("demo stores no checkpoints of files" in done.stderr) is is_reported
+
+
+def test_vendor_without_the_session_receives_the_transcript(box, run, two_turns):
+    """The first turn failed after a resume at an earlier message."""
+    (record,) = box.path.rglob(f"sessions/{LOWER}.json")
+    record.write_text(json.dumps({**json.loads(record.read_text()), "vendor_session": ""}))
+    done = run("--resume", LOWER)
+    assert "demo has not stored the session: a new session" in done.stderr
+    assert box.read_record()["stdin"].count("Message of the assistant: Hello.") == 2
+    assert done.init["shim"]["rebuilt_history"] is True

@@ -8,7 +8,11 @@ from uuid import UUID
 import pytest
 
 from shim.core.claude import resume_point as module
-from shim.core.claude.resume_point import find_resume_point, list_branch_entries
+from shim.core.claude.resume_point import (
+    find_end_of_history,
+    find_resume_point,
+    list_branch_entries,
+)
 from shim.core.errors import ResumeRejectedError, UnknownMessageError
 
 REFUSAL = "Resume rejected by --resume-drops-turn: "
@@ -184,3 +188,29 @@ def test_too_long_history_omits_the_oldest_messages(monkeypatch):
 def test_long_tool_texts_are_shortened():
     entries = (prompt(1, "a"), result(2, "z" * 100_000), prompt(3, "y"))
     assert len(find(entries, 2).history) < 10_000
+
+
+def build_error_message(number, value):
+    entry = answer(number, text(value))
+    return {**entry, "message": {**entry["message"], "model": "<synthetic>"}}
+
+
+def test_errors_and_notices_are_not_a_part_of_the_history():
+    entries = (
+        prompt(1, "one"),
+        build_error_message(2, "API Error"),
+        prompt(3, "two"),
+        answer(4, text("x")),
+    )
+    assert "API Error" not in find((*entries, prompt(5, "three")), 4).history
+
+
+def test_history_without_an_answer_is_not_needed():
+    shim = [
+        {**entry, "shim": True} for entry in (prompt(1, "one"), build_error_message(2, "API Error"))
+    ]
+    assert find_end_of_history(encode(*shim)) is not None
+    assert find_end_of_history(encode(*shim), needs_answer=True) is None
+    shim.append({**prompt(3, "two"), "shim": True})
+    shim.append({**answer(4, text("x")), "shim": True})
+    assert find_end_of_history(encode(*shim), needs_answer=True).uuid == number_to_uuid(4)
