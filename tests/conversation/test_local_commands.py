@@ -101,6 +101,20 @@ def test_clear_ends_a_resumed_session(box, talk):
     assert OLD not in box.read_record()["arguments"]
 
 
+def test_clear_drops_the_history_of_a_session_that_is_resumed_at_a_message(box, talk):
+    child = box.create_fake(HELLO, MESSAGE, TURN, MESSAGE, TURN, ["hear", "never"])
+    with talk(child, "--session-id", OLD) as running:
+        send(running, "one", "another")
+        first, *_ = (line for line in running.end_input().lines if line["type"] == "assistant")
+    with talk(create_children(box), "--resume", OLD, "--resume-session-at", first["uuid"]) as run:
+        send(run, "/clear", "two")
+        done = run.end_input()
+    last_init = [line for line in done.lines if line.get("subtype") == "init"][-1]
+    assert "rebuilt_history" not in last_init["shim"]
+    texts = [line["message"]["content"] for line in read_child_stdin(box) if line["type"] == "user"]
+    assert texts == ["two"]
+
+
 def test_clear_drops_context_messages(box, talk):
     with talk(create_children(box)) as running:
         running.send_lines(user("secret context", shouldQuery=False))

@@ -198,7 +198,8 @@ class VendorSessionResumeState:
         """Let the next child start a new session of the vendor."""
         self.stored_session = self.vendor_session_id = self.assigned_id = None
         self.forks_next = self.has_started = self.has_system_prompt = self.has_answered = False
-        self.has_history = False
+        self.has_history = self.has_rebuilt_history = False
+        self.rewind_target = ""
 
     def assign_session_id(
         self, invocation: Invocation, adapter: Adapter, new_session_id: str
