@@ -554,6 +554,12 @@ def test_verbatim_message_is_no_command():
     assert state.find_command_call(verbatim) is None
 
 
+def test_title_of_a_new_session_is_reported():
+    lines, _ = ask(control(), "initialize", title="My title")
+    assert (lines[1]["subtype"], lines[1]["title"]) == ("session_title_changed", "My title")
+    assert len(ask(control(), "initialize")[0]) == 1
+
+
 def test_models_of_the_vendor_have_its_names_and_descriptions():
     session = control(
         list_models=lambda: (OfferedModel("m-1"), OfferedModel("m-2", "Old", "An old text"))

@@ -260,7 +260,7 @@ class ControlSession(ControlOutputWriter):
         if subtype == "set_permission_mode":
             self.write_system_message("status", status=None, permissionMode=self.session_state.mode)
             return [SettingChanged("mode", self.session_state.mode)]
-        if subtype == "rename_session":
+        if subtype == "rename_session" or (subtype == "initialize" and request.get("title")):
             self.write_system_message("session_title_changed", title=request.get("title"))
         return actions
 
