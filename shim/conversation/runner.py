@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from functools import partial
 
-from shim.conversation.invocation import MIRROR_FLAG, has_session_store
+from shim.conversation.invocation import has_session_store
 from shim.conversation.plan import RunMode
 from shim.core.reading.typed import TYPE_CHECKING, Any, Protocol
 from shim.io.ids import create_uuid, format_now
@@ -384,19 +384,11 @@ class ConversationRunner:
         """Return the mirror of the transcripts, if the frontend has a session store."""
         from shim.io.transcript_mirror import TranscriptMirror
 
-        if not self._is_mirror_requested():
+        # Without a transcript, the session was reported as not mirrored when it was prepared.
+        if self._transcript is None or not self._is_mirror_requested():
             return None
-        context = self._launcher.context
-        if self._transcript is not None:
-            max_line_bytes = context.settings.max_line_bytes
-            return TranscriptMirror(self._transcript, max_line_bytes, subagent_transcripts)
-        # A real claude mirrors its own transcript.
-        if not (context.adapter.passthrough or context.invocation.no_session_persistence):
-            reason = "a list of vendors with the real claude has no transcript"
-            if not context.settings.transcripts:
-                reason = "transcripts = false in config.toml"
-            warn(f"{MIRROR_FLAG} is ignored, so session stores stay empty: {reason}\n")
-        return None
+        max_line_bytes = self._launcher.context.settings.max_line_bytes
+        return TranscriptMirror(self._transcript, max_line_bytes, subagent_transcripts)
 
 
 class FrontendMcpRelays:

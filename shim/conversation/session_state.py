@@ -12,13 +12,13 @@ from shim.conversation.drivers.context import (
 )
 from shim.conversation.drivers.launcher import build_vendor_capabilities
 from shim.conversation.fallback.vendor_list import FallbackVendorList
-from shim.conversation.invocation import can_prompt_frontend
+from shim.conversation.invocation import MIRROR_FLAG, can_prompt_frontend, has_session_store
 from shim.conversation.plan import ConversationPlan, RunMode
 from shim.core.adapter.adapter import Adapter
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.models import OfferedModel, check_model_name, resolve_model_name
 from shim.core.claude.session_state import SessionOptions, SessionState
-from shim.core.policy.policy import BYPASS_MODE, Policy
+from shim.core.policy.policy import BYPASS_MODE, Policy, UnsupportedRule
 from shim.core.reading.typed import TYPE_CHECKING, Any
 from shim.io.stderr import warn
 from shim.state.claude_settings import load_claude_settings, load_setting_sources
@@ -118,7 +118,7 @@ def build_session_state(
     )
     _add_mcp_servers(state, invocation, servers)
     if not plan.adapter.passthrough:
-        _report_ignored_flags(state, invocation)
+        _report_ignored_flags(state, invocation, plan)
     _add_agents(state, plan, agents)
     return state
 
@@ -135,7 +135,9 @@ def _load_commands(context: ConversationContext, plan: ConversationPlan) -> "Com
     return load_command_files(context.invocation, context.environment, context.cwd)
 
 
-def _report_ignored_flags(state: SessionState, invocation: Invocation) -> None:
+def _report_ignored_flags(
+    state: SessionState, invocation: Invocation, plan: ConversationPlan
+) -> None:
     """Warn about flags that only the real claude applies."""
     thinking_flags = (
         ("--thinking", invocation.thinking),
@@ -150,8 +152,27 @@ def _report_ignored_flags(state: SessionState, invocation: Invocation) -> None:
     from shim.core.claude.ignored_options import format_ignored_option, list_ignored_flags
 
     state.ignored_options = list_ignored_flags(flags)
+    if has_session_store(invocation) and not plan.keeps_transcript:
+        state.ignored_options += _list_ignored_session_store(invocation, plan)
     for option in state.ignored_options:
         warn(format_ignored_option(option))
+
+
+def _list_ignored_session_store(
+    invocation: Invocation, plan: ConversationPlan
+) -> tuple[UnsupportedRule, ...]:
+    """Return an entry for a session store that stays empty, because there is no transcript. The real
+    claude does not fill it either if the session is not stored.
+    """
+    from shim.core.claude.ignored_options import FLAGS_SOURCE
+
+    if invocation.no_session_persistence:
+        return ()
+    cause = "a list of vendors with the real claude has no transcript"
+    if not plan.request.settings.transcripts:
+        cause = "transcripts = false in config.toml"
+    reason = f"the session store stays empty ({cause})"
+    return (UnsupportedRule(MIRROR_FLAG, FLAGS_SOURCE, reason),)
 
 
 def load_mcp_servers(invocation: Invocation, cwd: str) -> Mapping[str, Any]:

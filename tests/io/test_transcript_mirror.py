@@ -54,7 +54,7 @@ class MirroredFrontend:
             subagent_transcripts=subagents,
         )
 
-    async def turn(self, prompt, answer="Done.", together=False):
+    async def run_turn(self, prompt, answer="Done.", together=False):
         self.transcript.write_prompt(prompt)
         steps = [
             lambda: self.writer.write_init_message(self.session, {"cwd": CWD}),
@@ -108,7 +108,7 @@ def read_entries(home, session=SESSION):
 
 async def test_entries_of_a_turn_come_before_its_result(tmp_path):
     frontend = MirroredFrontend(tmp_path)
-    await frontend.turn("look around")
+    await frontend.run_turn("look around")
     path, entries = read_entries(tmp_path)
     assert [line["type"] for line in frontend.lines] == [
         *("system", "assistant", "user", "transcript_mirror"),
@@ -124,44 +124,44 @@ async def test_entries_of_a_turn_come_before_its_result(tmp_path):
 
 async def test_entries_come_before_a_result_in_the_same_write(tmp_path):
     frontend = MirroredFrontend(tmp_path)
-    await frontend.turn("look around", together=True)
+    await frontend.run_turn("look around", together=True)
     assert [line["type"] for line in frontend.lines][-2:] == ["transcript_mirror", "result"]
     assert frontend.entries == read_entries(tmp_path)[1]
 
 
 async def test_entry_has_the_usage_that_was_reported_after_its_message(tmp_path):
     frontend = MirroredFrontend(tmp_path)
-    await frontend.turn("look around")
+    await frontend.run_turn("look around")
     call = frontend.entries[1]
     assert call["message"]["usage"]["output_tokens"] == 7
 
 
 async def test_each_entry_is_mirrored_once_in_several_turns_and_runs(tmp_path):
     frontend = MirroredFrontend(tmp_path)
-    await frontend.turn("one")
-    await frontend.turn("two")
+    await frontend.run_turn("one")
+    await frontend.run_turn("two")
     frontend.transcript.close()
     resumed = MirroredFrontend(tmp_path)
-    await resumed.turn("three")
+    await resumed.run_turn("three")
     assert frontend.entries + resumed.entries == read_entries(tmp_path)[1]
     assert len(frontend.entries) == 10 and len(resumed.entries) == 5
 
 
 async def test_fork_is_mirrored_with_its_history(tmp_path):
-    await MirroredFrontend(tmp_path).turn("one")
+    await MirroredFrontend(tmp_path).run_turn("one")
     fork = MirroredFrontend(tmp_path, COPY, forked_from=read_entries(tmp_path)[0])
-    await fork.turn("two")
+    await fork.run_turn("two")
     path, entries = read_entries(tmp_path, COPY)
     assert fork.entries == entries and len(entries) == 10
     assert {line["filePath"] for line in fork.mirrors} == {path}
 
 
-async def test_session_after_clear_is_mirrored_to_its_own_file(tmp_path):
+async def test_session_after_clear_is_mirrored_to_a_new_file(tmp_path):
     frontend = MirroredFrontend(tmp_path)
-    await frontend.turn("one, which is longer than the next prompt")
+    await frontend.run_turn("one, which is longer than the next prompt")
     frontend.output.start_new_session()
     frontend.session = COPY
-    await frontend.turn("two")
+    await frontend.run_turn("two")
     assert frontend.entries[:5] == read_entries(tmp_path)[1]
     path, entries = read_entries(tmp_path, COPY)
     assert frontend.entries[5:] == entries and len(entries) == 5
@@ -173,7 +173,7 @@ async def test_secret_in_a_prompt_is_not_mirrored(tmp_path):
         return json.loads(json.dumps(value).replace("hunter2", "[redacted]"))
 
     frontend = MirroredFrontend(tmp_path, redact=redact)
-    await frontend.turn("my password is hunter2")
+    await frontend.run_turn("my password is hunter2")
     assert b"hunter2" not in frontend.memory.output
     assert frontend.entries[0]["message"]["content"] == "my password is [redacted]"
 
@@ -181,7 +181,7 @@ async def test_secret_in_a_prompt_is_not_mirrored(tmp_path):
 async def test_line_without_a_transcript_file_has_no_mirror(tmp_path):
     (tmp_path / ".claude").write_text("no folder")
     frontend = MirroredFrontend(tmp_path)
-    await frontend.turn("look around")
+    await frontend.run_turn("look around")
     assert [line["type"] for line in frontend.lines] == [
         *("system", "assistant", "user", "assistant", "result"),
     ]

@@ -29,7 +29,7 @@ class Machine:
             "CLAUDE_CONFIG_DIR": str(self.home / "claude"),
         }
 
-    def run(self, prompt, *flags):
+    def run_prompt(self, prompt, *flags):
         return self._box.run_claude(
             *CONVERSE, *flags, "--session-mirror", stdin=stdin(user(prompt)), **self._environment
         )
@@ -49,12 +49,12 @@ class Machine:
 
 
 @pytest.fixture
-def first(box):
+def first_machine(box):
     return Machine(box, "first")
 
 
 @pytest.fixture
-def second(box):
+def second_machine(box):
     return Machine(box, "second")
 
 
@@ -79,22 +79,24 @@ def sort_members(entry):
     return dict(sorted(entry.items()))
 
 
-def test_transcript_is_mirrored_before_the_result(first):
-    done = first.run("hi", "--session-id", SESSION)
+def test_transcript_is_mirrored_before_the_result(first_machine):
+    done = first_machine.run_prompt("hi", "--session-id", SESSION)
     assert done.status == 0, done.stderr
-    assert list_mirrored(done) == read_entries(first.transcript)
+    assert list_mirrored(done) == read_entries(first_machine.transcript)
     paths = {line["filePath"] for line in done.lines if line["type"] == "transcript_mirror"}
-    assert paths == {str(first.transcript)}
+    assert paths == {str(first_machine.transcript)}
     kinds = [line["type"] for line in done.lines]
     assert kinds.index("transcript_mirror") < kinds.index("result")
 
 
 @pytest.mark.parametrize("reorder", [keep_order, sort_members])
-def test_session_is_resumed_from_a_store_on_another_machine(box, first, second, reorder):
-    entries = list_mirrored(first.run("the first question", "--session-id", SESSION))
+def test_session_is_resumed_from_a_store_on_another_machine(
+    box, first_machine, second_machine, reorder
+):
+    entries = list_mirrored(first_machine.run_prompt("the first question", "--session-id", SESSION))
     stored = [reorder(entry) for entry in entries]
-    second.load_store(stored, first.transcript.parent.name)
-    done = second.run("the second question", "--resume", SESSION)
+    second_machine.load_store(stored, first_machine.transcript.parent.name)
+    done = second_machine.run_prompt("the second question", "--resume", SESSION)
     assert (done.status, done.init["session_id"]) == (0, SESSION), done.stderr
     assert "demo does not have the session" in done.stderr
     assert done.init["shim"]["rebuilt_history"] is True
@@ -104,28 +106,30 @@ def test_session_is_resumed_from_a_store_on_another_machine(box, first, second, 
     assert sent.index("the first question") < sent.index("the second question")
 
     added = list_mirrored(done)
-    assert added == read_entries(second.transcript)[len(stored) :]
+    assert added == read_entries(second_machine.transcript)[len(stored) :]
     messages = [entry for entry in entries if "uuid" in entry]
     assert added[0]["parentUuid"] == messages[-1]["uuid"]
 
-    later = second.run("the third question", "--resume", SESSION)
+    later = second_machine.run_prompt("the third question", "--resume", SESSION)
     assert (later.status, later.stderr) == (0, "")
     assert "the first question" not in box.read_record()["stdin"]
 
 
-def test_fork_from_a_store_has_the_history(box, first, second):
-    entries = list_mirrored(first.run("the first question", "--session-id", SESSION))
-    second.load_store(entries, first.transcript.parent.name)
-    done = second.run("more", "--resume", SESSION, "--fork-session", "--session-id", COPY)
+def test_fork_from_a_store_has_the_history(box, first_machine, second_machine):
+    entries = list_mirrored(first_machine.run_prompt("the first question", "--session-id", SESSION))
+    second_machine.load_store(entries, first_machine.transcript.parent.name)
+    done = second_machine.run_prompt(
+        "more", "--resume", SESSION, "--fork-session", "--session-id", COPY
+    )
     assert (done.status, done.init["session_id"]) == (0, COPY), done.stderr
     assert "Message of the user: the first question" in box.read_record()["stdin"]
     messages = [entry for entry in list_mirrored(done) if "uuid" in entry]
     assert len(messages) == 4 and {entry["sessionId"] for entry in messages} == {COPY}
 
 
-def test_session_that_another_machine_has_continued_is_rebuilt(box, first):
-    entries = list_mirrored(first.run("the first question", "--session-id", SESSION))
-    project = first.transcript.parent.name
+def test_session_that_another_machine_has_continued_is_rebuilt(box, first_machine):
+    entries = list_mirrored(first_machine.run_prompt("the first question", "--session-id", SESSION))
+    project = first_machine.transcript.parent.name
     last = [entry for entry in entries if "uuid" in entry][-1]
     prompt = {
         **entries[0],
@@ -134,38 +138,40 @@ def test_session_that_another_machine_has_continued_is_rebuilt(box, first):
         "timestamp": LATER,
         "message": {"role": "user", "content": "a question to another machine"},
     }
-    first.load_store([*entries, prompt], project)
-    done = first.run("the third question", "--resume", SESSION)
+    first_machine.load_store([*entries, prompt], project)
+    done = first_machine.run_prompt("the third question", "--resume", SESSION)
     assert done.status == 0 and "another machine has continued the session" in done.stderr
     assert "Message of the user: a question to another machine" in box.read_record()["stdin"]
 
 
-def test_session_that_no_other_machine_has_continued_is_resumed(box, first):
-    entries = list_mirrored(first.run("the first question", "--session-id", SESSION))
-    first.load_store(entries, first.transcript.parent.name)
-    done = first.run("the second question", "--resume", SESSION)
+def test_session_that_no_other_machine_has_continued_is_resumed(box, first_machine):
+    entries = list_mirrored(first_machine.run_prompt("the first question", "--session-id", SESSION))
+    first_machine.load_store(entries, first_machine.transcript.parent.name)
+    done = first_machine.run_prompt("the second question", "--resume", SESSION)
     assert (done.status, done.stderr) == (0, "")
     assert "the first question" not in box.read_record()["stdin"]
 
 
-def test_transcript_of_a_real_claude_is_not_resumed(first, second):
-    entries = list_mirrored(first.run("hi", "--session-id", SESSION))
+def test_transcript_of_a_real_claude_is_not_resumed(first_machine, second_machine):
+    entries = list_mirrored(first_machine.run_prompt("hi", "--session-id", SESSION))
     real = [{key: entry[key] for key in entry if key != "shim"} for entry in entries]
-    second.load_store(real, first.transcript.parent.name)
-    done = second.run("more", "--resume", SESSION)
+    second_machine.load_store(real, first_machine.transcript.parent.name)
+    done = second_machine.run_prompt("more", "--resume", SESSION)
     (result,) = results(done)
     assert done.status == 1
     assert result["errors"] == [f"No conversation found with session ID: {SESSION}"]
-    assert read_entries(second.transcript) == real
+    assert read_entries(second_machine.transcript) == real
 
 
-def test_session_without_persistence_is_not_mirrored(first):
-    done = first.run("hi", "--no-session-persistence")
+def test_session_without_persistence_is_not_mirrored(first_machine):
+    done = first_machine.run_prompt("hi", "--no-session-persistence")
     assert (done.status, list_mirrored(done), done.stderr) == (0, [], "")
 
 
-def test_store_without_transcripts_is_reported_as_empty(box, first):
+def test_store_without_transcripts_is_reported_as_empty(box, first_machine):
     box.write_settings("transcripts = false\n")
-    done = first.run("hi")
+    done = first_machine.run_prompt("hi")
     assert (done.status, list_mirrored(done)) == (0, [])
     assert "transcripts = false in config.toml" in done.stderr
+    (entry,) = done.init["shim"]["not_honoured"]
+    assert "--session-mirror" in json.dumps(entry)

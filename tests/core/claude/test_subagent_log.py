@@ -9,11 +9,11 @@ INPUT = {"subagent_type": "greeter", "prompt": "say hi", "description": "greet"}
 PROMPT = {"role": "user", "content": [{"type": "text", "text": "say hi"}]}
 
 
-def reply(*blocks):
+def build_reply(*blocks):
     return {"role": "assistant", "content": list(blocks)}
 
 
-TEXT = reply({"type": "text", "text": "Hi."})
+TEXT = build_reply({"type": "text", "text": "Hi."})
 
 
 def summarize(log):
@@ -93,7 +93,7 @@ def test_nested_agent_names_its_parent():
     log = SubagentLog(PREFIX)
     log.start_agent("call", INPUT)
     nested = {"type": "tool_use", "id": "nested", "name": "Task", "input": INPUT}
-    log.add_message("call", "assistant", reply(nested), "u1")
+    log.add_message("call", "assistant", build_reply(nested), "u1")
     log.take_changes()
     log.add_message("nested", "assistant", TEXT, "u2")
     metadata = log.take_changes()[0].metadata

@@ -30,7 +30,7 @@ class MemoryStore(sdk.SessionStore):
         return self.content.get(parts)
 
 
-def report(**fields: Any) -> None:
+def write_line(**fields: Any) -> None:
     print(json.dumps(fields), flush=True)  # noqa: T201 -- stdout is how this program is read
 
 
@@ -51,8 +51,8 @@ async def main() -> None:
         async for message in sdk.query(prompt=run["prompt"], options=options):
             if isinstance(message, sdk.ResultMessage):
                 session_id = message.session_id
-                report(session=session_id, result=message.result, stderr=stderr)
-    report(store=[[*key, entries] for key, entries in store.content.items()])
+                write_line(session=session_id, result=message.result, stderr=stderr)
+    write_line(store=[[*key, entries] for key, entries in store.content.items()])
 
 
 asyncio.run(main())
