@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 # interrupts are not received either. No known frontend sends so many messages ahead.
 MAX_UNMEASURED_MESSAGES = 64  # up to this number, the size of the queue is not limited
 MAX_QUEUED_MESSAGES = 10_000
+INTERRUPTED_COMMAND_TEXT = "/{name} was not sent: its shell command was interrupted"
 PROMPT_HOOK_TIMEOUT_S = 60.0  # after this time the message is sent, as by the real claude
 # The total size limit for stored context messages equals the limit for a single message.
 MAX_CONTEXT_BYTES = MAX_LINE_BYTES
@@ -213,6 +214,11 @@ class MessageLoop(ConversationLoop):
         try:
             with self._expansion_scope:
                 text = await expand_command(command_call, child_driver.launcher)
+        except anyio.get_cancelled_exc_class():
+            if self._stop_signal is not None:  # the turn has no stream yet, but needs a result
+                with anyio.move_on_after(FINAL_WRITE_TIMEOUT_S, shield=True):
+                    await child_driver.cancel_turn(message)
+            raise
         except CommandRefusedError as error:
             await child_driver.finish_local_command(
                 message, command_call, str(error), is_failed=True
@@ -220,8 +226,12 @@ class MessageLoop(ConversationLoop):
             return
         finally:
             self._expansion_scope = None
-        if text is None:  # interrupted
+        if self._is_ending:  # SIGINT has arrived
             await child_driver.cancel_turn(message)
+            return
+        if text is None:
+            reason = INTERRUPTED_COMMAND_TEXT.format(name=command_call.name)
+            await child_driver.finish_local_command(message, command_call, reason, is_failed=True)
             return
         state.ignored_command_fields = list_ignored_fields(command_call)
         for field in state.ignored_command_fields:

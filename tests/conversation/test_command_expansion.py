@@ -70,9 +70,7 @@ def test_output_replaces_shell_code(expand):
     )
 
 
-def test_shell_code_runs_in_the_working_directory_without_a_prompt_if_it_only_reads(
-    expand, tmp_path
-):
+def test_shell_code_that_only_reads_runs_without_a_prompt(expand, tmp_path):
     (tmp_path / "notes.txt").write_text("x")
     assert expand("!`ls`") == "notes.txt"
     assert expand("!`pwd`") == str(tmp_path)

@@ -10,7 +10,7 @@ import pytest
 from frontend import DropInFrontend
 from model_scripts import REPLY, ScriptedServer, join_message_text
 from programs import install_program
-from sandbox import Line
+from sandbox import TURN_SECONDS, Line, wait_until
 from test_acp import FrontendConversation
 from vendor_setups import (
     CLAUDE_ITSELF,
@@ -128,7 +128,7 @@ def test_commands_are_listed_and_expanded_in_a_conversation(
 
 
 @of_all
-def test_command_is_expanded_in_one_shot_mode(
+def test_command_of_a_print_run_is_expanded(
     frontend: DropInFrontend, model: ScriptedServer, files: Path
 ) -> None:
     run = frontend.run_prompt("/args one two", "--setting-sources", "project")
@@ -136,6 +136,23 @@ def test_command_is_expanded_in_one_shot_mode(
     assert "[[text]] all=<one two> second=<two> third=<$2>" in join_last_request(model)
     assert run.init["slash_commands"][:2] == ["sk", "args"]
     assert "mine" not in run.init["slash_commands"]
+
+
+@pytest.mark.parametrize("vendor", [CLAUDE_ITSELF, PI], indirect=True, ids=str)
+def test_interrupt_ends_the_shell_code_of_a_command(frontend: DropInFrontend, files: Path) -> None:
+    (files / ".claude/commands/slow.md").write_text(
+        f"[[text]] !`touch started; sleep 5; touch {MADE}`\n"
+    )
+    frontend.environment = {**frontend.environment, "IS_SANDBOX": "1"}
+    conversation = FrontendConversation(frontend, "-p", "--permission-mode", "bypassPermissions")
+    conversation.send("/slow")
+    wait_until((files / "started").exists, TURN_SECONDS)
+    conversation.order(subtype="interrupt")
+    result = conversation.until("result")
+    assert (result["subtype"], result["num_turns"]) == ("success", 0)
+    assert "interrupted" in result["result"]
+    assert send(conversation, "[[text]] next")["result"] == REPLY
+    assert not (files / MADE).exists()
 
 
 @pytest.mark.parametrize(

@@ -89,7 +89,7 @@ def test_number_of_files_is_limited(load, tmp_path, monkeypatch):
     assert [file.name for file in load()] == ["s0", "s1", "s2", "c0", "c1", "c2"]
 
 
-def test_link_of_a_project_may_not_lead_out_of_it(load, tmp_path, capfd):
+def test_link_may_not_lead_out_of_the_project(load, tmp_path, capfd):
     write(tmp_path / "home/secret.md", "a secret")
     write(tmp_path / "work/docs/inside.md", "inside")
     commands = tmp_path / "work/.claude/commands"

@@ -24,7 +24,7 @@ def test_commands_are_stored_by_vendor_and_folder(environment):
     assert load_offered_commands("qwen", environment, "/a") == ()
 
 
-def test_unchanged_list_is_not_written_again(environment, monkeypatch):
+def test_unchanged_list_is_not_rewritten(environment, monkeypatch):
     store_offered_commands("pi", COMMANDS, environment, "/a")
     monkeypatch.setattr(stored_commands, "write_state_file", lambda *args: pytest.fail("written"))
     store_offered_commands("pi", COMMANDS, environment, "/a")

@@ -63,7 +63,7 @@ def test_entry_has_the_header_or_the_first_line(text, description, hint):
     }
 
 
-def test_skill_is_listed_by_the_name_in_its_header_and_found_by_both_names():
+def test_skill_is_listed_by_the_name_in_its_header_and_has_two_names():
     skill = parse("---\nname: other\n---\nx", "folder", "user", skill_folder="/s/folder")
     assert (skill.to_json()["name"], skill.to_json()["aliases"]) == ("other", ["folder"])
     for name in ("other", "folder"):
@@ -202,7 +202,7 @@ def test_arguments_are_inserted_into_shell_code_but_add_none():
 
 
 @pytest.mark.parametrize("typed", ["/deploy", "/deploy one 'two'\nthree"])
-def test_header_is_shown_as_the_typed_command(typed):
+def test_header_is_formatted_as_the_typed_command(typed):
     call = find_command_call(message(typed), (parse("x"),))
     assert format_typed_command(call.header) == typed
     assert format_typed_command("<command-message>x") == "<command-message>x"

@@ -59,7 +59,7 @@ def test_commands_are_listed_in_the_order_in_which_they_are_reached():
     assert (names.skills, names.vendor) == (("sk",), ("init", "clear"))
 
 
-def test_only_commands_that_the_shim_answers_are_listed_as_its_own():
+def test_only_commands_that_the_shim_answers_are_listed_as_builtin():
     for options in ({"answers_commands": False}, {"answers_commands": True, "has_commands": False}):
         names = [entry["name"] for entry in session(**options).describe_commands()]
         assert names == ["sk", "args", "init", "clear"]
@@ -69,7 +69,7 @@ def test_only_commands_that_the_shim_answers_are_listed_as_its_own():
     assert local_names == set(COMMAND_KINDS)
 
 
-def test_commands_of_this_session_replace_those_of_the_last_one():
+def test_commands_of_this_session_replace_those_of_the_last_session():
     state = session()
     assert state.list_command_names().vendor == ("init", "clear")
     state.offered_commands = (OfferedCommand("new"),)
