@@ -22,7 +22,7 @@ def test_damaged_file_is_no_list(tmp_path):
     assert load_offered_models("pi", environment) == ()
 
 
-def test_unchanged_list_is_not_written_again(tmp_path):
+def test_unchanged_list_is_not_rewritten(tmp_path):
     environment = {"SHIM_STATE": str(tmp_path)}
     store_offered_models("pi", MODELS, environment)
     (file,) = (tmp_path / MODELS_FOLDER).iterdir()

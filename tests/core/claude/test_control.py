@@ -482,7 +482,7 @@ def test_servers_of_a_vendor_without_mcp_are_refused():
     }
 
 
-def test_server_is_disabled_and_enabled_again():
+def test_server_is_disabled_and_reenabled():
     session = control(accepts_mcp_servers=True)
     session.session_state.configured_servers = {"first": STDIO}
     session.start_turn("hi")
