@@ -254,3 +254,13 @@ def test_unreadable_claude_json_trusts_no_directory(tmp_path, content):
     write(tmp_path / "home/.claude.json", content)
     write(tmp_path / FILES["project"], HOOK)
     assert load_settings_for_args(root=tmp_path).hooks[0].refusal
+
+
+@loop_over_rows("file", list(FILES.values()))
+def test_any_settings_file_can_forbid_shell_code_in_commands(tmp_path, file):
+    assert not load_settings_for_args(root=tmp_path).forbids_command_shell
+    for value in ("yes", False, True):
+        write(tmp_path / file, {"disableSkillShellExecution": value})
+        settings = load_settings_for_args(root=tmp_path)
+        assert settings.forbids_command_shell is (value is True)
+    (tmp_path / file).unlink()
