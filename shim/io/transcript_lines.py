@@ -61,6 +61,8 @@ class TranscriptLineSpan(NamedTuple):
             renamed = output_bytes[start + 1 : end].replace(
                 b',"tool_use_result":', b',"toolUseResult":'
             )
+            # History views hide the text of a hook, because the user has not written it.
+            renamed = renamed.replace(b',"isSynthetic":true', b',"isMeta":true')
             return (
                 renamed.replace(b',"is_api_error_message":true', b',"isApiErrorMessage":true'),
                 b"",

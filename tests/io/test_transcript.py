@@ -424,6 +424,16 @@ def test_echoed_prompt_is_written_once(transcript, file):
     assert [entry["message"]["content"] for entry in messages(file)].count("look around") == 1
 
 
+def test_text_of_a_hook_is_written_as_a_hidden_message(transcript, file):
+    writer = StreamJsonWriter(IDENTITY)
+    writer.set_session_id(U)
+    writer.write_synthetic_user_text("Stop hook feedback:\nrun the tests")
+    wrote(transcript, writer.take_bytes())
+    entry = messages(file)[1]
+    assert entry["message"]["content"][0]["text"] == "Stop hook feedback:\nrun the tests"
+    assert entry["isMeta"] is True and "isSynthetic" not in entry
+
+
 def test_interrupt_is_written_as_a_message(transcript, file):
     writer = StreamJsonWriter(IDENTITY)
     writer.set_session_id(U)
