@@ -241,7 +241,9 @@ class MessageLoop(ConversationLoop):
         state.ignored_command_fields = ()
 
     async def _answer_local_command(self, message: UserMessage, command: "LocalCommand") -> None:
-        """Answer one of Claude's commands. A new session forgets the context messages and the texts of hooks."""
+        """Answer one of Claude's commands. A new session forgets the context messages and the texts
+        of hooks.
+        """
         from shim.conversation.drivers.local_commands import answer_local_command
         from shim.core.claude.local_commands import CLEAR
 
@@ -252,8 +254,9 @@ class MessageLoop(ConversationLoop):
         await answer_local_command(self._driver.active_child_driver, message, command)
 
     def _add_context(self, message: UserMessage) -> UserMessage:
-        """Return the message with the stored context messages and the texts of hooks before it. A
-        command stays unchanged, because it would become an ordinary message.
+        """Return the message with the stored context messages and the texts of hooks before it.
+
+        The texts of hooks are not added to a command, because it would become an ordinary message.
         """
         context = [*self._context_messages]
         self._context_messages.clear()
