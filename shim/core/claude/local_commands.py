@@ -42,17 +42,6 @@ class LocalCommand(NamedTuple):
     arguments: str
 
 
-class LocalCommandAnswer(NamedTuple):
-    """The answer to a local command.
-
-    text       the text for the user
-    is_failed  the command was not executed; `text` is the reason
-    """
-
-    text: str
-    is_failed: bool = False
-
-
 def parse_local_command(message: UserMessage) -> LocalCommand | None:
     """Return the command in a message, or None for any other message.
 
