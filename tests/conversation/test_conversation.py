@@ -277,9 +277,9 @@ def test_initialize_response_is_sent_before_the_child_starts(box, talk):
         done = running.end_input()
     assert box.recording.exists()
     body = responses(done)["i1"]["response"]
-    assert (
-        body["commands"] == [] and body["agents"] == [] and body["models"][0]["value"] == "default"
-    )
+    names = [command["name"] for command in body["commands"]]
+    assert names == ["clear", "compact", "context", "usage"], "the commands of the shim itself"
+    assert body["agents"] == [] and body["models"][0]["value"] == "default"
     assert isinstance(body["account"], dict)
     assert responses(done)["i2"]["subtype"] == "success"
 

@@ -141,9 +141,9 @@ def test_resume_continues_an_ended_session_with_its_stored_flags(desk, uses_full
         resumed_record.session_id == record.session_id
         and resumed_record.metadata["generation"] == 2
     )
-    assert (
-        done.stderr
-        == f"note: woke session {record.short_id} with its saved options (--permission-mode, --agent).\n"
+    assert done.stderr == (
+        "--agent has no effect: the session cannot run as a subagent\n"
+        f"note: woke session {record.short_id} with its saved options (--permission-mode, --agent).\n"
     )
     assert registry.load_session_start_data(resumed_record.folder)["arguments"] == [
         "--permission-mode",
