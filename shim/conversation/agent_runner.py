@@ -68,7 +68,7 @@ class AgentRunner:
         except ShimError as error:
             return AgentResult(f"The agent was not started: {error}", is_error=True)
         child = Child(ChildSpawnResult(process, b""))
-        self._requests.add_run(run)
+        self._requests.runs.append(run)
         try:
             await self._drive_run(run, child, call, changes)
         except BaseException:

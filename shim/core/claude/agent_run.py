@@ -280,7 +280,7 @@ class AgentRequests:
 
     def __init__(self, max_line_bytes: int) -> None:
         self._max_line_bytes = max_line_bytes
-        self._runs: list[AgentRun] = []
+        self.runs: list[AgentRun] = []
         self._open: dict[str, tuple[AgentRun, object]] = {}
         self._lines: list[bytes] = []
         self._request_count = 0
@@ -291,12 +291,9 @@ class AgentRequests:
         self._lines = []
         return lines
 
-    def add_run(self, run: AgentRun) -> None:
-        self._runs.append(run)
-
     def stop_runs(self, reason: str) -> None:
         """Stop all runs, because their turn has ended."""
-        for run in self._runs:
+        for run in self.runs:
             run.end(reason)
 
     def forward_request(self, run: AgentRun, event: Mapping[str, Any]) -> None:
@@ -336,7 +333,7 @@ class AgentRequests:
 
     def remove_run(self, run: AgentRun) -> None:
         """Remove a run that has ended, and withdraw its open requests."""
-        self._runs = [other for other in self._runs if other is not run]
+        self.runs = [other for other in self.runs if other is not run]
         for request_id, (owner, _) in [*self._open.items()]:
             if owner is run:
                 self._withdraw(request_id)

@@ -431,11 +431,12 @@ class SessionState:
 
         if message.is_verbatim or not find_command_text(message):
             return None
-        self.reload_command_files()
+        self.discard_command_files()
         return find_command_call(message, self.command_files)
 
-    def reload_command_files(self) -> None:
-        self._command_files = self.options.load_commands()
+    def discard_command_files(self) -> None:
+        """Read Claude's command files again when they are needed next."""
+        self._command_files = None
 
     @property
     def vendor_commands(self) -> "tuple[OfferedCommand, ...]":

@@ -318,7 +318,7 @@ def test_request_that_is_too_large_for_the_frontend_gets_an_error():
 
 def test_run_that_ends_withdraws_its_prompts():
     run, requests, _ = start_run()
-    requests.add_run(run)
+    requests.runs.append(run)
     (prompt,) = ask(run, requests, subtype="can_use_tool")
     requests.stop_runs("the turn is over")
     assert (run.has_ended, run.result_text, run.is_error) == (True, "the turn is over", True)

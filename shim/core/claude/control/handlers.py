@@ -422,7 +422,7 @@ def _refuse_resource(frontend: FrontendConversationState, request: ControlReques
 
 def _reload_skills(frontend: FrontendConversationState, request: ControlRequest) -> ResponseBody:
     """Read Claude's command files and skills again. Return all of them."""
-    frontend.session_state.reload_command_files()
+    frontend.session_state.discard_command_files()
     return {"skills": frontend.session_state.describe_command_files()}
 
 
