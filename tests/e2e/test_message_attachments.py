@@ -170,4 +170,4 @@ def test_invalid_images_are_omitted_with_a_notice_and_valid_images_are_sent(
     (request,) = model.list_requests("text")
     assert json.dumps(request.body).count(PICTURE) == 1
     (notice,) = notices(conversation)
-    assert [line.partition(": ")[2][:8] for line in notice.splitlines()] == ["its data", "its medi"]
+    assert [line.partition(": ")[2][:8] for line in notice.splitlines()] == ["the data", "the medi"]

@@ -727,7 +727,7 @@ def test_controller_is_displayed_and_take_over_allows_sending(page, browser, wor
         "my turn",
     )
     browser.press_keys(ENTER)
-    page.wait_for_text("Take control to send it", "#failed")
+    page.wait_for_text("Take control to send the message", "#failed")
     assert browser.find_element("#text").get_attribute("value") == "my turn"
     browser.click("#drives button")
     browser.wait_until(lambda: list_received_frames(working_host, "take"))

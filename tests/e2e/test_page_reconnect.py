@@ -336,7 +336,7 @@ def test_page_can_take_control_back_from_a_terminal(page, browser, hosting):
         terminal.send_frame_blocking({"kind": "take", "id": "t1"})
         page.wait_for_text("terminal has control of this session", "#drives")
         send_message(page, "may I?")
-        page.wait_for_text("Take control to send it", "#failed")
+        page.wait_for_text("Take control to send the message", "#failed")
         browser.click("#drives button")
         drivers = frames_until(
             terminal, lambda frame: frame["kind"] == "driver" and frame["client"] != "terminal"
