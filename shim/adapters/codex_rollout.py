@@ -52,7 +52,7 @@ CHANGE_TOOL_NAMES = {"add": "Write", "delete": "Delete"}
 # Starts the output of a finished command. Without this text, the command may still be running.
 EXIT_CODE_REGEX = r"Process exited with code (\d+)\n"
 SHELL_TOOL = "exec_command"
-PATCH_REJECTED = "patch rejected"  # the sandbox rejected the patch; the model caused other errors
+PATCH_REJECTED = "patch rejected"  # by the sandbox; other patch errors are the model's
 PATCH_ERRORS = (PATCH_REJECTED, "apply_patch verification failed")
 # The output of a call that the shim's hook has blocked starts with one of these texts.
 HOOK_BLOCKED = ("Command blocked by PreToolUse hook: ", "Tool call blocked by PreToolUse hook: ")

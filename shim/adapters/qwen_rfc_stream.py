@@ -508,7 +508,7 @@ class QwenRfcTranslator(Translator):
         turn = self.turn
         call_id = self._resolve_call_id(message.get("tool_call_id"))
         name = message.get("name")
-        # This message repeats a displayed result. Another open call may have its id.
+        # This message repeats a displayed result. Its call id may also belong to another open call.
         if self._displayed_counts.get(call_id):
             self._displayed_counts[call_id] -= 1
         elif call_id in turn.open_calls or not turn.conversation.has_used_call_id(call_id):

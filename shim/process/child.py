@@ -142,8 +142,8 @@ class Child:
             self.stderr_drained.set()
 
     async def wait_for_exit(self) -> ChildExit:
-        """Wait until the child exits, and stop the rest of its process group. Return the child's
-        exit.
+        """Wait until the child exits, and stop the rest of its process group. Return how the child
+        exited.
         """
         if self.child_exit is None:
             await self.wait_for_exit_without_reaping()

@@ -326,7 +326,7 @@ VENDOR_KEY_KINDS = {
     "timeouts": TABLE,
 }
 TWO_WAY = "two-way"  # one child per conversation, which reads all messages from stdin
-ONE_WAY = "one-way"  # one child per message, which reads no further messages
+ONE_WAY = "one-way"  # one child per message; the child reads no further messages
 DRIVERS = (TWO_WAY, ONE_WAY)
 CHOICES = {
     "dialect": tuple(DIALECTS),

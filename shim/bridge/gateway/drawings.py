@@ -15,7 +15,7 @@ from shim.bridge.gateway.step_renderer import SessionStepRenderer, render_step
 from shim.core.bridge.frames import LogCursor
 from shim.story.export.view_model import SessionStepView
 
-MAX_KEPT_STEPS = 1000  # steps per session; a page shows the same number when it is opened
+MAX_KEPT_STEPS = 1000  # steps that are kept per session; an opened page shows all of them
 # The limit for the average step size of a drawing. A drawing is therefore at most as large as the
 # largest exported page.
 MAX_CHARS_PER_STEP = 4000

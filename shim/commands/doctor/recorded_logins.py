@@ -1,4 +1,4 @@
-"""Finds vendors with a missing login in the user's recordings."""
+"""Searches the user's recordings for vendors that were not logged in."""
 
 from collections.abc import Mapping
 

@@ -42,7 +42,7 @@ from shim.core.secrets.redactor import (
 )
 
 # The limit for texts that are tracked at the same time. A vendor's output has texts at a few dozen
-# paths. Above the limit, a text that cannot be inside a secret is closed.
+# paths. Above the limit, texts that cannot contain a part of a secret are no longer tracked.
 MAX_TEXT_JOINERS = 128
 # the limit for a text that may be inside a secret; a private key is at most half as long
 MAX_WINDOW_STRINGS = 10_000

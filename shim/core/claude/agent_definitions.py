@@ -1,5 +1,5 @@
 """The definitions of subagents: from a frontend's `initialize` request, from `--agents`, and from
-the Markdown files in Claude's folders `agents`.
+the Markdown files in Claude's `agents` folders.
 """
 
 from collections.abc import Iterable, Mapping

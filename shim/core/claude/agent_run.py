@@ -109,7 +109,7 @@ def build_agent_args(agent: AgentDefinition, session: AgentSession) -> list[str]
 
 
 def _choose_tools(agent: AgentDefinition, invocation: Invocation) -> tuple[str, ...] | None:
-    """Return the tools of a run: those of the agent that the session has, too."""
+    """Return the tools of a run: the tools that both the agent and the session allow."""
     if agent.tools is None:
         return invocation.tools
     names = [parse_permission_rule(rule).tool for rule in agent.tools]

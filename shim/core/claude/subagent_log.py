@@ -23,7 +23,7 @@ class SubagentEntry(NamedTuple):
 
     role: str  # "user" or "assistant"
     message: Message
-    uuid: str  # the id of the stream's line with this message
+    uuid: str  # the id of the stream line that contains the message
 
 
 class SubagentChange(NamedTuple):

@@ -45,7 +45,7 @@ from shim.core.claude.usage import NO_USAGE, MessageUsageCounter, Usage, parse_u
 from shim.core.reading.json_text import dump_json, escape_line_separators
 from shim.core.reading.limits import shorten_strings
 
-CLAUDE_VERSION = "2.1.332"  # the version with which the contract was last measured
+CLAUDE_VERSION = "2.1.332"  # the version that was last compared with the contract
 
 # The capabilities in `init`. Clients rely on each of them: an interrupt reports the messages that are
 # still queued, and can drop them.

@@ -80,7 +80,7 @@ class CommandRow(NamedTuple):
 # A row has four columns: names, effects, read-only arguments, and edit arguments. Effects are
 # fields of CommandRow. The argument columns contain `-` for none, or any of these:
 #   =PATTERN    the pattern for the next of the first arguments
-#   :PATTERN    the pattern for every other argument
+#   :PATTERN    the pattern for all remaining arguments
 #   +           at least one other argument is required
 #   NAME        an option; letters can be combined and followed by a number
 #   no-options  no option is allowed

@@ -56,8 +56,8 @@ OpenCall = tuple[str, str, Mapping[str, Any]]  # written id, name, arguments
 
 
 class PermissionDenials:
-    """Collects refused tool calls for `permission_denials` in the result. The list takes at most
-    half of a line.
+    """Collects refused tool calls for `permission_denials` in the result. The list takes up at most
+    half of the maximum line size.
     """
 
     def __init__(self, context: TurnContext) -> None:

@@ -222,7 +222,7 @@ class Turn:
         ]
 
     def record_offered_models(self, models: tuple[OfferedModel, ...]) -> None:
-        """Record the models that the vendor offers. An empty list is no report."""
+        """Record the models that the vendor offers. An empty list is ignored."""
         if models:
             self.conversation.offered_models = models
 

@@ -1,4 +1,4 @@
-"""Serves the MCP tool that starts subagents to a vendor's MCP clients."""
+"""An MCP server with one tool, which starts subagents. The vendor is its client."""
 
 from collections.abc import Awaitable, Callable, Mapping
 

@@ -345,7 +345,7 @@ class TerminalInputController:
         self.write_frame(frame)
 
 
-REQUIRED_ARGUMENT = "MODE"  # the argument name that marks a required argument
+REQUIRED_ARGUMENT = "MODE"  # the name of an argument that must be given
 
 
 class SlashCommand(NamedTuple):

@@ -202,7 +202,7 @@ class TerminalLoop:
         return None
 
     def _end_silent_paste(self) -> None:
-        """End a paste that has no end mark after PASTE_TIMEOUT_S without input."""
+        """End a paste without an end mark if no input has arrived for PASTE_TIMEOUT_S."""
         if (
             self.input_controller is not None
             and time.monotonic() - self._last_input_time >= PASTE_TIMEOUT_S
