@@ -23,7 +23,12 @@ USAGE: Json = {
     "cache_read_input_tokens": 20,
     "cache_creation_input_tokens": 0,
 }
-_ERROR_TYPES = {401: "authentication_error", 429: "rate_limit_error", 500: "api_error"}
+_ERROR_TYPES = {
+    401: "authentication_error",
+    404: "not_found_error",
+    429: "rate_limit_error",
+    500: "api_error",
+}
 
 
 class _Handler(ScriptedHandler):
