@@ -361,7 +361,7 @@ def _errors_exit_1(observations: ObservedCommandRuns) -> str:
     for turn in failed_turns:
         fail_rule_if(
             turn.run.exit_status != 1,
-            f"an error result, but the exit status {turn.run.exit_status}",
+            f"an error result, but exit status {turn.run.exit_status}",
             turn.run,
             turn.result,
         )
@@ -381,7 +381,7 @@ def _good_results_exit_0(observations: ObservedCommandRuns) -> str:
     for turn in successful_turns:
         fail_rule_if(
             turn.run.exit_status != 0,
-            f"a successful result, but the exit status {turn.run.exit_status}",
+            f"a successful result, but exit status {turn.run.exit_status}",
             turn.run,
             turn.result,
         )

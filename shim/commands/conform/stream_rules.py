@@ -173,8 +173,7 @@ def _lines_end(observations: ObservedCommandRuns) -> str:
 
 @RULES.register_should_rule(
     "P12",
-    "When Yume starts the command, it prints no line with more than "
-    f"{MAX_YUME_LINE_BYTES:,} bytes.",
+    f"If Yume starts the command, no line has more than {MAX_YUME_LINE_BYTES:,} bytes.",
     DROP_IN,
 )
 def _short_lines_for_yume(observations: ObservedCommandRuns) -> str:
@@ -351,7 +350,7 @@ def _errors_are_last(observations: ObservedCommandRuns) -> str:
 
 @RULES.register_should_rule(
     "R7",
-    "When Yume starts the command, it prints `message_stop` after the result, as the last line.",
+    "If Yume starts the command, `message_stop` is the last line, after the result.",
     DROP_IN,
 )
 def _terminator(observations: ObservedCommandRuns) -> str:

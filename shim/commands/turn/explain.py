@@ -216,7 +216,7 @@ def _describe_rules(
             return f"passed to {vendor.name} at start"
         if is_rule_enforced(vendor, rule, request):
             return "checked by the shim before each call"
-        return "a call is stopped when the vendor reports it, and may have started (late_denials)"
+        return "a call is stopped after the vendor has reported it; it may already have started (late_denials)"
 
     def explain_allowance(rule: PermissionRule) -> str:
         if reason := ineffective.pop((str(rule), rule.source), ""):
@@ -386,7 +386,7 @@ def _format_mode(explanation: Mapping[str, Any]) -> list[str]:
     lines = [
         f"{explanation['mode']}: {mode_args}"
         if mode_args
-        else f"{explanation['mode']}: needs no argument"
+        else f"{explanation['mode']}: the mode needs no argument"
     ]
     if explanation["distrust"]:
         lines.append(

@@ -800,7 +800,7 @@ def _explain_missing_agents(adapter: Adapter) -> str:
     if not adapter.abilities.accepts_mcp_servers:
         return f"{adapter.name} does not support MCP servers in this mode, which agents require"
     if not adapter.abilities.accepts_command_servers:
-        return f"{adapter.name} does not support MCP servers that run as a command, which agents require"
+        return f"{adapter.name} does not support MCP servers that run as a command (stdio), which agents need"
     return ""
 
 
