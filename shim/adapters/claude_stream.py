@@ -18,8 +18,8 @@ from shim.core.turn.turn import Turn
 # other type.
 LEGACY_KINDS = {"assistant", "user", "stream_event", "system", "result"}
 LEGACY_KINDS |= {"control_request", "control_response", "control_cancel_request"}
-# The other line types that are written before the first message. Until then, all other lines are
-# dropped, because this SDK reads only a hundred lines before the answer to `initialize`.
+# Line types that, besides those above, are written before the first message. Lines of any other type
+# are dropped until then, because this SDK reads only a hundred lines before the answer to `initialize`.
 EARLY_KINDS = {"auth_status", "keep_alive", "rate_limit_event"}
 
 MAX_PENDING_REQUESTS = 1000  # the limit for refusals that wait to be sent to the child

@@ -131,7 +131,7 @@ class Transcript:
         self._parent_uuid = b"null"
         self._constant_members = b""
         self._missing_newline = b""
-        # The next turn's prompt, and the text of its command, until the session id is known.
+        # The next turn's prompt and the text of its command. They wait for the session id.
         self._pending_prompts: list[_Prompt] = []
         self._last_prompt = ""
         self._usage_writer = TranscriptUsageUpdater(usage_counter)

@@ -1,4 +1,4 @@
-"""Completes recording paths in a shell."""
+"""Shell completion for the paths of recordings."""
 
 import os
 

@@ -142,8 +142,8 @@ def encode_block_start_delta_and_stop(
 
 
 def encode_failed_tool_result(content_json: bytes) -> ToolUseResult:
-    """Encode `tool_use_result` for a failed tool call. `content_json` is the result's content as
-    JSON. If the content is not a string, all three parts are empty.
+    """Encode `tool_use_result` for a failed tool call, in three parts. `content_json` is the result's
+    content as JSON. If the content is not a string, the parts are empty.
     """
     if content_json[:1] != b'"':
         return NO_TOOL_USE_RESULT

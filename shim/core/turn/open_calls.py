@@ -99,7 +99,7 @@ class OpenToolCalls(Generic[Entry]):
         self.calls: dict[str, Entry] = {}
         self.hidden_keys: dict[str, None] = {}  # keys of calls that the stream omits
         self._announcements: dict[str, ToolCallAnnouncement] = {}  # by key
-        # the vendor's id → the name and the arguments' fingerprint from the call's result
+        # the vendor's id → the name and the fingerprint of the arguments of a call that has ended
         self._ended_calls: dict[str, tuple[str, int]] = {}
         # the vendor's id → keys of later calls with the same id; "" → calls without an id
         self._later_keys: dict[str, list[str]] = {}

@@ -400,8 +400,8 @@ def _find_first_line(text: str) -> str:
 
 
 def _add_growth(growth: list[tuple[int, int]], time_ms: int, size: int) -> None:
-    """Add a point to the growth of a streamed text. If there are too many points, remove every
-    second point.
+    """Add a text's current size to the points of its growth. If there are too many points, remove
+    every second point.
     """
     if growth:
         size += growth[-1][1]
