@@ -31,6 +31,7 @@ from shim.state.claude_agents import AGENT_RUN_VARIABLE
 RECORD_VARIABLE = "SHIM_RECORD"
 DROP_IN_ARGV = (sys.executable, "-I", "-m", "shim", "claude")
 STDERR_TIMEOUT_S = 0.2  # for the remaining stderr, because another process may hold the pipe open
+FLUSH_TIMEOUT_S = 1.0  # for the withdrawal of prompts; a frontend may no longer read
 MAX_STDERR_CHARS = 500  # of a failed run, in the result for the model
 
 
@@ -79,7 +80,7 @@ class AgentRunner:
             with anyio.CancelScope(shield=True):
                 await child.shut_down_idle_process()
             child.close()
-            with anyio.move_on_after(1, shield=True):
+            with anyio.move_on_after(FLUSH_TIMEOUT_S, shield=True):
                 await self._flush()
         self._driver.active_child_driver.add_agent_usage(run.usage, run.cost_usd)
         return _build_result(run, child)

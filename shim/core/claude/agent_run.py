@@ -122,7 +122,7 @@ def _choose_tools(agent: AgentDefinition, invocation: Invocation) -> tuple[str, 
 
 
 def _list_denied_servers(agent: AgentDefinition, session: AgentSession) -> list[str]:
-    """Return rules for the MCP servers of which an agent with a list of tools names no tool."""
+    """Return deny rules for the MCP servers whose tools are missing in the agent's list of tools."""
     if agent.tools is None:
         return []
     named = {rule.removeprefix(MCP_PREFIX).partition("__")[0] for rule in agent.tools}
@@ -321,7 +321,7 @@ class AgentRequests:
                 self._withdraw(request_id)
 
     def accept_frontend_response(self, request_id: str, response: Mapping[str, Any]) -> bool:
-        """Return the frontend's answer to the run that asked. Return False if no run did."""
+        """Pass a frontend's answer to the run that sent the request. Return whether a run did."""
         entry = self._open.pop(request_id, None)
         if entry is None:
             return False
