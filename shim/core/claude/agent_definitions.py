@@ -159,8 +159,3 @@ def _parse_count(value: object) -> int | None:
     if isinstance(value, int) and not isinstance(value, bool) and value > 0:
         return value
     return None
-
-
-def describe_agents(agents: Iterable[AgentDefinition]) -> str:
-    """Return the agents' names as a list for a person."""
-    return ", ".join(agent.name for agent in agents)
