@@ -17,7 +17,7 @@ import orjson
 from shim.core.errors import FrontendError
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.lines import LineSplitter
-from shim.core.reading.values import as_dict, as_list, as_str
+from shim.core.reading.values import as_dict, as_list, get_text
 
 FORMAT_VERSION = 1
 CAST_SUFFIX = ".cast"  # the suffix of a recording's file name
@@ -314,16 +314,12 @@ def parse_recording_header(raw: bytes) -> RecordingHeader:
         version=version,
         argv=tuple(arg for arg in as_list(argv) if isinstance(arg, str)),
         environment=as_dict(environment),
-        vendor_version=_get_text(fields, "vendor_version") or None,
-        dialect=_get_text(fields, "dialect") or "claude",
+        vendor_version=get_text(fields, "vendor_version") or None,
+        dialect=get_text(fields, "dialect", "claude"),
         swept=fields.get("swept") is True,
         fields=fields,
         **{
-            key: _get_text(fields, key)
+            key: get_text(fields, key)
             for key in ("started", "shim", "vendor", "cwd", "redact", "platform")
         },
     )
-
-
-def _get_text(fields: Mapping[str, Any], key: str) -> str:
-    return as_str(fields.get(key))

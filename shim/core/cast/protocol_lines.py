@@ -4,11 +4,11 @@ a replay.
 
 from collections.abc import Iterable, Iterator
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from shim.core.cast.format import RecordingRecord
 from shim.core.reading.json_text import parse_json_object
-from shim.core.reading.values import as_dict, as_str
+from shim.core.reading.values import as_dict, get_text
 
 # The kinds of interrupts in the protocols of Claude, Yume, the Qwen RFC and pi.
 INTERRUPT_KINDS = ("control_request/interrupt", "interrupt", "control/cancel", "abort")
@@ -40,47 +40,42 @@ def parse_protocol_line(line: bytes) -> ProtocolLine:
     kind = payload.get("type")
     if kind == "control_request":
         return ProtocolLine(
-            f"{kind}/{_get_text(payload.get('request'), 'subtype')}",
-            _get_text(payload, "request_id"),
+            f"{kind}/{get_text(as_dict(payload.get('request')), 'subtype')}",
+            get_text(payload, "request_id"),
         )
     if kind == "control_response":
         response = as_dict(payload.get("response"))
         decision = ""
         if response.get("subtype") == "error":
             decision = "error"
-        behavior = _get_text(response.get("response", response.get("result")), "behavior")
-        request_id = _get_text(response, "request_id")
-        if not request_id:
-            request_id = _get_text(payload, "request_id")
+        answer = as_dict(response.get("response", response.get("result")))
+        behavior = get_text(answer, "behavior")
+        request_id = get_text(response, "request_id", get_text(payload, "request_id"))
         return ProtocolLine(kind, request_id, decision or DECISIONS.get(behavior, behavior))
     if kind == "extension_ui_response":  # In pi's RPC, the answer to the shim's extension is JSON.
         return ProtocolLine(
             "control_response",
-            _get_text(payload, "id"),
-            "allow" if _allows(_get_text(payload, "value")) else "deny",
+            get_text(payload, "id"),
+            "allow" if _allows(get_text(payload, "value")) else "deny",
         )
     if kind == "prompt":
         return ProtocolLine("user")
     if kind == "tool_approval":
         return ProtocolLine(
-            kind, _get_text(payload, "id"), "allow" if payload.get("approved") is True else "deny"
+            kind, get_text(payload, "id"), "allow" if payload.get("approved") is True else "deny"
         )
     if kind is None and isinstance(payload.get("input"), dict):
         return ProtocolLine("user")  # messages in the Qwen RFC have no type
     if kind == HEARTBEAT_KIND:
         return ProtocolLine()
     if isinstance(kind, str):
-        return ProtocolLine(kind, _get_text(payload, "uuid"))
+        return ProtocolLine(kind, get_text(payload, "uuid"))
     return ProtocolLine()
 
 
 def _allows(value: str) -> bool:
     """Return whether the answer for the shim's pi extension allows the tool call."""
     return parse_json_object(value).get("allow") is True
-
-
-def _get_text(payload: Any, key: str) -> str:
-    return as_str(as_dict(payload).get(key))
 
 
 def split_records_by_child(

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from shim.core.claude.usage import NO_USAGE
 from shim.core.reading.typed import Any, NamedTuple
-from shim.core.reading.values import as_dict, as_list
+from shim.core.reading.values import as_dict, as_list, get_text
 
 AGENT_TOOLS = ("Task", "Agent")  # Claude's tools that start subagents
 MAX_AGENTS = 1000  # in one process; the messages of further subagents are not collected
@@ -76,10 +76,9 @@ class SubagentLog:
         if self._agent_count >= MAX_AGENTS:
             return
         self._agent_count += 1
-        agent_type = _get_text(tool_input, "subagent_type")
         metadata: dict[str, Any] = {
-            "agentType": agent_type or "general-purpose",
-            "description": _get_text(tool_input, "description"),
+            "agentType": get_text(tool_input, "subagent_type", "general-purpose"),
+            "description": get_text(tool_input, "description"),
             "toolUseId": call_id,
             "spawnDepth": 1,
         }
@@ -87,7 +86,7 @@ class SubagentLog:
         if parent is not None:
             metadata["spawnDepth"] = parent.metadata["spawnDepth"] + 1
             metadata["parentAgentId"] = parent.agent_id
-        prompt = _get_text(tool_input, "prompt")
+        prompt = get_text(tool_input, "prompt")
         agent_id = f"a{self._id_prefix}{self._agent_count:0{NUMBER_DIGITS}x}"
         self._agents[call_id] = LoggedSubagent(agent_id, metadata, prompt)
 
@@ -158,15 +157,8 @@ def _join_text(content: object) -> str:
     if isinstance(content, str):
         return content
     blocks = (as_dict(block) for block in as_list(content))
-    return "\n".join(_get_text(block, "text") for block in blocks if block.get("type") == "text")
+    return "\n".join(get_text(block, "text") for block in blocks if block.get("type") == "text")
 
 
 def _is_text(message: Message) -> bool:
     return all(block["type"] == "text" for block in message["content"])
-
-
-def _get_text(tool_input: Message, key: str) -> str:
-    value = tool_input.get(key)
-    if isinstance(value, str):
-        return value
-    return ""

@@ -1,5 +1,7 @@
 """Checks external values: the types in parsed JSON, and ids before their first use."""
 
+from collections.abc import Mapping
+
 from shim.core.reading.typed import Any
 
 
@@ -27,6 +29,16 @@ def as_str(value: object) -> str:
     if isinstance(value, str):
         return value
     return ""
+
+
+def get_text(fields: Mapping[str, Any], key: str, default: str = "") -> str:
+    """Return the text stored under `key`. Return `default` if the key is missing, or if its value
+    is empty or not a string.
+    """
+    value = fields.get(key)
+    if value and isinstance(value, str):
+        return value
+    return default
 
 
 _UUID_GROUP_LENGTHS = (8, 4, 4, 4, 12)

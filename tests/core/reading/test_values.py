@@ -5,6 +5,7 @@ from sweeps import loop_over_rows
 
 from shim.core.reading.values import (
     canonicalize_uuid,
+    get_text,
     is_valid_vendor_name,
     validate_vendor_session_id,
 )
@@ -25,6 +26,18 @@ HOSTILE = [
     "é",
     "\ud83d",
 ]
+
+
+@pytest.mark.parametrize("value", [None, "", 0, 7, True, ["a"], {"a": "b"}])
+def test_text_that_is_empty_or_not_a_string_is_replaced_by_the_default(value):
+    assert get_text({"text": value}, "text") == ""
+    assert get_text({"text": value}, "text", "unknown") == "unknown"
+
+
+def test_text_is_returned_and_a_missing_text_is_replaced_by_the_default():
+    assert get_text({"text": "a"}, "text", "unknown") == "a"
+    assert get_text({}, "text") == ""
+    assert get_text({}, "text", "unknown") == "unknown"
 
 
 @pytest.mark.parametrize("text", [UUID, UUID.upper(), "01a1f86f-fad9-70b4-9add-b6081579d0c6"])
