@@ -31,8 +31,8 @@ from shim.state.claude_agents import AGENT_RUN_VARIABLE
 RECORD_VARIABLE = "SHIM_RECORD"
 DROP_IN_ARGV = (sys.executable, "-I", "-m", "shim", "claude")
 STDERR_TIMEOUT_S = 0.2  # for the remaining stderr, because another process may hold the pipe open
-FLUSH_TIMEOUT_S = 1.0  # for the withdrawal of prompts; a frontend may no longer read
-MAX_STDERR_CHARS = 500  # of a failed run, in the result for the model
+FLUSH_TIMEOUT_S = 1.0  # for cancelling prompts; the frontend may have stopped reading
+MAX_STDERR_CHARS = 500  # of a failed run's stderr, in the result for the model
 
 
 class AgentRunner:
@@ -164,7 +164,9 @@ class ChangeSignal:
 
 
 def _build_result(run: AgentRun, child: Child) -> AgentResult:
-    """Return the run's last message. If the run has none, add the end of its stderr."""
+    """Return the run's last message. If the run exited without a result, append the end of its
+    stderr.
+    """
     text = run.result_text
     if not run.has_ended:
         stderr = child.stderr_tail.to_text().strip()

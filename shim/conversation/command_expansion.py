@@ -2,8 +2,8 @@
 shell code, and the files that it refers to.
 
 Shell code runs only if the turn's permissions allow the same call of the Bash tool without a
-prompt. Rules in the header of a project's file allow nothing, because a cloned repository must not
-choose which programs run.
+prompt. Rules in the header of a project's command file are ignored here, because a cloned
+repository must not choose which programs run.
 """
 
 import copy
@@ -81,8 +81,8 @@ def list_ignored_fields(call: CommandCall) -> tuple[UnsupportedRule, ...]:
 async def _run_shell_pieces(
     call: CommandCall, pieces: list[CommandPiece], launcher: ChildLauncher
 ) -> list[str]:
-    """Return the texts of the pieces, with the output of shell code in its place. Nothing runs if
-    one of the pieces must not run.
+    """Return the texts of the pieces, with shell code replaced by its output. If one of the pieces
+    must not run, no shell code runs.
     """
     codes = [piece.text for piece in pieces if piece.is_shell_code]
     if not codes:

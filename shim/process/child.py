@@ -1,7 +1,7 @@
 """A vendor's child process and its process group.
 
-The process is started without anyio, so that it runs while anyio is imported. Its pipes are read
-without blocking. Only the head and the tail of its stderr are kept. When the process exits, the
+The process is started without anyio, so that it already runs while anyio is being imported. Its
+pipes are read without blocking. Only the head and the tail of its stderr are kept. When the process exits, the
 rest of its process group is stopped, too.
 """
 
@@ -27,24 +27,25 @@ from shim.process.spawn import (
 
 CHUNK_BYTES = 256 * 1024
 
-# The times to exit after the interrupt signal, SIGTERM and SIGKILL. After SIGKILL, a process exits
-# at once unless the kernel is stuck. A group that ignores the first two signals ends within 2.5 s.
+# How long a child may take to exit after the interrupt signal, and after SIGTERM. With the time
+# after SIGKILL (KILL_TIMEOUT_S), a child that ignores both signals is stopped within 2.5 s.
 INTERRUPT_TIMEOUT_S = 1.4
-# The time for the rest of a process group after its leader has exited. Some programs, such as
+TERMINATE_TIMEOUT_S = 0.6
+# How long the rest of a process group may run after its leader has exited. Some programs, such as
 # copilot, have a wrapper that exits first. They need this time to save their session.
 GROUP_EXIT_TIMEOUT_S = 1.2
-TERMINATE_TIMEOUT_S = 0.6
-# The times to exit for an idle child at the end of a conversation. The TypeScript SDK kills the
-# drop-in 2 s after closing its stdin.
+# How long an idle child may take to exit at the end of a conversation: after its stdin is closed,
+# after SIGTERM and after SIGKILL. The TypeScript SDK kills the drop-in 2 s after it has closed the
+# drop-in's stdin.
 IDLE_EXIT_TIMEOUT_S = 0.8
 IDLE_TERMINATE_TIMEOUT_S = 0.5
 IDLE_KILL_TIMEOUT_S = 0.2
 
 
 class Child:
-    """A running child process, with its pipes and its exit.
+    """A child process and its pipes. `child_exit` tells how the process exited.
 
-    Call `wait_for_exit` or `stop` to make sure that the process exits.
+    Call `wait_for_exit` or `stop`, because an exited process must be reaped.
     """
 
     def __init__(self, spawned_child: ChildSpawnResult) -> None:
@@ -193,8 +194,8 @@ class Child:
             signal_process_group(self._process, signal_name)
 
     async def stop(self, first_signal: str = "SIGTERM") -> None:
-        """Send `first_signal`, SIGTERM and SIGKILL in turn, and wait after each signal. The waits
-        cannot be cancelled.
+        """Send `first_signal`, SIGTERM and SIGKILL, one after the other, until the child exits. The
+        waits between the signals cannot be cancelled.
 
         If the child has already received SIGTERM, `first_signal` is skipped.
         """
@@ -206,8 +207,8 @@ class Child:
         )
 
     async def shut_down_idle_process(self) -> None:
-        """Stop an idle child: close its stdin, and then send the same signals as `stop`. This takes
-        at most 1.5 s.
+        """Stop an idle child: close its stdin, and send SIGTERM and SIGKILL if it does not exit.
+        This takes at most 1.5 s.
         """
         self._descendants.update(descendants.find_descendant_start_times(self._process.pid))
         self.close_stdin()

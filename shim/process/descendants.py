@@ -45,7 +45,7 @@ def kill_orphans(excluded_pids: Collection[int] = ()) -> None:
 
 
 def reap_orphans(excluded_pids: Collection[int]) -> None:
-    """Reap orphans that have exited. `excluded_pids` are reaped by other code."""
+    """Reap orphans that have exited. The children in `excluded_pids` are reaped by other code."""
     if not _is_subreaper:
         return
     for pid in _list_child_pids(os.getpid()):
@@ -55,10 +55,10 @@ def reap_orphans(excluded_pids: Collection[int]) -> None:
 
 
 def find_descendant_start_times(pid: int, excluded_pids: Collection[int] = ()) -> dict[int, bytes]:
-    """Return the start times of a process's descendants by process id. The start time tells a
-    descendant from a later process with the same id.
+    """Return the descendants of a process, as a dict from process id to start time. The start time
+    distinguishes a descendant from a later process with the same id.
 
-    `excluded_pids` and their descendants are left out.
+    The processes in `excluded_pids` and their descendants are left out.
     """
     start_times: dict[int, bytes] = {}
     pending_pids = _list_child_pids(pid)

@@ -10,7 +10,7 @@ from shim.core.errors import FrontendError
 from shim.state.config import VendorSettings
 
 DEPTH_VARIABLE = "SHIM_DEPTH"
-# With these variables, Claude reports the states of a session (contract 5.13).
+# If one of these variables is set, Claude reports each change of a session's state (contract 5.13).
 SESSION_STATE_VARIABLES = frozenset((
     "CLAUDE_CODE_EMIT_SESSION_STATE_EVENTS",
     "CLAUDE_CODE_SDK_READS_SESSION_STATE",
@@ -102,8 +102,8 @@ def get_working_directory() -> str:
 
 
 def parse_extra_args(environment: Mapping[str, str]) -> list[str]:
-    """Split the value of SHIM_ARGS into arguments with shell syntax. Raise FrontendError if the
-    syntax is invalid.
+    """Split the value of SHIM_ARGS into arguments, as a shell would. Raise FrontendError if the
+    shell syntax is invalid.
     """
     text = environment.get("SHIM_ARGS")
     if not text:

@@ -7,8 +7,8 @@ if TYPE_CHECKING:
 
 
 def format_signal_name(signal_number: int) -> str:
-    """Return the name of a signal, such as "SIGTERM" for 15. A number without a name becomes
-    "signal 40".
+    """Return the name of a signal, such as "SIGTERM" for 15. For a number without a name, return a
+    text such as "signal 40".
     """
     import signal
 
@@ -19,8 +19,8 @@ def format_signal_name(signal_number: int) -> str:
 
 
 def parse_exit_status(text: str) -> "ChildExit":
-    """Parse an exit code, or a signal name with or without SIG, which becomes the negative signal
-    number. Raise ValueError for anything else.
+    """Parse an exit code, a negative signal number, or a signal name with or without SIG. Raise
+    ValueError for any other text.
     """
     import signal
 

@@ -1,9 +1,9 @@
 """Finds a vendor's program. The search never returns the drop-in itself, and a malicious repository
 cannot influence it.
 
-Relative PATH entries are ignored, and so are entries inside the working directory. Entries are
-accepted if the working directory is the home directory or one of its parents, because repositories
-are not cloned there.
+Relative PATH entries and entries inside the working directory are ignored. Entries inside the
+working directory are only accepted if it is the home directory or a parent of the home directory,
+because repositories are not cloned there.
 """
 
 import os
@@ -140,8 +140,8 @@ def is_drop_in_script(path: str) -> bool:
 def find_programs_on_path(
     adapters: Mapping[str, Adapter], environment: Mapping[str, str], cwd: str
 ) -> dict[str, str]:
-    """Return the vendors whose program is on PATH, as a dict from vendor name to program path.
-    Hints use this list.
+    """Return the vendors whose program is on PATH, as a dict from vendor name to program path. The
+    result is used in hints.
     """
     paths = {}
     for name, adapter in adapters.items():
@@ -166,9 +166,9 @@ def explain_possible_policy_bypass(
     """Return why a vendor's program might ignore the shim's settings file or hook, or "" if no
     reason is known.
 
-    The program may run on another machine, where it cannot read the file. Other settings files in
-    `folders` may also take precedence or add tools that no rule names. `folders` are the working
-    directory and the user's home directory.
+    The program may run on another machine, where it cannot read the shim's file. Other settings
+    files may take precedence over the shim's file. Settings files in `folders` (the working
+    directory and the user's home directory) may add tools that no rule names.
     """
     if command_prefix:
         return "a program that a launcher starts might not see the shim's file"

@@ -52,7 +52,8 @@ def build_drop_in_script(settings: Mapping[str, str], name: str = "claude") -> b
     entry_code = ENTRY_CODE.replace("MISSING_HINT", repr(missing_hint))
     python, *messages = map(shlex.quote, (sys.executable, missing_message, missing_hint))
     check_command = f"[ -x {python} ] || {{ printf '%s: %s\\n%s\\n' \"$0\" {' '.join(messages)} >&2; exit 1; }}\n"
-    # Use `-c`, because finding the module for `-m shim` takes a fifth of the time of `--version`.
+    # Use `-c` instead of `-m shim`. With `-m`, Python needs a fifth of the run time of
+    # `claude --version` to find the module.
     command = " ".join(
         map(shlex.quote, [sys.executable, "-I", "-c", entry_code, *setting_args, name])
     )
@@ -106,7 +107,7 @@ def install_drop_in_script(
 
 class DropInUninstallResult(NamedTuple):
     """The result of `uninstall_drop_in_script`: the file's path, whether it was a drop-in, whether
-    the old file was restored, and where the drop-in recorded runs.
+    the old file was restored, and the path to which the drop-in recorded runs.
     """
 
     path: str
@@ -132,7 +133,9 @@ def uninstall_drop_in_script(directory: str, name: str) -> DropInUninstallResult
 
 
 def describe_missing_python(python: str) -> str:
-    """Describe why a drop-in cannot start. `python` is the path of its Python, or ""."""
+    """Describe why a drop-in cannot start. `python` is the path of its Python, or "" if the path
+    cannot be read.
+    """
     if python:
         return f"its Python {python} does not exist"
     return "its file is damaged"
@@ -182,8 +185,8 @@ def list_uncompiled_modules(package_dir: str = PACKAGE_DIR) -> list[str]:
 
 
 def _has_bytecode(source_path: str) -> bool:
-    """Return whether Python would use the existing bytecode (PEP 552: magic number, flags, time and
-    size).
+    """Return whether a module has bytecode that Python would use. The magic number, the flags, the
+    time and the size in the bytecode file are checked (PEP 552).
     """
     from importlib.util import MAGIC_NUMBER, cache_from_source
 

@@ -84,7 +84,7 @@ def _detect_installer(metadata: Distribution | None) -> str:
 def _find_distribution() -> Distribution | None:
     """Return the package metadata of the running copy, or None if this copy was not installed.
 
-    The environment may contain another installed copy.
+    The metadata of another installed copy is not returned.
     """
     try:
         metadata = distribution(PACKAGE_NAME)

@@ -46,8 +46,8 @@ def describe_shim_package_change() -> str:
 def require_package_files_for_child(
     command: Iterable[str], environment_values: Iterable[str] = ()
 ) -> None:
-    """Raise SystemResourceError if a program is about to start that needs removed files of this
-    package.
+    """Raise SystemResourceError if the files of this package were removed and the given command
+    needs them.
 
     Without these files, a vendor would run without the settings and hooks that make it ask for
     permission.

@@ -102,7 +102,7 @@ class ProgramProbe:
         return not (help_text.strip() or self._help_timed_out)
 
     def get_help_text(self) -> str:
-        """Return the program's help text, or "" if there is none."""
+        """Return the program's help text, or "" if the program did not print one."""
         if self._help_text is None:
             self._help_text = self.get_command_output(HELP_ARGS)
             self._help_timed_out = self.has_timed_out

@@ -1,8 +1,8 @@
-"""Reads a child's run report from a file. The file's folder is accessible only to the current user.
-The report is read once and then removed.
+"""Reads the run report that a child writes to a file. Only the current user can access the file's
+folder. The report is read once and then removed.
 
-The folder is created inside `spill`, so that reports of killed runs are removed together with old
-spill files.
+The folder is created inside the folder `spill`, so that reports of killed runs are removed together
+with old spill files.
 """
 
 import contextlib
@@ -39,8 +39,8 @@ class RunReportFile:
         self.folder = LargeTextFolder(environment, session_id).create_private_subfolder()
 
     def read_and_remove(self) -> dict[str, Any] | None:
-        """Return the required keys of the report, or None if there is no report. Remove the
-        report's folder.
+        """Return the report's usage keys with their values, or None if there is no report. Remove
+        the report's folder.
         """
         if self.folder is None:
             return None
@@ -54,8 +54,8 @@ class RunReportFile:
         return values
 
     def remove(self) -> None:
-        """Remove the report's folder with all files. Remove the session's spill folder, too, if it
-        is empty.
+        """Remove the report's folder with all files. If the session's spill folder is then empty,
+        remove that folder as well.
         """
         folder = self.folder
         self.folder = None

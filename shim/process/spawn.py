@@ -32,7 +32,8 @@ POLL_INTERVAL_S = 0.01
 DEFAULT_SIGNALS = tuple(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
 MAX_DESCRIPTORS = 256  # the range to check if the system cannot list open descriptors
 
-# The next message's child may already be running while the last message's child is being stopped.
+# The children that run at the moment. There can be two, because the next message's child may be
+# started while the last message's child is still being stopped.
 running_pids: set[int] = set()
 
 
@@ -182,8 +183,8 @@ def _start_by_posix_spawn(
 def _start_by_subprocess(
     command: Sequence[str], environment: Mapping[str, str], cwd: str, *, opens_stdin: bool
 ) -> "subprocess.Popen[bytes]":
-    """Start the process with `subprocess`: in any folder, and also with a glibc before 2.26, whose
-    `posix_spawn` cannot create a session.
+    """Start the process with `subprocess`. It supports any working directory, and systems with a
+    glibc before 2.26, whose `posix_spawn` cannot create a session.
     """
     from shim.process.popen import spawn_with_subprocess
 

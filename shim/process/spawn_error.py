@@ -1,7 +1,8 @@
 """Explains why a program could not be started, and how to fix the problem.
 
-The system's error messages describe a failed system call. They say that a script without its
-interpreter "does not exist", and call a prompt that is too long an argument list.
+The system's error messages describe a failed system call, which can be misleading. If a script's
+interpreter is missing, they say that the script does not exist. If a prompt is too long, they say
+"Argument list too long".
 """
 
 import errno

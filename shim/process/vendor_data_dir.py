@@ -12,7 +12,7 @@ from itertools import islice
 from shim.core.adapter.adapter import Adapter
 from shim.state.files import open_regular_file
 
-MAX_ENTRIES = 10_000  # the number of folder entries to search; a day has fewer sessions
+MAX_ENTRIES = 10_000  # folder entries that are searched; no day has as many sessions
 TAIL_BYTES = 4 * 1024 * 1024  # the part of a file that is read; a file change is never larger
 
 
@@ -56,8 +56,8 @@ class VendorDataDir:
         return None
 
     def read_tail(self, path: str, min_offset: int = 0) -> tuple[int, bytes]:
-        """Return an offset and the bytes of a file from this offset. At most the last TAIL_BYTES
-        are read, and nothing before `min_offset`.
+        """Return the offset of a file's tail, and the tail itself. The tail has at most TAIL_BYTES,
+        and does not begin before `min_offset`.
         """
         real_path = self._resolve_inside(path)
         if real_path is None:

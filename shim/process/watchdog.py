@@ -1,9 +1,10 @@
 """A watchdog that stops a child's process group if the shim dies without cleaning up, for example
 after SIGKILL.
 
-The watchdog is a shell that reads from a pipe. Only the shim holds the pipe's write end. A line
-from the pipe means a normal end. The end of the pipe means that the shim has died. The vendor would
-not notice that itself, because it may neither read nor write for hours while a tool is running.
+The watchdog is a shell that reads from a pipe. Only the shim holds the pipe's write end. If the
+watchdog reads a line, the process group has ended normally. If the pipe is closed without a line,
+the shim has died. The vendor might not notice the shim's death for hours, because it neither reads
+nor writes while a tool is running.
 """
 
 import contextlib
@@ -12,7 +13,7 @@ import subprocess
 WATCHDOG_SCRIPT = (
     'read -r line || { kill -s TERM -- "-$1"; sleep 1; kill -s KILL -- "-$1"; } 2>/dev/null'
 )
-EXIT_TIMEOUT_S = 0.5  # for the shell to exit after a normal end
+EXIT_TIMEOUT_S = 0.5  # for the shell to exit after it has read a line
 
 _watchdogs: dict[int, "subprocess.Popen[bytes]"] = {}
 

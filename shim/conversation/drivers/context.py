@@ -183,7 +183,7 @@ class VendorSessionResumeState:
         if self.has_rebuilt_history:
             self.vendor_session_id = None
         self.assigned_id: str | None = None
-        # A session without its last messages is a copy for the vendor.
+        # If the last messages of a session are dropped, the vendor must fork the session.
         self.forks_next = invocation.fork_session or context.resume_point is not None
         self.has_started = self.persistent = self.has_answered = False
         self.has_system_prompt = self.has_history = False

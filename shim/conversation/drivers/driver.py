@@ -139,7 +139,7 @@ class ChildDriver:
             await self._write_agent_output(self.stream)
 
     async def _write_agent_output(self, stream: ChildStream) -> None:
-        with contextlib.suppress(FrontendDisconnectedError):  # the turn detects it, too
+        with contextlib.suppress(FrontendDisconnectedError):  # the turn also detects this
             await self.write_output_and_run_commands(*stream.take_output())
 
     def add_agent_usage(self, usage: "Usage", cost_usd: float) -> None:
@@ -248,8 +248,8 @@ class ChildDriver:
     async def _call_hooks(
         self, control: "ControlSession", hook_events: "tuple[HookEvent, ...]"
     ) -> None:
-        """Call the frontend's hooks. Stop the turn if a call has run that a hook had denied, or
-        after which a hook ends the turn.
+        """Call the frontend's hooks. Stop the turn if a tool call has run although a hook had
+        denied it, or if a hook wants the turn to end after a tool call.
         """
         from shim.core.claude.control.actions import ToolCallBlocked
 
@@ -538,8 +538,8 @@ class ChildDriver:
     def _retry_if_cut(
         self, stream: ChildStream, child_exit: ChildExit | None = None, stderr: str | None = None
     ) -> bool:
-        """Prepare a retry if the dialect retries and only text was cut off (R11). Return whether
-        the message must be sent again.
+        """Prepare a retry if the dialect allows retries and only text was cut off (R11). Return
+        whether the message must be sent again.
 
         `stderr` is None if the child reported the end of its turn and keeps running.
         """

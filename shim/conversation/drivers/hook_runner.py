@@ -114,7 +114,7 @@ async def run_program(
                 tasks.start_soon(task)
             with anyio.move_on_after(timeout_s) as timeout_scope:
                 await child.wait_for_exit_without_reaping()
-            await anyio.sleep(0)  # output from before the exit is still in the pipes
+            await anyio.sleep(0)  # let the readers run: the pipes may still contain output
             while chunk := child.read_available_stdout():
                 stdout.extend(chunk[: MAX_OUTPUT_BYTES + 1 - len(stdout)])
             if timeout_scope.cancelled_caught:

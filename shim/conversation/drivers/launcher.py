@@ -271,7 +271,7 @@ class ChildLauncher:
         )
         self.context = self.context._replace(invocation=invocation, resume_point=None)
         self.resume_state.start_new_session()
-        # The lifecycle has the old invocation. It may not exist yet.
+        # The lifecycle, if it exists already, was created with the old invocation.
         with contextlib.suppress(AttributeError):
             del self.turn_lifecycle
 
@@ -304,10 +304,10 @@ class ChildLauncher:
     def build_vendor_prompt(self, user_prompt: str) -> str:
         """Build the prompt for the vendor from the user's prompt.
 
-        If the child accepts system prompts in no other way, they precede the first prompt. They
-        never precede a slash command. If a rule restricts reading, the prompt is escaped so that it
-        cannot make the vendor read a file. If the answer is validated here, an instruction to
-        answer with JSON is appended.
+        If the child cannot receive system prompts in another way, they are put before the first
+        prompt, but never before a slash command. If a rule restricts reading, the prompt is escaped
+        so that it cannot make the vendor read a file. If the answer is validated here, an
+        instruction to answer with JSON is appended.
         """
         resume_state = self.resume_state
         if (
@@ -340,8 +340,8 @@ class ChildLauncher:
         return self.adapter.find_rewind_target(point, stored_session.vendor_session, data_dir)
 
     def _add_history(self, prompt: str) -> str:
-        """Return the prompt with the kept messages of a resumed session before it, if the vendor's
-        session does not have them.
+        """Put the kept messages of a resumed session before the prompt, if the vendor's session
+        does not contain them.
         """
         resume_state = self.resume_state
         point = self.context.resume_point
@@ -476,7 +476,7 @@ class ChildLauncher:
         resume_state = self.resume_state
         invocation = self.context.invocation
         policy = self.policy
-        # Most vendors keep the last model that was set when a session is resumed.
+        # When a session is resumed, most vendors keep using the model that was set last.
         resumed_model = None
         if resume_state.vendor_model and resume_state.vendor_session_id:
             resumed_model = state.reported_model
@@ -543,8 +543,8 @@ class ChildLauncher:
 
     @property
     def _can_attach(self) -> bool:
-        """Return whether the vendor can read attachment files. With a command prefix it may run on
-        another machine, and cannot read them.
+        """Return whether the vendor can read attachment files. With a command prefix, the vendor
+        may run on another machine, where the files do not exist.
         """
         if not self.adapter.environment.attachment_dirs:
             return False
@@ -610,8 +610,8 @@ class ChildLauncher:
         return relays
 
     def _list_agent_server(self) -> tuple[str, ...]:
-        """Return the name of the shim's own MCP server if the session has subagents that a rule
-        does not forbid.
+        """Return the name of the shim's own MCP server in a tuple. The tuple is empty if the
+        session has no subagents, or if a rule forbids subagents.
         """
         if not self.session_state.usable_agents:
             return ()

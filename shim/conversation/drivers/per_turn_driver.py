@@ -80,7 +80,9 @@ class PerTurnDriver(ChildDriver):
                 self.launcher.report_file.remove()
 
     async def _retry_message(self, stream: ChildStream, message: UserMessage) -> None:
-        """Start a second child for the same message, because the first child's output was cut."""
+        """Start a second child for the same message, because the first child's output was cut
+        off.
+        """
         try:
             self.launcher.turn_lifecycle.prepare_retry(stream)
             spawned = self.launcher.start_child(message.text)

@@ -47,15 +47,16 @@ if TYPE_CHECKING:
     from shim.core.claude.local_commands import LocalCommand
 
 INTERRUPT_TIMEOUT_S = 1.5  # for a child to end an interrupted turn; then the child is stopped
-# The time for a child to read a line. After this time, the child is stopped.
+# How long a child may take to read a line. Then the child is stopped.
 WRITE_TIMEOUT_S = 60.0
-# The time for a child to read a line of the frontend before the frontend's next line is handled.
+# How long the shim waits for the child to read a line from the frontend. Then the shim handles the
+# frontend's next line.
 FRONTEND_LINE_WAIT_S = 0.5
 HOOK_TIMEOUT_S = 60.0  # as long as the real claude waits for the frontend's hooks
 # The number of times that hooks can continue a turn. A Stop hook that always blocks would never let
 # the turn end.
 MAX_HOOK_CONTINUATIONS = 50
-# The number of heartbeats within one heartbeat timeout. Two answers may be lost.
+# The number of heartbeats within one heartbeat timeout. Two of them may be lost without harm.
 HEARTBEATS_PER_TIMEOUT = 3
 # The reasons why a permission request is waiting.
 WAIT_FOR_HOOKS = "hooks"
@@ -101,7 +102,7 @@ class PersistentDriver(ChildDriver):
         self._decided_calls = ToolCallDecisions()
         self._compaction_command: LocalCommand | None = None  # the command of the running turn
         self._hooks_answered = anyio.Event()
-        self._waits_for_hooks = False  # the vendor has completed its turn, and hooks have not
+        self._waits_for_hooks = False  # the vendor has completed its turn, but hooks are running
         self._service_scope = anyio.CancelScope()  # for tasks that run as long as the child
         # The waits for hooks or for the frontend's answer, by reason and the vendor's request id.
         self._wait_scopes: dict[tuple[str, str], anyio.CancelScope] = {}
@@ -166,7 +167,8 @@ class PersistentDriver(ChildDriver):
         had_system_prompt = resume_state.has_system_prompt
         had_history = resume_state.has_history
         await self._answer_message(child, stream, message)
-        # Both are part of the message, which the model may not have received.
+        # The system prompt and the history are sent with the message. After an error, the model may
+        # not have received the message.
         if stream.turn.is_error:
             resume_state.has_system_prompt = had_system_prompt
             resume_state.has_history = had_history
@@ -292,7 +294,7 @@ class PersistentDriver(ChildDriver):
         feedback.close_requests()
 
     def check_hook_answers(self) -> None:
-        """Continue a wait for the answers of hooks. It ends when all hooks have answered."""
+        """Let `_wait_for_hook_answers` check whether all hooks have answered."""
         self._hooks_answered.set()
 
     async def _end_turn(self, child: Child, stream: ChildStream, *, is_done: bool) -> bool:
@@ -564,8 +566,9 @@ class PersistentDriver(ChildDriver):
     ) -> PermissionDecision:
         """Decide whether a call to one of the frontend's own tools may run.
 
-        If the vendor has already asked for permission for this call, return that decision. A vendor
-        that asks without arguments gets a preliminary approval, and the real decision is made here.
+        If the vendor has already asked for permission for this call, return the decision that it
+        received. If the vendor asked without the call's arguments, it received a preliminary
+        approval, and the real decision is made here.
         """
         if self.stream is not None and self._phase is TurnPhase.READING:
             try:
@@ -752,7 +755,8 @@ class PersistentDriver(ChildDriver):
 
     async def _send_hook_texts(self) -> None:
         """Send the texts of hooks into the running turn if the vendor accepts messages during a
-        turn. The vendor continues its turn if it has already requested the last reply.
+        turn. If the vendor has already requested its last reply, it continues the turn to answer
+        the texts.
         """
         child = self._child
         stream = self.stream
@@ -898,7 +902,7 @@ class PersistentDriver(ChildDriver):
 
     async def stop_turn_for_hook(self) -> None:
         """Interrupt the turn, because a hook ends it after a tool call. The child keeps running,
-        because not every vendor has stored a session whose first turn is not over.
+        because some vendors do not store a session before its first turn is over.
         """
         if self.stream is not None:
             self._runs_stop_hooks_at_end = False

@@ -1,5 +1,5 @@
-"""The start and the end of a vendor's turns: builds the configuration of each turn, and stores its
-results.
+"""The start and the end of a vendor's turns: builds the configuration of each turn, and stores the
+turn's results.
 """
 
 import time
@@ -368,8 +368,8 @@ class TurnLifecycle:
             store_offered_models(adapter.name, models, self._context.environment)
 
     def _store_offered_commands(self, commands: "tuple[OfferedCommand, ...]") -> None:
-        """Store the commands that the vendor has offered, for this and for later sessions. A vendor
-        that offers none may not have been asked.
+        """Store the commands that the vendor has offered, for this and for later sessions. An empty
+        list is ignored, because it can mean that the vendor was not asked.
         """
         if not commands or commands == self._state.offered_commands:
             return

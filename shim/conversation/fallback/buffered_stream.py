@@ -31,7 +31,7 @@ MAX_BUFFERED_BYTES = 1024 * 1024
 
 
 class FallbackOutputBuffer:
-    """Buffers a vendor's output while the next vendor in the list may still replace that vendor.
+    """Buffers a vendor's output as long as another vendor may still answer instead.
 
     `failed_attempt` is the vendor's failure, or None. `child_started` tells whether the vendor's
     child process was started before the failure.
@@ -132,8 +132,8 @@ class BufferedChildStream(ChildStream):
         return (b"", passed_commands)
 
     def start_retry(self, child_exit: ChildExit | None, stderr: str | None) -> bool:
-        # If the child has exited, the next vendor is tried, if there is one. A child that is still
-        # running gets the message once more first.
+        # If the child has exited, the next vendor is tried, if there is one. If the child is still
+        # running, it receives the message a second time before another vendor is tried.
         is_passed_on = (
             self._buffer.is_active
             and stderr is not None
@@ -180,8 +180,8 @@ class BufferedChildStream(ChildStream):
         return self._buffer.prepend_buffered_output(b"")
 
     def _pass_on(self, child_exit: ChildExit | None, stderr: str | None) -> bool:
-        """Return whether the next candidate takes over the turn. `stderr` is None if the child
-        process keeps running.
+        """Discard this vendor's output if the next candidate takes over the turn. Return whether it
+        does. `stderr` is None if the child process keeps running.
         """
         attempt = None
         if self._buffer.is_active:
