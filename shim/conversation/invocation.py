@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 MIRROR_FLAG = "--session-mirror"
-REAL_CLAUDE = "claude"  # the name of its adapter
+REAL_CLAUDE = "claude"  # the name of the real claude's adapter
 # Set by the SDKs for `enable_file_checkpointing` and `enableFileCheckpointing`.
 FILE_CHECKPOINTS_VARIABLE = "CLAUDE_CODE_ENABLE_SDK_FILE_CHECKPOINTING"
 
@@ -92,8 +92,8 @@ def select_driver(
     """
     vendor_settings = settings.get_vendor_settings(adapter.name)
     can_ask = invocation.input_format == "stream-json" or can_prompt_frontend(invocation)
-    # One-shot mode also uses the two-way driver if the vendor streams partial text only there and
-    # the same tool calls can run.
+    # One-shot mode also uses the two-way driver if only this driver streams partial text, and if
+    # the vendor runs the same tool calls with it.
     needs_partials = invocation.partial and not (adapter.abilities.can_stream or adapter.unattended)
     # Only a persistent child can compact its context on request.
     needs_compaction = _is_compaction_prompt(invocation.prompt or "")

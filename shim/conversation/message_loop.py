@@ -241,8 +241,8 @@ class MessageLoop(ConversationLoop):
         state.ignored_command_fields = ()
 
     async def _answer_local_command(self, message: UserMessage, command: "LocalCommand") -> None:
-        """Answer one of Claude's commands. A new session forgets the context messages and the texts
-        of hooks.
+        """Answer one of Claude's commands. A command that starts a new session also discards the
+        context messages and the texts of hooks.
         """
         from shim.conversation.drivers.local_commands import answer_local_command
         from shim.core.claude.local_commands import CLEAR
@@ -254,9 +254,10 @@ class MessageLoop(ConversationLoop):
         await answer_local_command(self._driver.active_child_driver, message, command)
 
     def _add_context(self, message: UserMessage) -> UserMessage:
-        """Return the message with the stored context messages and the texts of hooks before it.
+        """Put the stored context messages and the texts of hooks before a message.
 
-        The texts of hooks are not added to a command, because it would become an ordinary message.
+        The texts of hooks are not added to a slash command, because a message that does not begin
+        with the command is not recognized as a command.
         """
         context = [*self._context_messages]
         self._context_messages.clear()
@@ -340,7 +341,7 @@ class MessageLoop(ConversationLoop):
         return None
 
     def _parse_local_command(self, message: UserMessage) -> "LocalCommand | None":
-        """Return the command in a message that the shim answers, or None."""
+        """Return the command in a message if the shim itself answers this command, or None."""
         launcher = self._driver.active_child_driver.launcher
         return launcher.session_state.parse_local_command(message)
 
@@ -461,8 +462,8 @@ class MessageLoop(ConversationLoop):
             warn(f"internal error: {write_error!r}\n")
 
     async def _write_last_result(self, reason: str, cause: TurnEndCause) -> None:
-        """End the running turn with an error result, unless the turn already has a result. Stdout
-        must accept the lines within FINAL_WRITE_TIMEOUT_S.
+        """End the running turn with an error result, unless the turn already has a result. The
+        lines are lost if stdout does not accept them within FINAL_WRITE_TIMEOUT_S.
         """
         stream = self._driver.active_child_driver.stream
         lines = b""

@@ -70,8 +70,8 @@ class StderrCopier:
 
 
 class PassthroughLoop(ConversationLoop):
-    """Runs one child process for the whole conversation. `stream` removes secrets from the child's
-    stderr.
+    """Runs one child process for the whole conversation. `redactor` removes secrets from the
+    child's stderr.
     """
 
     def __init__(
@@ -92,8 +92,9 @@ class PassthroughLoop(ConversationLoop):
         self._exchange = UnansweredRequestTracker()
         self._deadlines = ChildTurnDeadlines(launcher.timeouts)
         self._deadlines.select_silence_timeout_by_name("idle_timeout")
-        self._pending_answers: list[bytes] = []  # for requests that the frontend cannot receive
-        self._at_line_start = True  # the child's stdin ends with a complete line
+        # The shim's own answers to requests that the frontend cannot receive.
+        self._pending_answers: list[bytes] = []
+        self._at_line_start = True  # the last line that was written to the child is complete
         self._stdin_closed = False  # the frontend has closed stdin
 
     async def _run_session(self, tasks: TaskGroup) -> int:
@@ -160,8 +161,8 @@ class PassthroughLoop(ConversationLoop):
     # -- the child's lines -------------------------------------------------------------------------
 
     async def _read_output(self) -> None:
-        """Translate the child's output until it ends, the child is done, or the child stays silent
-        although it owes an answer.
+        """Translate the child's output until the output ends, the child is done, or the child stays
+        silent for too long although an answer is missing.
         """
         stream = self._stream
         exchange = self._exchange
@@ -200,7 +201,7 @@ class PassthroughLoop(ConversationLoop):
             case SendToChildCommand(line):
                 self._exchange.record_permission_answer(line)
                 self._pending_answers.append(line)
-            case TurnStage.VENDOR_DONE:  # nothing contradicts the result that arrived with it
+            case TurnStage.VENDOR_DONE:  # the result that arrived with this stage is final
                 lines, _ = self._stream.finish()
                 self._finish_turn()
                 return lines

@@ -4,7 +4,7 @@ through.
 
 import re
 
-# The beginnings of the lines that are tracked. Nothing else of a line is read.
+# The texts that identify the lines to be tracked. Of such a line, only the request id is read.
 USER_MESSAGE = re.compile(rb'"type"\s*:\s*"user"')
 CONTROL_RESPONSE = re.compile(rb'"type"\s*:\s*"control_response"')
 CONTROL_REQUEST_START = b'{"type":"control_request"'  # as the real claude writes it

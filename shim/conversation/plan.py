@@ -1,4 +1,6 @@
-"""Plans a conversation. The plan is decided once from plain data, and can be run or explained."""
+"""Plans a conversation. The plan is computed once, from plain data. It can be run, or printed by
+`shim explain`.
+"""
 
 from enum import Enum, auto
 
@@ -119,7 +121,8 @@ def can_keep_child(adapter: Adapter, request: ConversationPlanInput) -> bool:
     stdin_input = request.stdin_input
     if stdin_input is None or stdin_input.wants_answers or request.has_rules:
         return True
-    # Only its permission requests prevent such a vendor from editing files outside the folder.
+    # In acceptEdits mode, some vendors edit files outside the folder unless the shim denies their
+    # permission requests.
     return request.mode == "acceptEdits" and adapter.needs_external_policy_check(request.mode)
 
 

@@ -133,7 +133,9 @@ class ConversationRunner:
         source: "FrontendLineSource | None",
         first_child: "ChildSpawnResult | None",
     ) -> int:
-        """Answer many messages from stdin, or only `prompt` while stdin carries control frames."""
+        """Answer the messages from stdin. If `prompt` is set, answer only this prompt, while stdin
+        carries control frames.
+        """
         control = self._create_control()
         launcher = self._launcher
         if self._plan.run_mode is RunMode.RULES_ONLY:
@@ -384,7 +386,7 @@ class ConversationRunner:
         """Return the mirror of the transcripts, if the frontend has a session store."""
         from shim.io.transcript_mirror import TranscriptMirror
 
-        # Without a transcript, the session was reported as not mirrored when it was prepared.
+        # If there is no transcript, a warning was already printed when the session was prepared.
         if self._transcript is None or not self._is_mirror_requested():
             return None
         max_line_bytes = self._launcher.context.settings.max_line_bytes

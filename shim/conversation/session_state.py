@@ -47,8 +47,8 @@ def build_session_state(
     """Return the session state for the first vendor of `vendor_list`.
 
     `name` is the vendor's name in a replayed recording. `servers` are the MCP servers from the
-    command line, and `agents` the subagents from there and from Claude's files. Another vendor of
-    the list may serve the session later.
+    command line. `agents` are the subagents from the command line and from Claude's files. Another
+    vendor of the list may serve the session later.
     """
     invocation = context.invocation
     settings = context.settings
@@ -124,8 +124,8 @@ def build_session_state(
 
 
 def _load_commands(context: ConversationContext, plan: ConversationPlan) -> "CommandFiles":
-    """Read Claude's command files, unless another program expands them. A replay must not run their
-    shell code.
+    """Load Claude's command files. Load none if another program expands commands, or if a recording
+    is replayed, because a replay must not run shell code.
     """
     adapter = plan.adapter
     if adapter.passthrough or adapter.cli.replayed_vendor or not plan.answers_commands:
@@ -161,8 +161,8 @@ def _report_ignored_flags(
 def _list_ignored_session_store(
     invocation: Invocation, plan: ConversationPlan
 ) -> tuple[UnsupportedRule, ...]:
-    """Return an entry for a session store that stays empty, because there is no transcript. The real
-    claude does not fill it either if the session is not stored.
+    """Return an entry that tells why the frontend's session store stays empty. Return no entry if
+    the real claude would not fill the store either.
     """
     from shim.core.claude.ignored_options import FLAGS_SOURCE
 

@@ -145,10 +145,10 @@ class ConversationStartup(NamedTuple):
         )
 
     def apply_resume_point(self) -> "ConversationStartup":
-        """Return the startup with the message from `--resume-session-at`. Raise FrontendError if the
-        session cannot be resumed at this message.
+        """Return the startup data with the message from `--resume-session-at`. Raise FrontendError
+        if the session cannot be resumed at this message.
 
-        If only the transcript of the session exists, the vendor gets a new session.
+        If this machine only has the session's transcript, the vendor gets a new session.
         """
         is_real_claude = self.adapter.passthrough and not self.vendor_list.has_several
         if is_real_claude:
@@ -172,7 +172,8 @@ class ConversationStartup(NamedTuple):
         return self._replace(resume_point=point._replace(reason=reason))
 
     def _adopt_transcript(self) -> "ConversationStartup":
-        """Return the startup with a session that this machine only knows from its transcript.
+        """Return the startup data for resuming a session of which this machine only has the
+        transcript.
 
         The SDKs write such a transcript from a session store before they resume a session of
         another machine.
@@ -201,8 +202,8 @@ class ConversationStartup(NamedTuple):
         )
 
     def _load_unstored_history(self, session: "StoredSession") -> "ConversationStartup":
-        """Return the startup with the history of the transcript, if the vendor has not stored the
-        session.
+        """Return the startup data with the history from the transcript, if the vendor has not
+        stored the session.
 
         Some vendors store a new session only after an answer. If the first turn failed after a
         session was resumed at an earlier message, only the transcript has the kept messages.
@@ -218,8 +219,8 @@ class ConversationStartup(NamedTuple):
         return self._rebuild_session(session, end, reason)
 
     def _adopt_newer_transcript(self, session: "StoredSession") -> "ConversationStartup":
-        """Return the startup with a new session of the vendor, if the transcript has messages that
-        the vendor's session lacks.
+        """Return the startup data with a new session of the vendor, if the transcript has messages
+        that the vendor's session lacks.
 
         The SDKs write the transcript from their session store. It is newer if another machine has
         continued the session.
@@ -245,7 +246,9 @@ class ConversationStartup(NamedTuple):
     def _rebuild_session(
         self, session: "StoredSession", point: "ResumePoint", reason: str
     ) -> "ConversationStartup":
-        """Return the startup with a new session of the vendor that begins with the kept messages."""
+        """Return the startup data with a new session of the vendor. It begins with the kept
+        messages.
+        """
         return self._replace(resumed_session=session, resume_point=point._replace(reason=reason))
 
     def _run_plan(
@@ -484,7 +487,7 @@ class ConversationStartup(NamedTuple):
     def _can_change_driver(self, plan: ConversationPlan) -> bool:
         """Return whether the one-way driver may replace the two-way driver if two-way mode fails.
 
-        The one-way driver may not ask for fewer permissions, or run more tool calls.
+        It may not if it would ask for fewer permissions or run more tool calls.
         """
         adapter = self.adapter
         is_two_way = adapter.cli.has_two_way and plan.adapter is not adapter

@@ -180,8 +180,8 @@ _HISTORY_NOT_READ = "and --history-file is ignored: no vendor can read another v
 
 
 def apply_mode(call: YumeInvocation, invocation: Invocation) -> Invocation:
-    """Return the invocation with one of Yume's permission modes. Yume's meaning of a name applies
-    even if Claude has a mode with the same name (`auto`).
+    """Return the invocation with the permission mode from Yume's command line. The name has Yume's
+    meaning, even if Claude has a mode with the same name (`auto`).
     """
     if not call.mode:
         return invocation

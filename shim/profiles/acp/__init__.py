@@ -6,6 +6,6 @@ session updates, and `calls` the tool calls. `versions` has the differences betw
 the draft of version 2. `message_and_terminal_store` stores the messages and terminals that version
 2 updates by id.
 
-The shim does not offer file or terminal access to agents. Every measured agent has its own, and
-asks before it uses them.
+The shim does not offer file or terminal access to agents. Every measured agent has its own file and
+terminal tools, and asks for permission before it uses them.
 """

@@ -15,7 +15,7 @@ COMMAND_START = re.compile(r"[\s\ufeff]*[/$]")
 AS_FILE = "file"
 AS_IMAGE = "image"
 LEFT_OUT = "none"
-# Agent capability for non-text content → kind of the message block.
+# The kind of message block that an agent with this capability accepts.
 KIND_BY_CAPABILITY = {"image": "image", "embeddedContext": "document"}
 
 
@@ -23,7 +23,7 @@ def list_accepted_block_kinds(
     agent_info: Mapping[str, Any], document_format: str = AS_FILE
 ) -> BlockKinds:
     """Return the content block kinds that an agent accepts besides text, from its `initialize`
-    result. A capability is `true`, or a table in version 2.
+    result. An agent reports a capability as `true` or, in version 2, as an object.
 
     `document_format` defines how documents are sent to the agent.
     """
