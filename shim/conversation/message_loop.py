@@ -184,6 +184,8 @@ class MessageLoop(ConversationLoop):
         elif stream is not None and stream.is_over_cost_budget:
             # The result reports that the budget is exhausted.
             await child_driver.finish_turn_without_vendor(message)
+        elif model := child_driver.launcher.session_state.unknown_model:
+            await child_driver.refuse_unknown_model(message, model)
         elif command_call is not None:
             await self._answer_command(message, command_call)
         else:

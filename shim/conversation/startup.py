@@ -267,7 +267,7 @@ class ConversationStartup(NamedTuple):
         prompt = self._read_prompt(plan.prompt_source)
         signals.is_started = True
         first_child = None
-        if plan.starts_child_first and not _is_command(launcher, prompt or ""):
+        if plan.starts_child_first and _needs_child(launcher, prompt or ""):
             first_child = _start_first_child(plan, launcher, chain, prompt or "")
         try:
             # The message loop is imported while the child process starts.
@@ -527,19 +527,21 @@ def _start_first_child(
         return None
 
 
-def _is_command(launcher: ChildLauncher, prompt: str) -> bool:
-    """Return whether the prompt is a command that the message loop answers or expands before a
-    child is started.
+def _needs_child(launcher: ChildLauncher, prompt: str) -> bool:
+    """Return whether the message loop sends the prompt to a child as it is. It answers some
+    commands itself, expands others, and refuses a model that does not exist.
     """
-    if not prompt.startswith("/"):
+    state = launcher.session_state
+    if state.unknown_model:
         return False
+    if not prompt.startswith("/"):
+        return True
     from shim.core.claude.messages import UserMessage
 
     message = UserMessage(prompt)
-    state = launcher.session_state
     if state.parse_local_command(message) is not None:
-        return True
-    return state.find_command_call(message) is not None
+        return False
+    return state.find_command_call(message) is None
 
 
 class PlannedChildLaunch(NamedTuple):

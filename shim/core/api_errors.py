@@ -238,6 +238,10 @@ TEXT_STARTS = {
     "refused": "API Error: Connection refused — ",
     "connection": "API Error: Connection error — ",
 }
+UNKNOWN_MODEL_TEXT = (
+    TEXT_STARTS["model"]
+    + "Claude has no model of this name. Choose a different model with --model."
+)
 NOT_LOGGED_IN_TEXT = "Not logged in · Please run /login"
 _API_ERROR_PREFIX = "API Error: "
 _ERROR_PREFIXES = ("API Error:", "Error:")
@@ -270,7 +274,7 @@ def format_api_error(
         start.removeprefix(_API_ERROR_PREFIX).removesuffix(" — ").lower()
     ):
         start = _API_ERROR_PREFIX  # the vendor's text already starts with the rest of Claude's text
-    if status_text not in start:
+    if status_text not in start and not detail.startswith(start):
         detail = f"{status_text} {detail}".rstrip()
     return _join_texts(start, detail)
 

@@ -75,6 +75,40 @@ def test_model_name_is_mapped_by_the_settings(box, settings, name, expected):
     assert (init["model"], init["shim"]["model_asked"]) == (expected or "unknown", name)
 
 
+def test_model_that_cannot_be_claudes_fails_without_the_vendor(box):
+    program = box.create_fake(["record", str(box.recording)], ["out", PI])
+    done = box.run_claude(*ASK, "--model", "claude-x", SHIM_VENDOR="pi", SHIM_BIN=program)
+    assert not box.recording.exists()
+    assert (done.init["model"], done.result["is_error"]) == ("claude-x", True)
+    assert done.result["result"].startswith("There's an issue with the selected model (claude-x). ")
+    assert (done.result["subtype"], done.result["api_error_status"]) == ("success", 404)
+    assert done.result["terminal_reason"] == "api_error"
+    assert done.status == 1
+    assert "the model claude-x was not requested from pi: add it under [models]" in done.stderr
+
+
+def test_mapping_makes_any_claude_name_usable(box):
+    args, init = start_vendor(
+        box, "pi", "--model", "claude-x", settings='[models]\nclaude-x = "big"\n'
+    )
+    assert (flag(args, "--model"), init["model"]) == ("big", "big")
+
+
+def test_next_model_of_a_conversation_can_be_used_after_an_unknown_one(box):
+    program = box.create_fake(["record", str(box.recording)], ["out", PI])
+    box.write_settings("")
+    lines = [
+        {"type": "control_request", "request_id": "1",
+         "request": {"subtype": "set_model", "model": "claude-x"}},
+        {"type": "user", "message": {"role": "user", "content": "one"}},
+    ]  # fmt: skip
+    done = box.run_claude(
+        *CONVERSE, stdin=format_ndjson(*lines).encode(), SHIM_VENDOR="pi", SHIM_BIN=program
+    )
+    (result,) = [line for line in done.lines if line["type"] == "result"]
+    assert result["api_error_status"] == 404 and not box.recording.exists()
+
+
 def test_real_claude_receives_claude_model_names_despite_the_mapping(box):
     stream = {
         "type": "system",

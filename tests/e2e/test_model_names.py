@@ -12,14 +12,26 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from clis import BARE, Cli
 from frontend import DropInFrontend
 from model_scripts import ScriptedServer
 from model_server import MODEL, SECOND_MODEL
-from sandbox import TURN_SECONDS, Line, LineProcess
+from sandbox import TURN_SECONDS, Line, LineProcess, Sandbox
 from vendor_setups import CODEX, COPILOT, GEMINI, OPENCODE, PI, QWEN, Vendor
 
 pytestmark = pytest.mark.e2e
 
+FLAGS = ("--output-format", "stream-json", "--verbose")
+UNKNOWN_MODEL_RESULT = {
+    "subtype": "success",
+    "is_error": True,
+    "num_turns": 1,
+    "api_error_status": 404,
+    "api_error_type": "not_found_error",
+    "stop_reason": "stop_sequence",
+    "terminal_reason": "api_error",
+    "modelUsage": {},
+}
 NAMES = ("sonnet", "opus[1m]", "claude-sonnet-4-5-20250929", "opusplan", "default")
 # Every name with pi, for which one is another provider's; one name with each of the others.
 CELLS: list[Any] = [
@@ -61,6 +73,22 @@ def test_claude_model_name_leaves_the_vendor_default_model(
     assert all(name.partition("[")[0] not in request.model for request in model.requests)
     assert run.init["shim"]["model_asked"] == name
     assert run.init["model"] != name
+
+
+@pytest.mark.parametrize("cli", [BARE, Cli(QWEN)], ids=str)
+def test_unknown_model_fails_as_with_the_real_claude(sandbox: Sandbox, cli: Cli) -> None:
+    argv = [str(sandbox.claude), "-p", "[[error]] 404", "--model", "claude-nonexistent", *FLAGS]
+    process = LineProcess(argv, sandbox.folder, sandbox.environment)
+    sandbox.started.append(process)
+    process.close_stdin()
+    assert process.read_to_end() == 1
+    init, assistant, result = process.lines[:3]  # the drop-in's terminator line follows
+    start = "There's an issue with the selected model (claude-nonexistent). "
+    assert init["model"] == "claude-nonexistent"
+    assert assistant["error"] == "model_not_found"
+    assert assistant["message"]["content"][0]["text"] == result["result"]
+    assert result["result"].startswith(start)
+    assert {name: result[name] for name in UNKNOWN_MODEL_RESULT} == UNKNOWN_MODEL_RESULT
 
 
 @pytest.mark.parametrize(

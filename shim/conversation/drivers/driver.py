@@ -405,6 +405,17 @@ class ChildDriver:
         stream = self._open_turn_without_vendor(message)
         await self._output.write_lines(stream.finish_turn_without_vendor(text, notice=notice))
 
+    async def refuse_unknown_model(self, message: UserMessage, model: str) -> None:
+        """Fail the turn as the real claude does for a model that does not exist. The message is not
+        sent to the vendor.
+        """
+        stream = self._open_turn_without_vendor(message)
+        await self._output.write_lines(stream.finish_with_unknown_model(model))
+        warn(
+            f"the model {model} was not requested from {self.launcher.adapter.name}: add it under "
+            "[models] in config.toml to choose a model for it\n"
+        )
+
     def _open_turn_without_vendor(self, message: UserMessage) -> ChildStream:
         """Return the stream for a message that is not sent to the vendor. A running child keeps
         running for the next message.

@@ -22,7 +22,7 @@ from shim.core.adapter.commands import (
 )
 from shim.core.adapter.event_dispatcher import EventDispatcher
 from shim.core.adapter.translator import Translator
-from shim.core.api_errors import ApiFailure, classify_api_error
+from shim.core.api_errors import UNKNOWN_MODEL_TEXT, ApiFailure, classify_api_error
 from shim.core.claude.hooks.callbacks import HookEvent
 from shim.core.claude.messages import TEXT_ONLY_KINDS, BlockKinds, UserMessage
 from shim.core.errors import FailedVendorAttempt, ShimError
@@ -368,6 +368,11 @@ class ChildStream:
         if notice is not None:
             self.turn.write_system_event("informational", **notice)
         self.turn.record_turn_end(result=text, unsent=True)
+        return self._end_turn(None, "")
+
+    def finish_with_unknown_model(self, model: str) -> bytes:
+        """Return all lines of a turn that fails because its model does not exist."""
+        self.turn.record_failure(UNKNOWN_MODEL_TEXT.format(model=model), api=True, status=404)
         return self._end_turn(None, "")
 
     def finish_conversation_reset(self, old_session_id: str, name: str) -> bytes:

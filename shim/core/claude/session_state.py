@@ -9,6 +9,7 @@ from shim.core.claude.argv.models import (
     DEFAULT_MODEL,
     OfferedModel,
     is_claude_model,
+    is_impossible_claude_model,
 )
 from shim.core.errors import FrontendError
 from shim.core.policy.policy import (
@@ -517,6 +518,14 @@ class SessionState:
         if self.requested_model:
             return self.options.map_model(self.requested_model)
         return None
+
+    @property
+    def unknown_model(self) -> str:
+        """The requested model if the real claude would report that it does not exist, or ""."""
+        name = self.requested_model
+        if name and is_impossible_claude_model(name) and self.options.map_model(name) is None:
+            return name
+        return ""
 
     def evaluate_tool_call(
         self, tool: str, tool_input: Mapping[str, Any], hook_decision: "HookDecision | None" = None

@@ -6,6 +6,7 @@ from shim.core.claude.argv.models import (
     MAX_MODEL_TEXT_CHARS,
     OfferedModel,
     is_claude_model,
+    is_impossible_claude_model,
     map_model_name,
     map_model_names,
     parse_offered_models,
@@ -37,6 +38,35 @@ CLAUDES = (
 def test_claude_model_name_without_a_mapping_is_not_passed(name):
     assert is_claude_model(name)
     assert map_model_name(name, ()) is None
+
+
+# Names of earlier, current and possible later models.
+POSSIBLE_NAMES = (
+    *CLAUDES,
+    *("claude-v1", "claude-1.3-100k", "claude-2.1", "claude-instant-v1", "claude-instant"),
+    *("claude-3-opus-20240229", "claude-sonnet-4@20250514", "claude-3-5-sonnet-v2@20241022"),
+    *("claude-mythos-preview", "claude-newfamily-7", "claude-newfamily-latest", "Claude-Opus[1m]"),
+    *("qwen3-coder", "my-claude", "anthropic/claude-x", ""),
+)
+IMPOSSIBLE_NAMES = (
+    *(
+        "claude-nonexistent-model-for-sdk-e2e",
+        "claude-",
+        "claude-x",
+        "claude-vx",
+        "claude-code[1m]",
+    ),
+)
+
+
+@loop_over_rows("name", POSSIBLE_NAMES)
+def test_model_name_of_any_family_is_possible(name):
+    assert not is_impossible_claude_model(name)
+
+
+@loop_over_rows("name", IMPOSSIBLE_NAMES)
+def test_claude_name_without_family_and_version_is_impossible(name):
+    assert is_impossible_claude_model(name)
 
 
 @loop_over_rows(

@@ -16,6 +16,8 @@ DEFAULT_MODEL = "default"  # the vendor's default model
 MODEL_FAMILIES = ("fable", "haiku", "opus", "sonnet")
 SHORT_MODEL_NAMES = frozenset((DEFAULT_MODEL, "best", "opusplan", *MODEL_FAMILIES))
 LONG_MODEL_PREFIX = "claude-"
+# Further parts of the long names of Claude's models.
+_OTHER_LONG_NAME_PARTS = ("instant", "latest", "mythos", "preview")
 # The levels of `--effort`. They are translated into the vendor's own levels.
 CLAUDE_EFFORT_LEVELS = ("low", "medium", "high", "xhigh", "max")
 
@@ -69,6 +71,23 @@ def is_claude_model(name: str) -> bool:
     if base_name in SHORT_MODEL_NAMES:
         return True
     return base_name.startswith(LONG_MODEL_PREFIX)
+
+
+def is_impossible_claude_model(name: str) -> bool:
+    """Return whether a long name cannot belong to a model of Claude, so that Anthropic's API would
+    answer 404.
+
+    Each long name that was published contains a known part or a version, as in `claude-2.1`,
+    `claude-v1` and `claude-sonnet-4@20250514`. A version is enough, so that the names of later
+    families are accepted.
+    """
+    base_name = _strip_context_size(name)
+    if not base_name.startswith(LONG_MODEL_PREFIX):
+        return False
+    if any(part in base_name for part in (*MODEL_FAMILIES, *_OTHER_LONG_NAME_PARTS)):
+        return False
+    parts = base_name.removeprefix(LONG_MODEL_PREFIX).split("-")
+    return not any(part.removeprefix("v")[:1].isdigit() for part in parts)
 
 
 def map_model_name(name: str | None, name_maps: Iterable[Mapping[str, str]]) -> str | None:
