@@ -69,7 +69,7 @@ class VendorAbilities(NamedTuple):
     accepts_json_schema      the vendor implements `--json-schema`; otherwise the prompt asks for
                              JSON, and the shim parses the answer
     reports_cost             the vendor reports the cost of an answer; `--max-budget-usd` needs it
-    can_repeat_reply         the vendor may repeat an answer that was cut off
+    can_repeat_reply         the vendor may send an answer again after the answer was cut off
     accepts_mcp_servers      the vendor accepts MCP servers (`--mcp-config`)
     accepts_command_servers  an MCP server may be a command, such as the shim's relays to the
                              frontend's own servers
@@ -151,7 +151,7 @@ class VendorVariant(NamedTuple):
 class ReplaySource(Protocol):
     """Recordings that are replayed in place of a vendor's program."""
 
-    child_id: str  # the recorded child's id; a replay's vendor session id
+    child_id: str  # the recorded child's id, which is the vendor's session id in a replay
 
     def build_launch(self, request: LaunchRequest) -> LaunchSpec: ...
 
@@ -169,7 +169,7 @@ class VendorCliInfo(NamedTuple):
     has_two_way         `Adapter.build_two_way` builds an adapter that asks for permissions
     two_way_help_texts  texts in the `--help` output of a version that can ask for permissions
     always_keeps_child  the child is also persistent in one-shot mode
-    model_names         the vendor's model name for each of Claude's; settings take precedence
+    model_names         the vendor's name for each of Claude's model names; settings take precedence
     model_probe         the command that lists the models
     """
 
@@ -195,8 +195,8 @@ class VendorEnvironment(NamedTuple):
     data_dir           the folder of the vendor's data: the variable that names it, and the default
                        folder in the user's home
     run_report         the report about its run that the program writes into a folder of the shim
-    overriding_files   by system: files, and folders with `.toml` files, that override the shim's
-                       settings
+    overriding_files   by operating system: the files, and the folders with `.toml` files, that
+                       override the shim's settings
     extra_tool_keys    by JSON file in the working directory or home folder: the key that lists
                        tools that no rule names
     mcp_server_keys    by JSON file in the working directory or home folder: the key that lists MCP
@@ -205,7 +205,8 @@ class VendorEnvironment(NamedTuple):
                        programs without asking. For a JSON file, the value lists the keys that name
                        these programs; the value is () if the file itself is started
     no_autostart_flag  the flag that disables these starts in newer versions
-    trust_prompt_text  the text on stderr if the folder is not trusted; `trust = true` trusts it
+    trust_prompt_text  the text that the program prints on stderr if the folder is not trusted; the
+                       setting `trust = true` trusts the folder
     attachment_dirs    the folders from which the program reads files that a prompt names:
                        variables, and folders below the folder of the first variable
     """
@@ -234,12 +235,13 @@ class Adapter:
                      refused
     tools            the mapping from the vendor's tools to Claude's
     listed_tools     Claude's names for the tools, if the vendor's stream does not list them
-    unattended       the vendor runs its tools and never asks
-    passthrough      the vendor's stream is already Claude's
-    child_input_ref  "module:Class" of the `ChildInput` for a persistent child; "" without one
+    unattended       the vendor runs its tools and never asks for permission
+    passthrough      the vendor's output is already in Claude's format
+    child_input_ref  "module:Class" of the `ChildInput` for a persistent child, or "" if the vendor
+                     cannot keep its child
     login_hint       how to log in; printed if the user is not logged in
-    timeouts_s       how long the vendor may be silent, if that differs from the default (keys of
-                     `config.DEFAULT_TIMEOUTS_S`), and how long it waits for an answer, if shorter
+    timeouts_s       the timeouts that differ from `config.DEFAULT_TIMEOUTS_S`: how long the vendor
+                     may be silent, and how long it waits for a permission response
     version_probe    the command that prints the version, and the versions that were tested
     """
 
@@ -339,7 +341,7 @@ class Adapter:
         """Return the vendor's id of the last turn that is kept in a session which is resumed at an
         earlier message. Return "" if the vendor cannot drop the later turns itself.
 
-        `session_id` is the vendor's id of the session, and `data_dir` has the vendor's own files.
+        `session_id` is the vendor's id of the session, and `data_dir` reads the vendor's own files.
         """
         return ""
 

@@ -258,7 +258,9 @@ def list_unsupported_rules(
 def _explain_unsupported_rule(
     adapter: Adapter, rule: PermissionRule, request: LaunchRequest
 ) -> str:
-    """Return the reason that allowed calls would still prompt, or "" if they run."""
+    """Return the reason why an allow rule has no effect on the vendor. Return "" if the calls that
+    the rule matches run without a prompt.
+    """
     mode = request.permission_mode
     # As in the real claude, no rule allows changes in the permission mode plan.
     if _needs_no_enforcement(adapter) or mode in (BYPASS_MODE, PLAN_MODE):

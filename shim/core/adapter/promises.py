@@ -82,7 +82,8 @@ def mark_version_distrusted(check: VersionCheck, reason: str) -> VersionCheck:
 def describe_required_vendor_guarantee(
     adapter: Adapter, policy: Policy, mode: str, *, prompts: bool, hooks: bool, late_denials: bool
 ) -> str:
-    """Return the vendor guarantee that a turn needs, or "".
+    """Return a description of the guarantee that a turn needs from its vendor. Return "" if the
+    turn needs no guarantee.
 
     `prompts` is set if the frontend expects permission prompts. `hooks` is set if the frontend
     expects its hooks to run before tool calls. `late_denials` is set if, in the permission mode

@@ -214,8 +214,8 @@ class ChildInput(Protocol):
 
     @property
     def accepted_block_kinds(self) -> "BlockKinds":
-        """The kinds of content blocks, besides text, that the child accepts in a message. Kinds are
-        unknown until the child's handshake has reported them.
+        """The kinds of content blocks, besides text, that the child accepts in a message. They are
+        unknown until the child has answered the handshake.
         """
         return frozenset()
 

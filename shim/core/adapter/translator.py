@@ -43,8 +43,8 @@ class Translator:
         self.outbox: list[bytes] = []
         # the content of the child's report file, which is set after the child has ended
         self.report: Event | None = None
-        # False until the frontend has sent a message, if the frontend's lines are passed to the
-        # child
+        # If the frontend's lines are passed to the child, this is False until the frontend has sent
+        # a message.
         self.has_message = True
         self.handlers: dict[object, Callable[[Event], None]] = {
             name.removeprefix("on_"): getattr(self, name) for name in self._handler_names

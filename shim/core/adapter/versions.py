@@ -12,7 +12,7 @@ from itertools import islice
 from shim.core.claude.argv.models import can_pass_model_name_as_argument
 from shim.core.reading.typed import NamedTuple
 
-MAX_ANSWER_CHARS = 4000  # the part of a program's output that is searched
+MAX_ANSWER_CHARS = 4000  # only this part of a program's output is searched
 MAX_VERSION_CHARS = 64  # longer version texts are cut; no real version is longer
 MAX_VERSION_PARTS = 8
 MAX_PART_DIGITS = 18  # the limit for one number in a version
@@ -90,8 +90,8 @@ class VersionProbe(NamedTuple):
         return "tested"
 
     def has_tested_major(self, version: str) -> bool:
-        """Return whether a version has the same major version as a tested version. A range may have
-        no upper bound.
+        """Return whether a version has the same major version as a tested version. A range without
+        an upper bound includes all later major versions.
         """
         numbers = parse_version_numbers(version)
         if not numbers:

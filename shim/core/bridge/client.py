@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from shim.core.bridge.frames import NO_HELLO, ClientHello, FrameRefusedError, encode_frame
 
-# The maximum number of lines and bytes in a client's queue. If a client reads too slowly, it
-# continues with lines from the log.
+# The maximum number of lines and bytes in a client's queue. If a slow client's queue is full, the
+# client receives the next lines from the log.
 MAX_QUEUED_LINES = 256
 MAX_QUEUED_BYTES = 2 * 1024 * 1024
 # The maximum number and size of unread replies to a client's own frames. Replies are not in the
@@ -43,7 +43,7 @@ class ConnectedClient:
     is_dropped: bool = False
     is_live: bool = False  # new lines are sent to the client immediately, not from the log
     cursor: int = 0  # the number of the last queued line
-    read_position: int | None = None  # while the log is read: the read starts after this line
+    read_position: int | None = None  # the log is being read for the client from after this line
     sync_position: int | None = None  # the last line before the hello; None once `synced` is queued
     skips_open_block: bool = False  # the open block is skipped, because its start is not stored
     has_stale_state: bool = False  # the client must still receive the new state or controller

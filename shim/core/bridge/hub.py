@@ -395,7 +395,7 @@ class SessionHub:
             self.resolve_prompt(prompt.prompt_id, client_name, outcome_kind, body)
 
     def deny_unanswerable_prompts(self) -> None:
-        """Deny the open prompts if the controller has declined prompts and no other client may
+        """Deny the open prompts if the controller does not answer prompts and no other client may
         answer them.
 
         A conversation without the bridge also denies such prompts. If the current turn answers

@@ -67,7 +67,7 @@ LOCAL_FIELDS = FRONTEND_FIELDS - {"permission_prompt_tool"}
 LOCAL_PREFIX = "shim_"
 RECORD_FIELD = "shim_record"
 STDIO_PROMPT_TOOL = "stdio"
-DEFAULT_SOURCES = ("local", "project", "user")  # the settings sources without a flag
+DEFAULT_SOURCES = ("local", "project", "user")  # used if no flag selects the settings sources
 SETTINGS_FLAGS = ("--settings", "--managed-settings")
 RULE_FLAGS = ("--disallowedTools", "--allowedTools")
 # Flags with JSON values. Errors show only the keys, because the values may be secret.

@@ -35,14 +35,14 @@ class SessionLogEntry(NamedTuple):
 class LogHistory(NamedTuple):
     """Data from the session log that a new host of the session needs."""
 
-    generation: int  # the new host's generation, which starts at 1
-    last_number: int = 0  # the last line's number
-    first_numbers: Mapping[int, int] = {}  # the first line's number, by earlier generation
+    generation: int  # the new host's generation; the generations of a session are counted from 1
+    last_number: int = 0  # the number of the last line
+    first_numbers: Mapping[int, int] = {}  # the number of each earlier generation's first line
     message_ids: Iterable[str] = ()  # the ids of recently accepted messages
 
     def find_last_line_number(self, host_generation: int) -> int | None:
-        """Return the number of the last line that was written up to the end of an earlier
-        generation. Return None if the generation did not exist.
+        """Return the number of the last line that was in the log when an earlier generation ended.
+        Return None if the generation did not exist.
         """
         if not 0 < host_generation < self.generation:
             return None

@@ -7,7 +7,7 @@ from typing import Any
 
 from shim.core.claude.grammar import get_parent_call_id, get_stream_event
 
-# If a block is larger, a client that connects while it is streamed only receives its complete line.
+# A client that connects while a larger block is streamed only receives the block's complete line.
 MAX_BLOCK_BYTES = 1024 * 1024
 
 

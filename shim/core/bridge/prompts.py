@@ -257,8 +257,8 @@ def _is_allowed(decision: object) -> bool:
 
 
 def _allows_bypass(updates: object) -> bool:
-    """Return whether permission updates select the mode bypassPermissions. Invalid updates also
-    return True.
+    """Return whether permission updates select the mode bypassPermissions. The result is also True
+    if the updates are invalid.
     """
     if updates is None:
         return False

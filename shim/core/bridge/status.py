@@ -40,7 +40,7 @@ class BackgroundSessionInfo(NamedTuple):
     vendor: str = ""
     name: str = ""
     cwd: str = ""
-    model: str | None = None  # changes when the conversation reports a new value, like `mode`
+    model: str | None = None  # changes, like `mode`, when the conversation reports a new value
     mode: str = "default"
     pid: int = 0
     version: str = ""
