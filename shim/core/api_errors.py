@@ -64,7 +64,7 @@ def describe_cause(cause: str) -> str:
     """Return the cause of a failed turn in words. An unknown cause is returned without its
     underscores.
     """
-    return CAUSE_DESCRIPTIONS.get(cause) or cause.replace("_", " ")
+    return CAUSE_DESCRIPTIONS.get(cause, cause.replace("_", " "))
 
 
 class ApiFailure(NamedTuple):
@@ -261,15 +261,17 @@ def format_api_error(
         return f"{NOT_LOGGED_IN_TEXT}{hint_line}\n{vendor}: {strip_error_prefixes(message, None)}"
     detail = strip_error_prefixes(message, failure.status)
     status_text = ""
+    status_prefix = ""
     if failure.status is not None:
         status_text = str(failure.status)
+        status_prefix = f"{status_text} "
     if failure.kind == "rate":
         start = "API Error: Rate limited"
         if status_text:
             start = f"API Error: Request rejected ({status_text})"
     else:
         start = TEXT_STARTS.get(failure.kind, "API Error: {status}")
-        start = start.format(status=status_text and status_text + " ", model=model or "unknown")
+        start = start.format(status=status_prefix, model=model or "unknown")
     if start.endswith(" — ") and detail.lower().startswith(
         start.removeprefix(_API_ERROR_PREFIX).removesuffix(" — ").lower()
     ):

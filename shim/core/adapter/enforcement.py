@@ -210,8 +210,9 @@ def needs_restart_for_rules(
     if is_rule_lifted:
         return True
     return any(
-        rule not in old_rules and not list_tools_affected_by_rule(adapter, rule) <= prompted_tools
+        not list_tools_affected_by_rule(adapter, rule) <= prompted_tools
         for rule in new_rules
+        if rule not in old_rules
     )
 
 

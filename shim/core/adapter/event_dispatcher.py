@@ -184,6 +184,7 @@ class EventDispatcher:
             or event.get("type") in _CONTROL_TYPES
         ):
             return False
-        session_id = event.get("session_id")
         vendor_session = self.translator.turn.conversation.vendor_session_id
-        return session_id is None or vendor_session is None or session_id == vendor_session
+        if vendor_session is None:
+            return True
+        return event.get("session_id") in (None, vendor_session)

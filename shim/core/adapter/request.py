@@ -130,10 +130,11 @@ class LaunchRequest(NamedTuple):
         """Return whether the frontend can ask the user a question."""
         from shim.core.claude.permissions import QUESTION_TOOL
 
-        has_prompt_tool = self.invocation.permission_prompt_tool == "stdio"
-        if not has_prompt_tool:
+        if self.invocation.permission_prompt_tool != "stdio":
             return False
-        return self.policy is None or bool(self.policy.list_visible_tools((QUESTION_TOOL,)))
+        if self.policy is None:
+            return True
+        return bool(self.policy.list_visible_tools((QUESTION_TOOL,)))
 
     def build_full_prompt(self) -> str:
         """Return the system prompts followed by the user's prompt, for a vendor that has no flags

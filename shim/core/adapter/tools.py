@@ -7,10 +7,12 @@ arguments use one of the functions at the end of this module.
 
 from collections.abc import Callable, Mapping
 from posixpath import normpath
+from types import MappingProxyType
 
 from shim.core.reading.typed import Any
 
 Arguments = dict[str, Any]
+_NO_ENTRIES: Mapping[str, Any] = MappingProxyType({})
 ArgumentReshaper = Callable[[Arguments], tuple[str, Arguments]]
 
 
@@ -43,20 +45,20 @@ class ToolMapping:
     def __init__(
         self,
         name: str,
-        rename: Mapping[str, str] | None = None,
+        rename: Mapping[str, str] = _NO_ENTRIES,
         *,
         only_renamed: bool = False,
         drop: tuple[str, ...] = (),
-        convert: Mapping[str, Callable[[Any], Any]] | None = None,
-        extra: Mapping[str, Any] | None = None,
+        convert: Mapping[str, Callable[[Any], Any]] = _NO_ENTRIES,
+        extra: Mapping[str, Any] = _NO_ENTRIES,
         reshape: ArgumentReshaper | None = None,
     ) -> None:
         self.name = name
-        self.rename = rename or {}
+        self.rename = rename
         self.only_renamed = only_renamed
         self.drop = frozenset(drop)
-        self.convert = convert or {}
-        self.extra = extra or {}
+        self.convert = convert
+        self.extra = extra
         self.reshape = reshape
         # None means that every tool call is converted. Otherwise a call without any of these keys
         # is passed on unchanged, without a copy. Most calls are of this kind.

@@ -65,7 +65,9 @@ class ConnectedClient:
         """Whether the client's queue accepts no more lines or prompts. The queue can exceed its
         limits, because frames that belong together are not split.
         """
-        return self._queued_line_count >= MAX_QUEUED_LINES or self._queued_bytes >= MAX_QUEUED_BYTES
+        if self._queued_line_count >= MAX_QUEUED_LINES:
+            return True
+        return self._queued_bytes >= MAX_QUEUED_BYTES
 
     @property
     def has_too_many_replies(self) -> bool:
@@ -83,7 +85,7 @@ class ConnectedClient:
             self._queued_reply_count += sign
             self._queued_reply_bytes += sign * len(item.data)
         else:
-            self._queued_line_count += sign * (item.line_count or 1)
+            self._queued_line_count += sign * max(item.line_count, 1)
             self._queued_bytes += sign * len(item.data)
 
     def queue_prompt_frame(self, prompt_id: str, data: bytes) -> None:

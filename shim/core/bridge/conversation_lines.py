@@ -201,4 +201,4 @@ def _answer_client(
         hub.send_accepted_frame(client, request.request_id)
     else:
         error = str(response.get("error"))
-        hub.refuse_frame(client, request.request_id or None, "failed", error)
+        hub.refuse_frame(client, request.request_id, "failed", error)

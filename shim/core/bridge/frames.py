@@ -68,7 +68,7 @@ import orjson
 
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.json_text import dump_json
-from shim.core.reading.values import as_dict, as_list
+from shim.core.reading.values import as_dict, as_list, get_text
 
 PROTOCOL_VERSION = 1
 # The optional kinds of frames that this version understands.
@@ -204,13 +204,11 @@ def parse_hello(frame: Mapping[str, Any]) -> ClientHello:
         raise FrameError("a hello frame must have `protocol`, a number of at least 1")
     if role not in (DRIVE, WATCH):
         raise FrameError(f'a hello frame must have `role`, "{DRIVE}" or "{WATCH}"')
-    name = escape_control_chars(str(frame.get("client") or "client")[:MAX_NAME_CHARS])[
-        :MAX_NAME_CHARS
-    ]
+    name = get_text(frame, "client", "client")[:MAX_NAME_CHARS]
     kinds = (kind for kind in as_list(raw_kinds) if isinstance(kind, str))
     return ClientHello(
         protocol,
-        name,
+        escape_control_chars(name)[:MAX_NAME_CHARS],
         role == DRIVE,
         _parse_cursor(frame.get("after")),
         frame.get("replay") is not False,

@@ -83,12 +83,12 @@ def on_client_frame(hub: SessionHub, client_number: int, raw: bytes) -> None:
             hub.subscribers.drop_client(client, "the client's frames cannot be read")
 
 
-def _find_request_id(frame: FrameFields) -> str | None:
-    """Return a frame's id, or None if the id is missing or invalid."""
+def _find_request_id(frame: FrameFields) -> str:
+    """Return a frame's id, or "" if the id is missing or invalid."""
     try:
-        return parse_request_id(frame) or None
+        return parse_request_id(frame)
     except FrameError:
-        return None
+        return ""
 
 
 def remove_client(hub: SessionHub, client_number: int) -> None:
@@ -109,7 +109,9 @@ def _welcome_client(hub: SessionHub, client: ConnectedClient, frame: FrameFields
     hub.subscribers.accept_hello(client, hello)
     if hello.can_control and hub.roles.controller is None:
         hub.set_controller(client)
-    last_outcome = hub.prompts.last_outcome
+    last_outcome = None
+    if hub.prompts.last_outcome is not None:
+        last_outcome = hub.prompts.last_outcome._asdict()
     fields: dict[str, Any] = {
         "protocol": PROTOCOL_VERSION,
         "client": client.name,
@@ -119,7 +121,7 @@ def _welcome_client(hub: SessionHub, client: ConnectedClient, frame: FrameFields
         "state": hub.build_status_fields(),
         "driver": hub.roles.controller_name,
         "questions": list(hub.prompts.open),
-        "settled": last_outcome and last_outcome._asdict(),
+        "settled": last_outcome,
         "initialize": hub.initialize_response,
         "init": hub.init_line,
         "knows": OPTIONAL_KINDS,

@@ -451,10 +451,12 @@ class SessionHub:
             self.send_frame_answer(client, request_id, "response", response=response)
 
     def refuse_frame(
-        self, client: ConnectedClient, request_id: str | None, reason: str, text: str
+        self, client: ConnectedClient, request_id: str, reason: str, text: str
     ) -> None:
-        """Refuse a client's frame. `reason` is one of the keywords in FrameRefusedError."""
-        fields: dict[str, Any] = {"id": request_id, "reason": reason, "text": text}
+        """Refuse a client's frame. `request_id` is the frame's id, or "" if it has none. `reason`
+        is one of the keywords in FrameRefusedError.
+        """
+        fields: dict[str, Any] = {"id": request_id or None, "reason": reason, "text": text}
         if reason in ("not-driver", "not-owner"):
             fields["driver"] = self.roles.controller_name
         self.subscribers.send_reply_frame(client, encode_frame("refused", **fields))

@@ -179,8 +179,9 @@ def has_comparable_settings(frontend: Invocation, session: Invocation) -> bool:
     if sources is not None and sources != get_flag_value(session, "--setting-sources"):
         return True
     return not any(
-        _is_given(get_flag_value(session, flag)) and not _is_given(get_flag_value(frontend, flag))
+        not _is_given(get_flag_value(frontend, flag))
         for flag in SETTINGS_FLAGS
+        if _is_given(get_flag_value(session, flag))
     )
 
 

@@ -14,7 +14,7 @@ from shim.core.claude.permissions import (
 )
 from shim.core.policy.policy import BYPASS_MODE
 from shim.core.reading.bounded_dict import BoundedDict
-from shim.core.reading.values import as_dict
+from shim.core.reading.values import as_dict, list_dicts
 
 # The subtypes of control requests that a person answers.
 PROMPT_SUBTYPES = ("can_use_tool", ELICITATION_SUBTYPE)
@@ -212,9 +212,7 @@ def check_permission_updates(body: Mapping[str, Any], *, can_bypass: bool) -> No
         raise FrameRefusedError(
             "bypass", f"{BYPASS_MODE} can be chosen only if the session was started with it"
         )
-    if isinstance(updates, list) and any(
-        isinstance(update, dict) and _has_rule_removal(update) for update in updates
-    ):
+    if any(map(_has_rule_removal, list_dicts(updates))):
         raise FrameRefusedError(
             "wider",
             "an answer cannot remove a deny or ask rule, unless an answer of this session added it",

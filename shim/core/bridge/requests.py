@@ -68,8 +68,9 @@ class PendingControlRequests:
     def is_request_pending(self, client: ConnectedClient, request_id: str) -> bool:
         """Return whether the request from this client's frame is still unanswered."""
         return any(
-            request.client is client and request.request_id == request_id
+            request.request_id == request_id
             for request in self._pending.values()
+            if request.client is client
         )
 
     def pop_answered_request(self, response: Mapping[str, Any]) -> ControlRequest | None:

@@ -17,7 +17,7 @@ from shim.core.claude.grammar import (
 from shim.core.claude.permissions import DESCRIPTION_KEYS, ELICITATION_SUBTYPE, QUESTION_TOOL
 from shim.core.reading import MAX_LINE_BYTES
 from shim.core.reading.diagnostics import escape_control_chars
-from shim.core.reading.values import as_dict, as_list, as_str, shorten_session_id
+from shim.core.reading.values import as_dict, as_list, as_str, get_text, shorten_session_id
 
 MAX_DETAIL_CHARS = 200
 MAX_NAME_CHARS = 80  # the maximum length of a derived session name
@@ -75,19 +75,18 @@ def derive_session_name(message: Mapping[str, Any]) -> str:
     return " ".join(find_first_text(message.get("content")).split())[:MAX_NAME_CHARS]
 
 
-def shorten_first_line(text: object) -> str:
+def shorten_first_line(text: str) -> str:
     """Return a text's first line that is not blank. Long lines are shortened, and control
     characters are escaped.
     """
-    lines = str(text or "").splitlines()
-    line = next((line for line in lines if line.strip()), "")
+    line = next((line for line in text.splitlines() if line.strip()), "")
     line = escape_control_chars(line[: 4 * MAX_DETAIL_CHARS]).strip()
     if len(line) > MAX_DETAIL_CHARS:
         line = line[: MAX_DETAIL_CHARS - 1] + "…"
     return line
 
 
-def format_message_detail(text: object) -> str:
+def format_message_detail(text: str) -> str:
     """Return the first line of a message without Markdown marks, because a detail is plain text."""
     line = shorten_first_line(text)
     if match := _LINE_MARKS.match(line):
@@ -98,9 +97,9 @@ def format_message_detail(text: object) -> str:
 def describe_tool_call(tool: object, tool_input: object) -> str:
     """Describe a tool call in one line, with the tool and the most important value of its input."""
     for key in ("command", *DESCRIPTION_KEYS):
-        if text := as_str(as_dict(tool_input).get(key)):
+        if text := get_text(as_dict(tool_input), key):
             return shorten_first_line(f"{tool}: {text}")
-    return shorten_first_line(tool)
+    return shorten_first_line(as_str(tool))
 
 
 def describe_prompt(request: Mapping[str, Any]) -> str:
@@ -212,7 +211,7 @@ class SessionStatus:
             if block.get("type") == "tool_use":
                 self._detail = describe_tool_call(block.get("name"), block.get("input"))
             elif block.get("type") == "text":
-                self._detail = format_message_detail(block.get("text")) or self._detail
+                self._detail = format_message_detail(get_text(block, "text")) or self._detail
 
     def _record_result(self, line: Mapping[str, Any]) -> None:
         detail = format_message_detail(get_result_text(line))

@@ -119,7 +119,9 @@ class SessionSubscribers:
         if cursor.generation == self.generation:
             return 0 <= cursor.number <= self.last_number
         last_number = self._history.find_last_line_number(cursor.generation)
-        return last_number is not None and 0 <= cursor.number <= last_number
+        if last_number is None:
+            return False
+        return 0 <= cursor.number <= last_number
 
     def drop_client(self, client: ConnectedClient, reason: str) -> None:
         """Send a `bye` frame to a client and close its connection. Further frames from the client

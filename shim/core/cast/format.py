@@ -277,7 +277,8 @@ class RecordingReader:
         code, delay_s, data, has_newline, fields, _ = line = parse_recording_line(raw)
         if not code or code == CHECKPOINT:
             self.skipped_lines += line.is_damaged
-            self.has_end = self.has_end or bool(fields.get("end"))
+            if fields.get("end"):
+                self.has_end = True
             return None
         self._time_s += min(delay_s, MAX_DELAY_S)
         return RecordingRecord(

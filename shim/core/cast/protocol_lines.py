@@ -45,13 +45,13 @@ def parse_protocol_line(line: bytes) -> ProtocolLine:
         )
     if kind == "control_response":
         response = as_dict(payload.get("response"))
-        decision = ""
-        if response.get("subtype") == "error":
-            decision = "error"
         answer = as_dict(response.get("response", response.get("result")))
         behavior = get_text(answer, "behavior")
+        decision = DECISIONS.get(behavior, behavior)
+        if response.get("subtype") == "error":
+            decision = "error"
         request_id = get_text(response, "request_id", get_text(payload, "request_id"))
-        return ProtocolLine(kind, request_id, decision or DECISIONS.get(behavior, behavior))
+        return ProtocolLine(kind, request_id, decision)
     if kind == "extension_ui_response":  # In pi's RPC, the answer to the shim's extension is JSON.
         return ProtocolLine(
             "control_response",

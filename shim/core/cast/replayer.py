@@ -104,8 +104,9 @@ class RecordingReplayer:
             self._live_input.add_pending_line(protocol_line)
             and protocol_line.kind == "user"
             and self._select_records is not None
+            and not self._first_message
         ):
-            self._first_message = self._first_message or line
+            self._first_message = line
 
     def close_input(self) -> None:
         """Stop waiting for lines from the live program."""
@@ -293,11 +294,18 @@ class RecordingReplayer:
         ):
             if len(self._unmatched_ids) < MAX_IDS:
                 self._unmatched_ids.add(encode_protocol_id(recorded_line.id))
-            self._is_turn_running = self._is_turn_running or recorded_line.kind == "user"
+            if recorded_line.kind == "user":
+                self._is_turn_running = True
             self._expected_line = None
             return None
+        return self._answer_requests_and_wait(recorded_line.kind)
+
+    def _answer_requests_and_wait(self, reason: str) -> ReplayStep:
+        """Return a step that answers the live program's requests, or a `wait` step if there are
+        none.
+        """
         self._live_input.answer_pending_control_requests()
-        return self._take_response_step() or ReplayStep("wait", reason=recorded_line.kind)
+        return self._take_response_step() or ReplayStep("wait", reason=reason)
 
     def _pair_lines(
         self, recorded_line: ProtocolLine, live_line: ProtocolLine
@@ -331,7 +339,8 @@ class RecordingReplayer:
                 NOTE_REPORT,
                 orjson.dumps(record.fields.get("report")),
             )
-        self._has_timed_out = self._has_timed_out or kind == "timeout"
+        if kind == "timeout":
+            self._has_timed_out = True
         if self._waits_for_signals and kind == NOTE_SIGNAL and not self._has_timed_out:
             return ReplayStep("wait", reason="signal")
         self._records.skip_next_record()
@@ -344,9 +353,9 @@ class RecordingReplayer:
         if self._uses_protocol and not self._is_turn_running and not self._live_input.is_closed:
             if self._live_input.has_message:
                 return ReplayStep("fail", reason="the recording has no further message")
-            self._live_input.answer_pending_control_requests()
+            step = self._answer_requests_and_wait("the end of stdin")
             self._live_input.lines.clear()
-            return self._take_response_step() or ReplayStep("wait", reason="the end of stdin")
+            return step
         if record is None and self._records.output_streams[0] == "O":
             return ReplayStep("end", exit_code=int(self._is_error_result))
         if record is None:
