@@ -190,8 +190,8 @@ class SessionSubscribers:
                     client.cursor = numbered_frames[-1].number
 
     def _prepare_push(self, client: ConnectedClient) -> bool:
-        """Return whether a live client's queue has space. Otherwise, the client continues with
-        lines from the log.
+        """Return whether a live client's queue has space. If it has none, let the client continue
+        with lines from the log.
         """
         self._ready_clients[client.number] = None
         if not client.has_full_queue:

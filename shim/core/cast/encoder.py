@@ -238,7 +238,7 @@ class RecordingHashChain:
     def append_lines_and_checkpoint(
         self, line_block: bytes, line_count: int, output: list[bytes]
     ) -> None:
-        """Append `line_count` lines to `output`. If a checkpoint is due, append it, too.
+        """Append `line_count` lines to `output`, followed by a checkpoint if one is due.
         `line_count` is at most `lines_until_checkpoint`.
         """
         output.append(line_block)

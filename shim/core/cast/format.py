@@ -24,12 +24,12 @@ CAST_SUFFIX = ".cast"  # the suffix of a recording's file name
 STREAMS = "iIoOe"  # shim stdin, child stdin, child stdout, shim stdout, child stderr
 EVENTS = "sxn"  # the start of a child process, the end of a child process, a recorder note
 CHECKPOINT = "h"
-# the limit for a line in the file; in JSON, a control character is six times as long
+# the limit for a line in the file; JSON encodes one control character as six characters
 MAX_LINE_BYTES = 8 * 1024 * 1024
 # the limit for the delay between two records; no run pauses for a year
 MAX_DELAY_S = 366 * 24 * 60 * 60.0
-UNUSUAL_DELAY_S = 7 * 24 * 3600  # longer delays are reported, as a clock may be wrong
-MAX_EXCERPT_CHARS = 60  # the maximum length of a file's value in an error text
+UNUSUAL_DELAY_S = 7 * 24 * 3600  # longer delays are reported, because the clock may be wrong
+MAX_EXCERPT_CHARS = 60  # the maximum length of a value that an error text quotes from the file
 RECORD_HINT = "`shim claude --shim-record FILE` creates a recording"
 DAMAGE = "damage"
 NOTE = "note"

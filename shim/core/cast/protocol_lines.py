@@ -22,8 +22,8 @@ NOTE_REPORT = "report"
 
 
 class ProtocolLine(NamedTuple):
-    """The meaning of a line for its receiver. `kind` is "" if the line does not belong to a known
-    protocol.
+    """The data in a protocol line that a replay needs. `kind` is "" if the line does not belong to
+    a known protocol.
 
     `id` is the id of a request or a message, or the id of the request that a response answers.
     `decision` is the decision in a permission response.
@@ -35,7 +35,7 @@ class ProtocolLine(NamedTuple):
 
 
 def parse_protocol_line(line: bytes) -> ProtocolLine:
-    """Return the meaning of a line. The line may end with a newline."""
+    """Parse a line, which may end with a newline."""
     payload = parse_json_object(line)
     kind = payload.get("type")
     if kind == "control_request":

@@ -310,8 +310,8 @@ class RecordingReplayer:
     def _pair_lines(
         self, recorded_line: ProtocolLine, live_line: ProtocolLine
     ) -> ReplayStep | None:
-        """Pair a recorded line with a live line. Return a step that ends the replay if the two
-        lines contain different decisions.
+        """Pair a recorded line with a live line. If the two lines contain different decisions,
+        return a step that ends the replay.
         """
         if recorded_line.kind == "user":
             self._is_turn_running = True

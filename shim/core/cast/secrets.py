@@ -44,7 +44,8 @@ from shim.core.secrets.redactor import (
 # The limit for texts that are tracked at the same time. A vendor's output has texts at a few dozen
 # paths. Above the limit, texts that cannot contain a part of a secret are no longer tracked.
 MAX_TEXT_JOINERS = 128
-# the limit for a text that may be inside a secret; a private key is at most half as long
+# the limits for a joined text that may contain a part of a secret; a private key is at most half as
+# long
 MAX_WINDOW_STRINGS = 10_000
 MAX_WINDOW_CHARS = 128 * 1024
 MAX_SNAPSHOT_CHARS = 4 * 1024 * 1024  # the limit for stored versions of growing texts
@@ -185,8 +186,8 @@ class RecordingRedactor:
         return path
 
     def _redact_value(self, value: Any, path: JsonPathNode) -> Any:
-        """Return a JSON value without its secrets. If it has none, return the same object. Its
-        strings are numbered in order.
+        """Return a JSON value without its secrets. If the value has no secrets, return the same
+        object. The strings in the value are numbered in order.
         """
         if value.__class__ is dict:
             return self._redact_object(value, path)
@@ -239,8 +240,8 @@ class RecordingRedactor:
         return replace_secret_spans(text, self._find_and_count_secrets(text))
 
     def _is_safe_text(self, text: str) -> bool:
-        """Return whether no secret can start in a text, whatever text precedes it. A safe text is
-        cached.
+        """Return whether no secret can start in a text, regardless of the preceding text. Safe
+        texts are cached.
         """
         if self._custom_search is not None or not has_no_secret_prefix(text):
             return False
@@ -269,8 +270,8 @@ class RecordingRedactor:
         return self._add_chunk(joiner, text)
 
     def _open_joiner(self, path: JsonPathNode) -> TextJoiner:
-        """Create the joiner for the strings at a path. If too many joiners are open, first close a
-        joiner that is not in use.
+        """Create the joiner for the strings at a path. If too many joiners are open, first close
+        one of them, if possible a joiner without open strings.
         """
         joiners = self._joiners
         if len(joiners) >= MAX_TEXT_JOINERS:

@@ -8,7 +8,8 @@ from collections import deque
 from shim.core.secrets.patterns import NAME_CONTEXT_CHARS, SecretPattern
 from shim.core.secrets.redactor import TEXT_START, StreamRedactor
 
-MIN_SNAPSHOT_CHARS = 16  # two fragments of a text never start with the same 16 characters
+# In practice, two fragments of a streamed text never start with the same 16 characters.
+MIN_SNAPSHOT_CHARS = 16
 
 SecretSpan = tuple[int, int, str]  # a secret's start and end, and its replacement
 

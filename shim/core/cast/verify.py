@@ -282,7 +282,8 @@ class RecordingVerifier:
                 NOTE, "order", f"child {child_number} does not follow the previous child"
             )
         else:
-            self._child_numbers = {child_number}  # child numbers increase, so the last is enough
+            # Child numbers increase, so only the last number is stored.
+            self._child_numbers = {child_number}
 
     def _check_child_exit(self, fields: Mapping[str, Any]) -> None:
         child_number = fields.get("child")

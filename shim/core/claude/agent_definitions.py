@@ -8,11 +8,11 @@ from shim.core.claude.markdown_header import parse_markdown_file
 from shim.core.reading.typed import Any, NamedTuple
 
 INHERITED_MODEL = "inherit"  # the session's own model
-# Limits of a definition's texts. The real claude has none; larger texts do not fit into a model's
-# context.
+# The limits for the texts in a definition. The real claude has no limits, but larger texts do not
+# fit into a model's context.
 MAX_PROMPT_CHARS = 1_000_000
 MAX_DESCRIPTION_CHARS = 100_000
-MAX_AGENTS = 1000  # definitions of one source; more are not listed
+MAX_AGENTS = 1000  # the limit for one source; its further definitions are ignored
 
 
 class AgentDefinition(NamedTuple):
@@ -21,7 +21,7 @@ class AgentDefinition(NamedTuple):
     tools             Claude's names for the only tools that the agent may use; None for all tools
     disallowed_tools  rules for the tools that the agent may not use
     model             the model's name, or None for the session's model
-    source            where the definition comes from, for messages
+    source            where the definition comes from; used in messages
     """
 
     name: str
@@ -45,8 +45,8 @@ AgentDefinitions = Mapping[str, AgentDefinition]
 
 
 def merge_agents(*sources: AgentDefinitions) -> dict[str, AgentDefinition]:
-    """Return the definitions of all sources, sorted by name like in the real claude. A later source
-    replaces a definition with the same name.
+    """Return the definitions of all sources, sorted by name as in the real claude. If two sources
+    define the same name, the later definition is used.
     """
     agents: dict[str, AgentDefinition] = {}
     for source in sources:

@@ -1,4 +1,5 @@
-"""A run of a subagent: a second drop-in with the agent's prompt, which gets one message.
+"""A run of a subagent. The run is a second process of the drop-in `claude`, which is started with
+the agent's system prompt and gets one message.
 
 The run's control requests, such as permission prompts and hook callbacks, are forwarded to the
 frontend under new ids, and the frontend's answers are returned to the run. The run applies the
@@ -24,16 +25,16 @@ from shim.core.reading.typed import Any, NamedTuple
 from shim.core.reading.values import as_dict, as_list, as_str
 
 ContentBlock = Mapping[str, Any]
-MAX_OPEN_REQUESTS = 1000  # of all runs; a run waits for each answer
+MAX_OPEN_REQUESTS = 1000  # the limit for all runs together; a run waits for each answer
 # Hook events of a run. The other events belong to the session.
 TOOL_EVENTS = ("PreToolUse", "PostToolUse", "PostToolUseFailure", "PermissionRequest")
-# Flags of the session that a run does not get: its agents, and its output for other programs.
+# The session's flags that are not passed to a run: its agents, and its output for other programs.
 SESSION_FLAGS = ("--agents", "--agent", "--session-mirror", "--include-hook-events")
 REPLY_KINDS = ("text", "thinking", "tool_use")
 RESULT_KINDS = ("tool_result",)
 INITIALIZE_ID, RULES_ID = "agent-initialize", "agent-rules"
 NO_RESULT_TEXT = "The agent ended without a result."
-# Fields of the session's command line that are not those of a run.
+# Fields of the session's command line that are not passed to a run.
 EXCLUDED_FIELDS = frozenset((
     *("print_mode", "output_format", "input_format", "verbose", "partial", "replay_user_messages"),
     *("permission_prompt_tool", "shim_terminator", "shim_explain", "shim_record", "shim_dialect"),
@@ -142,7 +143,7 @@ class AgentRun:
     agent_id     identifies the run in permission prompts
     has_ended    the run has a result, or it was stopped
     result_text  the agent's last message, or the reason why there is none
-    usage        the tokens of the complete run, like `cost_usd`
+    usage        the tokens of the complete run; `cost_usd` also covers the complete run
     """
 
     def __init__(
@@ -177,7 +178,7 @@ class AgentRun:
         self._on_change()
 
     def end(self, text: str, *, is_error: bool = True) -> None:
-        """End the run with a result. The first result counts."""
+        """End the run with a result. If the run already has a result, do nothing."""
         if not self.has_ended:
             self.has_ended = True
             self.result_text = text
@@ -185,8 +186,8 @@ class AgentRun:
             self._on_change()
 
     def add_agent_fields(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return a control request of the run with the agent's id, and with the session's id and
-        transcript in the input of a hook.
+        """Return one of the run's control requests with the agent's id added. A hook's input also
+        gets the session's id and the path of its transcript.
         """
         if request.get("subtype") == "can_use_tool":
             return {**request, "agent_id": self.agent_id}
@@ -248,8 +249,8 @@ class AgentRun:
         return []
 
     def _check_response(self, response: Mapping[str, Any]) -> None:
-        """End the run if it does not accept the session's rules, because it may not run without
-        them.
+        """End the run if it refuses a control request, because it must not continue without the
+        session's hooks and rules.
         """
         if response.get("subtype") == "error":
             self.end(f"The agent was not started: {response.get('error')}")
@@ -265,8 +266,8 @@ class AgentRun:
 
 
 def _list_blocks(line: Mapping[str, Any]) -> list[ContentBlock]:
-    """Return the content blocks of an assistant or user line that a frontend sees of a run. Lines
-    of a nested subagent and the prompt are left out.
+    """Return the content blocks in an assistant or user line of a run that are shown to the
+    frontend. The prompt and the lines of nested subagents are left out.
     """
     if line.get("parent_tool_use_id") is not None:
         return []
@@ -321,7 +322,9 @@ class AgentRequests:
                 self._withdraw(request_id)
 
     def accept_frontend_response(self, request_id: str, response: Mapping[str, Any]) -> bool:
-        """Pass a frontend's answer to the run that sent the request. Return whether a run did."""
+        """Pass a frontend's answer to the run that sent the request. Return whether the request was
+        sent by a run.
+        """
         entry = self._open.pop(request_id, None)
         if entry is None:
             return False

@@ -15,8 +15,8 @@ SERVER_INFO = {"name": AGENT_SERVER, "version": "1"}
 DEFAULT_PROTOCOL_VERSION = "2025-06-18"
 CANCEL_METHOD = "notifications/cancelled"
 UNKNOWN_METHOD_CODE = -32601
-# The tool's description lists the agents in each request to the model. An agent whose line does not
-# fit any more is still one of the values of `subagent_type`.
+# The limits for the list of agents in the tool's description, which is part of each request to the
+# model. An agent that does not fit into the list is still an allowed value of `subagent_type`.
 MAX_LISTED_DESCRIPTION_CHARS = 1000
 MAX_LIST_CHARS = 50_000
 

@@ -13,11 +13,12 @@ from shim.core.reading.typed import Any, NamedTuple
 USER_SOURCE = "user"
 PROJECT_SOURCE = "project"
 DEFAULT_DESCRIPTION = "Custom command"
-MAX_DERIVED_DESCRIPTION_CHARS = 100  # for a description that is the file's first line
+MAX_DERIVED_DESCRIPTION_CHARS = 100  # the limit if the file's first line is the description
 MAX_DESCRIPTION_CHARS = 10_000  # longer descriptions in a header are shortened
-MAX_ARGUMENTS = 1000  # later words of the arguments have no placeholder
+MAX_ARGUMENTS = 1000  # the limit for the words of the arguments; further words are not inserted
 
-# Shell code whose output replaces it: a span after white space, or a fenced block.
+# Matches shell code that is replaced by its output: a code span after white space, or a fenced code
+# block.
 _SHELL_CODE = re.compile(r"(?<!\S)!`([^`]+)`|^```![ \t]*\r?\n(.*?)\r?\n```[ \t]*$", re.M | re.S)
 _INDEX_PLACEHOLDER = r"\$ARGUMENTS\[(?P<index>\d{1,9})\]|\$ARGUMENTS|\$(?P<digits>\d{1,9})(?!\w)"
 _COMMAND_HEADER = re.compile(
@@ -170,8 +171,8 @@ def _parse_model(value: HeaderValue | None) -> str:
 def merge_command_files(
     skills: Iterable[CommandFile], commands: Iterable[CommandFile]
 ) -> CommandFiles:
-    """Return the files in the real claude's order: skills first, then the commands by name. Of
-    files with the same name, only the first one counts.
+    """Return the files in the real claude's order: skills first, then the commands by name. If
+    several files have the same name, only the first file is returned.
     """
     ordered = (*skills, *sorted(commands, key=lambda file: file.name.lower()))
     files: dict[str, CommandFile] = {}
@@ -215,7 +216,9 @@ def _split_command_text(text: str) -> tuple[str, str]:
 
 
 def name_invocation(message: UserMessage, call: CommandCall) -> UserMessage:
-    """Return a copy of the message that transcripts and echoes show as an invocation."""
+    """Return a copy of the message. Transcripts and echoes show the header of its command's
+    invocation in place of the message.
+    """
     return message._replace(raw_message={"role": "user", "content": call.header})
 
 
@@ -230,7 +233,7 @@ def build_expanded_message(message: UserMessage, call: CommandCall, text: str) -
 
 
 def format_typed_command(header: str) -> str:
-    """Return the command that a person typed, from the header of its invocation."""
+    """Return a command as a person typed it. `header` is the header of the command's invocation."""
     match = _COMMAND_HEADER.match(header)
     if match is None:
         return header
@@ -243,8 +246,8 @@ def format_typed_command(header: str) -> str:
 def split_command_body(call: CommandCall, session_id: str) -> list[CommandPiece]:
     """Return the text of a command with its arguments, split into text and shell code.
 
-    Shell code is found before the arguments are inserted, so the arguments cannot add any. If the
-    text has no place for the arguments, they follow it.
+    Shell code is found before the arguments are inserted, so the arguments cannot add shell code.
+    If the text has no placeholder for the arguments, they are added at its end.
     """
     file = call.file
     body = file.body.replace("${CLAUDE_SESSION_ID}", session_id)
@@ -269,8 +272,8 @@ def _split_shell_code(body: str) -> Iterator[CommandPiece]:
 
 
 class _ArgumentInserter:
-    """Inserts a command's arguments into its text. `$0` is the first word. A placeholder without a
-    word stays unchanged, and so does one after a backslash.
+    """Inserts a command's arguments into its text. `$0` is the first word. A placeholder for a
+    missing word is not replaced. A placeholder after a backslash only loses the backslash.
     """
 
     def __init__(self, call: CommandCall) -> None:

@@ -30,8 +30,8 @@ FRONTEND_FIELDS = frozenset((
     *SESSION_FIELDS,
 ))  # fmt: skip
 
-# Fields and flags that restrict a conversation and its copies. A permission mode of
-# RESTRICTIVE_MODES is a restriction, too: it allows no more than a conversation without flags does.
+# Fields and flags that restrict a conversation and its copies. The permission modes in
+# RESTRICTIVE_MODES are also restrictions: they allow no more than a conversation without flags.
 RESTRICTING_FIELDS = (
     *(
         "disallowed_tools",
@@ -98,8 +98,8 @@ def merge_resume_flags(original: Invocation, current: Invocation) -> Invocation:
     """
     original_args = build_conversation_args(original)
     combined = parse_argv([*original_args, *build_conversation_args(current)])
-    # Duplicate values are removed. The last one is kept, so that values from the current flags
-    # stay behind values from the original flags.
+    # The last one of several equal values is kept, so that the values from the current flags stay
+    # after the values from the original flags.
     merged_fields: dict[str, Any] = {
         field: tuple(dict.fromkeys(values[::-1]))[::-1]
         for field in (*FLAGS, "unknown_flags")

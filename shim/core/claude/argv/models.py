@@ -38,8 +38,8 @@ class OfferedModel(NamedTuple):
 def parse_offered_models(
     entries: object, name_key: str, display_key: str, description_key: str = "description"
 ) -> tuple[OfferedModel, ...]:
-    """Parse a vendor's list of models, whose members have the given keys. Entries without a usable
-    name are left out.
+    """Parse a vendor's list of models. `name_key`, `display_key` and `description_key` are the keys
+    in each entry of the list. Entries without a usable name are left out.
     """
     models = []
     for entry in as_list(entries)[:MAX_OFFERED_MODELS]:

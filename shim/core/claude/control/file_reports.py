@@ -37,7 +37,7 @@ def build_file_report(state: SessionState, request: Mapping[str, Any]) -> dict[s
 
 
 def _parse_max_bytes(value: object) -> int:
-    """Return the requested limit, or the default one for an invalid or larger value."""
+    """Return the requested limit. If it is invalid or too large, return the default limit."""
     if isinstance(value, int) and 0 < value < DEFAULT_MAX_BYTES:
         return value
     return DEFAULT_MAX_BYTES
