@@ -121,7 +121,9 @@ class RecordingVerifier:
             self._buffer_part(remainder)
 
     def close(self) -> None:
-        last_line = self.line_count + (self._is_too_long or bool(self._parts))
+        last_line = self.line_count
+        if self._is_too_long or self._parts:
+            last_line += 1
         if not self._is_readable:
             return
         if not self._end_line:
@@ -175,7 +177,8 @@ class RecordingVerifier:
                 "too_long",
                 f"longer than {MAX_LINE_BYTES} bytes: no reader accepts this line",
             )
-            self._is_readable = self._is_readable and self.line_count > 1
+            if self.line_count == 1:
+                self._is_readable = False
         elif self.line_count == 1:
             if raw != (raw := strip_bom(raw)):
                 self._add_finding_here(

@@ -22,7 +22,7 @@ from shim.core.policy.policy import (
 )
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.typed import Any, NamedTuple
-from shim.core.reading.values import as_dict, as_list, as_str
+from shim.core.reading.values import as_dict, as_list, as_str, get_text
 
 ContentBlock = Mapping[str, Any]
 MAX_OPEN_REQUESTS = 1000  # the limit for all runs together; a run waits for each answer
@@ -260,7 +260,7 @@ class AgentRun:
         self.usage = parse_usage(event.get("usage"))
         self.cost_usd = parse_dollars(event.get("total_cost_usd"))
         self.end(
-            as_str(event.get("result")) or errors or NO_RESULT_TEXT,
+            get_text(event, "result", errors or NO_RESULT_TEXT),
             is_error=bool(event.get("is_error")),
         )
 

@@ -9,7 +9,7 @@ from shim.core.claude.sdk_servers import RpcMessage
 from shim.core.policy.policy import AGENT_SERVER, SUBAGENT_TOOL
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.typed import Any, NamedTuple
-from shim.core.reading.values import as_dict, as_str
+from shim.core.reading.values import as_dict, get_text
 
 SERVER_INFO = {"name": AGENT_SERVER, "version": "1"}
 DEFAULT_PROTOCOL_VERSION = "2025-06-18"
@@ -71,11 +71,11 @@ def answer_mcp_request(message: RpcMessage, agents: Iterable[AgentDefinition]) -
     if request_id is None or not isinstance(method, str):
         return b""
     if method == "initialize":
-        version = as_str(as_dict(message.get("params")).get("protocolVersion"))
+        params = as_dict(message.get("params"))
         return encode_result(
             request_id,
             {
-                "protocolVersion": version or DEFAULT_PROTOCOL_VERSION,
+                "protocolVersion": get_text(params, "protocolVersion", DEFAULT_PROTOCOL_VERSION),
                 "capabilities": {"tools": {}},
                 "serverInfo": SERVER_INFO,
             },
@@ -94,13 +94,13 @@ def parse_agent_call(message: RpcMessage, agents: Mapping[str, AgentDefinition])
     """
     params = as_dict(message.get("params"))
     tool_input = as_dict(params.get("arguments"))
-    name = as_str(tool_input.get("subagent_type"))
+    name = get_text(tool_input, "subagent_type")
     agent = agents.get(name)
     if agent is None:
         raise ValueError(
             f"Agent type '{name[:100]}' not found. Available agents: {', '.join(agents)}"
         )
-    prompt = as_str(tool_input.get("prompt"))
+    prompt = get_text(tool_input, "prompt")
     if not prompt:
         raise ValueError("The call has no prompt for the agent.")
     token = as_dict(params.get("_meta")).get("progressToken")

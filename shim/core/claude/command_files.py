@@ -141,14 +141,18 @@ def _choose_description(fields: Mapping[str, HeaderValue], body: str) -> str:
 def _join_texts(value: HeaderValue | None) -> str:
     if isinstance(value, list):
         return ",".join(value)
-    return (value or "").strip()
+    if value is None:
+        return ""
+    return value.strip()
 
 
 def _list_names(value: HeaderValue | None) -> list[str]:
     """Return the valid names in a list, or in a text with spaces."""
+    if value is None:
+        return []
     if isinstance(value, str):
         value = value.split()
-    return [name for name in value or () if _NAME.fullmatch(name)]
+    return [name for name in value if _NAME.fullmatch(name)]
 
 
 def _list_rules(value: HeaderValue | None) -> list[str]:
@@ -237,7 +241,7 @@ def format_typed_command(header: str) -> str:
     match = _COMMAND_HEADER.match(header)
     if match is None:
         return header
-    return f"{match[1]} {match[2] or ''}".strip()
+    return " ".join(match.groups("")).strip()
 
 
 # -- the text of a command -------------------------------------------------------------------------
@@ -266,7 +270,7 @@ def _split_shell_code(body: str) -> Iterator[CommandPiece]:
     end = 0
     for match in _SHELL_CODE.finditer(body):
         yield CommandPiece(body[end : match.start()])
-        yield CommandPiece((match[1] or match[2] or "").strip(), is_shell_code=True)
+        yield CommandPiece("".join(match.groups("")).strip(), is_shell_code=True)
         end = match.end()
     yield CommandPiece(body[end:])
 
@@ -291,11 +295,11 @@ class _ArgumentInserter:
         return self._pattern.sub(self._replace_placeholder, text)
 
     def _replace_placeholder(self, match: re.Match[str]) -> str:
-        groups = match.groupdict()
+        groups = match.groupdict("")
         placeholder = match[0]
         if groups["escape"]:
             return placeholder[1:]
-        index_text = groups["index"] or groups["digits"]
+        index_text = groups["index"] + groups["digits"]
         if name := groups.get("name"):
             index_text = str(self._names.index(name))
         value: str | None = self._arguments

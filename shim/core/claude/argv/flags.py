@@ -136,12 +136,11 @@ def parse_argv(argv: Sequence[str], *, dialect: str = "claude") -> Invocation:
     if set(fields.get("tools", ())) == {"default"}:
         del fields["tools"]
     requested_id = fields.get("session_id")
+    if requested_id is not None and not fields.get("background"):
+        fields["session_id"] = validate_uuid(requested_id)
     resume = fields.get("resume")
-    if fields.get("background"):
-        fields["session_id"] = requested_id
-    else:
-        fields["session_id"] = validate_uuid(requested_id or "")
-    fields["resume"] = validate_uuid((resume or "").strip()) or resume
+    if resume is not None:
+        fields["resume"] = validate_uuid(resume.strip()) or resume
     if not prompt:
         fields["swallowed_prompt"] = parser.swallowed_prompt
     invocation = Invocation(prompt, **fields)
@@ -280,9 +279,8 @@ class _ArgvParser:
                 continue
             name, flag, value = self._resolve_flag(argument)
             list_flag = unknown_index = None
-            only_shim_flags = (
-                only_shim_flags and flag is not None and flag.field.startswith("shim_")
-            )
+            if flag is None or not flag.field.startswith("shim_"):
+                only_shim_flags = False
             if flag is not None:
                 if flag.arity == _MANY and value is None:
                     list_flag = (name, flag)
@@ -360,14 +358,17 @@ class _ArgvParser:
             self.list_fields["other_flags"].append((flag.name, value))
         elif flag.arity == _SWITCH:
             self.fields[flag.field] = True
-        elif flag.arity == _MANY:
-            if flag.field.endswith("tools"):
-                values = split_tool_rules(value or "")
-            else:
-                values = [value or ""]
-            self.list_fields.setdefault(flag.field, []).extend(values)
         else:
-            self.fields[flag.field] = _convert_value(flag, value or "")
+            self._store_text(flag, value or "")
+
+    def _store_text(self, flag: Flag, text: str) -> None:
+        if flag.arity != _MANY:
+            self.fields[flag.field] = _convert_value(flag, text)
+            return
+        values = [text]
+        if flag.field.endswith("tools"):
+            values = split_tool_rules(text)
+        self.list_fields.setdefault(flag.field, []).extend(values)
 
     def _is_subcommand(self, argument: str, remaining: list[str], *, is_first: bool) -> bool:
         if argument == CONFIG_SUBCOMMAND:
@@ -437,7 +438,10 @@ def _convert_value(flag: Flag, value: str) -> object:
             raise _build_invalid_value_error(
                 flag, value, "must be a number", "use a whole number, digits only"
             )
-        return int(value) or (None if field == "max_turns" else 0)
+        count = int(value)
+        if field == "max_turns" and count == 0:
+            return None
+        return count
     if field == "max_budget_usd" and not _parse_amount(value):
         raise _build_invalid_value_error(
             flag, value, "--max-budget-usd must be a positive number greater than 0"

@@ -182,9 +182,7 @@ def _extract_restricting_settings(settings_json: str | None) -> str | None:
         if key not in (DISABLE_HOOKS_KEY, "permissions")
     }
     if permissions:
-        restricting |= {"permissions": permissions}
-    else:
-        restricting |= {}
+        restricting["permissions"] = permissions
     if restricting == settings:
         return settings_json
     if restricting:
@@ -193,8 +191,10 @@ def _extract_restricting_settings(settings_json: str | None) -> str | None:
 
 
 def _parse_settings_object(settings_json: str | None) -> dict[str, Any] | None:
+    if settings_json is None:
+        return None
     try:
-        settings = orjson.loads(settings_json or "")
+        settings = orjson.loads(settings_json)
     except orjson.JSONDecodeError:
         return None
     if isinstance(settings, dict):

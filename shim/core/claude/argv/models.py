@@ -114,14 +114,10 @@ def map_model_names(names: str | None, map_name: Callable[[str], str | None]) ->
     """Map a comma-separated list of model names, such as the value of `--fallback-model`. Return
     None if no name remains.
     """
-    return (
-        ",".join(
-            model_name
-            for raw_name in (names or "").split(",")
-            if (model_name := map_name(raw_name.strip()))
-        )
-        or None
-    )
+    if names is None:
+        return None
+    model_names = filter(None, (map_name(name.strip()) for name in names.split(",")))
+    return ",".join(model_names) or None
 
 
 def parse_effort_level(value: object) -> str | None:
@@ -192,7 +188,9 @@ def parse_model_route(model: str | None, vendors: Collection[str]) -> ModelRoute
     `qwen:32b` of the current vendor. `x:32b` is the model `x:32b` of the current vendor, because no
     vendor is named x.
     """
-    prefix, colon, model_name = (model or "").partition(":")
+    if not model:
+        return ModelRoute(None, model)
+    prefix, colon, model_name = model.partition(":")
     if colon and not prefix:
         return ModelRoute(None, model_name or None)
     if colon and prefix in vendors:

@@ -49,7 +49,7 @@ def resolve_invocation_paths(
             for config in invocation.mcp_config
         ),
         other_flags=tuple(
-            (name, value and resolver.resolve_flag_value(name, value))
+            (name, resolver.resolve_flag_value(name, value))
             for name, value in invocation.other_flags
         ),
     )
@@ -91,7 +91,9 @@ class _PathResolver(NamedTuple):
             return text
         return str(resolved)
 
-    def resolve_flag_value(self, name: str, value: str) -> str:
+    def resolve_flag_value(self, name: str, value: str | None) -> str | None:
+        if not value:
+            return value
         if name in PATH_FLAGS:
             return self.resolve_path(value)
         if name == MANAGED_SETTINGS_FLAG and is_json(value):
