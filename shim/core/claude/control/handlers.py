@@ -108,7 +108,7 @@ def _initialize_session(
 
 
 def _report_ignored_fields(frontend: FrontendConversationState, request: ControlRequest) -> None:
-    """Warn about members of the request that have no effect. Each is reported once."""
+    """Warn about fields of the request that have no effect. Each field is reported only once."""
     from shim.core.claude.ignored_options import (
         format_ignored_option,
         list_ignored_initialize_fields,
@@ -125,8 +125,8 @@ def _report_ignored_fields(frontend: FrontendConversationState, request: Control
 
 
 def _report_applied_parts(request: ControlRequest) -> dict[str, Any]:
-    """Return what became of the request's hooks, plugins and tool lists. Plugins have no effect, and
-    the tools of the frontend's MCP servers are always listed anew.
+    """Return the fields that report which parts of an `initialize` request are applied. Plugins are
+    not applied. Lists of a server's tools are not used, because the shim always asks the server.
     """
     report: dict[str, Any] = {}
     if request.get("hooks"):
@@ -164,7 +164,7 @@ def _add_agents(frontend: FrontendConversationState, request: ControlRequest) ->
 def _warn_about_blocking_hooks(
     frontend: FrontendConversationState, request: ControlRequest
 ) -> None:
-    """Report the hooks that could deny or block something, but that are not called."""
+    """Warn about the hooks that could deny or block something but are never called."""
     raw_hooks = as_dict(request.get("hooks"))
     if not raw_hooks:
         return
@@ -340,8 +340,8 @@ def _toggle_mcp_server(
 
 
 def _refuse_rewind(frontend: FrontendConversationState, request: ControlRequest) -> ResponseBody:
-    """Refuse to restore files, because no vendor stores them for each message. A dry run only asks
-    whether files can be restored, so it succeeds.
+    """Refuse to restore files, because no vendor stores the files' content at each message. A dry
+    run only asks whether files can be restored, so it gets a successful response.
     """
     if request.get("dry_run"):
         return {"canRewind": False, "error": NO_FILE_CHECKPOINTS}
@@ -412,7 +412,7 @@ def _refuse_background(
 
 
 def _refuse_resource(frontend: FrontendConversationState, request: ControlRequest) -> ResponseBody:
-    """Refuse to read a resource, because only the vendor is connected to the server."""
+    """Refuse to read a resource of an MCP server, because only the vendor is connected to it."""
     state = frontend.session_state
     name = request.get("serverName")
     if name in state.configured_servers or name in state.sdk_servers.names:
@@ -433,7 +433,7 @@ def _list_output_styles(
 
 
 def _describe_plugins(frontend: FrontendConversationState, request: ControlRequest) -> ResponseBody:
-    """Return what a reload of plugins can change in Claude. Plugins have no effect here."""
+    """Return the lists that plugins can extend in Claude. Plugins have no effect here."""
     state = frontend.session_state
     if request.get("add_plugins"):
         raise ControlRequestError(f"{state.vendor.display_name} cannot load plugins")

@@ -62,7 +62,7 @@ def toggle_mcp_server(state: SessionState, name: object, *, enabled: bool) -> st
 def reconnect_mcp_server(state: SessionState, name: object) -> str:
     """Let the vendor connect to a server again. Return an error message, or "" if this succeeded."""
     if isinstance(name, str) and name in state.sdk_servers.names:
-        return ""  # its connection is the frontend's own
+        return ""  # the frontend is connected to the server itself
     if name in state.disabled_servers:
         return f"Server is disabled: {name}"
     if name not in state.configured_servers:

@@ -79,9 +79,8 @@ MAX_TYPE_CHARS = 60  # the maximum length of a line's type in a warning
 class ControlSession(ControlOutputWriter):
     """A frontend's control session.
 
-    `queued_messages` are the messages that wait for a turn. `hook_feedback` is the feedback of hooks
-    that the model has not received. `warnings` are lines for stderr.
-    `create_id` returns a new UUID. `format_now` returns the current time as ISO text.
+    `queued_messages` are the messages that wait for a turn. `hook_feedback` is the hooks' feedback
+    that the model has not received yet. `warnings` are lines for stderr. `create_id` returns a new UUID. `format_now` returns the current time as ISO text.
     """
 
     def __init__(
@@ -277,7 +276,7 @@ class ControlSession(ControlOutputWriter):
         return self.session_state.policy.restricting_rules
 
     def _describe_open_requests(self) -> dict[str, Any]:
-        """Return the permission prompts that a frontend that initializes again must still answer."""
+        """Return the open permission prompts, for a frontend that sends `initialize` again."""
         return {
             "pending_permission_requests": [
                 pending.prompt_line for pending in self._list_open_prompts()
@@ -287,7 +286,9 @@ class ControlSession(ControlOutputWriter):
 
     @property
     def session_status(self) -> str:
-        """Whether the session is "idle", "running", or waits for the frontend ("requires_action")."""
+        """The session's status: "idle", "running", or "requires_action" if it waits for the
+        frontend's answer.
+        """
         if self._list_open_prompts():
             return "requires_action"
         if self.is_running:
@@ -325,7 +326,7 @@ class ControlSession(ControlOutputWriter):
         if agent_requests is not None and agent_requests.accept_frontend_response(
             request_id, response
         ):
-            # A rule that a person adds in an answer applies to the session, too.
+            # A rule that a person adds in an answer also applies to the session.
             self.session_state.apply_permission_updates(parse_permission_updates(response))
             return []
         if request_id in self._open_prompt_hooks:
@@ -650,7 +651,7 @@ class ControlSession(ControlOutputWriter):
         pending = self._pending.get(request.request_id)
         if pending is None or not pending.runs_commands or pending.request is not request:
             return False, None
-        if decision.allow is False:  # other requests for the same call are denied, too
+        if decision.allow is False:  # other requests for the same call are also denied
             self._hook_decisions.add_decision(request.call_id, decision)
         elif decision.stops_turn:
             self._hook_decisions.add_decision(request.call_id, HookDecision(stops_turn=True))

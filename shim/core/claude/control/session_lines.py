@@ -50,7 +50,7 @@ class ControlOutputWriter:
         )
 
     def _write_response(self, request_id: object, body: object, **envelope: object) -> None:
-        """Write a successful response. `envelope` are members beside the body."""
+        """Write a successful response. `envelope` has the fields beside the response's body."""
         response = {"subtype": "success", "request_id": request_id, **envelope}
         if body is not None:
             response["response"] = body

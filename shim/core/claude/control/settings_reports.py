@@ -8,7 +8,7 @@ from shim.core.policy.settings import SettingsSource
 from shim.core.reading.typed import Any
 from shim.core.reading.values import as_dict, as_list
 
-# The real claude's names of the sources, from the lowest precedence to the highest.
+# The real claude's names for the settings sources, from the lowest precedence to the highest.
 USER, PROJECT, LOCAL = "userSettings", "projectSettings", "localSettings"
 FLAG, MANAGED = "flagSettings", "policySettings"
 SOURCE_ORDER = (USER, PROJECT, LOCAL, FLAG, MANAGED)

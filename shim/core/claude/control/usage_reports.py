@@ -17,8 +17,9 @@ FREE_COLOR = "inactive"
 
 
 def build_context_report(state: SessionState) -> dict[str, Any]:
-    """Return the size of the context. If the vendor does not count the tokens in its context, those
-    of its last request are used. No vendor reports parts, so all tokens count as messages.
+    """Return the size of the context. If the vendor does not count the tokens in its context, the
+    tokens of its last request are used. No vendor reports what its context consists of, so all
+    tokens count as messages.
     """
     usage = state.usage
     max_tokens = CONTEXT_WINDOW_TOKENS
@@ -105,7 +106,7 @@ def _compute_percentage(tokens: int, max_tokens: int) -> int:
 
 
 def _build_grid(categories: list[dict[str, Any]], max_tokens: int) -> list[list[dict[str, Any]]]:
-    """Return the squares of the context's grid, row by row. A category that is used has at least one
+    """Return the squares of the context's grid, row by row. A category with tokens has at least one
     square.
     """
     square_count = GRID_ROWS * GRID_COLUMNS
