@@ -1,7 +1,7 @@
 """Names the options of a frontend that have no effect with any vendor except the real claude.
 
-Such an option is reported on stderr and in `init.shim.not_honoured`. Options whose absence a
-frontend cannot notice are not listed.
+Such an option is reported on stderr and in `init.shim.not_honoured`. An option is not listed if a
+frontend cannot notice that it has no effect.
 """
 
 from collections.abc import Iterable, Mapping
@@ -22,7 +22,7 @@ IGNORED_FLAGS = {
     "--task-budget": "vendors have no token budget for a task",
     "--plan-mode-instructions": "vendors have their own instructions for the plan mode",
 }
-# The members of an `initialize` request.
+# The members of an `initialize` request that have no effect, each with the reason.
 IGNORED_INITIALIZE_FIELDS = {
     "agentProgressSummaries": "vendors do not summarize the progress of subagents",
     "planModeInstructions": IGNORED_FLAGS["--plan-mode-instructions"],
@@ -42,8 +42,8 @@ def list_ignored_flags(flags: Iterable[tuple[str, Any]]) -> tuple[UnsupportedRul
 
 
 def list_ignored_initialize_fields(request: Mapping[str, Any]) -> tuple[UnsupportedRule, ...]:
-    """Return the members of an `initialize` request that have no effect. Empty ones change nothing
-    in the real claude either.
+    """Return the members of an `initialize` request that have no effect. Empty members are left
+    out, because they change nothing in the real claude either.
     """
     return tuple(
         UnsupportedRule(name, INITIALIZE_SOURCE, reason)

@@ -13,7 +13,7 @@ COMPACT = "compact"
 CONTEXT = "context"
 COST = "cost"
 
-# The commands by their names. The real claude has the same aliases.
+# The kind of each command, by the command's name. The real claude has the same aliases.
 COMMAND_KINDS = {
     "clear": CLEAR,
     "reset": CLEAR,
@@ -45,7 +45,7 @@ class LocalCommand(NamedTuple):
 def parse_local_command(message: UserMessage) -> LocalCommand | None:
     """Return the command in a message, or None for any other message.
 
-    The command must be the first character of a message with a single text, as for the real claude.
+    As in the real claude, the message must consist of a single text that begins with the command.
     """
     if not message.text.startswith("/"):
         return None

@@ -36,7 +36,7 @@ def parse_header_fields(header: str) -> dict[str, HeaderValue]:
     """Parse the part of YAML that headers of Markdown files use: one field per line, whose value is
     a text, a list, or a text over several lines.
 
-    A value that is not valid YAML counts as text, like in the real claude. Objects are left out.
+    A value that is not valid YAML counts as text, as in the real claude. Objects are left out.
     """
     fields: dict[str, HeaderValue] = {}
     lines = header.splitlines()

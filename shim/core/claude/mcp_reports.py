@@ -6,7 +6,7 @@ from shim.core.reading.typed import Any, NamedTuple
 
 
 class McpServerReport(NamedTuple):
-    """What a vendor has reported about one MCP server. `status` is one of Claude's words."""
+    """What a vendor has reported about one MCP server. `status` is one of Claude's status names."""
 
     status: str
     error: str = ""

@@ -78,7 +78,7 @@ class UserMessage(NamedTuple):
     `text` can be passed to every vendor. `blocks` has all content blocks in order, or is empty if
     the text is the complete message. `raw_message` is the message object that the frontend sent.
     The shim returns it if the frontend requests an echo (C15). `timestamp` is the time of arrival,
-    and `size_bytes` the message's length.
+    and `size_bytes` is the length of the frontend's line.
 
     `priority` decides what happens if a turn is running. NOW ends the running turn, and LATER waits
     for its end. With any other priority, the message is sent to the vendor during the turn if the
@@ -90,8 +90,8 @@ class UserMessage(NamedTuple):
 
     If `is_compaction` is True, the message asks the vendor to compact its context. `text` has
     instructions for the summary. If `is_from_hook` is True, a hook has written the message for the
-    model. If `is_verbatim` is True (`client_composed`), the text is no command, because the user has
-    not typed it.
+    model. If `is_verbatim` is True (`client_composed`), the text is never treated as a command,
+    because the user has not typed it.
     """
 
     text: str
@@ -117,8 +117,8 @@ class UserMessage(NamedTuple):
         return (MessageBlock("text", self.text),)
 
     def assign_uuid(self, create_uuid: Callable[[], str]) -> "UserMessage":
-        """Return the message with an id. Its echo and the transcript contain the same id, at which
-        the session can be resumed later.
+        """Return the message with an id. The message's echo and the transcript contain the same id.
+        The session can be resumed at this id later.
         """
         if self.uuid is None:
             return self._replace(uuid=create_uuid())
@@ -280,7 +280,7 @@ def _parse_block(value: object) -> MessageBlock:
 
 
 def _explain_invalid_data(data: str) -> str:
-    """Return a description of what is wrong with base64 data, or ""."""
+    """Return the reason why base64 data cannot be used, or "" if it is valid and small enough."""
     try:
         size_bytes = len(a2b_base64(data, strict_mode=True))
     except ValueError as error:

@@ -1,11 +1,11 @@
-"""The commands that a vendor or the shim itself offers, as frontends list them."""
+"""The commands that a vendor or the shim itself offers to frontends."""
 
 from collections.abc import Mapping
 
 from shim.core.reading.typed import Any, NamedTuple
 from shim.core.reading.values import as_dict, as_list, as_str
 
-# Limits of a vendor's list, which is stored and repeated in each `init` line.
+# The limits for a vendor's list, which is stored and repeated in each `init` line.
 MAX_OFFERED_COMMANDS = 500
 MAX_NAME_CHARS = 100
 MAX_TEXT_CHARS = 1000

@@ -26,7 +26,8 @@ class OutputWriter:
 
     If `writes_partial_messages` is set, the Turn writes fragments as they arrive. The Turn keeps
     texts and tool calls below `max_bytes` bytes, and the writer shortens everything else.
-    `last_result_line` is the last result's line, and `last_call_bytes` the last tool call's size.
+    `last_result_line` is the last result's line. `last_call_bytes` is the size of the last tool
+    call.
     """
 
     writes_partial_messages = False
@@ -164,7 +165,7 @@ class OutputWriter:
         """Write a text as a user message, for example the line that follows an interrupt."""
 
     def write_synthetic_user_text(self, text: str) -> None:
-        """Write a text of a hook as a user message that the user has not written."""
+        """Write a hook's text as a user message that is marked as not written by the user."""
 
     def echo_user_message(
         self, message: Mapping[str, Any], message_id: str | None, timestamp: str

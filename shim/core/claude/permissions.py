@@ -15,7 +15,7 @@ PROMPT_TIMEOUT_TEXT = (
     "The permission prompt for this call was not answered in time (permission_timeout), so "
     "it was not run."
 )
-MAX_OPEN_PROMPTS = 1000  # for one frontend, or for all clients of a session together
+MAX_OPEN_PROMPTS = 1000  # the limit for one frontend, or for all clients of a session together
 TOO_MANY_PROMPTS_TEXT = (
     "Too many permission prompts are open already; this call was denied without asking."
 )

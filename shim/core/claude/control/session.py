@@ -80,7 +80,8 @@ class ControlSession(ControlOutputWriter):
     """A frontend's control session.
 
     `queued_messages` are the messages that wait for a turn. `hook_feedback` is the hooks' feedback
-    that the model has not received yet. `warnings` are lines for stderr. `create_id` returns a new UUID. `format_now` returns the current time as ISO text.
+    that the model has not received yet. `warnings` are lines for stderr. `create_id` returns a new
+    UUID. `format_now` returns the current time as ISO text.
     """
 
     def __init__(
@@ -332,7 +333,8 @@ class ControlSession(ControlOutputWriter):
         if request_id in self._open_prompt_hooks:
             self._open_prompt_hooks.remove(request_id)
             refusal = parse_prompt_hook_rejection(response.get("response"), self._prompt_text)
-            self._prompt_refusal = self._prompt_refusal or refusal
+            if self._prompt_refusal is None:
+                self._prompt_refusal = refusal
         feedback_event = self.hook_feedback.close_request(request_id)
         if feedback_event is not None:
             return self._apply_hook_feedback(feedback_event, response)
@@ -382,7 +384,9 @@ class ControlSession(ControlOutputWriter):
         If `message` is empty, the reason is an interrupt, and the frontend's prompts are also
         cancelled (C10).
         """
+        denial = PermissionDecision(False, message=message)
         if not message:
+            denial = PermissionDecision(False, message=self._interrupt_text, ends_turn=True)
             for pending in self._list_open_prompts():
                 self._withdraw_prompt(pending)
         # Requests with an open prompt are refused first.
@@ -390,9 +394,6 @@ class ControlSession(ControlOutputWriter):
         self._pending.clear()
         self._open_hooks.clear()
         self.hook_feedback.close_requests()
-        denial = PermissionDecision(
-            False, message=message or self._interrupt_text, ends_turn=not message
-        )
         return [PermissionAnswered(pending.request, denial) for pending in refused]
 
     # -- permission requests -----------------------------------------------------------------------
@@ -677,9 +678,10 @@ class ControlSession(ControlOutputWriter):
         self.is_running = self.has_started = True
         self.session_state.sdk_servers.initialize_servers()
         self.write_session_state("running")
-        self._prompt_text = prompt or ""
+        self._prompt_text = ""
         self._prompt_refusal = None
         if prompt is not None:
+            self._prompt_text = prompt
             self.send_hook_callbacks(HookEvent(PROMPT_EVENT), prompt=prompt)
 
     def end_turn(self) -> None:

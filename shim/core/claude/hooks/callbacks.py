@@ -2,8 +2,10 @@
 
 The frontend registers the callbacks in its `initialize` request. A PreToolUse callback can deny a
 tool call. If the vendor asks for permission, the call is denied before it runs. Otherwise the turn
-is stopped. `feedback` has the texts for the model. Hooks in Claude's settings files use the same
-matchers and answers (`commands`).
+is stopped.
+
+The module `feedback` handles the texts for the model in a hook's answer. The module `commands`
+handles the hooks in Claude's settings files, which have the same matchers and answers.
 """
 
 import re
@@ -239,7 +241,7 @@ def build_hook_input(
 
 
 def parse_hook_output(output: object) -> HookDecision:
-    """Parse the object that a hook returned into a decision."""
+    """Parse the object that a hook has returned. Return the hook's decision."""
     if not isinstance(output, dict):
         return HookDecision()
     specific_output = output.get("hookSpecificOutput")

@@ -108,7 +108,7 @@ def decide_from_hook_result(
     tool_input: Mapping[str, Any],
     workspace: Workspace,
 ) -> HookDecision:
-    """Return the decision that a hook command's result stands for."""
+    """Return the decision that results from a hook command's exit code and output."""
     decision = parse_hook_output(_parse_json_object(hook_result.stdout))
     command_line = " ".join((hook.command, *(hook.args or ())))
     if decision.allow is False:

@@ -23,10 +23,10 @@ STOPPING_EVENTS = (CALL_EVENT, RESULT_EVENT)
 # The maximum number of texts that wait for the model. A hook that never stops to answer must not
 # fill the memory.
 MAX_TEXTS = 100
-# Models know these tags as the mark of a text that the user has not written.
+# Models recognize from these tags that the user has not written the text.
 TEXT_START = "<system-reminder>\n"
 TEXT_END = "\n</system-reminder>"
-CALLBACK_SOURCE = "callback"  # the source of an answer in a text for the model
+CALLBACK_SOURCE = "callback"  # texts for the model name this source if the hook is a callback
 
 
 class HookFeedback(NamedTuple):

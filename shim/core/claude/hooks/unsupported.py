@@ -1,4 +1,4 @@
-"""Lists the hooks of a frontend that have no effect, or another effect than with the real claude."""
+"""Lists a frontend's hooks that have no effect, or a different effect than with the real claude."""
 
 from collections.abc import Iterable
 
