@@ -19,8 +19,9 @@ from shim.core.reading.values import as_dict, as_str, canonicalize_uuid, list_di
 
 # The maximum size of the history in a prompt. It is about a quarter of a common context window.
 MAX_HISTORY_CHARS = 200_000
-MAX_TOOL_TEXT_BYTES = 8_000  # of a tool's input or output; the model can read a file again
-MAX_ID_CHARS = 60  # of an id in an error text
+# The limit for a tool's input or output. The model can read a file again.
+MAX_TOOL_TEXT_BYTES = 8_000
+MAX_ID_CHARS = 60  # the maximum length of an id in an error text
 
 _START = (
     "[The earlier messages of this conversation follow as text. Do not answer them again, and do not "
@@ -45,8 +46,8 @@ class TranscriptEntry(NamedTuple):
 
     @property
     def is_prompt(self) -> bool:
-        """Whether the entry is a message of the user, not a tool's result or a line that a program
-        wrote into the conversation.
+        """Whether the entry is a message that the user wrote. Tool results and the lines that a
+        program wrote into the conversation are not.
         """
         if self.line.get("type") != "user" or "parent_tool_use_id" in self.line:
             return False
@@ -54,14 +55,16 @@ class TranscriptEntry(NamedTuple):
 
     @property
     def is_model_answer(self) -> bool:
-        """Whether the entry is a message of the model, not an error or a notice of a program."""
+        """Whether the entry is a message that the model wrote. Errors and notices of a program are
+        not.
+        """
         if self.line.get("type") != "assistant":
             return False
         return as_dict(self.line.get("message")).get("model") != _SYNTHETIC_MODEL
 
     @property
     def text(self) -> str:
-        """The text of the message, without calls and results."""
+        """The text of the message, without tool calls and tool results."""
         content = as_dict(self.line.get("message")).get("content")
         if isinstance(content, str):
             return content
@@ -76,9 +79,10 @@ class ResumePoint(NamedTuple):
     history_uuids    the ids of all entries that are kept
     history          the kept messages as text
     omitted_count    the number of kept messages that do not fit into `history`
-    written_at       when the last of them was written, in seconds since 1970; 0 if unknown
-    dropped_prompts  the texts of the dropped prompts; () if a part of a turn is dropped
-    reason           why the vendor's session lacks the kept messages or has too many, for the user
+    written_at       when the last kept message was written, in seconds since 1970; 0 if unknown
+    dropped_prompts  the texts of the dropped prompts; () if only a part of a turn is dropped
+    reason           a text for the user: why the vendor's session does not contain exactly the kept
+                     messages
     """
 
     uuid: str
@@ -116,8 +120,8 @@ def find_resume_point(data: bytes, uuid: str, dropped_turn: str | None) -> Resum
 
 def find_end_of_history(data: bytes, *, needs_answer: bool = False) -> ResumePoint | None:
     """Return the resume point at the last message of a transcript that the shim wrote. Return None
-    if the shim did not write it, or if it has no messages. With `needs_answer`, also return None if
-    the model has answered none of them.
+    if another program wrote entries in the transcript, or if it has no messages. With
+    `needs_answer`, also return None if the transcript has no answer from the model.
     """
     branch = list_branch_entries(data)
     has_messages = any(entry.is_message for entry in branch)
@@ -202,8 +206,8 @@ def _describe_entry(entry: TranscriptEntry) -> str:
 
 
 def format_history(entries: Sequence[TranscriptEntry]) -> tuple[str, int]:
-    """Return messages as a text for the next prompt, and how many of the oldest messages it omits.
-    Return "" if there are no messages.
+    """Return the messages as one text for the next prompt, and the number of omitted messages. If
+    the text would be too long, the oldest messages are omitted. Without messages, the text is "".
     """
     texts = [text for entry in entries if (text := _format_entry(entry))]
     newest_texts: list[str] = []
@@ -224,7 +228,7 @@ def format_history(entries: Sequence[TranscriptEntry]) -> tuple[str, int]:
 
 
 def _format_entry(entry: TranscriptEntry) -> str:
-    """Return a message as text, or "" if it has no text, call or result."""
+    """Return a message as text, or "" if it has no text, tool call or tool result."""
     is_notice = entry.line.get("type") == "assistant" and not entry.is_model_answer
     if is_notice or not entry.is_message:
         return ""
@@ -263,7 +267,8 @@ def _format_result(result: dict[str, Any]) -> str:
 
 def _disable_references(text: str) -> str:
     """Return the text with a zero-width space after each `@`, so that no vendor replaces `@FILE` in
-    a tool's output by the file. The text also cannot contain the line that ends the history.
+    a tool's output with the file's content. The line that ends the history is also changed, so that
+    a message cannot end the history.
     """
     return text.replace("@", f"@{_ZERO_WIDTH_SPACE}").replace(
         _END, f"[{_ZERO_WIDTH_SPACE}{_END[1:]}"

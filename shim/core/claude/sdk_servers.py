@@ -16,11 +16,11 @@ from shim.core.reading.json_text import dump_json
 from shim.core.reading.typed import Any, NamedTuple, Protocol
 from shim.core.reading.values import as_dict, as_list, as_str, list_dicts
 
-MAX_SERVERS = 100  # for one frontend; the limit of an ACP session is the same
+MAX_SERVERS = 100  # the limit for one frontend; an ACP session has the same limit
 # The maximum number of requests that wait for the frontend. Vendors make only a few calls at once.
 MAX_PENDING_REQUESTS = 200
 MAX_TOOLS_PER_SERVER = 1000  # further tools are not listed in `init`
-MAX_TOOL_PAGES = 20  # pages of a server's tool list, which might never end
+MAX_TOOL_PAGES = 20  # the limit for the pages of a server's tool list, which might never end
 PROTOCOL_VERSION = "2025-11-25"  # the version that the real claude requests
 CLIENT_INFO = {"name": "claude-code", "title": "Claude Code", "version": "1"}
 CALL_METHOD = "tools/call"
@@ -147,7 +147,9 @@ class SdkMcpServerRegistry:
                 self._servers.setdefault(name, SdkMcpServer(name))
 
     def unregister_servers(self, names: Iterable[str]) -> None:
-        """Remove servers. A client that is still connected to one gets the frontend's errors."""
+        """Remove servers. A client that is still connected to a removed server receives the
+        frontend's errors.
+        """
         for name in names:
             self._servers.pop(name, None)
 

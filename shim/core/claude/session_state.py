@@ -204,7 +204,7 @@ class SessionState:
         disabled_servers         the MCP servers that the frontend has disabled: name → configuration
         server_statuses          the statuses of MCP servers that the vendor has reported, by name
         flag_settings            the settings that the frontend has set during the session
-        server_revision          raised if the vendor must be started again with other MCP servers
+        server_revision          increased when the vendor must be restarted with other MCP servers
         sdk_servers_error        why the vendor cannot reach MCP servers in the frontend's process, or ""
         claude_settings          the settings from Claude's settings files that apply to the session
         agents                   the subagents from the frontend and from Claude's files, by name
@@ -337,13 +337,13 @@ class SessionState:
         return True
 
     def request_server_restart(self) -> None:
-        """Let the vendor be started again before its next message, with the current servers."""
+        """Request a restart of the vendor, with the current servers, before its next message."""
         self.server_revision += 1
         self.server_statuses = {}
 
     def list_mcp_server_entries(self, *, detailed: bool = False) -> list[dict[str, Any]]:
-        """Return the MCP servers' entries for `init`. If `detailed` is set, return those for
-        `mcp_status`.
+        """Return the MCP servers' entries for `init`. If `detailed` is set, return their entries
+        for `mcp_status`.
 
         An external server is listed as `pending` until the vendor has reported its status. If the
         vendor cannot use a server, the server's status is `failed`.
@@ -441,7 +441,9 @@ class SessionState:
 
     @property
     def vendor_commands(self) -> "tuple[OfferedCommand, ...]":
-        """The commands that the vendor has offered in this session, or in its last one."""
+        """The commands that the vendor has offered in this session. If it has not listed any yet,
+        the commands from its previous session.
+        """
         if self.offered_commands is None:
             self.offered_commands = self.options.load_vendor_commands()
         return self.offered_commands
@@ -465,11 +467,11 @@ class SessionState:
         )
 
     def list_output_styles(self) -> list[str]:
-        """Return the names of the output styles: the default one, and the one that is set."""
+        """Return the names of the output styles: the default style, and the style in the settings."""
         return list(dict.fromkeys(("default", self.options.output_style)))
 
     def add_flag_settings(self, settings: Mapping[str, Any]) -> None:
-        """Merge settings into those that the frontend has set. A value of None removes a key."""
+        """Merge settings into the frontend's earlier settings. A value of None removes its key."""
         merged = {**self.flag_settings, **settings}
         self.flag_settings = {key: value for key, value in merged.items() if value is not None}
 
@@ -479,7 +481,8 @@ class SessionState:
 
     def describe_commands(self) -> list[dict[str, Any]]:
         """Return the commands for the answer to `initialize`: Claude's files, the shim's own
-        commands and the vendor's. Of commands with the same name, only the first one is reached.
+        commands and the vendor's commands. If several commands have the same name, a message
+        invokes the first of them.
         """
         entries = self.describe_command_files()
         if self._answers_local_commands:
@@ -696,7 +699,9 @@ class SessionState:
         return [model | abilities for model in models]
 
     def _merge_offered_models(self) -> Iterable[OfferedModel]:
-        """Return each offered model once. The vendor's list of this session has the newest texts."""
+        """Return each offered model once. Texts that the vendor has sent in this session take
+        precedence.
+        """
         models = {model.name: model for model in self.options.list_models()}
         models |= {model.name: model for model in self.offered_models}
         if self.initial_model is not None:
@@ -705,7 +710,9 @@ class SessionState:
 
 
 def _build_failure_fields(reason: str, *, detailed: bool) -> dict[str, str]:
-    """Return the members of the entry of a server that cannot be used, or {} without a reason."""
+    """Return the fields to add to the entry of a server that cannot be used for this reason. If
+    there is no reason, return {}.
+    """
     if not reason:
         return {}
     if detailed:

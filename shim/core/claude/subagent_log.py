@@ -11,9 +11,9 @@ from shim.core.reading.typed import Any, NamedTuple
 from shim.core.reading.values import as_dict, as_list, get_text
 
 AGENT_TOOLS = ("Task", "Agent")  # Claude's tools that start subagents
-MAX_AGENTS = 1000  # in one process; the messages of further subagents are not collected
+MAX_AGENTS = 1000  # the limit for one process; messages of further subagents are not collected
 AGENT_ID_DIGITS = 16  # hexadecimal digits after the letter "a", as in the real claude
-NUMBER_DIGITS = 4  # the digits that tell the subagents of one process apart
+NUMBER_DIGITS = 4  # the digits that distinguish the subagents of one process
 
 Message = Mapping[str, Any]
 
@@ -59,7 +59,7 @@ class SubagentLog:
         self._changes: list[SubagentChange] = []
 
     def take_changes(self) -> list[SubagentChange]:
-        """Remove and return everything that happened since the last call."""
+        """Remove and return the changes since the last call."""
         changes = self._changes
         self._changes = []
         return changes
@@ -70,8 +70,8 @@ class SubagentLog:
         self._agents = {}
 
     def start_agent(self, call_id: str, tool_input: Message, parent_call_id: str = "") -> None:
-        """Record a tool call that runs a subagent. `parent_call_id` is the call that runs the
-        subagent that made the call.
+        """Record a tool call that runs a subagent. If another subagent made the call,
+        `parent_call_id` is the id of the call that runs the other subagent.
         """
         if self._agent_count >= MAX_AGENTS:
             return
@@ -129,8 +129,8 @@ class SubagentLog:
     def _start_transcript(
         self, agent: LoggedSubagent, role: str = "", message: Message | None = None
     ) -> None:
-        """Begin a transcript with the metadata and the prompt, unless the first message is the
-        prompt.
+        """Begin a transcript with the metadata and the prompt. The prompt is left out if the first
+        message is the prompt itself.
         """
         agent.has_started = True
         self._changes.append(SubagentChange(agent.agent_id, metadata=agent.metadata))
