@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping
 
 from shim.core.claude.markdown_header import HeaderValue, parse_markdown_file
-from shim.core.claude.messages import MessageBlock, UserMessage
+from shim.core.claude.messages import MessageBlock, UserMessage, split_command_text
 from shim.core.reading.typed import Any, NamedTuple
 
 USER_SOURCE = "user"
@@ -193,7 +193,7 @@ def find_command_call(message: UserMessage, files: CommandFiles) -> CommandCall 
     be a text that begins with the command.
     """
     text = find_command_text(message)
-    name, arguments = _split_command_text(text)
+    name, arguments = split_command_text(text)
     for file in files:
         if name and name in (file.name, file.display_name):
             return CommandCall(file, arguments)
@@ -211,12 +211,6 @@ def find_command_text(message: UserMessage) -> str:
     if text[:1] == "/" and text[1:2].strip():
         return text
     return ""
-
-
-def _split_command_text(text: str) -> tuple[str, str]:
-    """Split a text that begins with a command into the command's name and the arguments."""
-    name, *rest = text[1:].split(None, 1) or ("",)
-    return name, "".join(rest).strip()
 
 
 def name_invocation(message: UserMessage, call: CommandCall) -> UserMessage:

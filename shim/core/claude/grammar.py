@@ -7,7 +7,7 @@ empty value.
 from collections.abc import Mapping
 
 from shim.core.reading.typed import Any
-from shim.core.reading.values import as_dict, as_list, as_str, list_dicts
+from shim.core.reading.values import as_dict, as_list, as_str, get_text, list_dicts
 
 FRAGMENT_KEYS = ("text", "thinking", "partial_json")
 
@@ -29,7 +29,7 @@ def get_parent_call_id(line: Line) -> str:
     """Return the id of the tool call that runs the subagent which wrote a line. Return "" for a
     line of the main conversation.
     """
-    return str(line.get("parent_tool_use_id") or "")
+    return get_text(line, "parent_tool_use_id")
 
 
 def list_content_blocks(line: Line) -> list[JsonObject]:
@@ -84,4 +84,5 @@ def get_fragment(delta: Line) -> tuple[str, str]:
 
 def get_result_text(result: Line) -> str:
     """Return a result's answer, or its first error if the result has no answer."""
-    return str(result.get("result") or next(iter(as_list(result.get("errors"))), ""))
+    first_error = next(iter(as_list(result.get("errors"))), "")
+    return get_text(result, "result", str(first_error))

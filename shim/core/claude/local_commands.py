@@ -5,7 +5,7 @@ The answers have the real claude's format. They contain only numbers that the ve
 
 from collections.abc import Mapping
 
-from shim.core.claude.messages import UserMessage
+from shim.core.claude.messages import UserMessage, split_command_text
 from shim.core.reading.typed import Any, NamedTuple
 
 CLEAR = "clear"
@@ -52,10 +52,10 @@ def parse_local_command(message: UserMessage) -> LocalCommand | None:
     content = message.raw_message.get("content")
     if isinstance(content, list) and len(content) != 1:
         return None
-    name, *rest = message.text[1:].split(None, 1)[:2] or [""]
+    name, arguments = split_command_text(message.text)
     if message.text[1:2].isspace() or name not in COMMAND_KINDS:
         return None
-    return LocalCommand(name, COMMAND_KINDS[name], "".join(rest).strip())
+    return LocalCommand(name, COMMAND_KINDS[name], arguments)
 
 
 def format_context_report(usage: Mapping[str, Any]) -> str:

@@ -50,9 +50,10 @@ def parse_header_fields(header: str) -> dict[str, HeaderValue]:
         while position < len(lines) and _continues_field(lines[position]):
             block.append(lines[position])
             position += 1
-        value = _parse_header_value((match[2] or "").strip(), block)
+        name, text = match.groups("")
+        value = _parse_header_value(text.strip(), block)
         if value is not None:
-            fields[match[1]] = value
+            fields[name] = value
     return fields
 
 

@@ -59,7 +59,9 @@ class MessageBlock(NamedTuple):
             return False
         if self.kind == "text":
             return True
-        return self.kind in accepted_kinds and (not self.url or "url" in accepted_kinds)
+        if self.url and "url" not in accepted_kinds:
+            return False
+        return self.kind in accepted_kinds
 
     def to_json(self) -> dict[str, Any]:
         """Return the content block in Claude's format."""
@@ -188,6 +190,12 @@ class UserMessage(NamedTuple):
             f"[{_format_kind_counts(kind_counts)} left out of this message: {reason}]"
             for reason, kind_counts in reasons.items()
         )
+
+
+def split_command_text(text: str) -> tuple[str, str]:
+    """Split a text that begins with a command into the command's name and the arguments."""
+    name, *rest = text[1:].split(None, 1) or ("",)
+    return name, "".join(rest).strip()
 
 
 def _explain_omission(block: MessageBlock, vendor: str, accepted_kinds: BlockKinds) -> str:

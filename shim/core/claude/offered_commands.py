@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from shim.core.reading.typed import Any, NamedTuple
-from shim.core.reading.values import as_dict, as_list, as_str
+from shim.core.reading.values import as_dict, as_list, get_text
 
 # The limits for a vendor's list, which is stored and repeated in each `init` line.
 MAX_OFFERED_COMMANDS = 500
@@ -69,13 +69,13 @@ def parse_offered_commands(entries: object) -> tuple[OfferedCommand, ...]:
         fields = as_dict(entry)
         if isinstance(entry, str):
             fields = {"name": entry}
-        name = as_str(fields.get("name"))
+        name = get_text(fields, "name")
         if not name or len(name) > MAX_NAME_CHARS:
             continue
-        hint = fields.get("argument_hint") or as_dict(fields.get("input")).get("hint")
+        hint = get_text(as_dict(fields.get("input")), "hint")
         commands[name] = OfferedCommand(
             name,
-            as_str(fields.get("description"))[:MAX_TEXT_CHARS],
-            as_str(hint)[:MAX_TEXT_CHARS],
+            get_text(fields, "description")[:MAX_TEXT_CHARS],
+            get_text(fields, "argument_hint", hint)[:MAX_TEXT_CHARS],
         )
     return tuple(commands.values())

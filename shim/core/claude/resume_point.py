@@ -15,7 +15,7 @@ from shim.core.errors import ResumeRejectedError, UnknownMessageError
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.limits import omit_middle
 from shim.core.reading.typed import Any, NamedTuple
-from shim.core.reading.values import as_dict, as_str, canonicalize_uuid, list_dicts
+from shim.core.reading.values import as_dict, as_str, canonicalize_uuid, get_text, list_dicts
 
 # The maximum size of the history in a prompt. It is about a quarter of a common context window.
 MAX_HISTORY_CHARS = 200_000
@@ -51,7 +51,9 @@ class TranscriptEntry(NamedTuple):
         """
         if self.line.get("type") != "user" or "parent_tool_use_id" in self.line:
             return False
-        return not (self.line.get("isMeta") or list_tool_results(self.line))
+        if self.line.get("isMeta"):
+            return False
+        return not list_tool_results(self.line)
 
     @property
     def is_model_answer(self) -> bool:
@@ -229,8 +231,9 @@ def format_history(entries: Sequence[TranscriptEntry]) -> tuple[str, int]:
 
 def _format_entry(entry: TranscriptEntry) -> str:
     """Return a message as text, or "" if it has no text, tool call or tool result."""
-    is_notice = entry.line.get("type") == "assistant" and not entry.is_model_answer
-    if is_notice or not entry.is_message:
+    if not entry.is_message:
+        return ""
+    if entry.line["type"] == "assistant" and not entry.is_model_answer:  # a notice
         return ""
     parts = [*_list_texts(entry)]
     for call in list_tool_calls(entry.line):
@@ -260,7 +263,7 @@ def _format_result(result: dict[str, Any]) -> str:
     content = result.get("content")
     if not isinstance(content, str):
         content = "\n".join(
-            as_str(block.get("text")) or f"({block.get('type')})" for block in list_dicts(content)
+            get_text(block, "text", f"({block.get('type')})") for block in list_dicts(content)
         )
     return omit_middle(content, MAX_TOOL_TEXT_BYTES)
 

@@ -14,7 +14,7 @@ import orjson
 from shim.core.policy.policy import MCP_PREFIX, normalize_mcp_name
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.typed import Any, NamedTuple, Protocol
-from shim.core.reading.values import as_dict, as_list, as_str, list_dicts
+from shim.core.reading.values import as_dict, as_list, as_str, get_text, list_dicts
 
 MAX_SERVERS = 100  # the limit for one frontend; an ACP session has the same limit
 # The maximum number of requests that wait for the frontend. Vendors make only a few calls at once.
@@ -366,7 +366,7 @@ class SdkMcpServerRegistry:
             answer = {
                 "error": {
                     "code": INTERNAL_ERROR_CODE,
-                    "message": str(response.get("error") or "no answer"),
+                    "message": get_text(response, "error", "no answer"),
                 }
             }
         self._deliver_response(pending, answer)
@@ -462,12 +462,12 @@ def _describe_tool(tool: RpcMessage) -> dict[str, Any]:
 
 def _parse_server_info(value: object) -> dict[str, str]:
     fields = as_dict(value)
-    return {key: str(fields.get(key) or "") for key in ("name", "version")}
+    return {key: get_text(fields, key) for key in ("name", "version")}
 
 
 def _format_error(error: object) -> str:
     if isinstance(error, dict):
-        return str(error.get("message") or "")
+        return get_text(error, "message")
     return "no answer"
 
 

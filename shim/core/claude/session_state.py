@@ -283,8 +283,9 @@ class SessionState:
 
     def parse_local_command(self, message: "UserMessage") -> "LocalCommand | None":
         """Return the command in a message that the shim answers, or None."""
-        is_command = message.text.startswith("/") and not message.is_verbatim
-        if not (self.options.answers_commands and is_command):
+        if not self.options.answers_commands or message.is_verbatim:
+            return None
+        if not message.text.startswith("/"):
             return None
         from shim.core.claude.local_commands import parse_local_command
 

@@ -115,8 +115,7 @@ class SubagentLog:
             return
         if not agent.has_started:
             text = _join_text(content)
-            has_run = bool(text and agent.prompt and not is_error)
-            if not has_run:
+            if not text or not agent.prompt or is_error:
                 return
             self._start_transcript(agent)
             message = _build_report(text)

@@ -28,6 +28,7 @@ from shim.core.reading.json_text import (
     dump_json,
 )
 from shim.core.reading.typed import Any
+from shim.core.reading.values import get_text
 
 Block = dict[str, Any]
 
@@ -92,8 +93,7 @@ def convert_mcp_result_to_claude(value: object, tool: str, *, is_error: bool = F
         if not value:
             value = []
     if isinstance(value, str):
-        is_empty = is_mcp and not is_error and not value.strip()
-        if is_empty:
+        if is_mcp and not is_error and not value.strip():
             return NO_OUTPUT_TEXT.format(tool=tool)
         return value
     if not isinstance(value, list) or not all(map(_is_block, value)) or not (value or is_mcp):
@@ -189,26 +189,23 @@ def _convert_binary(data: str, declared: str, heading: str, *, is_image: bool) -
     `is_image` is set if the server declared the data as an image.
     """
     content, data = _decode_base64(data)
+    type_text = declared or "unknown type"
     if content is None:
         return _build_text_block(
-            UNREADABLE_IMAGE_TEXT
-            if is_image
-            else f"{heading}Binary content ({declared or 'unknown type'})"
+            UNREADABLE_IMAGE_TEXT if is_image else f"{heading}Binary content ({type_text})"
         )
     if is_image and not content:
         return _build_text_block(EMPTY_IMAGE_TEXT)
     media_type = _recognize_image(content)
-    if not media_type:
-        media_type = ""
-        if declared in SHOWABLE_IMAGE_TYPES and content:
-            media_type = declared
+    if not media_type and declared in SHOWABLE_IMAGE_TYPES and content:
+        media_type = declared
     if media_type:
         return {
             "type": "image",
             "source": {"type": "base64", "media_type": media_type, "data": data},
         }
     return _build_text_block(
-        f"{heading}Binary content ({declared or 'unknown type'}, {len(content)} bytes), not saved"
+        f"{heading}Binary content ({type_text}, {len(content)} bytes), not saved"
     )
 
 
@@ -259,7 +256,7 @@ def _read_media_type(block: Mapping[str, Any]) -> str:
 def _describe_link(block: Block) -> str:
     """Return a text that describes a resource link."""
     uri = convert_json_to_text(block.get("uri"))
-    name = convert_json_to_text(block.get("name") or block.get("title") or uri)
+    name = get_text(block, "name", get_text(block, "title", uri))
     text = f"[Resource link: {name}] {uri}"
     description = block.get("description")
     if isinstance(description, str):

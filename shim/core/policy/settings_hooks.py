@@ -27,7 +27,13 @@ class SettingsHook(NamedTuple):
     refusal: str = ""  # why the shim cannot run the hook
 
     def __str__(self) -> str:
-        return f"{self.matcher or 'every tool'}: {' '.join((self.command, *(self.args or ())))}"
+        return f"{self.matcher or 'every tool'}: {self.format_command_line()}"
+
+    def format_command_line(self) -> str:
+        """Return the command and its arguments as one text for messages."""
+        if self.args is None:
+            return self.command
+        return " ".join((self.command, *self.args))
 
 
 def parse_settings_hooks(groups: object, source: str, *, is_trusted: bool) -> list[SettingsHook]:
@@ -67,10 +73,12 @@ def _parse_hook(raw_hook: Mapping[str, Any]) -> SettingsHook:
         return SettingsHook(
             "", "", refusal="only hooks that are shell commands or programs can be run here"
         )
-    is_valid_args = args is None or (
-        isinstance(args, list) and all(isinstance(arg, str) for arg in args)
-    )
-    if not (isinstance(command, str) and command and isinstance(condition, str) and is_valid_args):
+    if not (
+        isinstance(command, str)
+        and command
+        and isinstance(condition, str)
+        and (args is None or _is_text_list(args))
+    ):
         return SettingsHook("", "", refusal="the hook cannot be read")
     return SettingsHook(
         "",
@@ -82,3 +90,9 @@ def _parse_hook(raw_hook: Mapping[str, Any]) -> SettingsHook:
         else DEFAULT_TIMEOUT_S,
         raw_hook.get("onFailure") == "block",
     )
+
+
+def _is_text_list(value: object) -> bool:
+    if not isinstance(value, list):
+        return False
+    return all(isinstance(item, str) for item in value)

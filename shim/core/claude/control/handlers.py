@@ -52,13 +52,17 @@ def _initialize_session(
     frontend: FrontendConversationState, request: ControlRequest
 ) -> ResponseBody:
     state = frontend.session_state
-    state.system_prompt = _parse_system_prompt(request.get("systemPrompt")) or state.system_prompt
-    state.append_system_prompt = (
-        _parse_system_prompt(request.get("appendSystemPrompt")) or state.append_system_prompt
+    state.system_prompt = _parse_system_prompt(request.get("systemPrompt"), state.system_prompt)
+    state.append_system_prompt = _parse_system_prompt(
+        request.get("appendSystemPrompt"), state.append_system_prompt
     )
-    state.hooks = HookCallbacks(request.get("hooks")) or state.hooks
-    _warn_about_blocking_hooks(frontend, request)
-    state.raw_hooks = as_dict(request.get("hooks")) or state.raw_hooks
+    raw_hooks = as_dict(request.get("hooks"))
+    hooks = HookCallbacks(raw_hooks)
+    if hooks:
+        state.hooks = hooks
+    if raw_hooks:
+        state.raw_hooks = raw_hooks
+    _warn_about_blocking_hooks(frontend, raw_hooks)
     if isinstance(request.get("forwardSubagentText"), bool):
         state.forwards_subagent_text = request["forwardSubagentText"]
     _add_agents(frontend, request)
@@ -162,10 +166,9 @@ def _add_agents(frontend: FrontendConversationState, request: ControlRequest) ->
 
 
 def _warn_about_blocking_hooks(
-    frontend: FrontendConversationState, request: ControlRequest
+    frontend: FrontendConversationState, raw_hooks: Mapping[str, Any]
 ) -> None:
     """Warn about the hooks that could deny or block something but are never called."""
-    raw_hooks = as_dict(request.get("hooks"))
     if not raw_hooks:
         return
     from shim.core.claude.hooks.unsupported import BLOCKING_EVENTS
@@ -177,15 +180,15 @@ def _warn_about_blocking_hooks(
             )
 
 
-def _parse_system_prompt(value: object) -> str | None:
-    """Parse a system prompt: a string, or a list of strings that are joined. Return None for
+def _parse_system_prompt(value: object, default: str | None) -> str | None:
+    """Parse a system prompt: a string, or a list of strings that are joined. Return `default` for
     anything else.
     """
     if isinstance(value, list):
         value = "\n\n".join(part for part in value if isinstance(part, str))
     if isinstance(value, str) and value:
         return value
-    return None
+    return default
 
 
 def _set_model(frontend: FrontendConversationState, request: ControlRequest) -> ResponseBody:
@@ -266,13 +269,9 @@ def _apply_settings(frontend: FrontendConversationState, request: ControlRequest
     if isinstance(settings, dict):
         frontend.session_state.add_flag_settings(settings)
     if isinstance(settings, dict) and "effortLevel" in settings:
-        effort = settings["effortLevel"]
-        if effort is None:
-            frontend.session_state.effort = None
-        else:
-            frontend.session_state.effort = (
-                parse_effort_level(effort) or frontend.session_state.effort
-            )
+        level = parse_effort_level(settings["effortLevel"])
+        if level is not None or settings["effortLevel"] is None:
+            frontend.session_state.effort = level
     return None
 
 

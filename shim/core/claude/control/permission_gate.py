@@ -91,9 +91,9 @@ class PermissionGate:
         if is_question and self._abilities.question_refusal:
             return _deny(self._abilities.question_refusal)
         answers_prompts = self._session_state.answers_prompts
-        needs_confirmation = (
-            self._abilities.confirms_mode and answers_prompts and not policy_decision.is_by_rule
-        ) or (is_question and "answers" not in tool_input)
+        needs_confirmation = is_question and "answers" not in tool_input
+        if self._abilities.confirms_mode and answers_prompts and not policy_decision.is_by_rule:
+            needs_confirmation = True
         if policy_decision.outcome == "allow" and not needs_confirmation:
             return PermissionDecision(
                 True,

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 
 from shim.core.reading.typed import Any, NamedTuple
-from shim.core.reading.values import as_dict, as_str
+from shim.core.reading.values import as_dict, as_str, get_text
 
 PROMPT_EVENT = "UserPromptSubmit"
 HOOK_EVENTS = (PROMPT_EVENT, "PreToolUse", "PostToolUse", "PostToolUseFailure", "Stop")
@@ -23,6 +23,7 @@ MAX_CALLBACKS_PER_EVENT = 64  # no frontend needs more callbacks
 MAX_PATTERN_CHARS = 500  # the maximum length of a matcher's regular expression
 MATCH_ALL = ("", "*")
 TOOL_NAMES = r"[A-Za-z0-9_|, ]*"
+NO_REASON_TEXT = "Blocked by hook"  # used if a hook gives no reason
 
 
 class HookEvent(NamedTuple):
@@ -137,7 +138,8 @@ def parse_prompt_hook_rejection(answer: object, prompt: str) -> PromptHookReject
     if answer.get("decision") != "block":
         return None
     reason = as_str(answer.get("reason"))
-    text = f"{PROMPT_EVENT} operation blocked by hook:\n{reason or 'Blocked by hook'}\n\nOriginal prompt: {prompt}"
+    reason_text = get_text(answer, "reason", NO_REASON_TEXT)
+    text = f"{PROMPT_EVENT} operation blocked by hook:\n{reason_text}\n\nOriginal prompt: {prompt}"
     return PromptHookRejection(text, reason, stays_in_context=False)
 
 
@@ -244,31 +246,33 @@ def parse_hook_output(output: object) -> HookDecision:
     """Parse the object that a hook has returned. Return the hook's decision."""
     if not isinstance(output, dict):
         return HookDecision()
-    specific_output = output.get("hookSpecificOutput")
-    specific_output = as_dict(specific_output)
+    specific_output = as_dict(output.get("hookSpecificOutput"))
     permission_decision = specific_output.get("permissionDecision")
     legacy_decision = output.get("decision")
     updated_input = specific_output.get("updatedInput")
-    reason = specific_output.get("permissionDecisionReason")
-    if not reason:
-        reason = output.get("reason")
-    if not reason:
-        reason = output.get("stopReason")
-    reason_text = str(reason or "")
     stops_turn = output.get("continue") is False
     if permission_decision in ("deny", "defer") or legacy_decision == "block":
-        reason_text = reason_text or "A hook denied this call."
-        return HookDecision(False, reason_text, stops_turn=stops_turn)
+        reason = _find_reason(output, "A hook denied this call.")
+        return HookDecision(False, reason, stops_turn=stops_turn)
     if updated_input is not None and not isinstance(updated_input, dict):
         return HookDecision(False, "A hook returned an updatedInput that is not an object.")
     if permission_decision == "ask":
         return HookDecision(
-            reason=reason_text or "A hook asked for confirmation of this call.",
+            reason=_find_reason(output, "A hook asked for confirmation of this call."),
             updated_input=updated_input,
             requires_prompt=True,
             stops_turn=stops_turn,
         )
-    is_allowed = permission_decision == "allow" or (
+    allow = None
+    if permission_decision == "allow" or (
         permission_decision is None and legacy_decision == "approve"
-    )
-    return HookDecision(is_allowed or None, reason_text, updated_input, stops_turn=stops_turn)
+    ):
+        allow = True
+    return HookDecision(allow, _find_reason(output), updated_input, stops_turn=stops_turn)
+
+
+def _find_reason(output: Mapping[str, Any], default: str = "") -> str:
+    """Return the reason in a hook's output, or `default` if the hook gives no reason."""
+    specific_output = as_dict(output.get("hookSpecificOutput"))
+    general_reason = get_text(output, "reason", get_text(output, "stopReason", default))
+    return get_text(specific_output, "permissionDecisionReason", general_reason)

@@ -110,7 +110,7 @@ def decide_from_hook_result(
 ) -> HookDecision:
     """Return the decision that results from a hook command's exit code and output."""
     decision = parse_hook_output(_parse_json_object(hook_result.stdout))
-    command_line = " ".join((hook.command, *(hook.args or ())))
+    command_line = hook.format_command_line()
     if decision.allow is False:
         return decision._replace(reason=DENIAL_TEXT.format(tool=tool, reason=decision.reason))
     if hook_result.code == DENY_EXIT_CODE:

@@ -8,10 +8,15 @@ ends, but a vendor does not wait for the hooks of a tool result.
 from collections import deque
 from collections.abc import Mapping
 
-from shim.core.claude.hooks.callbacks import MAX_OPEN_HOOKS, PROMPT_EVENT, HookEvent
+from shim.core.claude.hooks.callbacks import (
+    MAX_OPEN_HOOKS,
+    NO_REASON_TEXT,
+    PROMPT_EVENT,
+    HookEvent,
+)
 from shim.core.reading.bounded_dict import BoundedDict
 from shim.core.reading.typed import Any, NamedTuple
-from shim.core.reading.values import as_dict, as_str
+from shim.core.reading.values import as_dict, as_str, get_text
 
 STOP_EVENT = "Stop"
 CALL_EVENT = "PreToolUse"
@@ -57,14 +62,15 @@ def parse_hook_feedback(
         return HookFeedback(stop_texts, stops_turn=True, notice=notice)
     texts: tuple[str, ...] = ()
     visible_text = ""
-    is_block = output.get("decision") == "block" and event.name in (*RESULT_EVENTS, STOP_EVENT)
-    if is_block:
-        reason = as_str(output.get("reason")) or "Blocked by hook"
+    needs_answer = False
+    if output.get("decision") == "block" and event.name in (*RESULT_EVENTS, STOP_EVENT):
+        reason = get_text(output, "reason", NO_REASON_TEXT)
         texts = (_format_block(event, label, reason, source),)
         visible_text = texts[0] if event.name == STOP_EVENT else ""
+        needs_answer = True
     if context:
         texts = (*texts, f"{label} hook additional context: {context}")
-    needs_answer = is_block or (bool(context) and event.name == STOP_EVENT)
+        needs_answer |= event.name == STOP_EVENT
     return HookFeedback(texts, visible_text, needs_answer=needs_answer, notice=notice)
 
 
@@ -134,8 +140,8 @@ class HookFeedbackQueue:
             self._visible_texts.append(feedback.visible_text)
         if feedback.texts and not feedback.stops_turn:
             self.has_late_context = True
-        self.needs_answer = self.needs_answer or feedback.needs_answer
-        self.stops_turn = self.stops_turn or feedback.stops_turn
+        self.needs_answer |= feedback.needs_answer
+        self.stops_turn |= feedback.stops_turn
 
     def take_model_text(self) -> str:
         """Return all texts for the model as one text, and remove them. Return "" if there are
