@@ -1,7 +1,7 @@
 """The shim's errors, classified by their origin: the frontend, the vendor or the machine.
 
-The user may configure a list of vendors, each of which is a fallback for the vendors before it. If
-a vendor fails and a fallback is left, there is no error. The failure becomes a
+The user may configure a list of vendors. Each vendor is a fallback for the vendors before it in the
+list. If a vendor fails and a fallback is left, no error is raised. The failure becomes a
 `FailedVendorAttempt`, which `init.shim`, `result.shim` and error texts include.
 """
 
@@ -49,8 +49,8 @@ def create_failed_vendor_attempt(
 
 
 def format_failed_attempts(attempts: Sequence[FailedVendorAttempt]) -> str:
-    """Return a line for each failed attempt. The lines end the error text of a turn in which no
-    configured vendor has answered.
+    """Return a line for each failed attempt. The lines are added to the error text of a turn that
+    no configured vendor has answered.
     """
     from shim.core.api_errors import describe_cause
 

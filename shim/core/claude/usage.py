@@ -8,14 +8,15 @@ from typing import Any
 MAX_COUNT = 2**40
 
 
-# The context size that Claude reports for an unknown model. Clients divide by this number.
+# The context size that Claude reports for an unknown model. It is not 0, because clients divide by
+# it.
 CONTEXT_WINDOW_TOKENS = 200_000
 # The maximum number of models with separate usage in a conversation. No real conversation uses
 # more.
 MAX_MODELS = 32
 OTHER_MODEL = "other"
-# The limit that Claude reports for an unknown model. Clients divide by this number (contract 5.3,
-# ACP).
+# The output limit that Claude reports for an unknown model. It is not 0, because clients divide by
+# it (contract 5.3, ACP).
 MAX_OUTPUT_TOKENS = 32_000
 
 
@@ -117,8 +118,8 @@ def format_model_usage(
     cost_usd: float,
     context_window_by_model: Mapping[str, int],
 ) -> dict[str, dict[str, Any]]:
-    """Return the usage by model as clients read it (contract 5.3). The cost is only known for the
-    whole session.
+    """Return the usage by model in the format for clients (contract 5.3). Only the session's total
+    cost is known, so a model's cost is only reported if the session used a single model.
     """
     is_single_model = len(usage_by_model) == 1
     return {
@@ -176,8 +177,8 @@ class MessageUsageCounter:
         self._start_turn()
 
     def take_new_usage_by_message(self) -> dict[bytes, Usage]:
-        """Return the usage since the last call, by message id. A count is negative if the turn's
-        total was smaller than the sum of its messages.
+        """Return the usage since the last call, by message id. A count is negative if the total
+        count for the turn was smaller than the sum of the counts for its messages.
         """
         new_usage = {
             message_id: usage for message_id, usage in self._new_usage.items() if message_id

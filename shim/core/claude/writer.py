@@ -47,8 +47,8 @@ from shim.core.reading.limits import shorten_strings
 
 CLAUDE_VERSION = "2.1.332"  # the version that was last compared with the contract
 
-# The capabilities in `init`. Clients rely on each of them: an interrupt reports the messages that are
-# still queued, and can drop them.
+# The capabilities in `init`, on which clients rely: the response to an interrupt reports the messages
+# that are still queued, and an interrupt can drop these messages.
 CAPABILITIES = ("interrupt_receipt_v1", "interrupt_cancel_queued_v1")
 
 TERMINATORS = {"message_stop": b'{"type":"message_stop"}\n', "dollar": b"$\n", "none": b""}
@@ -88,10 +88,12 @@ class StreamJsonWriter(OutputWriter):
         self._uuid_prefix = uuid_prefix.encode()
         self._line_ends = generate_line_uuid_suffixes()
         self._message_ids = generate_message_ids(b"msg_" + uuid_prefix.replace("-", "").encode())
-        self._last_call = ("", b"")  # the last tool call's id and JSON
+        self._last_call = ("", b"")  # the last tool call's id, and the id as JSON
         self._block_index = 0  # the index of the open or next content block
-        self._encoded_model: tuple[str, bytes] = ("", b"")  # the model and its JSON in a message
-        self._encoded_usage: tuple[Usage | None, bytes] = (None, b"")  # the usage and its JSON
+        # the last message's model, and the JSON members that contain the model
+        self._encoded_model: tuple[str, bytes] = ("", b"")
+        # the last message's usage, and the usage as JSON
+        self._encoded_usage: tuple[Usage | None, bytes] = (None, b"")
 
     claude_version = CLAUDE_VERSION  # the version that is written into `init`
 

@@ -52,7 +52,7 @@ class ShellCommand(NamedTuple):
     """One command in a line of shell code."""
 
     text: str  # the command without the variable assignments before it
-    words: tuple[str | None, ...]  # unquoted; None if only the shell knows a word
+    words: tuple[str | None, ...]  # without quotes; None for a word that only the shell knows
     has_assignments: bool = False
 
     @property
@@ -126,7 +126,7 @@ def _parse_line(line: str, script_depth: int = 0) -> ShellLine:
     for node_count, (node, depth) in enumerate(_walk_nodes(root)):
         if node_count > MAX_NODES or depth > MAX_DEPTH:
             return ShellLine(tuple(parts), is_complete=False, is_plain=False)
-        # The grammar treats some characters as blanks or comments that the shell does not.
+        # The grammar skips some characters as blanks or comments, but the shell does not.
         if not node.children:
             skipped_bytes = data[end_offset : node.start_byte].replace(
                 LINE_CONTINUATION.encode(), b""

@@ -36,9 +36,10 @@ CHANGE_TOOLS = {
 } | {"NotebookEdit": "notebook_path"}
 SEARCH_TOOLS = frozenset(("Grep", "Glob", "LS"))  # they search the working directory by default
 CONTENT_SEARCH_TOOL = "Grep"  # Grep shows the content of every file below its path
-MAX_LINE_PARTS = 2000  # a shell line with more commands and redirections may have any effect
-# The limit for folders that `cd` may reach in a shell line. If there are more, a relative path may
-# be any file.
+# If a shell line has more commands and redirections, any effect is assumed.
+MAX_LINE_PARTS = 2000
+# The limit for folders that `cd` may reach in a shell line. If there are more folders, a relative
+# path may stand for any file.
 MAX_FOLDERS = 16
 
 
@@ -55,7 +56,7 @@ class ToolCallEffects(NamedTuple):
 
     file_accesses: tuple[FileAccess, ...]
     line: ShellLine | None = None  # the parsed shell line; None if the tool is not a shell
-    commands: tuple[ShellCommand, ...] = ()  # the line's commands, and those that they run
+    commands: tuple[ShellCommand, ...] = ()  # the line's commands, and the commands that these run
 
 
 def analyze_tool_call(
