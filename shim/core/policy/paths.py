@@ -1,5 +1,5 @@
-"""Matches file paths with permission rules. A rule's path is a gitignore pattern that is relative
-to one of four folders.
+"""Matches file paths against permission rules. A rule's path is a gitignore pattern that is
+relative to one of four folders.
 
 `//x` starts at the root, `~/x` at the home folder, `/x` at the rule's own folder, and `x` and `./x`
 at the working directory. The meaning of each form was measured with the real claude.
@@ -19,8 +19,8 @@ MAX_COMPILED_PATTERNS = 1000  # the size of the pattern cache
 
 
 def matches_restricted_path(rule: PermissionRule, path: str, workspace: Workspace) -> bool:
-    """Return whether a deny or ask rule matches an absolute path or the file that its symbolic
-    links lead to.
+    """Return whether a deny or ask rule matches an absolute path, either as it is or after its
+    symbolic links are resolved.
 
     A pattern that cannot be parsed matches every path.
     """
@@ -37,8 +37,8 @@ def matches_restricted_path(rule: PermissionRule, path: str, workspace: Workspac
 
 
 def allows_path(rule: PermissionRule, path: str, workspace: Workspace) -> bool:
-    """Return whether an allow rule matches both a path and the file that its symbolic links lead
-    to.
+    """Return whether an allow rule matches an absolute path both as it is and after its symbolic
+    links are resolved.
     """
     root, pattern = _split_pattern(rule, workspace)
     spec = _compile_pattern(pattern)

@@ -67,7 +67,7 @@ class PermissionRule(NamedTuple):
     tool     Claude's name for a tool, or an MCP server: `mcp__server`, `mcp__server__*`
     content  the text in parentheses; None if the rule applies to every call of the tool
     base     the folder for paths that begin with one slash; "" for the working directory
-    source   where the rule was set, for messages: a flag such as "--disallowedTools", or a file
+    source   where the rule was set: a flag such as "--disallowedTools", or a file; used in messages
     """
 
     tool: str
@@ -81,12 +81,12 @@ class PermissionRule(NamedTuple):
         return f"{self.tool}({self.content})"
 
     def matches_tool(self, tool: str, *, is_restriction: bool = False) -> bool:
-        """Return whether the rule applies to a tool, whatever the arguments of the call are. If
-        `is_restriction`, a star in the rule's tool name matches any text.
+        """Return whether the rule applies to the calls of a tool, regardless of their arguments. If
+        `is_restriction` is set, a star in the rule's tool name matches any text.
 
-        A deny or ask rule may also spell an MCP server as its configuration does. In the real
-        claude, a rule with this spelling has no effect, but applying the restriction is safer. An
-        allow rule with this spelling is not applied.
+        In a deny or ask rule, an MCP server's name may also be spelled as in the server's
+        configuration. In the real claude, a rule with this spelling has no effect, but applying the
+        restriction is safer. An allow rule with this spelling is not applied.
         """
         tool = normalize_tool_name(TOOL_ALIASES.get(tool, tool))
         rule_tool = self.tool
@@ -227,7 +227,7 @@ PERMISSION_MODES = ("default", PLAN_MODE, EDIT_MODE, "dontAsk", "auto", BYPASS_M
 PROMPTLESS_MODES = ("plan", "dontAsk")  # the permission modes in which no prompt can allow a change
 # the source of a rule that the user added during the conversation
 ANSWER_SOURCE = "an answer"
-# the source of replaceable rules: those in the current controller's flag settings
+# the source of the rules in the current controller's flag settings, which can be replaced
 FLAGS_SOURCE = "flag settings"
 # the tool whose call contains the answer for --json-schema; no rule removes this tool
 STRUCTURED_OUTPUT_TOOL = "StructuredOutput"
@@ -370,7 +370,7 @@ class Policy:
             self.deny = filter_rules(self.deny)
 
     def remove_working_directories(self, directories: Iterable[str]) -> None:
-        """Remove folders from those in which the turn may work."""
+        """Remove folders from the workspace."""
         removed = frozenset(directories)
         self.workspace = self.workspace._replace(
             directories=tuple(
@@ -407,7 +407,7 @@ class Policy:
         return policy
 
     def add_working_directories(self, directories: Iterable[str]) -> None:
-        """Add folders in which the turn may work."""
+        """Add folders to the workspace."""
         all_directories = dict.fromkeys((*self.workspace.directories, *directories))
         self.workspace = self.workspace._replace(
             directories=tuple(all_directories)[-MAX_ADDED_RULES:]

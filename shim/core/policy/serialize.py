@@ -23,7 +23,7 @@ class PolicyContext(NamedTuple):
     mode: str
     session_id: str = ""  # the shim's session id, if the vendor has a different one
     transcript_path: str = ""  # a path in the folder of the session's transcripts
-    mode_file: str = ""  # a file with the permission mode, if it can change during a call
+    mode_file: str = ""  # a file with the permission mode, if the mode can change during a call
     # Claude's names for the tools about which the vendor always asks, separated by commas
     prompted_tools: str = ""
 

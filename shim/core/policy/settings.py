@@ -22,8 +22,8 @@ UNSUPPORTED_KEYS = (
     *("allowedMcpServers", "deniedMcpServers", "allowManagedMcpServersOnly"),
 )
 COMMAND_SHELL_KEY = "disableSkillShellExecution"
-# Kinds of hooks that may block something or add context for the model, but that the shim does not
-# run.
+# Events whose hooks may block something or add context for the model. The shim does not run these
+# hooks.
 UNSUPPORTED_HOOK_EVENTS = (
     *("UserPromptSubmit", "PermissionRequest", "PostToolUse", "PostToolUseFailure"),
     *("Stop", "SubagentStop", "SessionStart", "PreCompact"),
@@ -52,7 +52,7 @@ class SettingsSource(NamedTuple):
     is_managed: bool = False  # the file has the machine's managed settings
 
 
-MAX_STYLE_CHARS = 200  # the limit for an output style's name; every `init` line has that name
+MAX_STYLE_CHARS = 200  # the limit for an output style's name, which every `init` line contains
 
 
 class ClaudeSettings(NamedTuple):

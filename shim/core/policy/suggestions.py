@@ -1,4 +1,4 @@
-"""Suggests permission rules that would have allowed a tool call, like the real claude.
+"""Suggests permission rules that would have allowed a tool call, as the real claude does.
 
 The real claude would store most of these rules in the project's settings. In the shim they end with
 the session, and their `destination` is "session".

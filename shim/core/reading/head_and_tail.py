@@ -36,8 +36,8 @@ class HeadTailBuffer:
         self._tail = tail[-TAIL_BYTES:]
 
     def to_text(self) -> str:
-        """Return the kept bytes as text. If bytes were omitted, a line in the middle has their
-        number.
+        """Return the kept bytes as text. If bytes were omitted, a line between the two parts
+        reports their number.
         """
         omission_note = b""
         if self.omitted_bytes:

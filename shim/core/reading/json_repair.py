@@ -25,8 +25,8 @@ from shim.core.reading.surrogates import decode_json_bytes
 # complete event, the split event is discarded before these limits are reached.
 MAX_JOINED_LINES = 1000
 MAX_JOINED_BYTES = 4 * 1024 * 1024
-# The most brackets in a line that is scanned for objects. A scan at this limit takes one or two
-# seconds. A line with more brackets is not an event.
+# The maximum number of brackets in a line that is scanned for objects. A scan at this limit takes
+# one or two seconds. A line with more brackets is not an event.
 MAX_BRACKETS = 500_000
 MAX_NOISE_LINES = 20  # how many non-JSON lines are kept for error texts
 MAX_NOISE_CHARS = 2000
@@ -82,8 +82,8 @@ class JsonRepairer:
         the value is torn.
 
         A torn value was joined from several lines, or shared its line with other text. Torn values
-        are trusted less, because they may be forged. Blank lines and text that is not JSON return
-        [].
+        are trusted less, because they may be forged. For a blank line, and for text that is not
+        JSON, return [].
         """
         if self._unfinished_parts and len(line) > MAX_JOINED_BYTES:
             self._discard_object()
@@ -212,8 +212,8 @@ class JsonRepairer:
     # -- single values -----------------------------------------------------------------------------
 
     def _parse_value(self, data: bytes, *, records_repairs: bool = True) -> Any:
-        """Return the value of a repaired text, or _NO_VALUE if the text is not JSON. If
-        `records_repairs`, the repairs are counted.
+        """Return the value of a text, which is repaired if necessary. Return _NO_VALUE if the text
+        is not JSON. If `records_repairs` is set, the repairs are counted.
         """
         try:
             return orjson.loads(data)
