@@ -81,8 +81,7 @@ def parse_count_or_zero(value: Any) -> int:
 
 def parse_dollars(value: Any) -> float:
     """Return an amount in dollars, or 0 for an invalid value."""
-    is_number = value.__class__ is float or value.__class__ is int
-    if is_number and 0 < value < MAX_COUNT:
+    if value.__class__ in (float, int) and 0 < value < MAX_COUNT:
         return float(value)
     return 0.0
 

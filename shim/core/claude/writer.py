@@ -44,6 +44,7 @@ from shim.core.claude.subagent_log import AGENT_TOOLS, SubagentLog
 from shim.core.claude.usage import NO_USAGE, MessageUsageCounter, Usage, parse_usage
 from shim.core.reading.json_text import dump_json, escape_line_separators
 from shim.core.reading.limits import shorten_strings
+from shim.core.reading.values import as_dict, as_list, get_text
 
 CLAUDE_VERSION = "2.1.332"  # the version that was last compared with the contract
 
@@ -155,18 +156,18 @@ class StreamJsonWriter(OutputWriter):
         line = {
             "type": "system",
             "subtype": "init",
-            "cwd": fields.get("cwd") or "",
+            "cwd": get_text(fields, "cwd"),
             "session_id": session_id,
-            "tools": fields.get("tools") or [],
-            "mcp_servers": fields.get("mcp_servers") or [],
-            "model": fields.get("model") or "unknown",
-            "permissionMode": fields.get("mode") or "default",
-            "slash_commands": fields.get("slash_commands") or [],
-            "apiKeySource": fields.get("key_source") or "none",
+            "tools": as_list(fields.get("tools")),
+            "mcp_servers": as_list(fields.get("mcp_servers")),
+            "model": get_text(fields, "model", "unknown"),
+            "permissionMode": get_text(fields, "mode", "default"),
+            "slash_commands": as_list(fields.get("slash_commands")),
+            "apiKeySource": get_text(fields, "key_source", "none"),
             "claude_code_version": self.claude_version,
-            "output_style": fields.get("output_style") or "default",
-            "agents": fields.get("agents") or [],
-            "skills": fields.get("skills") or [],
+            "output_style": get_text(fields, "output_style", "default"),
+            "agents": as_list(fields.get("agents")),
+            "skills": as_list(fields.get("skills")),
             "plugins": [],
             "analytics_disabled": True,
             "product_feedback_disabled": True,
@@ -175,7 +176,7 @@ class StreamJsonWriter(OutputWriter):
             "fast_mode_disabled_reason": "not_first_party",
             "view_mode": "default",
             "capabilities": CAPABILITIES,
-            "shim": fields.get("shim") or {},
+            "shim": as_dict(fields.get("shim")),
         }
         self._lines.append(self._encode_line(line) + b"\n")
 

@@ -136,22 +136,26 @@ def _parse_line(line: str, script_depth: int = 0) -> ShellLine:
             ):
                 is_complete = False
             end_offset = max(end_offset, node.end_byte)
-        is_complete = is_complete and not _can_be_misread(node, data)
-        is_plain = is_plain and _is_plain_node(node)
-        has_arithmetic = has_arithmetic or _uses_arithmetic(node)
+        if _can_be_misread(node, data):
+            is_complete = False
+        if not _is_plain_node(node):
+            is_plain = False
+        if _uses_arithmetic(node):
+            has_arithmetic = True
         if _has_quoted_substitution(node):
             hidden_words.append(_resolve_word(node))
         part = _convert_node(node)
         if part is not None:
             parts.append(part)
-    is_complete = is_complete and not data[end_offset:].strip(b" \t\n")
+    if data[end_offset:].strip(b" \t\n"):
+        is_complete = False
     for word in hidden_words if has_arithmetic else ():
         if word is None or script_depth >= MAX_SCRIPT_DEPTH:
             is_complete = False
         else:
             inner_line = _parse_line(word, script_depth + 1)
             parts += inner_line.parts
-            is_complete = is_complete and inner_line.is_complete
+            is_complete &= inner_line.is_complete
     return ShellLine(tuple(parts), is_complete, is_plain and is_complete)
 
 
@@ -292,12 +296,13 @@ def _build_command(node: "Node") -> ShellCommand:
             )
         elif not child.type.endswith("_redirect"):
             words.append(_resolve_word(child))
-    text = (node.text or b"")[start_offset - node.start_byte :].decode("utf-8", "replace").strip()
+    text = _decode_text(node, start_offset - node.start_byte).strip()
     return ShellCommand(text, tuple(words), has_assignments)
 
 
-def _decode_text(node: "Node") -> str:
-    return (node.text or b"").decode("utf-8", "replace")
+def _decode_text(node: "Node", start_offset: int = 0) -> str:
+    """Return a syntax node's text, without its first `start_offset` bytes."""
+    return (node.text or b"")[start_offset:].decode("utf-8", "replace")
 
 
 def _resolve_word(node: "Node") -> str | None:

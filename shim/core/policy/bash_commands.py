@@ -68,8 +68,8 @@ def _expand_scripts(command: ShellCommand, depth: int) -> Iterator[ShellCommand 
         yield UNKNOWN_COMMAND
     if depth >= MAX_SCRIPT_DEPTH:
         return
-    for script in (*words, _join_words(words)):
-        line = parse_shell_line(script or "")
+    for script in filter(None, (*words, _join_words(words))):
+        line = parse_shell_line(script)
         if not line.is_complete:
             yield UNKNOWN_COMMAND
         yield from expand_line(line, depth + 1)
@@ -84,17 +84,27 @@ def _has_unknown_effects(command: ShellCommand) -> bool:
     language.
     """
     if command.row.splits_argument:
-        return any(word is None or word.startswith(("-S", "--split")) for word in command.words[1:])
+        return _may_have_argument(command, ("-S", "--split"))
     if command.name == "sed":
         return not _is_stream_edit(command)
     return command.row.patches_files
+
+
+def _may_have_argument(command: ShellCommand, prefixes: tuple[str, ...]) -> bool:
+    """Return whether an argument starts with one of the prefixes. An argument whose value only the
+    shell knows may start with any text.
+    """
+    arguments = command.words[1:]
+    if None in arguments:
+        return True
+    return any(word.startswith(prefixes) for word in arguments if word)
 
 
 def _is_stream_edit(command: ShellCommand) -> bool:
     """Return whether all scripts of a sed command only edit sed's output. Other sed scripts write
     files or run commands.
     """
-    scripts: list[str | None] = []
+    scripts: list[str] = []
     operand = ""
     words = list(command.words[1:])
     while words:
@@ -102,16 +112,18 @@ def _is_stream_edit(command: ShellCommand) -> bool:
         if word is None:
             return False
         if word in ("-e", "--expression"):
-            scripts.append(words.pop(0) if words else None)
+            script = words.pop(0) if words else None
+            if script is None:
+                return False
+            scripts.append(script)
         elif word.startswith("-"):
             if not matches_pattern(_SED_OPTIONS_PATTERN, word):
                 return False
         elif not operand:
             operand = word
-    return all(
-        script is not None and matches_pattern(_STREAM_SED_PATTERN, script)
-        for script in scripts or [operand]
-    )
+    if not scripts:
+        scripts = [operand]
+    return all(matches_pattern(_STREAM_SED_PATTERN, script) for script in scripts)
 
 
 def _can_read_stdin_script(words: Sequence[str | None]) -> bool:
@@ -133,10 +145,7 @@ def uses_other_working_directory(command: ShellCommand) -> bool:
         return True
     if not (row.runs_arguments or row.takes_directory):
         return False
-    return any(
-        word is None or word.startswith(("-C", "-D", "--chdir", "--wd"))
-        for word in command.words[1:]
-    )
+    return _may_have_argument(command, ("-C", "-D", "--chdir", "--wd"))
 
 
 def list_path_operands(command: ShellCommand) -> Iterator[str | None]:
@@ -170,12 +179,11 @@ def list_path_operands(command: ShellCommand) -> Iterator[str | None]:
 
 def changes_named_files(command: ShellCommand) -> bool:
     """Return whether a command changes the files named in its arguments."""
-    is_in_place_edit = command.row.edits_in_place and any(
-        word and word.startswith(("-i", "--in-place")) for word in command.words
-    )
     if command.row.changes_files:
         return True
-    return is_in_place_edit
+    if not command.row.edits_in_place:
+        return False
+    return any(word.startswith(("-i", "--in-place")) for word in command.words if word)
 
 
 def is_read_only(command: ShellCommand) -> bool:
@@ -215,7 +223,7 @@ def strip_command_wrappers(command: ShellCommand) -> ShellCommand | None:
         if not (row.wraps_command or row.wraps_after_argument):
             break
         skip_count = 1 + row.wraps_after_argument
-        if any(word and word.startswith("-") for word in words[: skip_count + 1]):
+        if any(word.startswith("-") for word in words[: skip_count + 1] if word):
             return None
         words = words[skip_count:]
         if words:

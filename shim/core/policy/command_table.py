@@ -38,8 +38,7 @@ class SafeArguments(NamedTuple):
         options that may end with a number.
         """
         letters = word[1:].rstrip("0123456789,.")
-        is_combination = not word.startswith("--") and self.options.issuperset(letters)
-        if is_combination:
+        if not word.startswith("--") and self.options.issuperset(letters):
             return True
         return word.lstrip("-") in self.options
 

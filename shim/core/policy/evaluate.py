@@ -153,7 +153,8 @@ class PolicyEvaluator:
                 if rule.content is None:
                     is_match = _is_about_tool(rule, tool)
                 else:
-                    effects = effects or analyze_tool_call(tool, tool_input, self._workspace)
+                    if effects is None:
+                        effects = analyze_tool_call(tool, tool_input, self._workspace)
                     is_match = self._matches_restriction(rule, tool, tool_input, effects)
                 if is_match:
                     return PolicyDecision(outcome, str(rule))
@@ -191,8 +192,9 @@ class PolicyEvaluator:
         ):
             return True
         return any(
-            rule.content is None and _is_about_tool(rule, tool) and self._is_sent_to_vendor(rule)
+            self._is_sent_to_vendor(rule)
             for rule in self.policy.restricting_rules
+            if rule.content is None and _is_about_tool(rule, tool)
         )
 
     def _matches_restriction(
@@ -248,26 +250,35 @@ class PolicyEvaluator:
             return None
         if tool == UNNAMED_TOOL:
             rules = tuple(rule for rule in rules if rule.source == HOOK_SOURCE)
-        for rule in rules:
-            if rule.content is None:
-                is_allowed = rule.matches_tool(tool)
-            elif tool == BASH_TOOL:
-                is_same_command = False
-                if rule.content == tool_input.get("command"):
-                    is_same_command = not tool_input.get("directory")
-                is_allowed = rule.matches_tool(tool) and is_same_command
-            elif (rule.tool == "Edit" and tool in CHANGE_TOOLS) or (
-                rule.tool == "Read" and tool in READ_TOOLS
-            ):
-                is_allowed = all(
-                    access.path is not None and allows_path(rule, access.path, self._workspace)
-                    for access in effects.file_accesses
-                )
-            else:
-                is_allowed = rule.matches_tool(tool) and _allows_url(rule, tool_input)
-            if is_allowed:
-                return rule
-        return None
+        return next(
+            (rule for rule in rules if self._matches_allow_rule(rule, tool, tool_input, effects)),
+            None,
+        )
+
+    def _matches_allow_rule(
+        self,
+        rule: PermissionRule,
+        tool: str,
+        tool_input: Mapping[str, Any],
+        effects: ToolCallEffects,
+    ) -> bool:
+        """Return whether an allow rule certainly matches a tool call."""
+        if rule.content is None:
+            return rule.matches_tool(tool)
+        if (rule.tool == "Edit" and tool in CHANGE_TOOLS) or (
+            rule.tool == "Read" and tool in READ_TOOLS
+        ):
+            return all(
+                access.path is not None and allows_path(rule, access.path, self._workspace)
+                for access in effects.file_accesses
+            )
+        if not rule.matches_tool(tool):
+            return False
+        if tool != BASH_TOOL:
+            return _allows_url(rule, tool_input)
+        if rule.content != tool_input.get("command"):
+            return False
+        return not tool_input.get("directory")
 
     def _is_read_only_call(self, tool: str, effects: ToolCallEffects) -> bool:
         """Return whether a tool call changes nothing, so that the permission mode plan may run it."""
@@ -287,7 +298,9 @@ class PolicyEvaluator:
             if mode == PLAN_MODE:
                 return "deny"
             return "ask"
-        uses_files = tool in READ_TOOLS or (tool in CHANGE_TOOLS and mode == EDIT_MODE)
+        uses_files = tool in READ_TOOLS
+        if tool in CHANGE_TOOLS and mode == EDIT_MODE:
+            uses_files = True
         if uses_files and all(map(self._needs_no_prompt, effects.file_accesses)):
             return "allow"
         return "ask"
@@ -300,7 +313,9 @@ class PolicyEvaluator:
             return False
         if not self._workspace.is_path_inside(access.path):
             return False
-        return not (access.is_change and self._workspace.is_protected_path(access.path))
+        if not access.is_change:
+            return True
+        return not self._workspace.is_protected_path(access.path)
 
     def _is_line_allowed(
         self, effects: ToolCallEffects, mode: str, allow_rules: tuple[PermissionRule, ...] = ()
@@ -330,8 +345,9 @@ class PolicyEvaluator:
         if command is None:
             return False
         if any(
-            rule.tool == BASH_TOOL and rule.content and _matches_text(rule.content, command.text)
+            _matches_text(rule.content, command.text)
             for rule in allow_rules
+            if rule.tool == BASH_TOOL and rule.content
         ):
             return True
         reads_only = is_read_only(command)
@@ -358,10 +374,9 @@ class PolicyEvaluator:
         if not redirect.is_write or accepts_edits:
             return True
         return any(
-            rule.tool == "Edit"
-            and rule.content is not None
-            and allows_path(rule, path, self._workspace)
+            allows_path(rule, path, self._workspace)
             for rule in self.policy.allow
+            if rule.tool == "Edit" and rule.content is not None
         )
 
 
@@ -369,8 +384,7 @@ def _is_about_tool(rule: PermissionRule, tool: str, *, is_restriction: bool = Tr
     """Return whether a deny or ask rule applies to a tool. A rule for Bash applies to every shell
     tool.
     """
-    is_shell_rule = rule.tool == BASH_TOOL and tool in SHELL_TOOLS
-    if is_shell_rule:
+    if rule.tool == BASH_TOOL and tool in SHELL_TOOLS:
         return True
     return rule.matches_tool(tool, is_restriction=is_restriction)
 

@@ -46,9 +46,9 @@ def allows_path(rule: PermissionRule, path: str, workspace: Workspace) -> bool:
         return False
     return all(
         any(
-            is_path_below(spelling, root_spelling)
-            and _matches_spec(spec, pattern, spelling, root_spelling)
+            _matches_spec(spec, pattern, spelling, root_spelling)
             for root_spelling in workspace.list_equivalent_paths(root)
+            if is_path_below(spelling, root_spelling)
         )
         for spelling in workspace.list_equivalent_paths(path)
     )

@@ -101,7 +101,8 @@ class PermissionRule(NamedTuple):
                 return True
         if rule_tool.startswith(MCP_PREFIX):
             server = rule_tool.removesuffix("__*")
-            return tool == rule_tool or (server.count("__") == 1 and tool.startswith(server + "__"))
+            if server.count("__") == 1 and tool.startswith(server + "__"):
+                return True
         return tool == rule_tool
 
 
@@ -295,7 +296,9 @@ class Policy:
     @property
     def has_restrictions(self) -> bool:
         """Whether the policy may stop a tool call that the permission mode alone would allow."""
-        return bool(self.only_tools is not None or self.deny or self.ask or self.hooks)
+        if self.only_tools is not None:
+            return True
+        return any((self.deny, self.ask, self.hooks))
 
     @property
     def has_rules(self) -> bool:

@@ -154,13 +154,10 @@ def _allows_hooks(source: SettingsSource, sources: Iterable[SettingsSource]) -> 
     Managed settings can disable all hooks, or all hooks that are not in managed settings. The
     user's own files can disable only hooks that are not in managed settings.
     """
-    if (
-        any(
-            settings_source.is_managed
-            and settings_source.content.get("allowManagedHooksOnly") is True
-            for settings_source in sources
-        )
-        and not source.is_managed
+    if not source.is_managed and any(
+        settings_source.content.get("allowManagedHooksOnly") is True
+        for settings_source in sources
+        if settings_source.is_managed
     ):
         return False
     disabling_sources = [
@@ -168,9 +165,9 @@ def _allows_hooks(source: SettingsSource, sources: Iterable[SettingsSource]) -> 
         for settings_source in sources
         if settings_source.can_allow and settings_source.content.get("disableAllHooks") is True
     ]
-    return not any(
-        settings_source.is_managed or not source.is_managed for settings_source in disabling_sources
-    )
+    if source.is_managed:
+        return not any(settings_source.is_managed for settings_source in disabling_sources)
+    return not disabling_sources
 
 
 def _list_pre_tool_hooks(source: SettingsSource) -> "list[SettingsHook]":

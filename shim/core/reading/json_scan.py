@@ -32,12 +32,11 @@ class JsonObjectScanner:
         """
         if self._is_inside_string:
             match = _STRING_TAIL.match(piece, start)
-            start = start
             if match:
                 start = match.end()
             if piece[start : start + 1] != b'"':
                 return None
-            start = start + 1
+            start += 1
             self._is_inside_string = False
         for token in _TOKEN.finditer(piece, start):
             character = piece[token.start()]
