@@ -16,7 +16,7 @@ OMITTED_IMAGE_TEXT = (
 )
 MAX_NOTE_BYTES = 600  # the limit for the note in a shortened text, including a path
 MAX_ENVELOPE_BYTES = 3000  # space for a line's ids, model and usage
-MAX_CHAR_BYTES = 6  # the most bytes that one character needs in JSON
+MAX_CHAR_BYTES = 6  # the maximum number of bytes for one character in JSON
 MIN_CUT_BYTES = 200  # a shorter string, such as a name or an id, is never cut
 
 StoreText = Callable[[str], str | None]  # stores a text in a file, and returns its path

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from shim.core.reading import MAX_LINE_BYTES
 from shim.core.reading.typed import Protocol
 
-# The most bytes of an unfinished line that are kept in memory. A longer line is stored in a file,
-# because most lines of that size never end.
+# The maximum size of an unfinished line in memory. A longer line is stored in a file, because most
+# lines of that size never end.
 MAX_MEMORY_BYTES = 8 * 1024 * 1024
 MAX_HEAD_BYTES = 800  # the length of a skipped line's beginning in the diagnostics
 
@@ -131,7 +131,7 @@ class LineSplitter:
             if self._spill_file is None:
                 self._spilled_head = self._read_head()
                 self._spill_file = open_spill_file()
-            # join small parts, as a child may write single bytes
+            # Join small parts, because a child may write single bytes.
             self._parts = [b"".join(self._parts)]
             while self._parts:
                 written_bytes = self._spill_file.write(self._parts[0])

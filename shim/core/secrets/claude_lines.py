@@ -10,7 +10,7 @@ from shim.core.secrets.redactor import Redactor, StreamRedactor
 Event = dict[str, Any]
 RedactedLine = tuple[bytes, Event]
 
-# The types of lines that stay unchanged, because the frontend's answer repeats their values.
+# The types of lines that stay unchanged, because the frontend's answer may repeat their values.
 _UNCHANGED_TYPES = ("control_request", "control_response", "control_cancel_request")
 # The length up to which a tool call's input is buffered. A longer input is redacted as text, in
 # fragments.

@@ -56,7 +56,7 @@ def build_truncated_text_regex_source(
     texts: Iterable[str], *, matches_full_texts: bool = False
 ) -> str:
     """Return a regular expression that matches the beginning of any of `texts` at the end of a
-    text. If `matches_full_texts`, it also matches the complete texts anywhere.
+    text. If `matches_full_texts` is set, it also matches the complete `texts` anywhere.
     """
     rests_by_character: dict[str, list[str]] = {}
     for text in texts:
