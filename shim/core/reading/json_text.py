@@ -51,9 +51,8 @@ def measure_depth_and_precision_loss(value: object) -> tuple[int, bool]:
     while stack:
         item, depth = stack.pop()
         if item.__class__ is float:
-            may_have_lost_digits = (
-                may_have_lost_digits or not -MAX_EXACT_INTEGER < item < MAX_EXACT_INTEGER
-            )
+            if not -MAX_EXACT_INTEGER < item < MAX_EXACT_INTEGER:
+                may_have_lost_digits = True
         elif isinstance(item, CONTAINER_TYPES):
             if depth > max_depth:
                 max_depth = depth

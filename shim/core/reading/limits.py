@@ -108,8 +108,6 @@ def omit_large_images(content: Any, max_bytes: int) -> Any:
         )
         if is_fitting:
             max_bytes -= size_bytes
-        else:
-            max_bytes -= 0
     if fitted == content:
         return content
     return fitted

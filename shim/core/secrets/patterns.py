@@ -38,9 +38,10 @@ def build_char_class_pattern_part(
     """
     max_prefix_chars = max_chars
     if max_chars in (0, min_chars):
+        max_chars = min_chars
         max_prefix_chars = min_chars - 1
     return SecretPatternPart(
-        f"{characters}{{{min_chars},{max_chars or min_chars}}}",
+        f"{characters}{{{min_chars},{max_chars}}}",
         f"{characters}{{0,{max_prefix_chars}}}\\Z",
     )
 
