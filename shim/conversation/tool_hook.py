@@ -15,13 +15,20 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
 from shim.core.claude.hooks.callbacks import HookDecision
 from shim.core.claude.hooks.commands import HookContext
 from shim.core.policy.evaluate import PolicyEvaluator
-from shim.core.policy.policy import PERMISSION_MODES, Policy, normalize_tool_name
+from shim.core.policy.policy import (
+    MCP_PREFIX,
+    PERMISSION_MODES,
+    Policy,
+    normalize_mcp_name,
+    normalize_tool_name,
+)
 from shim.core.policy.serialize import parse_policy
 from shim.io.early_signals import reset_inherited_signals
 
@@ -103,15 +110,15 @@ def _find_refusal(
     """Return the reason to deny an event's tool calls. Return "" if the calls may run, or if the
     vendor will ask for permission.
 
-    `prompted_tools` are the tools for which the vendor asks the shim for permission. Hooks and
-    prompts for these tools run in the shim. For other tools, the vendor decides by its own mode,
-    which no rule changes. `vendor_asks` means that the vendor asks for permission for each call and
-    obeys the answer.
+    `prompted_tools` are the tools and MCP servers for which the vendor asks the shim for
+    permission, or whose calls the shim's relay decides about. Hooks and prompts for them run in the
+    shim. For other tools, the vendor decides by its own mode, which no rule changes. `vendor_asks`
+    means that the vendor asks for permission for each call and obeys the answer.
     """
     evaluator = PolicyEvaluator(policy)
     for vendor_name, tool_input in calls:
         name = normalize_tool_name(vendor_name)
-        is_asked_about = vendor_asks or name in prompted_tools.split(",")
+        is_asked_about = vendor_asks or is_prompted_tool(vendor_name, prompted_tools.split(","))
         if is_asked_about:
             hook_decision = HookDecision()
         else:
@@ -144,6 +151,16 @@ def _find_refusal(
                 f"({hook_decision.reason if hook_decision.requires_prompt else decision.reason})"
             )
     return ""
+
+
+def is_prompted_tool(vendor_name: str, prompted_tools: Sequence[str]) -> bool:
+    """Return whether the shim decides about the calls of a tool. `prompted_tools` has names of
+    tools and of MCP servers (`mcp__server`).
+    """
+    if not vendor_name.startswith(MCP_PREFIX):
+        return vendor_name in prompted_tools
+    name = normalize_mcp_name(vendor_name)
+    return any(name == entry or name.startswith(f"{entry}__") for entry in prompted_tools)
 
 
 def _run_settings_hooks(

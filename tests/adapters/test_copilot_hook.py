@@ -7,8 +7,9 @@ from sweeps import loop_over_rows
 
 from shim.adapters import get_adapter
 from shim.adapters.copilot_hook import format_hook_output, list_hook_calls
-from shim.adapters.copilot_rules import HOOK_VARIABLE, PLUGIN_FOLDER
-from shim.core.adapter.adapter import LaunchRequest
+from shim.adapters.copilot_rules import HOOK_VARIABLE, PLUGIN_FOLDER, SERVERS_FLAG
+from shim.conversation.tool_hook import is_prompted_tool
+from shim.core.adapter.adapter import LaunchRequest, McpServers
 from shim.core.claude.argv.flags import parse_argv
 from shim.core.errors import UnsupportedPermissionModeError
 from shim.core.policy.policy import BYPASS_MODE, Policy, Workspace, parse_permission_rules
@@ -159,3 +160,77 @@ def test_launch_is_refused_if_copilot_might_not_load_the_hook():
     assert launch(
         BYPASS_MODE, policy_bypass="a program that a launcher starts might not see the shim's file"
     ).arguments
+
+
+# -- the MCP servers of a conversation -------------------------------------------------------------
+
+
+def launch_with_servers(servers, **more):
+    """Return the arguments for a conversation's servers, and the file with the private servers."""
+    files = []
+
+    def store_text(text, suffix):
+        files.append(json.loads(text))
+        return "/state/servers.json"
+
+    arguments = launch(
+        "default", persistent=True, mcp_servers=servers, store_text=store_text, **more
+    ).arguments
+    return [
+        argument for argument in arguments if argument.startswith((SERVERS_FLAG, "--allow-tool"))
+    ], files
+
+
+def test_prompts_are_turned_off_for_the_relays_only():
+    """The relay decides about its calls. Nothing decides about the calls of the other servers."""
+    relay = {"command": "/relay", "env": {"TICKET": "x"}}
+    other = {"command": "/other", "env": {"SECRET": "x"}}
+    arguments, files = launch_with_servers(
+        McpServers(
+            {"public": {"command": "/p"}, "web": {"url": "http://w"}},
+            {"other": other, "my calc": relay},
+            ("my calc",),
+        )
+    )
+    assert arguments == [
+        SERVERS_FLAG + '={"mcpServers":{"public":{"command":"/p"}}}',
+        f"{SERVERS_FLAG}=@/state/servers.json",
+        "--allow-tool=my_calc",
+    ]
+    assert files == [{"mcpServers": {"other": other, "my_calc": relay}}]
+
+
+@loop_over_rows("name", ["shell", "write", "url", "read", "memory", "custom-tool"])
+def test_relay_named_like_a_kind_of_permissions_keeps_the_prompts(name):
+    """`--allow-tool=shell` would allow every command."""
+    relays = McpServers({}, {name: {"command": "/relay"}}, (name,))
+    assert launch_with_servers(relays)[0] == [f"{SERVERS_FLAG}=@/state/servers.json"]
+
+
+def test_relay_with_the_name_of_another_server_keeps_the_prompts():
+    servers = McpServers(
+        {"my_calc": {"url": "http://w"}}, {"my calc": {"command": "/relay"}}, ("my calc",)
+    )
+    assert launch_with_servers(servers)[0] == [f"{SERVERS_FLAG}=@/state/servers.json"]
+
+
+def test_relays_without_a_file_are_not_passed():
+    servers = McpServers({}, {"calc": {"command": "/relay"}}, ("calc",))
+    started = launch("default", persistent=True, mcp_servers=servers)
+    assert not [text for text in started.arguments if "calc" in text]
+
+
+@loop_over_rows(
+    ("entries", "name", "is_prompted"),
+    [
+        (("Bash",), "Bash", True),
+        (("Bash",), "Task", False),
+        (("mcp__calc",), "mcp__calc__add", True),
+        (("mcp__my_calc",), "mcp__my.calc__add", True),
+        (("mcp__calc",), "mcp__calculator__add", False),
+        (("mcp__claudeagents",), "mcp__claudeagents__Task", True),
+        (("mcp__claudeagents",), "Task", False),
+    ],
+)
+def test_hook_leaves_the_calls_of_a_relay_to_the_shim(entries, name, is_prompted):
+    assert is_prompted_tool(name, entries) is is_prompted

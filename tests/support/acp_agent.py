@@ -63,14 +63,21 @@ class AcpConversation:
     """A conversation with a scripted agent. `lines` are the lines that the frontend received."""
 
     def __init__(
-        self, vendor="opencode", resume=None, model=None, flags=(), policy=None, made=None
+        self,
+        vendor="opencode",
+        resume=None,
+        model=None,
+        flags=(),
+        policy=None,
+        made=None,
+        frontend_tools=(),
     ):
         self.vendor = made or get_adapter(vendor).build_two_way()
         self.child_input = self.vendor.create_child_input()
         reader = self.child_input.create_translator_factory(self.vendor.translator_class)
         self.stream = ChildStream(
             reader,
-            build_turn_config(vendor),
+            build_turn_config(vendor, list_servers=lambda: ([], list(frontend_tools))),
             StreamJsonWriter(STABLE_ID_PREFIX, terminator=TERMINATORS["message_stop"]),
         )
         self.lines, self.sent_bytes, self.pending_permissions = b"", b"", []
@@ -94,6 +101,12 @@ class AcpConversation:
             command.permission for command in commands if isinstance(command, AskPermissionCommand)
         ]
         return self
+
+    def receive_call(self, name, tool_input):
+        """Receive a call in the frontend's own MCP server."""
+        self.stream.turn.write_deferred_call(name, tool_input)
+        output, _ = self.stream.take_output()
+        self.lines += output
 
     def answer_permission(self, allow):
         self.sent_bytes += self.child_input.encode_permission_response(

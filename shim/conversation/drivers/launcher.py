@@ -566,13 +566,15 @@ class ChildLauncher:
             for name, server in configured_servers.items()
             if name in stdin_server_names
         }
+        relays = self._build_relay_entries()
         return McpServers(
             {
                 name: configured_servers[name]
                 for name in configured_servers
                 if name not in stdin_server_names
             },
-            {**private_servers, **self._build_relay_entries()},
+            {**private_servers, **relays},
+            tuple(relays),
         )
 
     def _build_relay_entries(self) -> "Mapping[str, Mapping[str, Any]]":

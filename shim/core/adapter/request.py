@@ -51,11 +51,13 @@ class McpServers(NamedTuple):
     """The MCP servers of a turn, each with Claude's configuration of the server.
 
     `flag_servers` are the servers from `--mcp-config`. `private_servers` are servers that must not
-    appear on a command line.
+    appear on a command line. `relay_names` are the names of those private servers that are relays
+    of the shim, which decides about each of their calls before it runs.
     """
 
     flag_servers: Mapping[str, Mapping[str, Any]] = {}
     private_servers: Mapping[str, Mapping[str, Any]] = {}
+    relay_names: tuple[str, ...] = ()
 
     @property
     def all_servers(self) -> dict[str, Mapping[str, Any]]:

@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar
 
 import orjson
 
+from shim.core.policy.policy import MCP_PREFIX
 from shim.core.reading.json_text import dump_json
 from shim.core.turn.context import MAX_NAME_CHARS
 
@@ -357,14 +358,17 @@ ToolInput = Mapping[str, Any]
 
 
 class DeferredToolCalls:
-    """A turn's tool calls that were announced without arguments, in order.
+    """A turn's tool calls that were announced without arguments or without the tool's name, in
+    order.
 
     The tools belong to an MCP server in the frontend's process. Such a call is written when the MCP
-    server receives it together with its arguments.
+    server receives it together with its name and arguments.
     """
 
     def __init__(self) -> None:
         self._waiting_calls: dict[str, str] = {}  # vendor's call id → Claude's tool name
+        # Vendor's call id → title and arguments of a call without a name.
+        self._unnamed_calls: dict[str, tuple[str, ToolInput]] = {}
         self._early_calls: list[tuple[str, ToolInput]] = []
         self._written_ids: set[str] = set()  # ids of deferred calls that were written
 
@@ -385,6 +389,44 @@ class DeferredToolCalls:
                 return tool_input
         self._waiting_calls[call_id] = name
         return None
+
+    def add_unnamed(self, call_id: str, title: str, tool_input: ToolInput) -> str | None:
+        """Add a tool call that was announced without the tool's name. If the call has already
+        arrived, return its name. Otherwise the call waits for its name.
+        """
+        if call_id in self._written_ids or len(self._unnamed_calls) >= MAX_DEFERRED_CALLS:
+            return None
+        indexes = [
+            index
+            for index, (_, early_input) in enumerate(self._early_calls)
+            if early_input == tool_input
+        ]
+        indexes.sort(key=lambda index: not is_title_of_tool(title, self._early_calls[index][0]))
+        if not indexes:
+            self._unnamed_calls[call_id] = title, tool_input
+            return None
+        self._written_ids.add(call_id)
+        return self._early_calls.pop(indexes[0])[0]
+
+    def match_name_to_call(self, name: str, tool_input: ToolInput) -> str | None:
+        """Return the id of a call that waits for its name and has these arguments, and stop waiting
+        for the name. Return None if there is no such call.
+
+        A call whose title contains the name is preferred.
+        """
+        call_ids = [
+            call_id
+            for call_id, (_, waiting_input) in self._unnamed_calls.items()
+            if waiting_input == tool_input
+        ]
+        call_ids.sort(
+            key=lambda call_id: not is_title_of_tool(self._unnamed_calls[call_id][0], name)
+        )
+        if not call_ids:
+            return None
+        del self._unnamed_calls[call_ids[0]]
+        self._written_ids.add(call_ids[0])
+        return call_ids[0]
 
     def match_input_to_call(self, name: str, tool_input: ToolInput) -> str | None:
         """Return the id of the first call of this tool that waits for arguments, and stop waiting
@@ -417,6 +459,22 @@ class DeferredToolCalls:
         return True
 
     def stop_waiting_for_input(self, call_id: str) -> bool:
-        """Stop waiting for a tool call's arguments. Return whether the call was already written."""
+        """Stop waiting for a tool call's arguments or name. Return whether the call was already
+        written.
+        """
         self._waiting_calls.pop(call_id, None)
+        self._unnamed_calls.pop(call_id, None)
         return call_id in self._written_ids
+
+
+def is_title_of_tool(title: str, name: str) -> bool:
+    """Return whether a vendor's title of a call is a spelling of Claude's tool name, such as
+    `server-tool` for `mcp__server__tool`.
+    """
+    return _join_letters_and_digits(title) == _join_letters_and_digits(
+        name.removeprefix(MCP_PREFIX)
+    )
+
+
+def _join_letters_and_digits(text: str) -> str:
+    return "".join([letter for letter in text if letter.isalnum()])

@@ -107,8 +107,20 @@ class PermissionRequests:
         if tool_input is not None:
             self._tool_calls.add_tool_call(call_id, name, tool_input, source=PERMISSION_REQUEST)
 
+    def defer_unnamed_call(self, call_id: str, title: str, tool_input: Mapping[str, Any]) -> None:
+        """Delay a tool call until its name is known. The tool may run in the frontend's process."""
+        name = self.deferred_calls.add_unnamed(call_id, title, tool_input)
+        if name is not None:
+            self._tool_calls.add_tool_call(call_id, name, tool_input, source=PERMISSION_REQUEST)
+
     def write_deferred_call(self, name: str, tool_input: Mapping[str, Any]) -> None:
-        """Write a deferred tool call after its arguments have reached the frontend's MCP server."""
+        """Write a deferred tool call after the frontend's MCP server has received it with its name
+        and its arguments.
+        """
+        unnamed_id = self.deferred_calls.match_name_to_call(name, tool_input)
+        if unnamed_id is not None:
+            self._tool_calls.add_tool_call(unnamed_id, name, tool_input, source=PERMISSION_REQUEST)
+            return
         if any(call[1:] == (name, tool_input) for call in self._tool_calls.open_calls.values()):
             return
         call_id = self.deferred_calls.match_input_to_call(name, tool_input)

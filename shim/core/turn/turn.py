@@ -133,6 +133,7 @@ class Turn:
         self.stop_for_forbidden_call = tool_calls.stop_turn_for_forbidden_call
         self.request_permission = permission_requests.add
         self.defer_call = permission_requests.defer_call
+        self.defer_unnamed_call = permission_requests.defer_unnamed_call
         self.write_deferred_call = permission_requests.write_deferred_call
         self.stop_waiting_for_call_input = permission_requests.deferred_calls.stop_waiting_for_input
         self.record_unknown_event = diagnostics.record_unknown_event

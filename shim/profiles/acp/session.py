@@ -86,6 +86,7 @@ class AcpSession(RpcSession):
         offers_draft: bool = False,
         document_format: str = AS_FILE,
         only_urls: bool = False,
+        has_server_arguments: bool = False,
         compaction_command: str = "",
     ) -> None:
         """Create a session that is not open yet.
@@ -95,7 +96,8 @@ class AcpSession(RpcSession):
         sets_model          set the model in the session, because the agent has no flag for it
         offers_draft        offer version 2 of the protocol
         document_format     how a document is sent
-        only_urls           the agent does not accept MCP servers that are started by a command
+        only_urls           a session does not accept MCP servers that are started by a command
+        has_server_arguments  with `only_urls`: the agent's arguments name the other servers
         compaction_command  the agent's command that compacts its context, or ""
         """
         self._modes = modes or {}
@@ -103,6 +105,7 @@ class AcpSession(RpcSession):
         self._offered_version = VERSION_2 if offers_draft else VERSION_1
         self._document_format = document_format
         self._only_urls = only_urls
+        self._has_server_arguments = has_server_arguments
         self._compaction_command = compaction_command
         super().__init__()
 
@@ -485,10 +488,11 @@ class AcpSession(RpcSession):
             (server["name"], self.protocol_version.convert_server(server, agent_info))
             for server in reachable
         ]
-        self.unreachable_servers = [
-            server["name"] for server in self._servers if server not in reachable
-        ]
-        self.unreachable_servers += [name for name, config in converted if config is None]
+        self.unreachable_servers = [name for name, config in converted if config is None]
+        if not self._has_server_arguments:
+            self.unreachable_servers += [
+                server["name"] for server in self._servers if server not in reachable
+            ]
         session_fields = {
             "cwd": self.working_dir,
             "mcpServers": [config for _, config in converted if config is not None],

@@ -16,6 +16,7 @@ from shim.core.claude.permissions import QUESTION_TOOL
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.values import as_dict
 from shim.core.turn.machine import CLOSED, TEXT
+from shim.core.turn.open_calls import is_title_of_tool
 from shim.core.turn.outcome import ChildExit
 from shim.core.turn.turn import Turn
 from shim.profiles.acp.call_list import OpenAcpToolCalls
@@ -365,6 +366,7 @@ class AcpTranslator(RpcTranslator):
         if (
             call.has_input
             or is_over
+            or self._needs_name(call)
             or (status == "in_progress" and not self.form.input_in_content)
         ):
             self._write_call(call, is_over=is_over)
@@ -398,7 +400,12 @@ class AcpTranslator(RpcTranslator):
         if not is_over and self._needs_input(call, name):
             self.turn.defer_call(call.call_id, name)
             return
+        if not is_over and self._needs_name(call):
+            self.turn.defer_unnamed_call(call.call_id, call.title, call.input)
+            return
         call.is_written = True
+        if self._needs_name(call) and (tool := self._find_tool_by_title(call)):
+            name, arguments = tool, call.input
         if not self.turn.stop_waiting_for_call_input(call.call_id):
             self.turn.add_tool_call(call.call_id, name, arguments)
 
@@ -412,6 +419,31 @@ class AcpTranslator(RpcTranslator):
         if evaluator is None:
             return True
         return not (evaluator.is_rule_violation(name, {}) or evaluator.is_hidden_tool(name))
+
+    def _needs_name(self, call: AcpToolCall) -> bool:
+        """Return whether a tool call must wait for its name. An agent that reports no tool names may
+        have called a tool in the frontend's process, where the name arrives.
+        """
+        if call.vendor_tool or self.form.name_source != "kind":
+            return False
+        return bool(self.turn.config.session.list_servers()[1])
+
+    def _find_tool_by_title(self, call: AcpToolCall) -> str:
+        """Return the tool in the frontend's process whose name is the title of an ended call, or "".
+        The call did not reach the tool, for example because a rule denies it.
+
+        The title may also be a text in the call's input, which the model has written.
+        """
+        if call.title in call.input.values():
+            return ""
+        names = [
+            name
+            for name in self.turn.config.session.list_servers()[1]
+            if is_title_of_tool(call.title, name)
+        ]
+        if len(names) == 1:
+            return names[0]
+        return ""
 
     def _translate_tool(self, call: AcpToolCall) -> tuple[str, dict[str, Any]]:
         """Return Claude's tool name and arguments for a tool call. Tools from the MCP servers that
@@ -563,6 +595,8 @@ class AcpTranslator(RpcTranslator):
         )
         if request_key is not None:
             is_deferred = self._needs_input(requested_call, translated[0])
+            if not is_deferred:
+                self.turn.stop_waiting_for_call_input(call.call_id)
             call.is_written = not is_deferred
             if call.requested_input is None:
                 call.requested_input = requested_call.input

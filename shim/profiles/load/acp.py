@@ -120,7 +120,12 @@ ACP_KEYS = {
         "it",
     ),
     "addresses": ConfigKey(
-        ConfigNode.read_bool, "the agent supports only MCP servers with a URL, not commands"
+        ConfigNode.read_bool,
+        "a session of the agent accepts only MCP servers with a URL, not commands",
+    ),
+    "server_arguments": ConfigKey(
+        ConfigNode.read_bool,
+        "with `addresses`: the module of `rules` passes the servers that are commands as arguments",
     ),
     "asks": ConfigKey(
         ConfigNode.read_text_list,
@@ -178,7 +183,7 @@ class AcpAdapter(ProfileAdapter):
             can_resume=True,
             accepts_model=True,
             accepts_mcp_servers=True,
-            accepts_command_servers=not acp["addresses"],
+            accepts_command_servers=acp["server_arguments"] or not acp["addresses"],
         )
         # ACP has no field for a system prompt.
         self.session_traits = self.session_traits._replace(prefixes_system_prompt=True)
@@ -229,6 +234,7 @@ class AcpAdapter(ProfileAdapter):
             offers_draft=acp["draft"],
             document_format=documents,
             only_urls=acp["addresses"],
+            has_server_arguments=acp["server_arguments"],
             compaction_command=acp["compact"],
         )
 

@@ -319,9 +319,9 @@ def test_mcp_tool_name_replaces_special_characters():
 
 
 def test_unreachable_sdk_servers_are_failed_and_list_no_tools():
-    """copilot accepts servers with an address, but not the shim's relays, which are commands."""
+    """The vendor accepts servers with an address, but not the shim's relays, which are commands."""
     session_state = build_session_state(
-        session_id="s", display_name="copilot", accepts_mcp_servers=True
+        session_id="s", display_name="other", accepts_mcp_servers=True
     )
     session_state.sdk_servers, session_state.configured_servers = (
         build_initialized_servers(),
@@ -331,7 +331,7 @@ def test_unreachable_sdk_servers_are_failed_and_list_no_tools():
     answer(session_state.sdk_servers, listing, id=2, result={"tools": [ADD]})
     assert session_state.list_sdk_mcp_tools() == ["mcp__calc__add"]
     session_state.sdk_servers_error = (
-        "copilot does not support MCP servers that run as a command (stdio)"
+        "other does not support MCP servers that run as a command (stdio)"
     )
     assert [
         (server["name"], server["status"]) for server in session_state.list_mcp_server_entries()

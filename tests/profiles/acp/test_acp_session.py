@@ -271,6 +271,17 @@ def test_stdio_mcp_server_is_left_out_if_the_agent_accepts_only_urls():
     assert session.unreachable_servers == ["a"]
 
 
+def test_stdio_mcp_server_is_reachable_if_the_arguments_name_it():
+    server_configs = {"a": {"command": "/a"}, "b": {"url": "http://b"}}
+    session, _ = start_acp_session(
+        servers=server_configs, only_urls=True, has_server_arguments=True
+    )
+    agent = {"protocolVersion": 1, "agentCapabilities": {"mcpCapabilities": {"http": True}}}
+    (new,) = parse_lines(answer_request(session, 1, agent))
+    assert [server["name"] for server in new["params"]["mcpServers"]] == ["b"]
+    assert session.unreachable_servers == []
+
+
 @loop_over_rows(
     ("template", "own", "name"),
     [

@@ -560,6 +560,105 @@ def test_copilot_info_text_is_dropped_and_exit_code_marks_an_error():
     assert (returned["content"], returned["is_error"]) == ("no", True)
 
 
+# -- an agent that does not name the tool of a call ------------------------------------------------
+
+FRONTEND_TOOLS = (
+    "mcp__calc__add",
+    "mcp__calc__now",
+    "mcp__calc__to_day",
+    "mcp__claudeagents__Task",
+)
+
+
+def build_unnamed_call(call_id, title, **tool_input):
+    fields = {"title": title, "kind": "other", "status": "pending", "rawInput": tool_input}
+    return build_update("tool_call", toolCallId=call_id, **fields)
+
+
+def end_call(call_id, status="completed"):
+    return build_update("tool_call_update", toolCallId=call_id, status=status, rawOutput="r")
+
+
+def start_with_frontend_tools():
+    talk = AcpConversation("copilot", frontend_tools=FRONTEND_TOOLS)
+    return talk.feed_messages(*ANSWERS)
+
+
+def list_calls(talk):
+    (turn,) = check_turns(talk.feed_messages(DONE).close_stream().lines, partial=False)
+    blocks = [
+        block
+        for line in turn
+        if line["type"] == "assistant"
+        for block in line["message"]["content"]
+    ]
+    return [(block["id"], block["name"], block["input"]) for block in blocks]
+
+
+@pytest.mark.parametrize("is_early", [False, True])
+def test_call_of_a_frontend_tool_is_named_when_it_reaches_its_server(is_early):
+    """copilot shows the model's description as the title. The name arrives with the call."""
+    tool_input = {"prompt": "p", "subagent_type": "x", "description": "say hi"}
+    talk = start_with_frontend_tools()
+    if is_early:
+        talk.receive_call("Task", tool_input)
+    talk.feed_messages(build_unnamed_call("c1", "say hi", **tool_input))
+    assert (b'"Task"' in talk.lines) is is_early
+    if not is_early:
+        talk.receive_call("Task", tool_input)
+        assert b'"Task"' in talk.lines
+    talk.feed_messages(end_call("c1"))
+    assert list_calls(talk) == [("c1", "Task", tool_input)]
+
+
+@pytest.mark.parametrize("is_early", [False, True])
+def test_calls_with_equal_inputs_are_told_apart_by_their_titles(is_early):
+    talk = start_with_frontend_tools()
+    updates = [build_unnamed_call("c1", "calc-now"), build_unnamed_call("c2", "calc-to-day")]
+    if not is_early:
+        talk.feed_messages(*updates)
+    talk.receive_call("mcp__calc__to_day", {})
+    talk.receive_call("mcp__calc__now", {})
+    if is_early:
+        talk.feed_messages(*updates)
+    talk.feed_messages(end_call("c1"), end_call("c2"))
+    assert sorted(list_calls(talk)) == [
+        ("c1", "mcp__calc__now", {}),
+        ("c2", "mcp__calc__to_day", {}),
+    ]
+
+
+@loop_over_rows(
+    ("title", "tool_input", "expected"),
+    [
+        ("calc-add", {"a": 1}, ("c1", "mcp__calc__add", {"a": 1})),
+        ("calc-sub", {"a": 1}, ("c1", "unknown", {"title": "calc-sub", "a": 1})),
+        (
+            "calc-add",
+            {"description": "calc-add"},
+            ("c1", "unknown", {"title": "calc-add", "description": "calc-add"}),
+        ),
+    ],
+)
+def test_title_names_a_call_that_never_reached_its_server(title, tool_input, expected):
+    """A rule has refused the call. A title that the model wrote is not a name."""
+    talk = start_with_frontend_tools()
+    talk.feed_messages(build_unnamed_call("c1", title, **tool_input), end_call("c1", "failed"))
+    assert list_calls(talk) == [expected]
+
+
+def test_title_does_not_name_the_tool_of_a_permission_request():
+    """The request is about the server of somebody else."""
+    talk = start_with_frontend_tools()
+    talk.feed_messages(build_unnamed_call("c1", "calc-add", a=1))
+    fields = {"title": "calc-add", "kind": "other", "rawInput": {"a": 1}}
+    talk.feed_messages(build_permission_request(call="c1", **fields))
+    assert [request.tool for request in talk.pending_permissions] == ["unknown"]
+    talk.receive_call("mcp__calc__add", {"a": 1})
+    talk.answer_permission(False)
+    assert [call[:2] for call in list_calls(talk)] == [("c1", "unknown")]
+
+
 # -- an agent that reports its failures as texts ---------------------------------------------------
 
 RETRYING = "Info: Request failed due to a transient API error. Retrying..."
