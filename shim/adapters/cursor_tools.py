@@ -10,6 +10,7 @@ from shim.core.adapter.tools import (
     build_edit_list_converter,
     convert_to_claude_todos,
 )
+from shim.core.policy.policy import MCP_PREFIX
 from shim.core.reading.typed import Any
 from shim.core.reading.values import as_dict
 
@@ -235,13 +236,13 @@ def _read_shell_output(body: dict[str, Any]) -> str:
 
 
 def _read_content(name: str, body: dict[str, Any]) -> object:
-    """Return the content of a successful call: MCP blocks if it includes an image or a file,
-    otherwise a text.
+    """Return the content of a successful call: MCP blocks if the call is one of an MCP tool or
+    includes an image or a file, otherwise a text.
     """
     parts = body.get("content")
     if isinstance(parts, list):
         blocks = [_convert_part(part) for part in parts]
-        if not all(block["type"] == "text" for block in blocks):
+        if name.startswith(MCP_PREFIX) or not all(block["type"] == "text" for block in blocks):
             return blocks
     if name == "Read" and isinstance(body.get("data"), str):
         return [{"type": "image", "data": body["data"]}]

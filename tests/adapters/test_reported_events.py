@@ -684,7 +684,11 @@ IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png"
 @loop_over_rows(
     ("kind", "result", "content"),
     [
-        ("mcpToolCall", {"content": [{"text": {"text": "a"}}, {"text": {"text": "b"}}]}, "a\nb"),
+        (
+            "mcpToolCall",
+            {"content": [{"text": {"text": "a"}}, {"text": {"text": "b"}}]},
+            [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}],
+        ),
         (
             "mcpToolCall",
             {

@@ -55,9 +55,10 @@ def test_sdk_tool_call_prompts_and_runs_after_allow(
     conversation.allow_call()
     turn = conversation.read_turn(0)
     assert [line["input"] for line in turn.list_lines("ran")] == [{"a": 2, "b": 3}]
-    assert [(line["text"], line["is_error"]) for line in turn.list_lines("tool_result")] == [
-        ("the sum is 5", False)
-    ]
+    assert [
+        (line["text"], line["is_error"], line["has_blocks"])
+        for line in turn.list_lines("tool_result")
+    ] == [("the sum is 5", False, True)]
     assert turn.result["text"] == REPLY_AFTER_TOOL and turn.result["denied"] == []
     assert [line["name"] for line in turn.list_lines("tool_use")] == [ADD]
     assert ADD in turn.init["tools"]

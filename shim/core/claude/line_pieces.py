@@ -189,6 +189,15 @@ def _encode_edit_result(tool_input: ToolInput, content: str, content_json: bytes
     return TOOL_USE_RESULT_MEMBER, dump_json(fields), b""
 
 
+def encode_mcp_tool_result(content_json: bytes, max_bytes: int) -> tuple[bytes, bytes]:
+    """Encode `tool_use_result` for a call of an MCP tool: the blocks of the result. `max_bytes` is the
+    maximum length of the line, which has the blocks twice. Large images are written only once.
+    """
+    if len(content_json) > max_bytes // 4:
+        return b"", b""
+    return TOOL_USE_RESULT_MEMBER, content_json
+
+
 # Functions that encode `tool_use_result` for a successful call, by tool. A function receives the
 # call's arguments, the result's content, and the content as JSON, so that a large output is encoded
 # only once. Read has no function, because its member contains the file's exact text and length, and

@@ -93,9 +93,11 @@ def convert_mcp_result_to_claude(value: object, tool: str, *, is_error: bool = F
         if not value:
             value = []
     if isinstance(value, str):
-        if is_mcp and not is_error and not value.strip():
+        if is_error or not is_mcp:
+            return value
+        if not value.strip():
             return NO_OUTPUT_TEXT.format(tool=tool)
-        return value
+        return [_build_text_block(value)]  # the vendor reports only the text of the blocks
     if not isinstance(value, list) or not all(map(_is_block, value)) or not (value or is_mcp):
         return value
     if structured is not None and not is_error:

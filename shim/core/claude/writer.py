@@ -35,6 +35,7 @@ from shim.core.claude.line_pieces import (
     LineBuffer,
     encode_block_start_delta_and_stop,
     encode_failed_tool_result,
+    encode_mcp_tool_result,
     encode_name_as_json,
     generate_line_uuid_suffixes,
     generate_message_ids,
@@ -42,6 +43,7 @@ from shim.core.claude.line_pieces import (
 from shim.core.claude.output_writer import OutputWriter
 from shim.core.claude.subagent_log import AGENT_TOOLS, SubagentLog
 from shim.core.claude.usage import NO_USAGE, MessageUsageCounter, Usage, parse_usage
+from shim.core.policy.policy import MCP_PREFIX
 from shim.core.reading.json_text import dump_json, escape_line_separators
 from shim.core.reading.limits import shorten_strings
 from shim.core.reading.values import as_dict, as_list, get_text
@@ -472,6 +474,8 @@ class StreamJsonWriter(OutputWriter):
             )
         elif name in RESULT_ENCODERS and content.__class__ is str:
             key, value, value_end = RESULT_ENCODERS[name](tool_input, content, content_json)
+        elif content.__class__ is list and name.startswith(MCP_PREFIX):
+            key, value = encode_mcp_tool_result(content_json, self.max_bytes)
         pieces = (
             TOOL_RESULT_START,
             id_json,

@@ -5,9 +5,11 @@ from sweeps import loop_over_rows
 from turn_stage import Stage
 
 
-def sibling(name: str, tool_input: dict, content: object, failed: bool = False) -> object:
+def sibling(
+    name: str, tool_input: dict, content: object, failed: bool = False, limit: int = 0
+) -> object:
     """Return the value beside a result, or "absent"."""
-    stage = Stage(partial=True)
+    stage = Stage(partial=True, limit=limit)
     stage.turn.add_tool_call("t", name, tool_input)
     stage.take_lines()
     stage.turn.add_tool_result("t", content, failed)
@@ -64,9 +66,20 @@ def test_tool_use_result_of_a_failure_is_its_text_with_a_prefix(name):
     assert sibling(name, {}, "", True) == "Error: "
 
 
-@pytest.mark.parametrize("name", ["Glob", "Grep", "mcp__x__y", "constructor"])
+@pytest.mark.parametrize("name", ["Glob", "Grep", "constructor"])
 def test_tool_without_a_result_format_has_no_tool_use_result(name):
     assert sibling(name, {}, "out") == "absent"
+
+
+def test_tool_use_result_of_an_mcp_tool_has_its_blocks():
+    blocks = [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]
+    assert sibling("mcp__x__y", {}, blocks) == blocks
+    assert sibling("mcp__x__y", {}, {"structuredContent": {}}) == "absent"
+
+
+def test_large_blocks_of_an_mcp_tool_are_written_once():
+    blocks = [{"type": "image", "source": {"data": "x" * 300_000}}]
+    assert sibling("mcp__x__y", {}, blocks, limit=1_000_000) == "absent"
 
 
 @pytest.mark.parametrize("failed", [False, True])

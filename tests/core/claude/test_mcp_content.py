@@ -155,7 +155,7 @@ RESULTS = {
     ),
     "blocks alone": ([IMAGE, LINK], [image(), text("[Resource link: a] file:///a")]),
     "no blocks": ([], NO_OUTPUT),
-    "a text": ("plain", "plain"),
+    "a text": ("plain", [text("plain")]),
     "an empty text": ("", NO_OUTPUT),
 }
 

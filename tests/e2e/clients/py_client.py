@@ -121,6 +121,7 @@ def report_block(block: Any, text: str = "text") -> None:
                 "tool_result",
                 id=block.tool_use_id,
                 text="\n".join(part.get("text", "") for part in parts),
+                has_blocks=isinstance(content, list),
                 images=[part["source"] for part in parts if part.get("type") == "image"],
                 is_error=bool(block.is_error),
             )

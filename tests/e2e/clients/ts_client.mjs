@@ -57,6 +57,7 @@ function sawBlock(block, text, saw) {
     saw("tool_result", {
       id: block.tool_use_id,
       text: parts.map((part) => part.text ?? "").join("\n"),
+      has_blocks: Array.isArray(block.content),
       images: parts.filter((part) => part.type === "image").map((part) => part.source),
       is_error: Boolean(block.is_error),
     });
