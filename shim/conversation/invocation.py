@@ -96,7 +96,7 @@ def select_driver(
     # the vendor runs the same tool calls with it.
     needs_partials = invocation.partial and not (adapter.abilities.can_stream or adapter.unattended)
     # Only a persistent child can compact its context on request.
-    needs_compaction = _is_compaction_prompt(invocation.prompt or "")
+    needs_compaction = _is_compaction_prompt(invocation.prompt)
     if not adapter.cli.has_two_way:
         if needs_compaction and adapter.child_input_ref:
             return DriverChoice(_keep_child(adapter), "")
@@ -141,8 +141,8 @@ def select_driver(
     return DriverChoice(_keep_child(adapter.build_two_way()), reason)
 
 
-def _is_compaction_prompt(prompt: str) -> bool:
-    if not prompt.startswith("/"):
+def _is_compaction_prompt(prompt: str | None) -> bool:
+    if prompt is None or not prompt.startswith("/"):
         return False
     from shim.core.claude.local_commands import COMPACT, parse_local_command
     from shim.core.claude.messages import UserMessage
@@ -325,10 +325,10 @@ def _is_fork_with_same_id(invocation: Invocation) -> bool:
     """Return whether a fork is to use the original session's id. From then on, the id belongs to
     the fork.
     """
-    session_id = canonicalize_uuid(invocation.session_id or "")
+    session_id = canonicalize_uuid(invocation.session_id)
     if not invocation.fork_session:
         return False
-    return session_id == canonicalize_uuid(invocation.resume or "")
+    return session_id == canonicalize_uuid(invocation.resume)
 
 
 def find_requested_resume_point(

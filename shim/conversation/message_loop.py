@@ -121,10 +121,9 @@ class MessageLoop(ConversationLoop):
         if self._control is not None and self._control.has_received_only_unreadable_lines:
             return 1
         stream = child_driver.stream
-        failed = stream is not None and stream.turn.is_error
-        if failed and not self._is_ending and not self._frontend_disconnected:
-            return 1
-        return 0
+        if stream is None or self._is_ending or self._frontend_disconnected:
+            return 0
+        return int(stream.turn.is_error)
 
     async def _run_turns(self) -> None:
         while (message := await self._wait_for_message()) is not None:

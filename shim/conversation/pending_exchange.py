@@ -33,7 +33,7 @@ class UnansweredRequestTracker:
         if self._open_requests and CONTROL_RESPONSE.search(line) is not None:
             self._open_requests.difference_update(REQUEST_ID.findall(line))
         is_message = USER_MESSAGE.search(line) is not None
-        self.awaits_result = self.awaits_result or is_message
+        self.awaits_result |= is_message
         return is_message
 
     def track_child_control_line(self, line: bytes) -> None:

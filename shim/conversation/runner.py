@@ -251,10 +251,12 @@ class ConversationRunner:
         from shim.core.claude.control import ControlSession
 
         invocation = self._launcher.context.invocation
-        has_session = invocation.resume or invocation.continue_last
-        is_resumed = has_session and not invocation.fork_session
         load_ids = None
-        if is_resumed and self._plan.keeps_transcript:
+        if (
+            self._plan.keeps_transcript
+            and (invocation.resume or invocation.continue_last)
+            and not invocation.fork_session
+        ):
             load_ids = self._load_answered_ids
         return ControlSession(state, create_uuid, format_now, load_ids)
 
@@ -376,9 +378,12 @@ class ConversationRunner:
         """Return whether the frontend has a session store that can be filled."""
         context = self._launcher.context
         invocation = context.invocation
-        is_stream = invocation.output_format == "stream-json" and not context.dialect.is_flat
+        if invocation.output_format != "stream-json" or context.dialect.is_flat:
+            return False
         # The clients of a background session have no session store.
-        return has_session_store(invocation) and is_stream and self._transport is None
+        if self._transport is not None:
+            return False
+        return has_session_store(invocation)
 
     def _create_mirror(
         self, subagent_transcripts: "SubagentTranscripts | None"

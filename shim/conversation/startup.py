@@ -150,8 +150,7 @@ class ConversationStartup(NamedTuple):
 
         If this machine only has the session's transcript, the vendor gets a new session.
         """
-        is_real_claude = self.adapter.passthrough and not self.vendor_list.has_several
-        if is_real_claude:
+        if self.adapter.passthrough and not self.vendor_list.has_several:
             return self
         session = self.resumed_session
         if session is None:
@@ -178,9 +177,8 @@ class ConversationStartup(NamedTuple):
         The SDKs write such a transcript from a session store before they resume a session of
         another machine.
         """
-        session_id = self.invocation.resume or ""
-        has_transcript = validate_uuid(session_id) and self.recordings is None
-        if not has_transcript or self.vendor_list.has_several:
+        session_id = validate_uuid(self.invocation.resume)
+        if session_id is None or self.recordings is not None or self.vendor_list.has_several:
             return self
         from shim.core.claude.resume_point import find_end_of_history
         from shim.io.transcript import build_transcript_path, read_transcript_end
@@ -273,9 +271,8 @@ class ConversationStartup(NamedTuple):
             # The message loop is imported while the child process starts.
             from shim.conversation.runner import ConversationRunner
 
-            is_fork = plan.keeps_transcript and self.invocation.fork_session
             forked_transcript = ""
-            if is_fork:
+            if plan.keeps_transcript and self.invocation.fork_session:
                 forked_transcript = self._find_resumed_transcript()
             runner = ConversationRunner(
                 launcher,
@@ -345,10 +342,9 @@ class ConversationStartup(NamedTuple):
                 needs_relays,
             )
         )
-        is_mode_open = allow_mode_change and self.mode not in adapter.modes
-        mode = "default"
-        if not is_mode_open:
-            mode = self.mode
+        mode = self.mode
+        if allow_mode_change and mode not in adapter.modes:
+            mode = "default"
         launcher = self._create_launcher(
             context, plan, policy, agents, mode=mode, keeps_session_id=keeps_session_id
         )
@@ -420,7 +416,7 @@ class ConversationStartup(NamedTuple):
         resumed_id = "" if invocation.fork_session else self.resumed_id
         session_id = invocation.session_id
         if not session_id:
-            session_id = validate_uuid(resumed_id or "")
+            session_id = validate_uuid(resumed_id)
         if not session_id:
             session_id = new_session_id
         recordings = self.recordings
@@ -490,15 +486,15 @@ class ConversationStartup(NamedTuple):
         It may not if it would ask for fewer permissions or run more tool calls.
         """
         adapter = self.adapter
-        is_two_way = adapter.cli.has_two_way and plan.adapter is not adapter
-        if not is_two_way or self.settings.get_vendor_settings(adapter.name).driver:
+        if plan.adapter is adapter or not adapter.cli.has_two_way:
+            return False
+        if self.settings.get_vendor_settings(adapter.name).driver:
             return False
         if self.invocation.permission_prompt_tool == "stdio":
             return False
-        runs_more = adapter.unattended and self.mode != BYPASS_MODE
         if self.mode not in adapter.modes:
             return False
-        return not runs_more
+        return self.mode == BYPASS_MODE or not adapter.unattended
 
     def _find_resumed_transcript(self) -> str:
         """Return the path of the resumed session's transcript, or "" if there is none."""
@@ -709,9 +705,8 @@ def _select_adapter(
     With `can_wait`, the permission mode is not checked, because the frontend can still change it.
     """
     if vendors.recordings is None:
-        is_mode_open = can_wait and can_change_permission_mode(invocation)
         mode = ""
-        if not is_mode_open:
+        if not (can_wait and can_change_permission_mode(invocation)):
             mode = resolve_requested_permission_mode(invocation)
         return vendors.vendor_list.select_first_usable_adapter(mode)
     session = vendors.resumed_session

@@ -198,7 +198,7 @@ class Transcript:
         if self._redact is not None:
             content = self._redact(content)
         uuid = prompt.uuid
-        message_uuid = dump_json(uuid if canonicalize_uuid(uuid or "") else create_uuid())
+        message_uuid = dump_json(uuid if canonicalize_uuid(uuid) else create_uuid())
         tail = b'},"uuid":'
         if prompt.is_command_text:
             tail = b'},"isMeta":true,"uuid":'

@@ -187,7 +187,7 @@ class Child:
         """
         if self._process.returncode is None:
             self._was_signalled = signal_name != "SIGKILL"
-            self._was_terminated = self._was_terminated or signal_name == "SIGTERM"
+            self._was_terminated |= signal_name == "SIGTERM"
             self._descendants.update(descendants.find_descendant_start_times(self._process.pid))
             if self._recorder is not None:
                 self._recorder.record_signal(signal_name)

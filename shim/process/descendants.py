@@ -82,12 +82,12 @@ def count_running_processes(
     count = 0
     for pid, start_time in start_time_by_pid.items():
         fields = _read_stat_fields(pid)
-        if (
-            fields
-            and fields[_START_TIME_FIELD] == start_time
-            and fields[_STATE_FIELD] not in (b"Z", b"X")
-        ):
-            count += group_id is None or fields[_GROUP_FIELD] == b"%d" % group_id
+        if not fields or fields[_START_TIME_FIELD] != start_time:
+            continue
+        if fields[_STATE_FIELD] in (b"Z", b"X"):
+            continue
+        if group_id is None or fields[_GROUP_FIELD] == b"%d" % group_id:
+            count += 1
     return count
 
 

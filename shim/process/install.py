@@ -157,7 +157,7 @@ def read_drop_in_settings(path: str) -> tuple[str, dict[str, str]]:
     except (OSError, ValueError):
         return "", {}
     setting_args = [arg for previous_arg, arg in pairwise(args) if previous_arg == "--installed"]
-    return (args or [""])[0], {
+    return next(iter(args), ""), {
         name: value for name, _, value in (arg.partition("=") for arg in setting_args)
     }
 

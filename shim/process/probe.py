@@ -99,7 +99,9 @@ class ProgramProbe:
         help_text = self.get_help_text()
         if flag in help_text:
             return True
-        return not (help_text.strip() or self._help_timed_out)
+        if self._help_timed_out:
+            return False
+        return not help_text.strip()
 
     def get_help_text(self) -> str:
         """Return the program's help text, or "" if the program did not print one."""
@@ -157,7 +159,8 @@ class ProgramProbe:
         message = login_probe.find_missing_login_message(answer)
         if message or self.has_succeeded:
             return message
-        self.failure = self.failure or _get_first_line(answer)
+        if not self.failure:
+            self.failure = _get_first_line(answer)
         return None
 
     def get_command_output(

@@ -51,18 +51,17 @@ def _create_too_long_error(command: Sequence[str], environment: Mapping[str, str
     """
     sizes = [len(os.fsencode(arg)) for arg in command]
     longest_index = max(range(len(sizes)), key=sizes.__getitem__)
-    previous_flag = ""
-    if longest_index and command[longest_index - 1].startswith("-"):
-        previous_flag = command[longest_index - 1]
-    flag = previous_flag
+    argument_name = "one argument"
     if command[longest_index].startswith("--"):
-        flag = command[longest_index].partition("=")[0]
+        argument_name = command[longest_index].partition("=")[0]
+    elif longest_index and command[longest_index - 1].startswith("-"):
+        argument_name = command[longest_index - 1]
     environment_bytes = sum(
         len(os.fsencode(name)) + len(os.fsencode(value)) for name, value in environment.items()
     )
     return FrontendError(
         f"{command[0]} could not be started: its command line is too long for this machine "
-        f"({sum(sizes)} bytes, {sizes[longest_index]} of them in {flag or 'one argument'}; "
+        f"({sum(sizes)} bytes, {sizes[longest_index]} of them in {argument_name}; "
         f"{environment_bytes} bytes of environment)",
         hint="shorten the longest argument; a user's message can be of any length on stdin",
     )

@@ -107,7 +107,7 @@ class RecordingSet:
         self._used_ids.add(child.id)
         requested_id = request.invocation.session_id
         if not requested_id:
-            requested_id = canonicalize_uuid(request.invocation.resume or "")
+            requested_id = canonicalize_uuid(request.invocation.resume)
         if not requested_id:
             requested_id = ""
         speed, max_gap_s = self._pace
@@ -201,7 +201,7 @@ class RecordingSet:
             session_id
             in (
                 run.invocation.session_id,
-                canonicalize_uuid(run.invocation.resume or ""),
+                canonicalize_uuid(run.invocation.resume),
             )
             for run in self._load_runs()
         )

@@ -73,7 +73,7 @@ def plan_background_conversation(
         resumed_id, _ = resolve_resumed_session(
             invocation, invocation.shim_vendor, cwd, environment
         )
-        session_id = canonicalize_uuid(resumed_id or "") or ""
+        session_id = canonicalize_uuid(resumed_id) or ""
     session = None
     if session_id:
         session = registry.find_session(session_id, environment)
@@ -273,7 +273,7 @@ class BackgroundConversation:
             resumed_id, _ = resolve_resumed_session(
                 invocation, invocation.shim_vendor, cwd, environment
             )
-            forked_id = canonicalize_uuid(resumed_id or "") or ""
+            forked_id = canonicalize_uuid(resumed_id) or ""
         if (
             record := registry.find_session(forked_id or self._session_id, environment)
             if forked_id or self._session_id

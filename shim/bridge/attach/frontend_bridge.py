@@ -189,7 +189,7 @@ class FrontendSessionBridge:
         if message.priority:
             options = {"priority": message.priority}
         self._send_message(
-            canonicalize_uuid(message.uuid or "") or self._create_id(),
+            canonicalize_uuid(message.uuid) or self._create_id(),
             message.raw_message,
             **options,
         )

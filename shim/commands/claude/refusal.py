@@ -186,7 +186,7 @@ def report_turn_start_failure(
         ),
         session=SessionConfig(
             new_session_id,
-            invocation.session_id or validate_uuid(invocation.resume or ""),
+            invocation.session_id or validate_uuid(invocation.resume),
         ),
         model=model,
         requested_model=requested_model if is_unusable else None,

@@ -228,15 +228,16 @@ class VendorSessionResumeState:
             session_id: str | None = canonicalize_uuid(invocation.session_id)
             if not session_id:
                 session_id = invocation.session_id
-            if self.forks_next and session_id == canonicalize_uuid(invocation.resume or ""):
+            if self.forks_next and session_id == canonicalize_uuid(invocation.resume):
                 # The vendor already has a session with this id, so it must choose a new id for the
                 # fork.
                 session_id = None
             invocation = invocation._replace(session_id=session_id)
         if adapter.session_traits.uses_shim_id:
-            self.assigned_id = invocation.session_id or (
-                self.assigned_id if self.vendor_session_id else None
-            )
+            if invocation.session_id:
+                self.assigned_id = invocation.session_id
+            elif not self.vendor_session_id:
+                self.assigned_id = None
         return invocation
 
 
@@ -274,11 +275,11 @@ class AnswerSchema:
         """Return the prompt. If the answer is validated here, append an instruction to answer with
         JSON.
         """
-        if self.select_answer_parser(persistent=persistent) is None:
+        if self._schema is None or self.select_answer_parser(persistent=persistent) is None:
             return prompt
         from shim.conversation.drivers import answer_schema
 
-        return answer_schema.add_schema_instruction(prompt, self._schema or "")
+        return answer_schema.add_schema_instruction(prompt, self._schema)
 
 
 class SpillStore:
@@ -296,9 +297,8 @@ class SpillStore:
         try:
             from shim.state.spill import LargeTextFolder
 
-            self._spill = self._spill or LargeTextFolder(
-                self._context.environment, self._session_id
-            )
+            if self._spill is None:
+                self._spill = LargeTextFolder(self._context.environment, self._session_id)
             path = self._spill.store_text(text, suffix)
             if self._context.recorder is not None:
                 self._context.recorder.record_run_event("spill", path=path, characters=len(text))

@@ -256,8 +256,8 @@ class ChildDriver:
         action = None
         for event in hook_events:
             control.send_hook_callbacks(event)
-            if event.name in ("PostToolUse", "PostToolUseFailure"):
-                action = action or control.record_executed_call(event.call_id)
+            if action is None and event.name in ("PostToolUse", "PostToolUseFailure"):
+                action = control.record_executed_call(event.call_id)
         await self._output.write_lines(control.take_output())
         if isinstance(action, ToolCallBlocked):
             await self.forbid_running_tool_call(action.call_id, action.reason)
@@ -326,12 +326,11 @@ class ChildDriver:
         """Whether the child may be silent: it is done, it is being stopped, or a permission prompt
         is open.
         """
-        is_asking = self._control is not None and self._control.has_pending_permission_requests
-        if self._stage in (TurnStage.VENDOR_DONE, TurnStage.FINISHED):
+        if self._stalled or self._stage in (TurnStage.VENDOR_DONE, TurnStage.FINISHED):
             return True
-        if self._stalled:
-            return True
-        return is_asking
+        if self._control is None:
+            return False
+        return self._control.has_pending_permission_requests
 
     def _end_stalled_turn(self, child: Child, stream: ChildStream) -> None:
         """Interrupt and stop a child that has been silent for too long. Its remaining output is
@@ -554,16 +553,9 @@ class ChildDriver:
 
         `stderr` is None if the child reported the end of its turn and keeps running.
         """
-        is_done = self._interrupted
-        if not is_done:
-            is_done = self._stalled
-        if not is_done:
-            is_done = self._stage is TurnStage.FINISHED
-        if (
-            not self.launcher.turn_lifecycle.retries_interrupted_streams
-            or self._is_retry
-            or is_done
-        ):
+        if self._is_retry or not self.launcher.turn_lifecycle.retries_interrupted_streams:
+            return False
+        if self._interrupted or self._stalled or self._stage is TurnStage.FINISHED:
             return False
         self._is_retry = stream.start_retry(child_exit, stderr)
         if self._is_retry:
@@ -605,10 +597,7 @@ def log_child_exit(log: LogFunction, child: Child) -> None:
         if child.first_output_delay_s is not None:
             first_output_s = round(child.first_output_delay_s, 3)
         lifetime_s = round(anyio.current_time() - child.start_time_s, 3)
-        exit_fields = {
-            "code": child.child_exit and child.child_exit.code,
-            "signal": child.child_exit and child.child_exit.signal,
-        }
+        child_exit = child.child_exit or ChildExit()
         stderr = child.stderr_tail.to_text()
         # Log complete lines only, because a secret is not recognized in part of a line.
         if len(stderr) > MAX_LOGGED_STDERR_CHARS:
@@ -616,7 +605,8 @@ def log_child_exit(log: LogFunction, child: Child) -> None:
         log(
             "child ended",
             level="debug",
-            **exit_fields,
+            code=child_exit.code,
+            signal=child_exit.signal,
             first_output_s=first_output_s,
             seconds=lifetime_s,
             stderr=stderr,

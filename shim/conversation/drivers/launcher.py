@@ -433,7 +433,8 @@ class ChildLauncher:
             temporary_paths=launch.temporary_files,
         )
         self.resume_state.has_started = True
-        self.resume_state.vendor_model = request.invocation.model or self.resume_state.vendor_model
+        if request.invocation.model:
+            self.resume_state.vendor_model = request.invocation.model
         context.log(
             "child started", vendor=adapter.name, program=command[0], arguments=len(command)
         )

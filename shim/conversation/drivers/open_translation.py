@@ -162,7 +162,8 @@ def _create_text_store(session_id: str) -> StoreText:
     def store_text(text: str) -> str | None:
         from shim.state.spill import LargeTextFolder
 
-        spills[:] = spills or [LargeTextFolder(os.environ, session_id)]
+        if not spills:
+            spills.append(LargeTextFolder(os.environ, session_id))
         return spills[0].store_text(text)
 
     return store_text

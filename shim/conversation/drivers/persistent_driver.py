@@ -225,8 +225,9 @@ class PersistentDriver(ChildDriver):
             is_done = await self._continue_for_hooks(child, stream)
         if self._stalled:
             await child.stop()
+            is_done = False
         if await self._end_turn(
-            child, stream, is_done=is_done and not self._stalled
+            child, stream, is_done=is_done
         ) or await self._finish_if_interrupted(stream):
             return
         # The output stream was cut off.
@@ -728,9 +729,6 @@ class PersistentDriver(ChildDriver):
         ) is not None:
             child = self._child
             stream = self.stream
-            is_stopped = self._interrupted
-            if not is_stopped:
-                is_stopped = self._stalled
             if (
                 not message.needs_reply
                 or self._control_session.session_state.parse_local_command(message) is not None
@@ -739,7 +737,8 @@ class PersistentDriver(ChildDriver):
                 # This message and all later ones wait for the next turn.
                 return
             if (
-                is_stopped
+                self._interrupted
+                or self._stalled
                 or child is None
                 or stream is None
                 or self._phase is not TurnPhase.READING
@@ -869,9 +868,12 @@ class PersistentDriver(ChildDriver):
                 line = self._child_input.encode_model_change(value)
             else:
                 line = self._child_input.encode_effort_change(value)
+        if line is None:
+            needs_restart = True
+            line = b""
         if self._child is not None:
-            self._needs_restart = self._needs_restart or line is None or needs_restart
-            await self._write_frontend_line(self._child, line or b"")
+            self._needs_restart |= needs_restart
+            await self._write_frontend_line(self._child, line)
 
     async def _send_message(self, child: Child, stream: ChildStream, prompt: UserMessage) -> bool:
         """Send the turn's message to the child, and read the answer. Return whether the turn is

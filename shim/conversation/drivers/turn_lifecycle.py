@@ -256,16 +256,15 @@ class TurnLifecycle:
         """
         invocation = self._context.invocation
         resume_state = self._resume_state
-        is_ours = invocation.input_format == "stream-json"
-        if not is_ours:
-            is_ours = resume_state.forks_next
-        if not is_ours:
-            is_ours = resume_state.stored_session is not None
         # If state events are enabled, the first line is written before the vendor's first event.
-        is_ours = is_ours or bool(self._state.options.state_events)
-        if is_ours and not self._context.adapter.passthrough:
+        if not self._context.adapter.passthrough and (
+            invocation.input_format == "stream-json"
+            or resume_state.forks_next
+            or resume_state.stored_session is not None
+            or self._state.options.state_events
+        ):
             return self._state.options.session_id
-        return invocation.session_id or validate_uuid(invocation.resume or "")
+        return invocation.session_id or validate_uuid(invocation.resume)
 
     # -- the end of a turn -------------------------------------------------------------------------
 
@@ -287,9 +286,8 @@ class TurnLifecycle:
         adapter = context.adapter
         conversation = turn.conversation
         if stream.is_turn_finished:
-            resume_state.has_answered = resume_state.has_answered or (
-                turn.assistant_message.number > 0 and not turn.is_error
-            )
+            if turn.assistant_message.number > 0 and not turn.is_error:
+                resume_state.has_answered = True
             resume_state.failed_attempts = ()
             log_fields: dict[str, Any] = {
                 "cause": turn.end_cause,

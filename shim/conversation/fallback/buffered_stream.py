@@ -70,10 +70,11 @@ class FallbackOutputBuffer:
         """
         self._received_bytes += received_byte_count
         self._lines.append(lines)
-        self._remember_commands = (
-            tuple(command for command in commands if isinstance(command, StoreSessionCommand))
-            or self._remember_commands
+        store_commands = tuple(
+            command for command in commands if isinstance(command, StoreSessionCommand)
         )
+        if store_commands:
+            self._remember_commands = store_commands
         return tuple(
             command for command in commands if not isinstance(command, StoreSessionCommand)
         )
@@ -121,25 +122,26 @@ class BufferedChildStream(ChildStream):
         if not buffer.is_active:
             return lines, commands
         passed_commands = buffer.add_output(len(chunk), lines, commands)
-        has_output = self.turn.has_output or any(
-            isinstance(command, AskPermissionCommand) or command is TurnStage.FINISHED
-            for command in commands
-        )
-        if not has_output:
-            has_output = buffer.same_vendor and self._find_vendor_session() is not None
-        if has_output or buffer.is_full:
+        if buffer.is_full or self._is_answering(commands):
             return buffer.prepend_buffered_output(b"", passed_commands)
         return (b"", passed_commands)
+
+    def _is_answering(self, commands: StreamCommands) -> bool:
+        """Return whether it is certain that this vendor answers the message."""
+        if self.turn.has_output or TurnStage.FINISHED in commands:
+            return True
+        if any(isinstance(command, AskPermissionCommand) for command in commands):
+            return True
+        return self._buffer.same_vendor and self._find_vendor_session() is not None
 
     def start_retry(self, child_exit: ChildExit | None, stderr: str | None) -> bool:
         # If the child has exited, the next vendor is tried, if there is one. If the child is still
         # running, it receives the message a second time before another vendor is tried.
-        is_passed_on = (
+        if (
             self._buffer.is_active
             and stderr is not None
             and self._find_failed_attempt(child_exit, stderr) is not None
-        )
-        if is_passed_on:
+        ):
             return False
         return super().start_retry(child_exit, stderr)
 

@@ -46,10 +46,12 @@ _SHORT_ID_CHARS = 8  # the length of a short session id (B1)
 _HEX_DIGITS = frozenset("0123456789abcdef")
 
 
-def canonicalize_uuid(text: str) -> str | None:
-    """Return `text` as a canonical UUID (8-4-4-4-12, lower case), or None. This check ensures that
-    a session id is not a path or a flag.
+def canonicalize_uuid(text: str | None) -> str | None:
+    """Return `text` as a canonical UUID (8-4-4-4-12, lower case). Return None if it is not a UUID.
+    This check ensures that a session id is not a path or a flag.
     """
+    if text is None:
+        return None
     text = text.lower()
     groups = text.split("-")
     if tuple(map(len, groups)) != _UUID_GROUP_LENGTHS or not _HEX_DIGITS.issuperset(
@@ -59,8 +61,8 @@ def canonicalize_uuid(text: str) -> str | None:
     return text
 
 
-def validate_uuid(text: str) -> str | None:
-    """Return `text` unchanged if it is a UUID in upper or lower case, or None."""
+def validate_uuid(text: str | None) -> str | None:
+    """Return `text` unchanged if it is a UUID in upper or lower case, otherwise None."""
     if canonicalize_uuid(text) is not None:
         return text
     return None

@@ -258,7 +258,7 @@ class Turn:
         if conversation.session_id is None:
             conversation.session_id = (
                 config.session.requested_id
-                or canonicalize_uuid(conversation.vendor_session_id or "")
+                or canonicalize_uuid(conversation.vendor_session_id)
                 or config.session.new_id
             )
         model = message.model or self.vendor_info.get("model")
