@@ -1,5 +1,5 @@
 """The open tool calls of an ACP agent. Calls are kept separate even if the agent reuses an id or
-sends none.
+sends calls without ids.
 """
 
 from collections.abc import Callable, Mapping
@@ -88,8 +88,8 @@ class OpenAcpToolCalls:
         matches several calls.
 
         While a call's permission request is undecided, a request with different input belongs to a
-        different call. After the decision, it belongs to the same call and describes the call in a
-        new way.
+        different call. After the decision, a request with different input belongs to the same call
+        and describes the call in a new way.
         """
         agent_id = normalize_call_id(request_call.get("toolCallId"))
         raw_input = request_call.get("rawInput")

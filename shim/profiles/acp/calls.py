@@ -249,12 +249,13 @@ class AcpToolCall:
                 translated = translate_tool_call(tools, self._fallback_name, title | vendor_input)
                 command = vendor_input.get("command")
                 is_repeated = isinstance(translated[1].get("command"), list)
+                # If the translated input lacks the command, the name belongs to a different tool,
+                # which does not run the command.
                 if (
                     self.kind != "execute"
                     or is_repeated
                     or command in (None, *translated[1].values())
                 ):
-                    # Otherwise the name belongs to a different tool, which does not run the command.
                     return translated
             return TOOL_BY_KIND[self.kind], self._build_kind_input(vendor_input)
         if tool is None:

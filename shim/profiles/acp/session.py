@@ -1,8 +1,8 @@
 """The session of one ACP agent. The protocol is JSON-RPC 2.0 on the agent's stdin and stdout.
 
 A session is opened in steps: `initialize`, `session/new` (or resume, load, fork), model and mode,
-and `session/prompt`. Each request is sent after the previous response. A prompt that arrives before
-the session is open waits.
+and `session/prompt`. Each request is sent after the previous response. If a prompt arrives before
+the session is open, the prompt waits until then.
 """
 
 from collections.abc import Mapping
@@ -46,10 +46,11 @@ STEP_INITIALIZE, STEP_SESSION, STEP_REPLAY, STEP_SETTING, STEP_PROMPT = (
     "setting",
     "prompt",
 )
-# Setting the effort is optional: if the agent refuses it, the turn continues.
+# The label for the request that sets the effort. If the agent refuses it, the turn continues.
 STEP_EFFORT = "effort"
 EFFORT_CATEGORY = "thought_level"
-# What the response to a prompt means in version 2.
+# Labels for a response to a prompt in version 2: the prompt was accepted, or the turn may have
+# ended.
 PROMPT_ACCEPTED = "taken"
 TURN_MAY_END = "may end"
 WRONG_VERSION_TEXT = "the agent uses version {} of its protocol, not 1 or 2"
@@ -63,7 +64,7 @@ MAX_LOGIN_METHODS = 10  # login methods that an error message lists
 REPLAY_PROBE_METHOD = "_claude-shim/nothing"
 # Methods after which an agent may send the session's history again. opencode does so after a fork.
 REPLAYING_METHODS = ("load", "fork")
-# Probes in one session. Each probe is answered after one or more replayed messages.
+# The limit for probes in one session. Each probe is answered after one or more replayed messages.
 MAX_REPLAY_PROBES = 10_000
 # Response key → request label. Recordings contain only the responses.
 LABELS_BY_RESULT_KEY = {
@@ -91,8 +92,8 @@ class AcpSession(RpcSession):
     ) -> None:
         """Create a session that is not open yet.
 
-        modes               Claude's permission mode → the agent's mode; a missing mode is like
-                            `default`
+        modes               maps Claude's permission modes to the agent's modes; for a mode that is
+                            missing here, the entry for `default` is used
         sets_model          set the model in the session, because the agent has no flag for it
         offers_draft        offer version 2 of the protocol
         document_format     how a document is sent
@@ -360,8 +361,8 @@ class AcpSession(RpcSession):
         need not be asked.
 
         A request that reuses the id of an open request is ignored. A request above the limit is
-        cancelled. An agent may ask several times about one call, once for each action. An allowed
-        call stays allowed while its `call_text` is unchanged. The frontend sees this text.
+        cancelled. An agent may ask several times about one call, once for each action. If a call
+        was allowed, it stays allowed as long as `call_text`, which the frontend sees, is the same.
         """
         request_key = dump_json(request_id).decode()
         if self._is_open_request(request_key):
@@ -522,8 +523,8 @@ class AcpSession(RpcSession):
         return [*requests, *self._encode_effort()]
 
     def _encode_effort(self) -> list[bytes]:
-        """Return the request that sets the effort or the next lower level. Return [] if the agent
-        has no option for the effort.
+        """Return the request that sets the effort, in a list. If the agent lacks this level, set
+        the next lower level. Return [] if the agent has no option for the effort.
         """
         option = self._find_option(EFFORT_CATEGORY)
         level = self._effort

@@ -96,7 +96,7 @@ class AcpTranslator(RpcTranslator):
         super().__init__(turn, partial=partial, session=session)
         self._calls = OpenAcpToolCalls(self.form)
         self._usage = AcpUsageTracker(is_session_total=self.counts_session)
-        # The result for a paused turn. The turn ends if the agent stays silent.
+        # The result of a paused turn. The turn ends with this result if the agent stays silent.
         self._pending_end: Mapping[str, Any] | None = None
         self._last_plan: object = None
         self._plan_count = 0
@@ -135,7 +135,7 @@ class AcpTranslator(RpcTranslator):
         }
 
     def _record_commands(self, update: Event) -> None:
-        """Record the commands that a message may begin with."""
+        """Record the agent's slash commands."""
         self.turn.record_offered_commands(parse_offered_commands(update.get("availableCommands")))
 
     def _record_usage_update(self, update: Event) -> None:
@@ -587,7 +587,8 @@ class AcpTranslator(RpcTranslator):
         ).build_call_from_permission_request(subject.call)
         translated = self._translate_tool(requested_call)
         if translated[0] == QUESTION_TOOL:
-            # The request's options are the answers to a question. Allowing it would pick one of them.
+            # The options of this request are the answers to a question. To allow the request would
+            # mean to choose one of them.
             self.session.reply_to_request(request_id, result=CANCELLED_RESULT)
             return
         request_key = self.session.register_permission_request(

@@ -42,8 +42,8 @@ class AcpUsageTracker:
         self._session_cost_usd, self.context_tokens = amount, update.get("used", 0)
 
     def compute_turn_usage(self, result: Mapping[str, Any]) -> Usage | None:
-        """Return the usage of the turn, or None if the agent did not report it. The input tokens
-        include cached tokens if input and output add up to the total.
+        """Return the usage of the turn, or None if the agent did not report it. If the reported
+        input and output tokens add up to the total, the input tokens include the cached tokens.
         """
         counts = result.get("usage")
         if not isinstance(counts, dict):

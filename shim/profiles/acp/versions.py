@@ -147,10 +147,10 @@ VERSIONS = {version.number: version for version in (VERSION_1, VERSION_2)}
 class AcpTurnEndDetector:
     """Detects the end of a turn in version 2 from the session states.
 
-    A prompt is in the conversation after its response, or after the agent has echoed it as a user
-    message. Before that, the agent may be idle or work on something else. After that, the turn ends
-    when the agent becomes idle. If the agent is idle without having worked, the turn may have
-    ended, because the agent's own commands need no work.
+    A prompt counts as part of the conversation after the agent has responded to it, or has echoed
+    it as a user message. Before that, the agent may be idle or work on something else. After that,
+    the turn ends when the agent becomes idle. If the agent is idle without having worked, the turn
+    may have ended, because the agent's own commands need no work.
     """
 
     def __init__(self) -> None:

@@ -77,8 +77,8 @@ ConfigTable = Mapping[str, ConfigKey]
 
 
 class ConfigNode:
-    """A value in a profile, with its location in the file. Each `read` method checks the type and
-    returns the value. It raises FrontendError for a value of any other type.
+    """A value in a profile, with its location in the file. Each `read` method returns the value as
+    one type, and raises FrontendError if the value has a different type.
     """
 
     __slots__ = ("keys", "source", "value")
@@ -367,8 +367,8 @@ def find_key_line(text: str, keys: ConfigKeys) -> int:
 
 
 def _parse_header(is_array: bool, name: str, indexes: dict[ConfigKeys, int]) -> ConfigKeys:
-    """Return the keys in a `[table]` or `[[table]]` header. For an array of tables, its index
-    follows the key.
+    """Return the keys in a `[table]` or `[[table]]` header. The key of an array of tables is
+    followed by the index of the table.
     """
     import re
 
