@@ -75,7 +75,7 @@ class OpenAcpToolCalls:
             call = matches[0]
         else:
             call = calls[0]
-        call.is_running = call.is_running or status in STARTED_STATES
+        call.is_running |= status in STARTED_STATES
         return call
 
     def find_call_for_permission(
@@ -142,9 +142,8 @@ class OpenAcpToolCalls:
         return normalize_call_id(update.get("toolCallId")) in self._ended_ids
 
     def _add_call(self, agent_id: str, create_id: Callable[[str], str]) -> AcpToolCall:
-        is_free = agent_id and not self.list_calls(agent_id)
         call_id = agent_id
-        if not is_free:
+        if not agent_id or self.list_calls(agent_id):
             call_id = create_id(agent_id)
         call = AcpToolCall(call_id, self._format)
         call.agent_id = agent_id
@@ -178,8 +177,7 @@ def is_update_for_another_call(
         if not call.is_written:
             return False
         return raw_input != call.input
-    is_renamed = isinstance(title, str) and bool(call.title) and title != call.title
-    if not is_renamed:
+    if not isinstance(title, str) or not call.title or title == call.title:
         return False
     if not (call.is_written or call.has_input):
         return False

@@ -19,7 +19,7 @@ from shim.core.adapter.tools import Tools, translate_tool_call
 from shim.core.policy.policy import UNNAMED_TOOL
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.typed import Any, NamedTuple
-from shim.core.reading.values import as_dict, as_list
+from shim.core.reading.values import as_dict, get_text, list_dicts
 
 # ACP call kind → Claude's tool name, for tools that are missing in the profile.
 TOOL_BY_KIND = {
@@ -135,7 +135,8 @@ class AcpToolCall:
             self.input = raw_input
         if isinstance(content, list):
             # If the new content is empty, the earlier content is kept for a permission request.
-            self.content = content or self.content
+            if content:
+                self.content = content
             self.output = content
         if update.get("rawOutput") is not None:
             self.raw_output = update["rawOutput"]
@@ -145,7 +146,8 @@ class AcpToolCall:
                 for location in locations
                 if isinstance(location, dict) and isinstance(location.get("path"), str)
             ]
-        self.vendor_tool = self.vendor_tool or self._resolve_vendor_tool()
+        if not self.vendor_tool:
+            self.vendor_tool = self._resolve_vendor_tool()
 
     def _resolve_vendor_tool(self) -> str:
         """Return the agent's tool name, or "" if the tool is unknown."""
@@ -244,7 +246,7 @@ class AcpToolCall:
             }
             if tool is not None or self.kind not in TOOL_BY_KIND:
                 title = {}
-                if not (self.vendor_tool or self._format.name_source != "kind"):
+                if not self.vendor_tool and self._format.name_source == "kind":
                     title = {"title": self.title}
                 translated = translate_tool_call(tools, self._fallback_name, title | vendor_input)
                 command = vendor_input.get("command")
@@ -271,11 +273,11 @@ class AcpToolCall:
         """The name for a tool that is missing in the profile. The call's title is only used if the
         agent reports tool names. Otherwise the model may have written the title.
         """
-        return (
-            self.vendor_tool
-            or (self.title if self._format.name_source != "kind" else "")
-            or UNNAMED_TOOL
-        )
+        if self.vendor_tool:
+            return self.vendor_tool
+        if self.title and self._format.name_source != "kind":
+            return self.title
+        return UNNAMED_TOOL
 
     def _build_kind_input(self, vendor_input: Mapping[str, Any]) -> dict[str, Any]:
         kind = self.kind
@@ -290,9 +292,7 @@ class AcpToolCall:
             notes = join_content_text(self.content)
             if match := COMMAND_NOTES.fullmatch(notes.replace(BACKGROUND_SUFFIX, "", 1)):
                 if match[1] == "in":
-                    tool_input |= {"directory": match[2]}
-                else:
-                    tool_input |= {}
+                    tool_input["directory"] = match[2]
                 notes = match[3]
                 if not notes:
                     notes = ""
@@ -330,12 +330,7 @@ class AcpToolCall:
         if not diffs:
             return None
         first_diff = diffs[0]
-        changes = [
-            change
-            for diff in diffs
-            for change in diff.get("changes") or ()
-            if isinstance(change, dict)
-        ]
+        changes = [change for diff in diffs for change in list_dicts(diff.get("changes"))]
         if changes:  # version 2 lists the changed files; its patch is only for display
             files = list(
                 dict.fromkeys(
@@ -403,11 +398,8 @@ def list_raw_output_blocks(raw_output: Any) -> list[dict[str, Any]]:
     contents = raw_output
     if isinstance(raw_output, dict):
         contents = raw_output.get("contents")
-    items = as_list(contents)
     blocks = [
-        _convert_to_mcp(item)
-        for item in items
-        if isinstance(item, dict) and isinstance(item.get("type"), str)
+        _convert_to_mcp(item) for item in list_dicts(contents) if isinstance(item.get("type"), str)
     ]
     complete_blocks = [block for block in blocks if is_valid_content_block(block)]
     if isinstance(raw_output, list) or any(block["type"] != "text" for block in complete_blocks):
@@ -444,12 +436,9 @@ def join_text_blocks_and_strip_trailer(
     joined: list[dict[str, Any]] = []
     for block in blocks:
         if block["type"] == "text" and joined and joined[-1]["type"] == "text":
-            joined[-1] = {
-                "type": "text",
-                "text": f"{joined[-1]['text']}\n{block.get('text') or ''}",
-            }
+            joined[-1]["text"] += f"\n{get_text(block, 'text')}"
         elif block["type"] == "text":
-            joined.append({"type": "text", "text": str(block.get("text") or "")})
+            joined.append({"type": "text", "text": get_text(block, "text")})
         else:
             joined.append(block)
     if trailer_pattern is not None:
@@ -461,14 +450,9 @@ def join_text_blocks_and_strip_trailer(
 
 def join_content_text(content: object) -> str:
     """Return all text in a call's content as one string."""
-    items = as_list(content)
-    blocks = [
-        item.get("content")
-        for item in items
-        if isinstance(item, dict) and item.get("type") == "content"
-    ]
+    blocks = [item.get("content") for item in list_dicts(content) if item.get("type") == "content"]
     return "\n".join(
-        one["text"] for one in blocks if isinstance(one, dict) and isinstance(one.get("text"), str)
+        block["text"] for block in list_dicts(blocks) if isinstance(block.get("text"), str)
     )
 
 

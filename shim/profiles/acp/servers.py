@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from shim.core.policy.policy import MCP_PREFIX, normalize_mcp_name
 from shim.core.reading.typed import TYPE_CHECKING, Any
+from shim.core.reading.values import as_list
 
 if TYPE_CHECKING:
     from shim.core.policy.evaluate import PolicyEvaluator
@@ -68,11 +69,10 @@ def _build_server(name: str, config: Mapping[str, Any]) -> Mapping[str, Any]:
             "url": url,
             "headers": _build_pairs(config.get("headers")),
         }
-    args = config.get("args")
     return {
         "name": name,
         "command": str(config.get("command") or ""),
-        "args": [str(arg) for arg in args] if isinstance(args, list) else [],
+        "args": [str(arg) for arg in as_list(config.get("args"))],
         "env": _build_pairs(config.get("env")),
     }
 

@@ -17,7 +17,7 @@ from shim.core.claude.messages import ALL_KINDS, BlockKinds, UserMessage
 from shim.core.claude.permissions import PermissionDecision, PermissionRequest
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.typed import Any
-from shim.core.reading.values import as_dict, as_list
+from shim.core.reading.values import as_dict, get_text, list_dicts
 from shim.profiles.acp.blocks import AS_FILE, build_prompt_blocks, list_accepted_block_kinds
 from shim.profiles.acp.servers import build_mcp_servers
 from shim.profiles.acp.versions import (
@@ -81,7 +81,7 @@ class AcpSession(RpcSession):
 
     def __init__(
         self,
-        modes: Mapping[str, str] | None = None,
+        modes: Mapping[str, str] = {},
         *,
         sets_model: bool = False,
         offers_draft: bool = False,
@@ -101,7 +101,7 @@ class AcpSession(RpcSession):
         has_server_arguments  with `only_urls`: the agent's arguments name the other servers
         compaction_command  the agent's command that compacts its context, or ""
         """
-        self._modes = modes or {}
+        self._modes = modes
         self._sets_model = sets_model
         self._offered_version = VERSION_2 if offers_draft else VERSION_1
         self._document_format = document_format
@@ -133,7 +133,7 @@ class AcpSession(RpcSession):
         self._servers: tuple[Mapping[str, Any], ...] = ()  # MCP servers in the format of version 1
         # The result of the request that created, resumed, loaded or forked the session.
         self._session_result: Mapping[str, Any] = {}
-        self._open_requests: dict[str, tuple[object, str, str, list[Mapping[str, Any]]]] = {}
+        self._open_requests: dict[str, tuple[object, str, str, list[dict[str, Any]]]] = {}
         self._allowed_calls: dict[str, str] = {}  # open call id → the call text that was allowed
 
     def _encode_opening(self, request: LaunchRequest) -> bytes:
@@ -265,11 +265,7 @@ class AcpSession(RpcSession):
     @property
     def login_methods(self) -> list[str]:
         """The names of the agent's login methods."""
-        methods = [
-            method
-            for method in as_list(self.agent_info.get("authMethods"))
-            if isinstance(method, dict)
-        ][:MAX_LOGIN_METHODS]
+        methods = list_dicts(self.agent_info.get("authMethods"))[:MAX_LOGIN_METHODS]
         return [
             str(method.get("name") or method.get("id") or method.get("methodId"))
             for method in methods
@@ -306,7 +302,7 @@ class AcpSession(RpcSession):
         if self.is_initialized:
             self._advance_steps(step, result)
         elif step == STEP_SESSION:
-            self.session_id = str(result.get("sessionId") or "")
+            self.session_id = get_text(result, "sessionId")
             self._session_result = result
         return response
 
@@ -374,7 +370,7 @@ class AcpSession(RpcSession):
             request_id,
             call_id,
             call_text,
-            [option for option in as_list(options) if isinstance(option, dict)],
+            list_dicts(options),
         )
         if self._allowed_calls.get(call_id) == call_text:
             self.outbox.append(self._encode_choice(request_key, PermissionDecision(allow=True)))
@@ -530,11 +526,7 @@ class AcpSession(RpcSession):
         level = self._effort
         if option is None:
             return []
-        values = [
-            choice.get("value")
-            for choice in as_list(option.get("options"))
-            if isinstance(choice, dict)
-        ]
+        values = [choice.get("value") for choice in list_dicts(option.get("options"))]
         if level is None:
             value = option.get("currentValue")
         else:
@@ -565,11 +557,7 @@ class AcpSession(RpcSession):
 
     def _find_option(self, category: str) -> Mapping[str, Any] | None:
         """Return the agent's configuration option for the model, the mode or the effort, or None."""
-        options = (
-            option
-            for option in as_list(self._session_result.get("configOptions"))
-            if isinstance(option, dict)
-        )
+        options = list_dicts(self._session_result.get("configOptions"))
         return next((option for option in options if option.get("category") == category), None)
 
     def list_offered_models(self) -> tuple[OfferedModel, ...]:

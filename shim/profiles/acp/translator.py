@@ -515,7 +515,7 @@ class AcpTranslator(RpcTranslator):
         if entries == self._last_plan:
             return
         self._last_plan = entries
-        self._plan_count = self._plan_count + 1
+        self._plan_count += 1
         call_id = f"plan_{self.turn.writer.create_uuid()[-6:]}_{self._plan_count}"
         self.turn.add_tool_call(call_id, "TodoWrite", {"todos": build_todos(entries)})
         self.turn.add_tool_result(call_id, "The plan was noted.")
@@ -676,7 +676,7 @@ class AcpTranslator(RpcTranslator):
     def _fail_prompt(self, response: RpcResponse) -> None:
         self.session.discard_allowed_calls()
         if self.turn.machine.state is not CLOSED:
-            self._fail_turn(response.error or {})
+            self._fail_turn(as_dict(response.error))
 
     def _fail_turn(self, error: Mapping[str, Any]) -> None:
         code = error.get("code")

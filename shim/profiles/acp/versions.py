@@ -172,13 +172,11 @@ class AcpTurnEndDetector:
         """Record that a prompt is in the conversation. Return whether the turn may have ended,
         because the agent has worked and is idle again.
         """
-        self._is_placed = self._is_placed or 0 < self._first_prompt <= prompt_number
-        self._is_answered = self._is_answered or (is_answered and self._is_placed)
-        if not self._is_placed:
-            return False
-        if not self._first_prompt:
-            return False
-        if not self._has_worked:
+        if 0 < self._first_prompt <= prompt_number:
+            self._is_placed = True
+        if is_answered and self._is_placed:
+            self._is_answered = True
+        if not (self._is_placed and self._first_prompt and self._has_worked):
             return False
         return self._state not in WORKING_STATES
 
@@ -188,7 +186,7 @@ class AcpTurnEndDetector:
         """
         previous_state = self._state
         self._state = state
-        self._has_worked = self._has_worked or state in WORKING_STATES
+        self._has_worked |= state in WORKING_STATES
         if (
             state != "idle"
             or not (self._first_prompt and self._is_placed)

@@ -228,8 +228,11 @@ class ConfigNode:
     def read_number(self, minimum: float, maximum: float, default: float | None = None) -> float:
         if self.value is None and default is not None:
             return default
-        is_number = isinstance(self.value, int | float) and not isinstance(self.value, bool)
-        if not is_number or not minimum <= self.value <= maximum:
+        if (
+            isinstance(self.value, bool)
+            or not isinstance(self.value, int | float)
+            or not minimum <= self.value <= maximum
+        ):
             raise self.build_error(f"a number from {minimum:g} to {maximum:g}")
         return float(self.value)
 

@@ -60,9 +60,12 @@ def explain_slow_regex(pattern: str) -> str:
     """
     try:
         tree = _parser.parse(pattern)
-        is_anchored = bool(tree) and str(tree[0][1]) in ("AT_BEGINNING", "AT_BEGINNING_STRING")
         start_exponent = 1
-        if is_anchored and not tree.state.flags & re.MULTILINE:
+        if (
+            tree
+            and str(tree[0][1]) in ("AT_BEGINNING", "AT_BEGINNING_STRING")
+            and not tree.state.flags & re.MULTILINE
+        ):
             start_exponent = 0
         if (
             _analyze_sequence(

@@ -67,7 +67,7 @@ def parse_match_conditions(
     for key in table:
         if key != skipped_key:
             path_text = key
-            if not (not is_inside_foreach or key.startswith("$")):
+            if is_inside_foreach and not key.startswith("$"):
                 path_text = f"$.{key}"
             path_node = ConfigNode(node.source, path_text, (*node.keys, key))
             conditions += _parse_condition(node.get_child(key), path_node)
@@ -78,9 +78,9 @@ def compile_conditions_expression(
     conditions: list[EventMatchCondition], builder: FunctionBuilder
 ) -> str:
     """Return a Python expression that is true if all conditions are true."""
-    return (
-        " and ".join([condition.compile_expression(builder) for condition in conditions]) or "True"
-    )
+    if not conditions:
+        return "True"
+    return " and ".join([condition.compile_expression(builder) for condition in conditions])
 
 
 def _parse_condition(node: ConfigNode, path_node: ConfigNode) -> list[EventMatchCondition]:
