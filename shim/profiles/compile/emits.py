@@ -26,8 +26,8 @@ the arguments.
     retry         attempt, max, delay_ms, text: the vendor repeats its request to the model
     retract       no fields: the message was cut off and will be repeated
     compacted     trigger, tokens: the context was compacted
-    input         no fields: the model's input. The event only causes blocks that wait for late
-                  results to be written
+    input         no fields: the model has received input. Blocks that wait for late results are
+                  written now
     ignore        no fields: the event has no effect
 
 The `limit` of a result names the limit that was reached: turns, budget, or any other text.
@@ -274,8 +274,8 @@ def _write_tool_use(
 
 
 def _compile_source_argument(node: ConfigNode) -> str:
-    """Return the code for an argument with the event type. Events of two types may report the same
-    tool call.
+    """Return the code for the argument `source`, the event's type. It is needed because events of
+    two types may report the same tool call.
     """
     match = node.get_child("match").value
     kind = as_dict(match).get("type")

@@ -7,8 +7,8 @@
     "$.id", "$index"                 in a rule with `foreach`: a path in the item, and its index
     "a.'x.y'"                        a key with a dot
     { const = V }                    the constant V
-    { path = P, map = { a = "b" } }  the value's entry in the table; without an entry, `default` or
-                                     a missing value
+    { path = P, map = { a = "b" } }  the table's entry for the value. If there is no entry, `default`
+                                     or a missing value
     { path = P, in = [ … ] }         true or false. `not_in` (false for a missing value), `regex`
                                      and `exists` are also true or false
     { path = P, ending = 'R' }       whether the pattern matches in the last 200 characters
@@ -18,7 +18,7 @@
     { path = P, strip = 'R' }        the text without the pattern's matches in the first and last
                                      4000 characters
     { path = P, unquote_shell = true }   the command inside `/bin/sh -lc '…'`
-    { path = P, times = N }          the number times N
+    { path = P, times = N }          the number multiplied by N
     { join = [ … ], sep = " " }      the joined texts. `join` may also be the path to a list
     { plus = [ … ] } { minus = [ … ] }   the sum or the difference of numbers, or of the items of
                                          lists. A difference is never below 0
@@ -70,8 +70,8 @@ def compile_field_expression(node: ConfigNode, builder: FunctionBuilder, depth: 
 
 
 def _compile_separately(node: ConfigNode, builder: FunctionBuilder, depth: int) -> str:
-    """Compile a field to its own function, and return the expression that calls the function.
-    Python limits how deeply parentheses can be nested.
+    """Compile a field to its own function, and return the expression that calls the function. A
+    single expression is not possible, because Python limits the nesting of parentheses.
     """
     inner_builder = FunctionBuilder("engine, event, item, index")
     inner_builder.item = builder.item and ITEM_ROOT
@@ -336,7 +336,8 @@ def _compile_ending(node: ConfigNode, builder: FunctionBuilder, value: str) -> s
     ending_binding, ending_name = builder.bind_expression_to_variable(
         f"{bound_name}[-{MAX_ENDING_CHARS}:]"
     )
-    # Testing for the literal prefix is cheaper than a regex search, and nearly always sufficient.
+    # Testing for the literal prefix is cheaper than a regex search. If the prefix is missing, as in
+    # nearly all texts, no search is needed.
     prefix_test = f"{format_literal(find_literal_prefix(pattern))} in {ending_binding}"
     search = f"{builder.add_constant(LazyPattern(pattern))}.search({ending_name}) is not None"
     return f"({binding}.__class__ is str and {prefix_test} and {search})"

@@ -21,8 +21,8 @@ class EventPathRootVariable:
     an expression.
 
     `can_preload` is false for a variable within an expression, such as the variable of a
-    comprehension. No statement can run between its iterations, so objects along the path cannot be
-    assigned to variables in advance.
+    comprehension. No statement can run between the iterations of a comprehension, so objects along
+    the path cannot be assigned to variables in advance.
     """
 
     def __init__(self, name: str, *, can_preload: bool = True) -> None:
@@ -136,8 +136,7 @@ class FunctionBuilder:
 
     def assign_object_at_block_start(self, root: EventPathRootVariable, keys: ObjectKeys) -> str:
         """Assign the object at these keys to a variable at the start of the block, and return the
-        variable's name. If the object is missing or is not an object, the variable holds an
-        empty object.
+        variable's name. If the event has no object there, the variable holds an empty object.
         """
         if not keys and root is EVENT_ROOT:
             return root.name

@@ -21,8 +21,8 @@ _STEP_PATTERN = r"\.?(?:([A-Za-z0-9_@:/-]+)|'([^']+)'|\"([^\"]+)\")|\[(\*|-?\d{1
 
 
 def compile_event_path_expression(node: ConfigNode, builder: FunctionBuilder) -> str:
-    """Return the Python expression for a path. The expression's value is None if the path leads
-    nowhere. Raise FrontendError for an invalid path.
+    """Return the Python expression for a path. The expression's value is None if the event has no
+    value at this path. Raise FrontendError for an invalid path.
     """
     text = node.read_text()
     if len(text) > MAX_PATH_CHARS:

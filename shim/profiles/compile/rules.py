@@ -8,8 +8,8 @@
     item_match = { "$.type" = "x" }   … that matches (`$.` may be omitted)
     once = ["id", "text"]             only for the first event of the turn with these values
     emit = "text"                     the output, with its fields (`emits`)
-    continue = true                   the following rules are tested too; without it, the first rule
-                                      that matches is the last
+    continue = true                   the following rules are also tested. Without it, no further
+                                      rules are tested after a match
 
 A condition is a literal, a list of literals, or a table of `exists`, `kind` (string, number,
 boolean, array, object, null), `in`, `not_in`, `regex`. A rule that names event types costs nothing
@@ -275,8 +275,8 @@ class ProfileEventRules:
 
 
 def _find_sort_node(rules: list[RuleConditions]) -> ConfigNode | None:
-    """Return the path that most rules compare with strings, or None if too few rules compare the
-    same path.
+    """Return the path whose value most rules compare with strings. Return None if too few rules
+    compare the value at the same path.
     """
     path_nodes = [
         condition.path for _, conditions in rules for condition in conditions if condition.texts

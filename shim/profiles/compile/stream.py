@@ -1,5 +1,5 @@
-"""Reads the part of a profile that describes the child's output. The shim starts the child without
-this part.
+"""Reads the part of a profile that describes the child's output. This part is not needed to start
+the child.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -118,7 +118,8 @@ class ParsedStreamRules:
         reports         the rules for the report file that the program writes about its run
         untyped         whether a rule (other than a `session` rule) applies to events of any type
         ok_exits        the exit codes that mean success
-        synthesizes     whether a complete answer and such an exit code are a success without a result
+        synthesizes     whether a complete answer and such an exit code mean success even if the
+                        child has not reported a result
         causes          exit code → cause of the failure
         stderr          the rules for stderr lines
         ignored_stderr_prefixes  prefixes of stderr lines that are never the reason of a failure

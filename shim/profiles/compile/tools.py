@@ -32,7 +32,7 @@ from shim.profiles.check.config_node import ConfigNode
 MAX_TOOLS = 500
 UNKNOWN_TOOL_POLICIES = ("pass", "hide", "mcp_prefix")
 MCP_PREFIX = "mcp__"  # the prefix of MCP tool names
-MAX_NAME_CHARS = 200  # a longer name is only cut; `other_tools` and the prefix do not apply
+MAX_NAME_CHARS = 200  # `other_tools` and the prefix are not applied to a longer name
 MAX_ALTERNATIVES = 20
 _TOOL_KEYS = ("name", "args", "keep", "add")
 
@@ -68,8 +68,8 @@ class ProfileTool(ToolMapping):
 
 
 class ToolTable(Mapping[str, ToolMapping]):
-    """A table of tools by name. It also derives names for tools that are not in the table, by a
-    pattern or with a prefix.
+    """A table of tools by name. For a tool that is not in the table, it derives Claude's name with
+    a regular expression, or by adding a prefix.
     """
 
     def __init__(
@@ -81,8 +81,8 @@ class ToolTable(Mapping[str, ToolMapping]):
         self._prefix = prefix
 
     def get(self, key: str, default: Any = None) -> Any:
-        """Return the tool `key`. If the table does not have the tool, derive its name by the
-        pattern or with the prefix.
+        """Return the tool that is stored under `key`. If there is none, return a tool with a
+        derived name, or `default` if no name can be derived.
         """
         tool = self._table.get(key)
         if tool is not None:
@@ -111,8 +111,8 @@ class ToolTable(Mapping[str, ToolMapping]):
 def parse_tools(
     node: ConfigNode, other_tools: ConfigNode, unknown_tools: ConfigNode, vendor: str
 ) -> Mapping[str, ToolMapping]:
-    """Return the `[tools]` table, with the rule that names all other tools. Raise FrontendError for
-    an invalid value.
+    """Return the tools in `[tools]`. The result also applies `other_tools` and `unknown_tools` to
+    all other tools. Raise FrontendError for an invalid value.
     """
     entries = node.read_table()
     if len(entries) > MAX_TOOLS:
@@ -197,8 +197,8 @@ def _create_multiplier(factor: float) -> Callable[[Any], Any]:
 def _find_plain_renaming(
     table: Mapping[str, Any],
 ) -> tuple[dict[str, str], dict[str, Callable[[Any], Any]]] | None:
-    """Return the renamings and multiplications in a table of fields, which a plain ToolMapping can
-    apply. Return None if the table has any other field.
+    """Return the renamings and multiplications in a table of fields, if a plain ToolMapping can
+    apply them. Return None if the table has any other field.
     """
     renames: dict[str, str] = {}
     converters: dict[str, Callable[[Any], Any]] = {}

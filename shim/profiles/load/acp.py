@@ -134,8 +134,8 @@ ACP_KEYS = {
     ),
     "unattended": ConfigKey(
         ConfigNode.read_bool,
-        "in `default` mode, the agent runs some calls without asking that the real "
-        "claude asks about",
+        "in `default` mode, the agent runs some calls without asking, although the real "
+        "claude asks about such calls",
     ),
     "listed": ConfigKey(
         ConfigNode.read_text_list, "replaces `listed` when `[acp]` drives the agent"
@@ -242,9 +242,9 @@ class AcpAdapter(ProfileAdapter):
         return self._prompted_tools
 
     def can_enforce_rule(self, rule: PermissionRule, request: LaunchRequest) -> bool:
-        """Return whether the rule can be enforced for this agent. Without a hook, only a rule for
-        all tools or for an MCP tool can be enforced. The agent must also ask about all tools, or
-        about all MCP tools.
+        """Return whether the rule can be enforced for this agent. Without a hook, a rule for all
+        tools requires that the agent asks about all tools, and a rule for an MCP tool requires that
+        it asks about all MCP tools. No other rule can be enforced without a hook.
         """
         if self.policy_support.has_hook:
             return True
@@ -268,8 +268,8 @@ class AcpOnlyAdapter(AcpAdapter):
 
 
 def expand_acp_profile(node: ConfigNode) -> dict[str, Any]:
-    """Return a profile's table with `protocol = "acp"`, and add the keys that every profile needs.
-    Raise FrontendError for a key that such a profile must not have.
+    """Return the table of a profile with `protocol = "acp"`, with all keys that the shim needs
+    added. Raise FrontendError for a key that such a profile must not have.
     """
     for key in FORBIDDEN_KEYS:
         if node.get_child(key):

@@ -201,8 +201,8 @@ def _split_placeholders(text: str) -> list[str]:
 
 
 def _escape_dash(arg: str, name: str) -> str:
-    """Return an argument whose value starts with a dash, escaped so that the program does not parse
-    it as a flag.
+    """Escape an argument whose value starts with a dash, so that the program does not parse it as a
+    flag.
 
     Only a system prompt can be escaped. Raise FrontendError for any other value that starts with a
     dash.

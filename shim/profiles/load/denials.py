@@ -115,8 +115,8 @@ class ToolDenialConfig(NamedTuple):
 
 
 class ToolDenialTemplates:
-    """The text templates in a validated `[launch.denials]`. `tools_by_mode` has Claude's tool names
-    for each permission mode that does not allow all tools.
+    """The text templates in a validated `[launch.denials]`. `tools_by_mode` maps each permission
+    mode that does not allow all tools to the tools that it allows, by Claude's names.
     """
 
     def __init__(
@@ -315,7 +315,7 @@ def _merge_json(base: Any, override: Any) -> Any:
 
 def _parse_server_rule(rule: PermissionRule) -> tuple[str, str]:
     """Return the MCP server and the tool that a rule names. The tool is "" if the rule is about all
-    of the server's tools. Return two empty strings for any other rule.
+    of the server's tools. Return two empty strings for a rule that names no MCP server.
 
     Only names that every program spells in the same way are accepted.
     """
