@@ -50,8 +50,9 @@ def _load_bundled_profile(name: str, source: str) -> Adapter:
     return load_profile_adapter(name, source, load_bundled_profile, BUNDLED_PROFILES)
 
 
-# The last function loads profiles. `shim.state.own_profiles` appends one that also loads a user's
-# profiles and caches parsed profiles.
+# Functions that load a profile. Only the last function in this list is used.
+# `shim.state.own_profiles` appends a function that also loads a user's profiles and caches parsed
+# profiles.
 profile_loaders: list[Callable[[str, str], Adapter]] = [_load_bundled_profile]
 
 

@@ -1,5 +1,5 @@
-"""The adapter for the real claude, whose lines are passed through unchanged. The program is looked
-up on PATH after the shim's own `claude`, so that the shim never starts itself.
+"""The adapter for the real claude, whose lines are passed through unchanged. The search on PATH
+skips the shim's own `claude`, so that the shim never starts itself.
 """
 
 from shim.core.adapter.adapter import (

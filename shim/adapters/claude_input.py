@@ -36,8 +36,8 @@ class ClaudeInput(ChildInput):
         return self._encode_request(subtype="interrupt")
 
     def encode_model_change(self, name: str | None) -> bytes | None:
-        """Encode a change of the model from the next request on. Return None for Claude's default
-        model, which has no name.
+        """Encode a change of the model, which takes effect at the next request. Return None for
+        Claude's default model, which has no name.
         """
         if name is None:
             return None
@@ -88,8 +88,8 @@ def encode_control_response(response: Mapping[str, Any]) -> bytes:
 
 
 def encode_unsupported_request_error(request_id: str, subtype: object) -> bytes:
-    """Encode an error response to an unsupported control request. Without a response the child
-    would wait.
+    """Encode an error response to an unsupported control request. Without a response, the child
+    would wait forever.
     """
     return encode_control_response(
         {

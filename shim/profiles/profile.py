@@ -51,7 +51,8 @@ class ProfileTranslator(ProfileRuleEngine):
     synthesizes: ClassVar[bool] = False
     causes: ClassVar[Mapping[int, Any]] = {}  # exit code → Cause
     stderr_rules: ClassVar[tuple[StderrPatternRule, ...]] = ()
-    # Loads the translator class for JSON-RPC messages. Empty for a program without such a protocol.
+    # Has one function, which loads the translator class for JSON-RPC messages. The list is empty for
+    # a program without such a protocol.
     protocol: ClassVar[list[Callable[[], type[Translator]]]] = []
 
     def __init__(self, turn: Turn, *, partial: bool = False) -> None:
@@ -77,8 +78,8 @@ class ProfileTranslator(ProfileRuleEngine):
         events.
 
         A JSON-RPC message means that this is a recording of the program's JSON-RPC protocol. In
-        this case, return the protocol's translator. Apply the rules for any type to all other
-        events.
+        this case, return the protocol's translator. To any other event, apply the rules for any
+        event type.
         """
         if self.protocol and event.get("jsonrpc") == "2.0":
             return self.protocol[0]()(self.turn, partial=self.partial)

@@ -768,12 +768,14 @@ def _get_chosen_tools(request: LaunchRequest) -> set[str] | None:
     return set(chosen if policy is None or policy.only_tools is None else policy.only_tools)
 
 
-def _list_program_names(tools: Tools, left: set[str], name: str) -> list[str]:
-    """Return the names of the program's tools whose Claude names are all in `left`. Raise
+def _list_program_names(tools: Tools, claude_names: set[str], name: str) -> list[str]:
+    """Return the program's tools of which all Claude names are in `claude_names`. Raise
     FrontendError if there is no such tool.
     """
     names = [
-        program_tool for program_tool, tool in tools.items() if _get_claude_names(tool) <= left
+        program_tool
+        for program_tool, tool in tools.items()
+        if _get_claude_names(tool) <= claude_names
     ]
     if not names:
         raise FrontendError(

@@ -161,8 +161,8 @@ class ProfileAdapter(Adapter):
         return adapter
 
     def list_available_tools(self, request: LaunchRequest) -> tuple[str, ...]:
-        """Return the tools in the permission mode, and the tools that allow rules and hooks add to
-        the mode.
+        """Return the tools that are available in the permission mode, including the tools that
+        allow rules and hooks add.
         """
         policy = request.policy
         mode = request.permission_mode

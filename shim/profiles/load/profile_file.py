@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from shim.core.adapter.translator import Translator
     from shim.profiles.compile.rules import ProfileRuleMatchObserver
 
-MAX_PROFILE_BYTES = 256 * 1024  # the longest bundled profile has 8 KB
+MAX_PROFILE_BYTES = 256 * 1024  # the size of the longest bundled profile is 8 KB
 TRANSLATOR_PATTERN = r"([a-z_][a-z0-9_]{0,63}):([A-Za-z_][A-Za-z0-9_]{0,63})"
 
 

@@ -12,8 +12,8 @@ from typing import Any
 from shim.core.claude.permissions import PermissionDecision
 from shim.core.reading.values import as_dict, as_list
 
-# The maximum of open requests from the shim, and of open permission requests and forms from the
-# child. If the shim sends more requests, it does not recognize the responses to them.
+# The maximum number of open requests from the shim, and of open permission requests and forms from
+# the child. If the shim sends more requests, it does not recognize the responses to them.
 MAX_OPEN_REQUESTS = 1000
 MAX_FIELDS = 20  # fields in one form
 MAX_HEADER_CHARS = 12  # the length of a question's header, as in Claude

@@ -9,7 +9,8 @@ from shim.profiles.rpc.session import RpcSession
 
 class RpcTranslator(Translator):
     """Translates a child's output lines. The translator shares its session with the driver, which
-    encodes messages with it. A recording is translated with a session that was never opened.
+    uses the session to encode messages. A recording is translated with a session that was never
+    opened.
     """
 
     session_class: type[RpcSession]

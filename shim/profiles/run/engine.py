@@ -54,7 +54,7 @@ class ProfileRuleEngine(Translator):
         self.buffered_blocks: list[tuple[str, str]] = []
         self.reports_results = False  # whether the vendor has reported any tool result
         self.partial_calls: PartialCalls | None = None
-        # Handles blocks without a key that are streamed and then repeated in full.
+        # The numbers of blocks that have no key, but are streamed and then repeated in full.
         self.block_keys = {"text": 0, "thinking": 0}
         self.is_doubtful = False  # whether the current event is from a broken line
         self._value_hashes: set[int] = set()
@@ -226,7 +226,7 @@ class ProfileRuleEngine(Translator):
 
     def finish_partial_calls(self, key: Any = None, *, is_complete: bool = True) -> None:
         """Write the tool calls that arrived in fragments: all of them, or only the call `key`. If
-        the calls are incomplete, drop all of them.
+        `is_complete` is false, drop all of them instead.
         """
         if self.partial_calls is None:
             return
@@ -330,8 +330,8 @@ class ProfileRuleEngine(Translator):
         self.turn.record_vendor_completion()
 
     def fail_turn(self, text: Any, code: Any, kind: TurnEndCause | None) -> None:
-        """Record that the turn has failed. A later failed result replaces the reason. If that
-        result has no reason, its fields are added to the earlier reason.
+        """Record that the turn has failed. If a failed result follows, its reason replaces this
+        one. If that result has no reason, this reason is kept and the result's fields are added.
         """
         self.turn.record_failure(str(text or "error"), kind=kind, status=_as_status(code))
 

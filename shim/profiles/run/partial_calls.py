@@ -24,7 +24,7 @@ class _PartialCall:
         self.call_id: Any = None
         self.name: Any = None
         self.fragments: list[str] = []
-        self.is_cut = False  # whether a fragment was dropped; later fragments are dropped too
+        self.is_cut = False  # whether a fragment was dropped; all later fragments are also dropped
 
 
 class _NewKey:

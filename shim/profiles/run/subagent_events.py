@@ -49,8 +49,8 @@ class _Block:
 
 
 class SubagentEventWriter:
-    """Writes the events of all subagents in one turn. The open blocks and calls are stored by the
-    tool call that runs each subagent.
+    """Writes the events of all subagents in one turn. A subagent is identified by the tool call
+    that runs it (`parent_call_id`).
     """
 
     def __init__(self, engine: ToolCallTranslator) -> None:
@@ -186,13 +186,13 @@ class SubagentEventWriter:
         turn.get_subagent(parent_call_id).add_tool_call(call_id, claude_name, claude_arguments)
 
     def record_parent_of_partial_call(self, parent_call_id: str, call_id: Any) -> None:
-        """Store which tool call runs the subagent of a call that arrives in fragments."""
+        """Store which subagent makes a call that arrives in fragments."""
         if call_id.__class__ is str and call_id and len(self._parents) < MAX_CALLS:
             self._parents[call_id] = parent_call_id
 
     def take_parent_of_partial_call(self, call_id: Any) -> str | None:
-        """Remove and return the id of the tool call that runs the subagent of a call in fragments.
-        Return None if the call is from the main agent.
+        """Return which subagent makes a call that arrived in fragments, and delete this
+        information. Return None if the main agent makes the call.
         """
         if call_id.__class__ is str:
             return self._parents.pop(call_id, None)

@@ -104,7 +104,9 @@ def subtract_numbers(first: Any, other: Any = 0, *others: Any) -> int | float:
 
 
 def multiply_if_number(value: Any, factor: float) -> Any:
-    """Return a number times a factor, as an integer if possible. Return any other value unchanged."""
+    """Return a number multiplied by a factor, as an integer if possible. Return any other value
+    unchanged.
+    """
     if value.__class__ is not int and value.__class__ is not float:
         return value
     product = value * factor
@@ -237,7 +239,8 @@ def strip_ends(text: Any, pattern: LazyPattern) -> Any:
                 return text[match.end() :]
             return text
         return pattern.sub("", text)
-    # The first search ends before the end of the text, so a match at its end does not count.
+    # The first search sees only the beginning of the text. A match at the end of this part does not
+    # count, because the text continues there.
     spans = {
         span_match.span()
         for span_match in pattern.finditer(text, 0, MAX_SEARCHED_CHARS)
