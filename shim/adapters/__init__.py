@@ -66,9 +66,9 @@ def get_adapter(name: str, *, without_passthrough: bool = False) -> Adapter:
             f"unknown vendor {name[:40]!r}{format_spelling_suggestion(name, VENDORS)}",
             hint=f"the vendors are {', '.join(VENDORS)}; `shim vendors` shows which are installed",
         )
-    source = without_passthrough and FLAT_ADAPTERS.get(name)
-    if not source:
-        source = VENDORS[name]
+    source = VENDORS[name]
+    if without_passthrough:
+        source = FLAT_ADAPTERS.get(name, source)
     if source.endswith(PROFILE_SUFFIX):
         return profile_loaders[-1](name, source)
     module, _, attribute = source.partition(":")

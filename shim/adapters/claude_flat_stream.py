@@ -11,7 +11,7 @@ from shim.adapters.claude_protocol_stream import ClaudeProtocolTranslator
 from shim.core.adapter.translator import Event, Translator
 from shim.core.api_errors import TurnEndCause
 from shim.core.claude.usage import parse_count_or_zero, parse_usage
-from shim.core.reading.values import as_str
+from shim.core.reading.values import as_dict, as_list, as_str, list_dicts
 from shim.core.turn.turn import Turn
 
 SYNTHETIC_MODEL = "<synthetic>"
@@ -46,9 +46,7 @@ class FlatClaudeTranslator(ClaudeProtocolTranslator):
                 vendor_version=event.get("claude_code_version"),
             )
         elif subtype == "compact_boundary":
-            metadata = event.get("compact_metadata")
-            if not metadata:
-                metadata = {}
+            metadata = as_dict(event.get("compact_metadata"))
             self.turn.write_compaction(
                 str(metadata.get("trigger")), parse_count_or_zero(metadata.get("pre_tokens"))
             )
@@ -105,12 +103,11 @@ class FlatClaudeTranslator(ClaudeProtocolTranslator):
 
     def on_result(self, event: Event) -> None:
         turn = self.turn
-        errors = event.get("errors")
-        for denial in event.get("permission_denials") or ():
+        for denial in list_dicts(event.get("permission_denials")):
             turn.add_denial(
                 str(denial.get("tool_use_id")),
                 str(denial.get("tool_name")),
-                denial.get("tool_input") or {},
+                as_dict(denial.get("tool_input")),
             )
         fields: dict[str, Any] = {
             "duration_ms": event.get("duration_ms"),
@@ -124,13 +121,14 @@ class FlatClaudeTranslator(ClaudeProtocolTranslator):
             turn.record_interrupt(**fields)
         elif event.get("is_error"):
             subtype = str(event.get("subtype"))
-            error_text = str(
-                text or (errors[0] if isinstance(errors, list) and errors else "") or subtype
-            )
+            first_error = next(iter(as_list(event.get("errors"))), "")
             status = event.get("api_error_status")
+            api = None
+            if subtype == "success" or self._error_event:
+                api = True
             turn.record_failure(
-                error_text,
-                api=subtype == "success" or bool(self._error_event) or None,
+                str(text or first_error or subtype),
+                api=api,
                 status=status if isinstance(status, int) else None,
                 kind=ERROR_CAUSES.get(subtype),
                 subtype=None if subtype == "success" else subtype,

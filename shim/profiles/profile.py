@@ -196,9 +196,8 @@ class UntypedEventTranslator(ProfileTranslator):
         passed to the protocol's translator.
         """
         if self.protocol and "jsonrpc" in event:
-            self._protocol_translator = self._protocol_translator or self.protocol[0]()(
-                self.turn, partial=self.partial
-            )
+            if self._protocol_translator is None:
+                self._protocol_translator = self.protocol[0]()(self.turn, partial=self.partial)
             self._protocol_translator.feed(event)
             self.turn = self._protocol_translator.turn
             return

@@ -74,12 +74,12 @@ def _compile_separately(node: ConfigNode, builder: FunctionBuilder, depth: int) 
     single expression is not possible, because Python limits the nesting of parentheses.
     """
     inner_builder = FunctionBuilder("engine, event, item, index")
-    inner_builder.item = builder.item and ITEM_ROOT
     inner_builder.index = "index"
-    inner_builder.add_line(f"return {_compile_operator(node, inner_builder, depth)}")
     item = "None"
-    if builder.item:
+    if builder.item is not None:
+        inner_builder.item = ITEM_ROOT
         item = builder.item.name
+    inner_builder.add_line(f"return {_compile_operator(node, inner_builder, depth)}")
     return (
         f"{builder.add_constant(inner_builder.compile_function('field', RULE_GLOBALS))}"
         f"(engine, event, {item}, {builder.index})"
@@ -133,8 +133,9 @@ def compile_boolean_field_expression(node: ConfigNode, builder: FunctionBuilder)
     if not node:
         return "False"
     value = compile_field_expression(node, builder)
-    is_boolean = isinstance(node.value, dict) and not _BOOLEAN_OPERATORS.isdisjoint(node.value)
-    if is_boolean or value in ("True", "False"):
+    if value in ("True", "False"):
+        return value
+    if isinstance(node.value, dict) and not _BOOLEAN_OPERATORS.isdisjoint(node.value):
         return value
     return f"bool({value})"
 
@@ -205,8 +206,7 @@ def find_literal_prefix(regex: str) -> str:
 
 
 def _compile_constant(value: Any, builder: FunctionBuilder) -> str:
-    is_plain = value is None or value.__class__ in (str, int, bool)
-    if is_plain:
+    if value is None or value.__class__ in (str, int, bool):
         return format_literal(value)
     return builder.add_constant(value)
 

@@ -176,7 +176,8 @@ class AcpAdapter(ProfileAdapter):
             # `asking` disables subagents. A permission request from an opencode subagent is never
             # delivered, so the subagent would wait forever.
             self.listed_tools = tuple(name for name in self.listed_tools if name != SUBAGENT_TOOL)
-        self.listed_tools = acp["listed"] or self.listed_tools
+        if acp["listed"]:
+            self.listed_tools = acp["listed"]
         self.unattended = acp["unattended"]
         self.abilities = self.abilities._replace(
             can_stream=True,
@@ -280,8 +281,8 @@ def expand_acp_profile(node: ConfigNode) -> dict[str, Any]:
     acp_table = dict(node.get_child("acp").read_table(ACP_KEYS))
     launch_table = {"argv": [], "prompt": {"via": "stdin"}, **node.get_child("launch").read_table()}
     has_questions = bool(acp_table.get("asks"))
-    has_modes = "permission_args" in launch_table or "permission_args" in acp_table
-    if not has_modes:  # strict permission modes need an agent that asks
+    if "permission_args" not in launch_table and "permission_args" not in acp_table:
+        # Strict permission modes need an agent that asks.
         supports_plan = False
         if has_questions:
             supports_plan = "plan" in node.get_child("acp").get_child("modes").read_table()
@@ -317,7 +318,7 @@ def _parse_call_format(acp: dict[str, Any]) -> "AcpToolCallFormat":
         acp["questions"],
         acp["input"] == "content",
         _compile_pattern(acp["path"]),
-        acp["missing_tool"] or "",
+        acp["missing_tool"],
     )
 
 

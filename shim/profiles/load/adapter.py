@@ -110,8 +110,7 @@ def merge_tables(base: Table, override: Table) -> dict[str, Any]:
     result = dict(base)
     for key, value in override.items():
         base_value = result.get(key)
-        are_tables = isinstance(value, dict) and isinstance(base_value, dict)
-        if are_tables and base_value is not None:
+        if isinstance(value, dict) and isinstance(base_value, dict):
             result[key] = merge_tables(base_value, value)
         else:
             result[key] = value

@@ -152,14 +152,13 @@ class ToolDenialTemplates:
         asking, unless the call is denied.
         """
         mode = request.permission_mode
-        is_tool = rule.content is None and rule.tool in {tool.name for tool in self._tools.values()}
         if rule.tool == SUBAGENT_TOOL and not self.binds_subagents:
             return False
-        if not is_tool:
+        if rule.content is not None:
             return False
-        if mode not in self._tools_by_mode:
+        if rule.tool not in {tool.name for tool in self._tools.values()}:
             return False
-        if mode == "plan":
+        if mode == "plan" or mode not in self._tools_by_mode:
             return False
         if runs_allowed_calls_unprompted:
             return True
@@ -328,11 +327,8 @@ def _parse_server_rule(rule: PermissionRule) -> tuple[str, str]:
     server, _, tool = rule.tool[len(MCP_PREFIX) :].partition("__")
     if tool == "*":
         tool = ""
-    is_plain = (
-        bool(server)
-        and _PLAIN_CHARACTERS.issuperset(server)
-        and _PLAIN_CHARACTERS.issuperset(tool.replace("_", ""))
-    )
-    if is_plain and not tool.startswith("_"):
-        return (server, tool)
-    return ("", "")
+    if not server or tool.startswith("_"):
+        return "", ""
+    if not _PLAIN_CHARACTERS.issuperset(server + tool.replace("_", "")):
+        return "", ""
+    return server, tool

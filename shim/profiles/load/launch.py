@@ -646,13 +646,9 @@ def _is_plain_name(name: str) -> bool:
 
 def _is_variant_name(name: str) -> bool:
     letters = name.replace("-", "")
-    return (
-        name[:1].isalpha()
-        and letters.isalnum()
-        and name.isascii()
-        and name.islower()
-        and len(name) <= MAX_VARIANT_NAME_CHARS
-    )
+    if not (name[:1].isalpha() and letters.isalnum() and name.isascii() and name.islower()):
+        return False
+    return len(name) <= MAX_VARIANT_NAME_CHARS
 
 
 def _parse_variants(node: ConfigNode) -> dict[str, VendorVariant]:

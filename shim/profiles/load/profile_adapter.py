@@ -18,6 +18,7 @@ from shim.core.adapter.tools import Tools
 from shim.core.adapter.versions import LoginProbe, ModelProbe
 from shim.core.policy.policy import PERMISSION_MODES, PermissionRule
 from shim.core.reading.typed import TYPE_CHECKING, Any
+from shim.core.reading.values import as_dict
 from shim.profiles.check.config_node import ConfigNode
 from shim.profiles.load.launch import (
     HOME_KEYS,
@@ -204,12 +205,9 @@ class ProfileAdapter(Adapter):
             return template.denials.can_run_calls_allowed_by_rule(
                 rule, request, runs_allowed_calls_unprompted=self._runs_unasked
             )
-        lists_allowed_tools = (
-            template.load_rules is None
-            and self._runs_unasked
-            and "allowed_tools" in template.used_names
-        )
-        if not lists_allowed_tools:
+        if template.load_rules is not None or not self._runs_unasked:
+            return False
+        if "allowed_tools" not in template.used_names:
             return False
         return can_allow_rule_add_tool_to_mode(rule, request, template.mode_tools)
 
@@ -269,5 +267,7 @@ def _has_prices(table: Table) -> bool:
         rule for rule in table.get("event", ()) if rule.get("emit") in ("usage", "result")
     ]
     return any(
-        "cost_usd" in rule or "cost_usd" in (rule.get("usage") or ()) for rule in usage_rules
+        "cost_usd" in fields
+        for rule in usage_rules
+        for fields in (rule, as_dict(rule.get("usage")))
     )

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from shim.core.claude.permissions import PermissionDecision
-from shim.core.reading.values import as_dict, as_list
+from shim.core.reading.values import as_dict, as_list, get_text
 
 # The maximum number of open requests from the shim, and of open permission requests and forms from
 # the child. If the shim sends more requests, it does not recognize the responses to them.
@@ -73,7 +73,7 @@ def build_ask_user_question_input(params: Mapping[str, Any]) -> dict[str, Any] |
     questions_asked = []
     for (name, field), text in zip(fields.items(), _list_question_texts(params), strict=True):
         options = [
-            {"label": label, "description": str(option.get("description") or "")}
+            {"label": label, "description": get_text(option, "description")}
             for label, _, option in _list_options(field)
         ]
         if not options and field.get("default") is not None:
@@ -98,7 +98,7 @@ def build_elicitation_result(
 
     The form is dismissed if a required answer is missing, or if an answer is not an allowed value.
     """
-    answers = as_dict((updated_input or {}).get("answers"))
+    answers = as_dict(as_dict(updated_input).get("answers"))
     fields = _list_fields(params)
     content = {}
     required = as_dict(params.get("requestedSchema")).get("required")
@@ -117,7 +117,7 @@ def build_elicitation_result(
 
 def format_ask_user_question_result(updated_input: Mapping[str, Any] | None) -> str:
     """Return the text of an AskUserQuestion tool result."""
-    answers = as_dict((updated_input or {}).get("answers")).items()
+    answers = as_dict(as_dict(updated_input).get("answers")).items()
     pairs = ", ".join(f'"{question}"="{reply}"' for question, reply in answers)
     return f"User has answered your questions: {pairs}. You can now continue with the user's answers in mind."
 

@@ -13,7 +13,7 @@ from shim.core.claude.messages import UserMessage
 from shim.core.claude.permissions import PermissionDecision, PermissionRequest
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple
-from shim.core.reading.values import as_dict
+from shim.core.reading.values import as_dict, get_text
 from shim.profiles.rpc.form import MAX_OPEN_REQUESTS, OpenElicitationForms
 
 if TYPE_CHECKING:
@@ -217,7 +217,7 @@ class RpcSession(ChildInput):
 def format_rpc_error(error: Mapping[str, Any]) -> str:
     """Return the text and the details of a JSON-RPC error."""
     data = error.get("data")
-    text = str(error.get("message") or "the agent failed")
+    text = get_text(error, "message", "the agent failed")
     detail = data
     if isinstance(data, dict):
         detail = data.get("details", data.get("message"))

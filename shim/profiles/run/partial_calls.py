@@ -69,8 +69,10 @@ class PartialCalls:
                 return
             call = self._calls[key] = _PartialCall()
         self.last_key = key
-        call.call_id = call.call_id or call_id
-        call.name = call.name or name
+        if not call.call_id:
+            call.call_id = call_id
+        if not call.name:
+            call.name = name
         if not fragment or call.is_cut:
             return
         call.is_cut = self._size + len(fragment) > MAX_ARGUMENT_CHARS
@@ -138,11 +140,11 @@ def is_start_of_new_tool_call(current_call: Any, call_id: Any, name: Any, fragme
     """
     if not current_call.fragments or not current_call.fragments[-1].rstrip().endswith("}"):
         return False
-    is_other = False
-    if bool(name):
-        is_other = name != current_call.name or bool(call_id and call_id != current_call.call_id)
-    if not is_other and not (fragment or "").lstrip().startswith("{"):
-        return False
+    if not fragment or not fragment.lstrip().startswith("{"):
+        if not name:
+            return False
+        if name == current_call.name and (not call_id or call_id == current_call.call_id):
+            return False
     try:
         return isinstance(orjson.loads("".join(current_call.fragments)), dict)
     except orjson.JSONDecodeError:

@@ -32,7 +32,8 @@ class VendorUsageCounter:
     def record(self, reported: Usage | None, cost: float) -> None:
         if reported is not None:
             self._last_usage = reported
-        self._last_cost = cost or self._last_cost
+        if cost:
+            self._last_cost = cost
 
     @property
     def has_unreported_usage(self) -> bool:
@@ -57,7 +58,8 @@ class VendorUsageCounter:
         if self.usage_meaning == "thread_total":
             if self._is_resumed:
                 cost = max(cost - self._conversation.cost_usd, 0.0)
-            total = total and self._subtract_previous(total)
+            if total:
+                total = self._subtract_previous(total)
         return {"usage": total} | ({"cost": cost} if cost else {})
 
     def _find_previous_thread(self) -> VendorSessionUsage:
