@@ -117,11 +117,11 @@ class PassthroughTurn:
         return not (self._writer.has_result_terminator_line or self._hidden_tools)
 
     def _is_in_turn(self, raw: bytes, *, is_user_line: bool = False) -> bool:
-        """Return whether a line belongs to the turn. If the turn has no `init` line yet, write one
+        """Return whether a line may change the turn. If the turn has no `init` line yet, write one
         first.
 
-        After the result, a line still belongs to the turn if it comes from background work or
-        repeats a message from the user.
+        No line may change the turn after its result. A line from background work, and a line that
+        repeats a message from the user, are still written here.
         """
         if self._turn_end.vendor_result[0] and self._machine.state is not CLOSED:
             self._turn.finish()
@@ -186,7 +186,7 @@ class PassthroughTurn:
 
     def _is_hidden_call(self, block: ClaudeLine) -> bool:
         """Return whether a content block is a call to a hidden tool. The call's id is stored,
-        because the call's result is hidden too.
+        because the call's result must also be hidden.
         """
         if block.get("type") != "tool_use" or block.get("name") not in self._hidden_tools:
             return False
@@ -304,7 +304,7 @@ class PassthroughTurn:
 
 
 def _track_call(table: OpenToolCalls[Any], block: ClaudeLine, entry: Any) -> None:
-    """Record an open tool call. Two calls with the same id are both written with that id."""
+    """Record an open tool call. If two calls have the same id, both are written with that id."""
     call_id = normalize_call_id(block["id"])
     name = block["name"]
     tool_input = block.get("input")

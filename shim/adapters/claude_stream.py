@@ -18,8 +18,9 @@ from shim.core.turn.turn import Turn
 # other type.
 LEGACY_KINDS = {"assistant", "user", "stream_event", "system", "result"}
 LEGACY_KINDS |= {"control_request", "control_response", "control_cancel_request"}
-# Line types that, besides those above, are written before the first message. Lines of any other type
-# are dropped until then, because this SDK reads only a hundred lines before the answer to `initialize`.
+# More line types that may be written before the first message. Lines of all remaining types are
+# dropped until then, because the Python SDK reads only a hundred lines before the answer to
+# `initialize`.
 EARLY_KINDS = {"auth_status", "keep_alive", "rate_limit_event"}
 
 MAX_PENDING_REQUESTS = 1000  # the limit for refusals that wait to be sent to the child
@@ -30,7 +31,8 @@ class ClaudeTranslator(Translator):
     """Passes a real claude's lines through.
 
     `_raw_line` is the current line, or None if the line had to be repaired. `_split_delta`
-    describes a delta that ended in half a character: its event, the key of its text, and the half.
+    describes a delta that ended in the middle of a character: its event, the key of its text, and
+    the first half of the character.
     """
 
     def __init__(self, turn: Turn, *, partial: bool = False) -> None:

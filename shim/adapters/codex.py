@@ -99,8 +99,8 @@ class CodexTranslator(ProfileTranslator):
         self._state.todo_list = None, None
 
     def _is_repeated(self, item: Event, kind: str) -> bool:
-        """Return whether an event repeats an item that was already completed in this turn.
-        Completed items are recorded.
+        """Return whether an event repeats an item that was already completed in this turn. If the
+        event completes a new item, record the item.
         """
         if self._state.completed_items.has_item(item):
             self.diagnostics.record("repeated_item", item.get("id"))
@@ -144,7 +144,7 @@ class CodexTranslator(ProfileTranslator):
         return True
 
     def _translate_changes(self, event: Event, item: Event, rollout: CodexRollout) -> bool:
-        """Hold a file change item until it ends, then write it with the file contents.
+        """Store a file change item until it ends, and then write it with the file contents.
 
         Return False if the profile's rules must translate the item.
         """

@@ -1,4 +1,4 @@
-"""The hook for codex's app-server, which makes codex ask about tool calls. Measured with 0.169.0.
+"""The hook that makes codex's app-server ask about tool calls. Measured with 0.169.0.
 
 codex asks about each command, unless a `.rules` file of the user allows the command. The hook
 therefore adds a command that does nothing before each command: no rule matches the result, and
@@ -29,8 +29,8 @@ def list_hook_calls(
 
 
 def can_ask(event: Mapping[str, Any], mode: str, *servers: str) -> bool:
-    """Return whether codex asks about the calls in a hook event, and the request can be allowed in
-    this mode.
+    """Return True if codex asks about the calls in a hook event, and its request can be allowed in
+    this permission mode.
 
     `servers` are the MCP servers that are configured to ask, as they are spelled in their tools'
     names.
@@ -44,7 +44,9 @@ def can_ask(event: Mapping[str, Any], mode: str, *servers: str) -> bool:
 
 
 def format_hook_output(denial_reason: str, event: Mapping[str, Any]) -> str:
-    """Return the command with the prefix that makes codex ask, or "" for a patch or a denial."""
+    """Return the output that adds the prefix to the command, so that codex asks. Return "" for a
+    patch or a denial.
+    """
     tool_input = event.get("tool_input")
     if denial_reason or event.get("tool_name") != "Bash" or not isinstance(tool_input, dict):
         return ""

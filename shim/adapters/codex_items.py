@@ -1,5 +1,5 @@
-"""Converts the items of codex's threads to Claude's calls, in the form that the app-server sends.
-Measured with 0.169.0.
+"""Converts the items of codex's threads to Claude's tool calls. This is the form in which the
+app-server sends the items, measured with 0.169.0:
 
     {"type":"commandExecution","id":C,"command":"/bin/bash -lc 'ls'","cwd":FOLDER,"status":…,
         "aggregatedOutput":…}

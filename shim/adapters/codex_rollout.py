@@ -37,7 +37,8 @@ MAX_PENDING_ENTRIES = 1000
 MAX_SEARCHES = 20  # a record is created before the first item is printed, or never
 # The folder has the local date, which may differ by a day from the thread's date in UTC.
 DAY_OFFSETS = (0, -1, 1)
-# The quotes are not escaped, so a text from the user or the model cannot contain these bytes.
+# The quotes in these markers are not escaped, so a text from the user or the model cannot contain
+# a marker.
 TASK_STARTED_MARKER = b'"type":"task_started"'
 TURN_CONTEXT = "turn_context"
 USER_MESSAGE_MARKER = b'"item":{"type":"UserMessage",'
@@ -49,10 +50,10 @@ RELEVANT_MARKERS = (
 )
 # Type of a file change → Claude's tool. Any other type is an Edit.
 CHANGE_TOOL_NAMES = {"add": "Write", "delete": "Delete"}
-# Starts the output of a finished command. Without this text, the command may still be running.
+# Matches the beginning of a finished command's output. Without it, the command may still be running.
 EXIT_CODE_REGEX = r"Process exited with code (\d+)\n"
 SHELL_TOOL = "exec_command"
-PATCH_REJECTED = "patch rejected"  # by the sandbox; other patch errors are the model's
+PATCH_REJECTED = "patch rejected"  # the sandbox refused it; other errors are the model's mistakes
 PATCH_ERRORS = (PATCH_REJECTED, "apply_patch verification failed")
 # The output of a call that the shim's hook has blocked starts with one of these texts.
 HOOK_BLOCKED = ("Command blocked by PreToolUse hook: ", "Tool call blocked by PreToolUse hook: ")
@@ -90,8 +91,8 @@ def find_turn_before_prompts(
 ) -> str:
     """Return the id of the turn before the last prompts of a thread.
 
-    Return "" if the record does not end with these prompts, or if the first one of them was sent
-    into a running turn.
+    Return "" if the record does not end with these prompts, or if the first of these prompts was
+    sent into a running turn.
     """
     recorded = CodexRollout(data_dir, thread_id).list_prompts()
     count = len(prompts)
@@ -124,8 +125,8 @@ class CodexRollout:
         self._missing_calls: list[UnstreamedToolCall] = []
 
     def take_recorded_file_change(self, paths: set[str]) -> dict[str, Any] | None:
-        """Return the first recorded change of exactly these files that was not returned before, or
-        None.
+        """Return the first recorded change whose set of files is `paths`, or None. Each change is
+        returned only once.
         """
         self._read_new_lines()
         for index, change in enumerate(self._changes):
@@ -220,8 +221,8 @@ class CodexRollout:
 
 
 def _find_missing_call(call: Mapping[str, Any], output: object) -> UnstreamedToolCall | None:
-    """Return a call that certainly has no item in the stream, because it was refused or its command
-    has ended. Return None for any other call.
+    """Return a recorded call if no item can arrive for it any more, because it was refused or its
+    command has ended. Otherwise return None.
     """
     name = _format_tool_name(call)
     text = as_str(output)

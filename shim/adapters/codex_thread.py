@@ -2,8 +2,8 @@
 
 A thread is opened with a sequence of requests: `initialize`, `config/read`, `hooks/list`,
 `thread/start` (or resume, fork), `turn/start`. Each request is sent after the response to the
-previous request. A prompt that arrives earlier waits. The lines are JSON-RPC without the field
-`jsonrpc`.
+previous request. If a prompt arrives before the thread is open, it waits until then. The lines are
+JSON-RPC without the field `jsonrpc`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -33,7 +33,7 @@ SUPPORTED_EFFORTS = ("low", "medium", "high", "xhigh")
 # codex asks before each command and each patch, in every sandbox.
 APPROVAL_POLICY = {"approvalPolicy": "untrusted"}
 CLIENT_INFO = {"name": "claude-shim", "title": None, "version": "1"}
-# Two experimental features need this: `request_user_input`, which asks a person, and
+# Two experimental features need these capabilities: `request_user_input`, which asks a person, and
 # `excludeTurns`.
 CLIENT_CAPABILITIES = {"experimentalApi": True, "requestAttestation": False}
 # Without this setting codex silently ignores every hook that has not been reviewed, including the
@@ -74,7 +74,7 @@ class CodexThread(RpcSession):
         super()._reset()
         self.turn_id = ""
         self.cwd = ""  # the working directory as codex spells it
-        # the child's start arguments, and the arguments for the current permission mode
+        # The child's launch request, and the same request with the current permission mode.
         self._launch_request: LaunchRequest | None = None
         self._mode_request: LaunchRequest | None = None
         self._model: str | None = None
@@ -155,8 +155,8 @@ class CodexThread(RpcSession):
         )
 
     def encode_model_change(self, name: str | None) -> bytes | None:
-        """Use the model from the next turn on. Return None for the default model if codex has not
-        reported it.
+        """Set the model for the following turns. Return None for the default model if codex has not
+        reported which model that is.
         """
         self._model = name
         if not self.session_id:
@@ -170,8 +170,8 @@ class CodexThread(RpcSession):
         return b""
 
     def encode_effort_change(self, level: str | None) -> bytes | None:
-        """Use the effort level from the next turn on. Return None for codex's default level, which
-        is unknown, and for a level that codex does not have.
+        """Set the effort level for the following turns. Return None for codex's default level,
+        which is unknown, and for a level that codex does not have.
         """
         if level is None:
             return None
@@ -182,8 +182,8 @@ class CodexThread(RpcSession):
         return b""
 
     def encode_permission_mode_change(self, name: str) -> bytes | None:
-        """Return no line if codex has the same arguments in both permission modes. codex asks about
-        each tool call in every mode.
+        """Return b"" if both permission modes need the same arguments for codex, because codex asks
+        about each tool call in every mode. Otherwise return None.
         """
         request = self._mode_request
         if request is None or request.policy_bypass:
@@ -349,8 +349,8 @@ class CodexThread(RpcSession):
         return response
 
     def _has_later_turns(self, result: Mapping[str, Any]) -> bool:
-        """Return whether a thread still has turns that it was to drop. An old codex ignores unknown
-        parameters.
+        """Return whether codex kept turns that it should have dropped. An old version of codex
+        ignores the parameter `lastTurnId`.
         """
         request = self._launch_request
         if request is None or not request.rewind_target:
@@ -366,7 +366,9 @@ class CodexThread(RpcSession):
             self._default_model = model
 
     def _open_thread(self, response: RpcResponse) -> RpcResponse:
-        """Open the thread. Fail if codex lists a hook that cannot be disabled."""
+        """Queue the request that opens the thread. Return an error if codex lists a hook that
+        cannot be disabled.
+        """
         request = self._launch_request
         configured_servers = self._configured_servers
         assert request is not None

@@ -43,10 +43,10 @@ from shim.profiles.rpc.translator import RpcTranslator
 MAX_OPEN_ITEMS = 1000  # per turn; beyond this limit, the oldest item is dropped
 MAX_SUBAGENTS = 1000  # subagents whose starting call is stored
 RETRY_MESSAGE = re.compile(r"Reconnecting\.\.\. (\d+)/(\d+)")
-# Ignored notifications. They are about the session or the program, or have data that is repeated at
-# the end of an item.
 # codex's status of an MCP server → Claude's.
 SERVER_STATUSES = {"ready": "connected", "failed": "failed", "cancelled": "failed"}
+# Ignored notifications. They are about the session or the program, or have data that is repeated at
+# the end of an item.
 IGNORED_METHODS = frozenset(
     (
         "configWarning",
@@ -149,7 +149,9 @@ class CodexThreadTranslator(RpcTranslator):
 
     @classmethod
     def accepts_line_between_turns(cls, line: bytes) -> bool:
-        """Return whether a line is a request or a response."""
+        """Return whether a line may arrive between turns, which is true for requests and
+        responses.
+        """
         head = line.partition(b'"params"')[0]
         if b'"id"' in head:
             return True

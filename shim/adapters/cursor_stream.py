@@ -1,10 +1,10 @@
 """Translates cursor's stream as it appears in captures and public documents.
 
-With --stream-partial-output, cursor repeats each text segment as a complete line, in one of four
-places. `_pending` is the text since the last complete line. A line with the same text may be a
-delta or a repetition, so it is held in `_buffered_text` until the next event arrives. Some builds
-repeat a segment only after the tool call that ends the segment has started, so `_unrepeated` keeps
-the segment until then.
+With --stream-partial-output, cursor repeats each text segment as a complete line, at one of four
+points in the stream. `_pending` is the text since the last complete line. A line with the same text
+may be a delta or a repetition, so it is held in `_buffered_text` until the next event arrives. Some
+builds repeat a segment only after the tool call that ends the segment has started, so `_unrepeated`
+keeps the segment until then.
 """
 
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ MAX_TODOS = 1000
 MAX_TODO_CHARS = 1000  # the maximum length of a todo's text
 TODO_FIELDS = ("id", "content", "status", "activeForm")
 # The number of characters that are compared to recognize a repeated segment. The total length is
-# compared, too.
+# also compared.
 MAX_PENDING_CHARS = 512 * 1024
 
 
