@@ -33,6 +33,10 @@ IGNORED_INITIALIZE_FIELDS = {
 }
 INITIALIZE_SOURCE = "initialize"
 FLAGS_SOURCE = "the command line"
+# The request of `set_max_thinking_tokens()` and `setMaxThinkingTokens()`.
+IGNORED_THINKING_REQUEST = UnsupportedRule(
+    "set_max_thinking_tokens", "a control request", NO_THINKING_BUDGET
+)
 
 
 def list_ignored_flags(flags: Iterable[tuple[str, Any]]) -> tuple[UnsupportedRule, ...]:

@@ -441,6 +441,15 @@ def test_only_files_that_may_be_read_are_returned():
         assert body(session, "read_file", path=path)["subtype"] == "error"
 
 
+def test_error_about_a_missing_file_names_it_as_requested():
+    def read_file(path, max_bytes):
+        raise FileNotFoundError(2, "No such file or directory", path)
+
+    session = control(cwd="/work", policy=build_policy(), read_file=read_file)
+    response = body(session, "read_file", path="a.txt")
+    assert response["error"] == "No such file or directory: a.txt"
+
+
 STDIO = {"command": "x", "args": ["y"], "env": {"TOKEN": "secret"}}
 
 
@@ -542,6 +551,22 @@ def test_empty_members_of_initialize_are_not_reported():
     body(session, "initialize", **dict.fromkeys(IGNORED_INITIALIZE_FIELDS))
     body(session, "initialize", plugins=[], toolAliases={})
     assert (session.warnings, session.session_state.ignored_options) == ([], ())
+
+
+def test_thinking_budget_is_accepted_and_reported_once():
+    session = control()
+    response = body(session, "set_max_thinking_tokens", max_thinking_tokens=None)
+    assert response["subtype"] == "success"
+    assert session.warnings == []
+    for budget in (0, 4000):
+        response = body(session, "set_max_thinking_tokens", max_thinking_tokens=budget)
+        assert response["subtype"] == "success"
+    (warning,) = session.warnings
+    assert warning.startswith(
+        "set_max_thinking_tokens has no effect: vendors have levels of effort"
+    )
+    (option,) = session.session_state.ignored_options
+    assert option.what == "set_max_thinking_tokens"
 
 
 def test_verbatim_message_is_no_command():

@@ -15,8 +15,11 @@ from shim.core.claude.session_state import MODE_NAMES, SessionState
 from shim.core.claude.writer import CLAUDE_VERSION
 from shim.core.errors import FrontendError
 from shim.core.policy.settings import SettingsSource
-from shim.core.reading.typed import Any
+from shim.core.reading.typed import TYPE_CHECKING, Any
 from shim.core.reading.values import as_dict, as_list
+
+if TYPE_CHECKING:
+    from shim.core.policy.policy import UnsupportedRule
 
 ResponseBody = Mapping[str, Any] | None
 ControlRequest = Mapping[str, Any]
@@ -112,18 +115,20 @@ def _initialize_session(
 
 
 def _report_ignored_fields(frontend: FrontendConversationState, request: ControlRequest) -> None:
-    """Warn about fields of the request that have no effect. Each field is reported only once."""
-    from shim.core.claude.ignored_options import (
-        format_ignored_option,
-        list_ignored_initialize_fields,
-    )
+    """Warn about fields of the request that have no effect."""
+    from shim.core.claude.ignored_options import list_ignored_initialize_fields
+
+    _report_ignored_options(frontend, list_ignored_initialize_fields(request))
+
+
+def _report_ignored_options(
+    frontend: FrontendConversationState, options: Iterable["UnsupportedRule"]
+) -> None:
+    """Warn about options that have no effect. Each option is reported only once."""
+    from shim.core.claude.ignored_options import format_ignored_option
 
     state = frontend.session_state
-    new_options = [
-        option
-        for option in list_ignored_initialize_fields(request)
-        if option not in state.ignored_options
-    ]
+    new_options = [option for option in options if option not in state.ignored_options]
     state.ignored_options += tuple(new_options)
     frontend.warnings += map(format_ignored_option, new_options)
 
@@ -394,7 +399,9 @@ def _read_file(frontend: FrontendConversationState, request: ControlRequest) -> 
 
     try:
         return build_file_report(frontend.session_state, request)
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise ControlRequestError(f"{error.strerror}: {request.get('path')}") from None
+    except ValueError as error:
         raise ControlRequestError(str(error)) from None
 
 
@@ -445,6 +452,19 @@ def _describe_plugins(frontend: FrontendConversationState, request: ControlReque
     }
 
 
+def _ignore_thinking_budget(
+    frontend: FrontendConversationState, request: ControlRequest
+) -> ResponseBody:
+    """Accept a thinking budget, and report that it has no effect. A request that removes the budget
+    is not reported.
+    """
+    if request.get("max_thinking_tokens") is not None:
+        from shim.core.claude.ignored_options import IGNORED_THINKING_REQUEST
+
+        _report_ignored_options(frontend, (IGNORED_THINKING_REQUEST,))
+    return None
+
+
 def _answer_constantly(
     body: ResponseBody,
 ) -> Callable[[FrontendConversationState, ControlRequest], ResponseBody]:
@@ -457,7 +477,7 @@ REQUEST_HANDLERS: Mapping[
     "initialize": _initialize_session,
     "set_model": _set_model,
     "set_permission_mode": _set_permission_mode,
-    "set_max_thinking_tokens": _answer_constantly(None),
+    "set_max_thinking_tokens": _ignore_thinking_budget,
     "mcp_message": _deliver_mcp_message,
     "mcp_status": _describe_mcp_servers,
     "mcp_set_servers": _set_mcp_servers,
