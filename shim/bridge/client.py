@@ -290,7 +290,7 @@ class HostConnection:
             try:
                 frame = parse_frame(raw)
             except FrameError:
-                continue  # a frame of another version's host, which this client does not need
+                continue  # a host of another version sends frames that this client does not need
             if frame["kind"] == "line":
                 frame["raw"] = extract_stream_json_line(raw)
             self._received_frames.append(frame)

@@ -1,5 +1,5 @@
-"""A user's answer to a permission prompt: whether the tool call may run, and which calls "always"
-allows.
+"""A user's answer to a permission prompt: whether the tool call may run, and which later calls the
+answer "always" allows.
 
 "Always" means the same for every client: the narrowest rule that is known to allow the call, for
 this session only. The rule never adds a wider folder or another permission mode, even if the prompt
@@ -36,8 +36,8 @@ DENIED_MESSAGE = "The user does not want this call to run."
 
 
 class PermissionPrompt(NamedTuple):
-    """A `can_use_tool` request. `permission_updates` are the updates that avoid later prompts, or
-    (). `rules` are the rules of these updates as text.
+    """A `can_use_tool` request. `permission_updates` are the updates that prevent similar prompts
+    later, or (). `rules` are the rules of these updates as text.
     """
 
     request_id: str

@@ -209,7 +209,8 @@ def respawn_session(
     """
     spec = read_session_spec(session.folder)
     check_flag_files_exist(session, parse_argv(spec.arguments))
-    # If the session is not a copy, dropping messages again would also drop newer ones.
+    # Only a copy drops its last messages again. In any other session, this would also drop newer
+    # messages.
     if spec.forked:
         fork_args = spec.beginning
     else:
@@ -444,8 +445,8 @@ def _spawn_host(
     disable_descriptor_inheritance()
     stderr_descriptor = _open_stderr_file(os.path.join(folder, registry.STDERR_FILE))
     local_descriptors = (host_lock, listener.fileno())
-    # The descriptors have other numbers in the host. So ours stay non-inheritable, and a process
-    # that another thread starts does not get them.
+    # In the host, the descriptors have other numbers. The originals therefore stay non-inheritable,
+    # and a process that another thread starts does not inherit them.
     host_descriptors = [
         descriptor
         for descriptor in range(3, 8)

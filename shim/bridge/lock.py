@@ -22,7 +22,7 @@ LOCK_FILE = "lock"
 NO_LOCK_ERRNOS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
 ACQUIRE_TIMEOUT_S = 0.5  # processes that only check for a host release the lock sooner
 POLL_INTERVAL_S = 0.005
-ACQUIRE_ATTEMPTS = 10  # attempts, because the file may be deleted and created again meanwhile
+ACQUIRE_ATTEMPTS = 10  # another process may delete and create the file meanwhile
 
 
 class FileLocksUnsupportedError(FrontendError):

@@ -44,7 +44,9 @@ def can_block_on_read(descriptor: int) -> bool:
 
 
 class Stdin:
-    """File descriptor 0. A read waits for a pipe, a socket or a terminal, but not for a file."""
+    """File descriptor 0. A read from a pipe, a socket or a terminal waits for data without blocking
+    the event loop. A read from a file never waits.
+    """
 
     def __init__(
         self,

@@ -224,7 +224,7 @@ class FrontendOutput:
     async def _write_stream_lines(self, data: bytes) -> None:
         if self._is_stream or not data:
             await self.stdout.write(data)
-        elif self._is_array and not self._has_ended:  # nothing may follow the end of an array
+        elif self._is_array and not self._has_ended:  # nothing may follow the array's end
             items = data.rstrip(b"\n").replace(b"\n", b",")
             # The next write continues a cancelled one.
             separator = b"["
@@ -236,7 +236,7 @@ class FrontendOutput:
     async def finish_turn(self, turn: Turn) -> None:
         """Write the output that follows the end of a turn. Call this once for each turn."""
         if self._mirror is not None:
-            # These are entries that were written after the turn's result.
+            # Write the entries that were added after the turn's result.
             await self.stdout.write(self._mirror.take_lines())
         was_ended = self._has_ended
         await self.write_final_answer(turn.final_text, turn.writer.last_result_line)

@@ -2,7 +2,8 @@
 session's transcript.
 
 A subagent has two files: `agent-ID.jsonl` with its messages, and `agent-ID.meta.json` with the tool
-call that runs it. An error stops these transcripts with one line on stderr.
+call that runs it. After an error, one line is printed on stderr, and no more transcripts of
+subagents are written.
 """
 
 import os
@@ -19,9 +20,9 @@ _NEW_FILE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.
 
 
 class SubagentTranscripts:
-    """Writes what a log collects.
+    """Writes the messages of subagents that a log has collected.
 
-    transcript  the session's transcript, which knows the session and the folder
+    transcript  the session's transcript, which provides the session id and the folder
     log         collects the messages
     mirrored    entries are also kept for the frontend's session store, until they are taken
     """
@@ -31,7 +32,7 @@ class SubagentTranscripts:
         self._log = log
         self._is_mirrored = mirrored
         self._new_entries: dict[str, list[bytes]] = {}  # by the path of the transcript
-        self._parents: dict[str, bytes] = {}  # agent id → its last message's id as JSON
+        self._parents: dict[str, bytes] = {}  # agent id → id of the agent's last message, as JSON
         self._size_bytes = 0
         self._has_failed = False
 

@@ -1,14 +1,15 @@
 """Writes the transcript of a session. History views and the SDKs' `list_sessions` read this file
 (contract F12).
 
-A transcript line is a stream line with additional members at its start. Therefore no line is
-parsed. Complete lines are recognized by their start and copied (`transcript_lines`). Readers ignore
-members that only the stream has. Each message contains the id of the previous message. For a
-resumed session, the last message's id is read from the end of the file.
+A transcript line is a stream line with additional members at its start. Lines are therefore not
+parsed: they are recognized by their start and copied (`transcript_lines`). Readers ignore members
+that only the stream has. Each message contains the id of the previous message. For a resumed
+session, the last message's id is read from the end of the file.
 
 Folders above a project's folder may be symbolic links, because some people keep `~/.claude`
-elsewhere. Links below it are not followed. Files that the shim did not create are not changed. An
-error stops the transcript with one line on stderr, and never ends the turn.
+elsewhere. Symbolic links below these folders are not followed. Files that the shim did not create
+are not changed. After an error, one line is printed on stderr, and the rest of the transcript is
+not written. The turn always continues.
 """
 
 import os
@@ -43,7 +44,7 @@ MAX_ENTRYPOINT_CHARS = 64  # limited because every line contains the entrypoint
 # line. A file that another program wrote is not changed.
 FILE_PREFIX = b'{"parentUuid":null,"isSidechain":false,"shim":true,'
 
-# A longer first line is not read to find out who wrote the file.
+# The first line shows which program wrote a file. A longer first line is not read.
 MAX_FIRST_LINE_BYTES = 1024 * 1024
 
 _INIT_PREFIX = b'{"type":"system","subtype":"init",'
@@ -420,7 +421,7 @@ class Transcript:
             self._missing_newline = b"\n"
         if self._resume_point is None:
             self._parent_uuid = find_last_message_uuid_as_json(tail)
-        else:  # the dropped messages stay in the file, on another branch
+        else:  # the dropped messages stay in the file, as another branch of the conversation
             self._parent_uuid = dump_json(self._resume_point.uuid)
 
     def _append_lines(self, pieces: list[bytes]) -> int:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from shim.io.subagent_transcripts import SubagentTranscripts
     from shim.io.transcript import Transcript
 
-# A line with several entries is not longer than this. The Python SDK accepts 1 MiB.
+# The maximum length of a line with several entries. The Python SDK accepts 1 MiB.
 MAX_MIRROR_LINE_BYTES = 256 * 1024
 
 _RESULT_PREFIX = b'{"type":"result",'

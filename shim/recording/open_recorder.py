@@ -42,8 +42,8 @@ def open_recorder(
     return None. If `record_strict` is set, raise RecordingRequiredError instead.
 
     `path` is a file, or a directory in which a new file is created. `vendor_version` is the
-    vendor's version if it is already known. The vendor CLI is not started to find out, because that
-    would delay the turn.
+    vendor's version if it is already known. The vendor's CLI is not started to determine the
+    version, because that would delay the turn.
     """
     start_time = format_now()
     try:

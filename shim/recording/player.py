@@ -69,7 +69,9 @@ class ReplayInputReader:
             threading.Thread(target=self._read_stdin, daemon=True).start()
 
     def _read_stdin(self) -> None:
-        """Read stdin in a thread, because no other way to wait for a pipe works on every system."""
+        """Read stdin in a thread, because a thread is the only way to wait for a pipe that works on
+        every system.
+        """
         chunk = b"."
         while chunk:
             try:
@@ -273,7 +275,8 @@ def exit_by_signal(signal_name: str) -> None:
         import resource
 
         hard_limit = resource.getrlimit(resource.RLIMIT_CORE)[1]
-        resource.setrlimit(resource.RLIMIT_CORE, (0, hard_limit))  # no core dump: nothing crashed
+        # the program has not crashed, so no core dump is needed
+        resource.setrlimit(resource.RLIMIT_CORE, (0, hard_limit))
     except (ImportError, OSError, ValueError):
         pass
     if signal_number not in (signal.SIGKILL, signal.SIGSTOP):

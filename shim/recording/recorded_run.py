@@ -43,8 +43,8 @@ class RecordedChild(NamedTuple):
     id               its session id in a replay
     reads_lines      whether it read protocol lines from its stdin
     was_stopped      whether a signal ended its turn; its replay waits for that signal
-    failed_attempts  the vendors of a fallback list that failed before this one; their output is not
-                     replayed
+    failed_attempts  the vendors of a fallback list that failed before this child was started; their
+                     output is not replayed
     """
 
     path: str
@@ -179,8 +179,8 @@ _PROMPT_RECORD_CODES = (b"i", b"I", b"s", b"n")  # record codes
 
 
 def _read_prompt_records(path: str, reader: RecordingReader) -> Iterator[RecordingRecord]:
-    """Yield the records that can contain prompts. The others are skipped without parsing, because
-    there are many.
+    """Yield the records that can contain prompts. All other records are skipped without parsing,
+    because there are many of them.
     """
     descriptor = open_recording_file(path)
     try:

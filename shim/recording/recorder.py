@@ -25,7 +25,7 @@ FINAL_READ_BYTES = 1024 * 1024  # the capacity of a pipe
 ANSWER_FIELDS = (
     "result",
     "structured_output",
-)  # not recorded in a note, because the recorded streams contain these fields
+)  # fields that are not repeated in a note, because the recorded streams contain them
 
 
 class RunRecorder:

@@ -22,8 +22,8 @@ class ReplayRequest(NamedTuple):
     max_gap  the longest pause in seconds, or None
     signals  whether the replay waits for recorded signals
     session  the live session id, or ""
-    folder   a folder of recordings; the player replaces `path` with the recording in it that starts
-             with the first message
+    folder   a folder of recordings; the player replaces `path` with the recording in this folder
+             that starts with the received message
     report   the path for the child's report file, or "" if the report is not read
     """
 

@@ -142,9 +142,9 @@ class RecordingSet:
         """Return the child that answers a prompt. `prompt` is "" if it is not known yet.
 
         If `allows_prompt_suffix` is true, the prompt may end with text that the shim added.
-        Children after the session's last child are preferred. Among other recordings, those that
-        were not stopped are preferred: a stopped recording waits for a signal, so it never ends if
-        the user sends none. Raise VendorError if no child matches.
+        Children after the session's last child are preferred. Among children of other
+        recordings, a child that no signal has stopped is preferred, because the replay of a stopped
+        child waits for a signal from the user. Raise VendorError if no child matches.
         """
         last_child_id = resumed_child_id
         if not last_child_id:

@@ -3,8 +3,8 @@
 Lines are redacted before they are written, so that a killed process leaves no secret in the file.
 Redaction costs about 10 µs a line. A secret that is split over several lines is recognized only
 when its last part arrives. Such a secret is redacted when the recording ends, by rewriting the file
-(`redact_split_secrets`). If the process is killed before that, the parts stay in the file, which
-only its owner can read.
+(`redact_split_secrets`). If the process is killed before that, the parts of the secret stay in the
+file, which only the file's owner can read.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ from shim.io.stderr import warn
 from shim.recording.event_queue import END_CODE, LAST_NOTE_CODE, RecordEvent, RecordingEventQueue
 from shim.recording.rewrite import CastRewriteStoppedError, redact_split_secrets
 
-MAX_BATCH_BYTES = 1024 * 1024  # the number of encoded bytes that are written together
+MAX_BATCH_BYTES = 1024 * 1024  # the maximum number of encoded bytes in one write
 # Before the shim exits, the writer empties the queue and rewrites the file if necessary. The shim
 # waits while the writer makes progress and no signal arrives. The SDKs send SIGTERM 2 to 5 s after
 # they close stdin.

@@ -12,13 +12,13 @@ from shim.state.claude_settings import AGENTS_FLAG
 if TYPE_CHECKING:
     from shim.core.claude.agent_definitions import AgentDefinition
 
-# Set for a run of a subagent, which has no subagents of its own.
+# The environment variable that is set in a subagent's process. A subagent cannot start subagents.
 AGENT_RUN_VARIABLE = "SHIM_AGENT_RUN"
-# With these flags, the real claude reads no files of the user and of the project.
+# The flags with which the real claude reads neither the user's files nor the project's files.
 FILELESS_FLAGS = frozenset(("--bare", "--safe-mode"))
 FILE_SUFFIX = ".md"
 MAX_AGENT_FILE_BYTES = 1024 * 1024  # a prompt of this size does not fit into a model's context
-MAX_AGENT_FILES = 1000  # in one folder; the limit of definitions is the same
+MAX_AGENT_FILES = 1000  # in one folder; the limit for the number of definitions is the same
 
 
 def load_agents(

@@ -1,7 +1,7 @@
 """Finds and reads the Markdown files that define Claude's commands and skills.
 
-The user's files take precedence over the project's, and those of the working directory over those
-of the folders above it, up to the root of the repository.
+The user's files take precedence over the project's files. Within a project, files in the working
+directory take precedence over files in the folders above it, up to the root of the repository.
 """
 
 import os
@@ -25,7 +25,7 @@ from shim.state.claude_settings import (
 )
 from shim.state.files import open_regular_file
 
-# With these flags, the real claude reads no files of the user and of the project.
+# The flags with which the real claude reads neither the user's files nor the project's files.
 NO_FILES_FLAGS = frozenset(("--disable-slash-commands", "--bare", "--safe-mode"))
 COMMANDS_FOLDER = "commands"
 SKILLS_FOLDER = "skills"

@@ -495,7 +495,9 @@ MIN_LINE_BYTES = 10_000  # a shorter line could not hold a message
 
 
 def _resolve_max_line_bytes(path: str, environment: Mapping[str, str], table: Table) -> int:
-    """Return the size limit for an output line in bytes. The default depends on the frontend."""
+    """Return the size limit for an output line in bytes. The default value depends on the
+    frontend, because an SDK reads longer lines.
+    """
     value = environment.get("SHIM_MAX_LINE_BYTES")
     if not value:
         is_sdk = environment.get("CLAUDE_CODE_ENTRYPOINT", "").startswith("sdk-")

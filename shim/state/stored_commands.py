@@ -1,6 +1,7 @@
 """Stores the commands that each vendor offered in its last session in a folder.
 
-A frontend asks for the commands before the vendor runs, so the stored ones are its answer.
+A frontend requests the commands before the vendor runs, so the response contains the stored
+commands.
 """
 
 import os

@@ -1,6 +1,6 @@
 """Stores the models that each vendor listed in its last session.
 
-A frontend asks for the models before the vendor runs, so the stored ones are its answer.
+A frontend requests the models before the vendor runs, so the response contains the stored models.
 """
 
 import os

@@ -1,9 +1,9 @@
 """Stores the versions of vendors' programs, each in a small file.
 
 One folder contains versions that programs have reported. Such a version is valid until the
-program's file changes. Another folder contains versions that ran a denied tool call. They are kept
-until `shim doctor` is run. Both folders are read before a child is started, so this module imports
-only modules that a turn needs anyway.
+program's file changes. Another folder contains the versions that ran a denied tool call. These
+records are kept until `shim doctor` is run. Both folders are read before a child is started, so
+this module imports only modules that a turn needs anyway.
 """
 
 import os

@@ -9,7 +9,7 @@ from shim.core.reading.values import as_list, as_str
 # difflib takes quadratic time. Longer changes are shown as all old lines, followed by all new lines.
 MAX_COMPARED_LINES = 2000
 CONTEXT_LINES = 3
-FULL_CONTEXT_LINES = 1_000_000  # include all unchanged lines in permission prompts
+FULL_CONTEXT_LINES = 1_000_000  # for permission prompts, whose diffs contain all unchanged lines
 MAX_EDITS = 200  # edits per tool call; a person does not read more
 _EDIT_FIELDS = frozenset(("old_string", "new_string"))
 

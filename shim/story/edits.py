@@ -12,7 +12,7 @@ from shim.story.events import SessionStep
 DiffSign = Literal[" ", "+", "-", "@"]  # unchanged, added, removed; "@" is a position
 
 _EDIT_TOOLS = ("Edit", "MultiEdit", "Write", "NotebookEdit")
-_NEW_FILE_HUNK = "@@ -0,0 +1,"  # the hunk header of a new file, which is not shown
+_NEW_FILE_HUNK = "@@ -0,0 +1,"  # how the hunk header of a new file starts; this header is not shown
 _LINE_SIGNS: dict[str, DiffSign] = {" ": " ", "+": "+", "-": "-"}
 
 

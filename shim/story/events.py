@@ -10,15 +10,15 @@ StepKind = Literal[
     "start", "prompt", "thinking", "text", "call", "question", "answer", "note", "error", "result"
 ]
 
-MAX_STREAMED_CHARS = 16 * 1024 * 1024  # stored per block until the block ends
+MAX_STREAMED_CHARS = 16 * 1024 * 1024  # characters that are stored of a block until the block ends
 TOKEN_FIELDS = (
     "input_tokens",
     "output_tokens",
     "cache_read_input_tokens",
     "cache_creation_input_tokens",
 )
-# The arguments that describe a tool call best, in order of preference. The first of them that a call
-# has is shown beside the tool name.
+# The arguments that describe a tool call best, in order of preference. The first one that is
+# present in a call is shown beside the tool name.
 MAIN_ARGUMENTS = (
     "command",
     "file_path",

@@ -63,7 +63,7 @@ _IGNORED_EVENTS = frozenset(
         "thinking_tokens",
     )
 )
-# The start of a replayed user line that has the output of a command instead of a prompt.
+# The start of a replayed user line that contains the output of a command and not a prompt.
 COMMAND_OUTPUT_PREFIX = "<local-command-stdout>"
 # Control requests that interrupt a turn or change a setting.
 _SETTING_REQUESTS = ("interrupt", "set_model", "set_permission_mode")

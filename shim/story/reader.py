@@ -137,8 +137,8 @@ class RecordedSessionStepReader:
     """Converts the records of a recording to session step changes.
 
     If the frontend received Claude's stream, the changes come from the recorded stream. Otherwise
-    the child's output is translated again. If no vendor on this machine can translate it, the
-    frontend's output is read as text.
+    the changes come from a new translation of the child's output. If no vendor on this machine can
+    translate it, the frontend's output is read as text.
     """
 
     def __init__(self, header: RecordingHeader) -> None:
@@ -388,7 +388,7 @@ class RecordedSessionStepReader:
             )
             if (previous_stream := self._child_stream) is not None:
                 if vendor != previous_stream.turn.config.vendor.name:
-                    # the new vendor has a session of its own
+                    # the new vendor starts its own session
                     previous_stream.turn.conversation.vendor_session_id = None
                 return ChildStream(
                     get_adapter(vendor).translator_class,

@@ -21,7 +21,7 @@ from shim.story.reader import RecordedSessionStepReader, Recording
 # The number of items in an agent's queue that may wait for an unfinished reply. Beyond this number,
 # the reply is returned unfinished.
 MAX_WAITING_ITEMS = 1000
-MAX_AGENTS = 1000  # subagents per session; more subagents share the main queue
+MAX_AGENTS = 1000  # subagents per session; any further subagents share the main agent's queue
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 

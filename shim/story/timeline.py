@@ -19,7 +19,7 @@ class ActivityTimeline:
 
     All time is counted exactly once: `seconds` and the buckets both add up to the total time. When
     all buckets are used, neighboring buckets are merged in pairs and the bucket width doubles. A
-    session of any length fits.
+    session of any length therefore fits.
     """
 
     def __init__(self) -> None:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from shim.io.stdin import Stdin
     from shim.recording.recorder import RunRecorder
 
-MAX_JOIN_ATTEMPTS = 3  # other clients may start and end the session at the same time
+MAX_JOIN_ATTEMPTS = 3  # another client may start or end the session between two attempts
 JOIN_FAILED_ERROR = (
     "cannot join the session {session}: other clients started and stopped it during every attempt"
 )
@@ -57,7 +57,7 @@ def plan_background_conversation(
     args: Sequence[str],
     display_name: str = "",
 ) -> "BackgroundConversation | None":
-    """Return the conversation if it runs in a host, or None if it runs in this process.
+    """Return the conversation if a host must run it, or None if this process must run it.
 
     Raise FrontendError if the session cannot be joined. `display_name` is Yume's name for the
     session.
@@ -183,14 +183,14 @@ class BackgroundConversation:
             raise
 
     def _find_vendor(self) -> tuple[str, tuple[FailedVendorAttempt, ...]]:
-        """Return the vendor that a local run would have used, and the vendors that its fallback
-        list would have skipped.
+        """Return the vendor that a local run would use, and the failed attempts with the vendors
+        before it in the fallback list.
         """
         if self._running_session is not None:
             return str(self._running_session.metadata["vendor"]), ()
         try:
             startup = self._prepare_dry_run(self._invocation)
-        except ShimError:  # the vendor cannot even be determined
+        except ShimError:  # no vendor can be determined
             return "", ()
         return startup.adapter.name, tuple(startup.vendor_list.skipped_attempts)
 
@@ -204,7 +204,8 @@ class BackgroundConversation:
                 session = self._running_session
                 if not session:
                     session = self._start_host()
-                # Imported late, so that a new host process loads its modules at the same time.
+                # Imported only after the host process was started, so that both processes import
+                # their modules at the same time.
                 from shim.bridge.attach.host_joiner import (
                     BackgroundSessionAttacher,
                     SessionHostEndedError,
@@ -231,8 +232,8 @@ class BackgroundConversation:
             return self._run_locally(signals, str(error))
 
     def _read_prompt(self) -> "tuple[str | None, Stdin | None]":
-        """Return the message of a one-shot run, or None, and the stdin with further messages or
-        answers, or None.
+        """Return the message of a one-shot run, and the stdin that contains further messages or
+        answers. Each of them may be None.
         """
         from shim.io.stdin import Stdin
 
@@ -350,4 +351,4 @@ def _remove_sdk_servers(invocation: Invocation, cwd: str) -> Invocation:
 
 
 class _NoHostError(Exception):
-    """No host can be started, for a reason that does not affect a local run of the conversation."""
+    """Raised if no host can be started. A local run of the conversation is still possible."""

@@ -23,7 +23,7 @@ from shim.core.reading.json_text import dump_json
 from shim.core.reading.typed import Any
 from shim.core.reading.values import as_dict, as_list, canonicalize_uuid
 
-# Limit for one frontend's unanswered requests. Frontends wait for each answer.
+# The maximum number of a frontend's unanswered requests. A frontend normally waits for each answer.
 MAX_OPEN_REQUESTS = 1000
 MAX_TYPE_CHARS = 60  # length of a line's type in a warning about the line
 # An `initialize` request with one of these keys must be sent to the session. Any other `initialize`
@@ -88,7 +88,7 @@ class FrontendSessionBridge:
         self._open_requests: dict[str, object] = {}  # our request id → the frontend's request id
         self._prompt_ids_by_answer: dict[str, str] = {}  # our answer id → the prompt's id
         self._open_prompts: dict[str, Mapping[str, Any]] = {}  # all open prompts of the session
-        self._forwarded_prompts: set[str] = set()  # ids of prompts that the frontend was sent
+        self._forwarded_prompts: set[str] = set()  # ids of prompts that were sent to the frontend
         # messages that were sent while another client's turn was running
         self._early_messages: dict[str, Mapping[str, Any]] = {}
 
@@ -444,7 +444,8 @@ class FrontendSessionBridge:
                 self._write_error(frontend_id, reason)
             self._finish_initialize(request_id, reason)
         elif request_id in self._prompt_ids_by_answer:
-            # The host could not read the answer. A denial never permits more than that answer did.
+            # The host could not read the answer. A denial is sent instead, because it never permits
+            # more than the answer did.
             self._send_denial(
                 self._prompt_ids_by_answer.pop(request_id), PROMPT_FAILED_TEXT.format(error=reason)
             )

@@ -337,8 +337,8 @@ async def _exchange(
             return reply
         line_count = len(frontend.lines)
         frontend.on_host_frame(reply)
-        # Lines about changes are dropped, because a new conversation would have started with these
-        # settings.
+        # The lines that report these changes are dropped. In a new conversation, the settings would
+        # already apply at the start, and no lines would report them.
         if reply["kind"] == "line":
             del frontend.lines[line_count:]
     raise HostUnavailableError(connection.session_id)

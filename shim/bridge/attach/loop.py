@@ -32,9 +32,9 @@ from shim.io.stderr import warn
 from shim.io.stdin import Stdin
 from shim.io.stdout import FrontendDisconnectedError, FrontendOutput
 
-# A SIGTERM that arrives later than this after the end of stdin does not end the session; this
-# process only exits sooner. Both SDKs wait longer before they send SIGTERM. A frontend that kills
-# this process closes its pipes at the same time.
+# A SIGTERM that arrives more than this many seconds after the end of stdin does not end the
+# session. It only makes this process exit sooner. Both SDKs wait longer than this before they send
+# SIGTERM. A frontend that kills this process closes its pipes at the same time.
 LEAVE_GRACE_S = 1.0
 # The time for a host to end its child and to exit, after the frontend has received its result.
 HOST_END_TIMEOUT_S = 5.0
@@ -57,7 +57,7 @@ class AttachedConversationLoop(ConversationLoop):
     """The loop for one frontend that is connected to one host.
 
     A SIGTERM ends the frontend's session. If it arrives more than `LEAVE_GRACE_S` after the end of
-    stdin, the frontend is already leaving; the signal only makes it exit sooner.
+    stdin, the frontend is already leaving; the signal then only makes this process exit sooner.
 
         prompt        the only message, from the command line; None if messages come from `source`
         source        the frontend's stdin; with a `prompt`, it contains only answers
@@ -82,7 +82,7 @@ class AttachedConversationLoop(ConversationLoop):
         self._source = source
         self._ends_session = ends_session
         self._is_reading_stdin = source is not None
-        self._stdin_end_time = float("inf")  # anyio's clock time at the end of stdin
+        self._stdin_end_time = float("inf")  # when stdin ended, by anyio's clock
         self._has_lost_host = False  # whether the connection to the host has ended
         self._write_lock = anyio.Lock()
         self._send_lock = anyio.Lock()

@@ -277,7 +277,8 @@ class WebGateway:
     ) -> SessionStepEventEncoder:
         """Return an encoder for the session's steps.
 
-        A page that requests more past steps than the shared drawing keeps gets its own drawing.
+        If a page requests more past steps than the shared drawing contains, it gets its own
+        drawing.
         """
         if cursor is None and max_steps > MAX_KEPT_STEPS:
             return SessionStepEventEncoder(SessionDrawing(max_steps), None, max_steps)

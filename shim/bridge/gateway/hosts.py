@@ -31,7 +31,8 @@ from shim.state.config import ShimSettings, VendorSettings, load_shim_settings
 CONTROLLER_NAME = "web"
 WATCHER_NAME = "web reader"
 READ_BATCH_LINES = 256  # lines of an ended session's log that are read at once
-# Cached logs of ended sessions. Each index needs a few kB, and a page shows only one session.
+# The maximum number of cached logs of ended sessions. The index of a log needs a few kB, and a page
+# shows only one session.
 MAX_OPEN_LOGS = 16
 STATE_KEYS = ("state", "status", "waitingFor", "needs", "detail")
 

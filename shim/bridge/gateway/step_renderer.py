@@ -34,7 +34,7 @@ from shim.story.export.view_model import SessionExport, SessionStepView
 from shim.story.model import SessionStepChange, SessionStepTracker
 
 MAX_TREE_BYTES = 200_000  # Markdown tree of one text; a longer text is shown unformatted
-MAX_DEPTH = 40  # nesting levels of a form's schema or a host's frame; readers need fewer
+MAX_DEPTH = 40  # nesting levels of a form's schema or of a host's frame; normal ones have fewer
 MAX_FIELDS = 200  # input fields of a prompt; all further fields are shown as one
 
 

@@ -30,8 +30,8 @@ from shim.io.stderr import warn
 from shim.state import store
 
 SIGNAL_STATUSES = (143, 129)  # exit statuses of a conversation that a signal ended
-# The number of lines at a log's start that are searched. The first turn starts within them, after
-# replayed user messages.
+# How many lines at the start of a log are searched. The first turn starts within these lines, after
+# the replayed user messages.
 MAX_HEAD_LINES = 1000
 STARTER_TIMEOUT_S = 5.0  # the process that starts the host only writes one small file
 MAX_PENDING_CONNECTIONS = 1000  # clients that are told why the start failed
@@ -140,7 +140,7 @@ def _build_invocation(folder: str, metadata: SessionHostMetadata, spec: SessionS
         settings = registry.write_settings_flag_file(folder, settings)
     return invocation._replace(
         prompt=None,
-        print_mode=False,  # like the SDKs in a conversation
+        print_mode=False,  # the SDKs do not pass --print in a conversation
         input_format="stream-json",
         output_format="stream-json",
         verbose=True,

@@ -87,7 +87,7 @@ class HubStdout:
     """The conversation's stdout. The hub's runner writes its lines to the log and sends them to the
     clients.
 
-    Writing never waits for a client. A slow client is sent later lines from the log.
+    Writing never waits for a client. A slow client receives the remaining lines from the log.
     """
 
     def __init__(self, runner: SessionHubRunner, recorder: "RunRecordSink | None" = None) -> None:

@@ -46,7 +46,7 @@ MAX_TICK_INTERVAL_S = 1.0
 PROMPT_TIMEOUT_FACTOR = 0.9
 PROMPT_TIMEOUT_MARGIN_S = 10.0
 MIN_TICK_INTERVAL_S = 0.01
-FIRST_CHILD_TIMEOUT_S = 2.0  # modules are then imported even without a child
+FIRST_CHILD_TIMEOUT_S = 2.0  # after this time, modules are imported even if no child was started
 # This time is short, so that all modules are imported before the child ends its first turn.
 FIRST_CHILD_POLL_INTERVAL_S = 0.001
 REASON_STOPPED = "stopped"

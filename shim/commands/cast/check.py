@@ -1,5 +1,5 @@
 """Checks a recording: runs the current drop-in with the recorded arguments, input lines and child
-output, and compares its output.
+output, and compares the new output with the recorded output.
 
 The user's home, state and settings are not used. Only the user's profiles are linked into the
 temporary folder of the check.
@@ -40,11 +40,11 @@ LINE_TIMEOUT_S = 20.0  # for an expected line; without a real vendor, lines arri
 QUIET_TIMEOUT_S = 2.0  # stdin is closed if no output arrives for this long
 EXIT_TIMEOUT_S = 10.0  # for the drop-in to exit
 MAX_QUEUED_LINES = 10_000  # stdout lines that are not compared yet
-MAX_RECORDING_BYTES = 1024 * 1024 * 1024  # recordings are never larger
+MAX_RECORDING_BYTES = 1024 * 1024 * 1024  # the recorder never writes a larger file
 SHIM_FLAGS = ("--shim-vendor", "--shim-record", "--shim-config", "--shim-log")
 FILE_FLAGS = ("--settings", "--system-prompt-file", "--append-system-prompt-file")
-# Two ways in which a frontend requests session state events (contract 5.13). If the recording
-# contains such events, the drop-in's environment requests them too.
+# The two ways in which a frontend requests session state events (contract 5.13). If a recording
+# contains such events, its check requests them in the drop-in's environment.
 STATE_MARKER = b'"subtype":"session_state_changed"'
 HOST_ONLY_MARKER = b'"sdk_host_only":true'
 STATE_VARIABLES = {
@@ -52,8 +52,8 @@ STATE_VARIABLES = {
     True: "CLAUDE_CODE_SDK_READS_SESSION_STATE",
 }
 ReplayEvent = tuple[str, bytes]
-# Reasons why a comparison ends before the end of the run. STOP_REASONS has the kind of a recorder
-# note for each reason.
+# The reasons why a comparison ends before the end of the run. STOP_REASONS maps the kinds of a
+# recorder's notes to these reasons.
 CUT_OFF_REASON = "the recording was cut off at this point"
 SILENCE_REASON = "the vendor printed nothing for longer than the check's timeout"
 STOP_REASONS = {"limit": "the recording has no more lines", "timeout": SILENCE_REASON}

@@ -26,7 +26,7 @@ from shim.recording.rewrite import rewrite_cast_without_secrets
 from shim.state.files import open_new_file, open_regular_file, remove_file
 from shim.story.reader import Recording, load_cast_header, parse_child_exit
 
-MAX_STDIN_BYTES = 256 * 1024  # nobody reads a longer example
+MAX_STDIN_BYTES = 256 * 1024  # a longer example is too long to be read
 MAX_LISTED_CHILDREN = 20  # children listed in an error message
 PLACEHOLDER_PREFIX = "TO FILL IN: "
 STDOUT_FILE = "vendor.ndjson"

@@ -14,7 +14,7 @@ from shim.story.events import find_failure_cause, find_vendor_name
 from shim.story.model import SessionStep, SessionStepChange, SessionTotals
 
 # The maximum number of different names per table (tools, vendors, causes, repairs). All further
-# names are counted as one.
+# names are counted together under one name.
 MAX_NAMES = 500
 MAX_NAME_CHARS = 80
 MAX_PROMPT_CHARS = 200
@@ -26,7 +26,8 @@ TOKEN_COLUMNS = {  # token count → column heading
     "cache_creation_input_tokens": "cache written",
     "output_tokens": "output",
 }
-MAX_FAILED_CALLS = 10_000  # stored because the result may report them as denied
+# failed calls that are stored, because the result may report that they were denied
+MAX_FAILED_CALLS = 10_000
 
 # The state of a recording file:
 # `whole`: complete and readable
@@ -37,7 +38,7 @@ RecordingState = Literal["whole", "cut off", "damaged", "unreadable"]
 
 
 class DurationSamples:
-    """Durations in seconds, for medians and percentiles. The results are exact for up to
+    """Durations in seconds, for medians and percentiles. The results are exact if there are at most
     MAX_SAMPLES durations.
     """
 

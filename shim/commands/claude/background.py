@@ -1,8 +1,8 @@
 """Implements `claude --bg`, which starts a background session, prints its id and returns (B1 to
 B8).
 
-Everything that can be checked is checked before the session starts. Errors are reported by this
-command and not later by the session. For the check, the vendor's program is asked for its version.
+Everything that can be checked is checked before the session starts. This command therefore reports
+the errors, and not the session later. For the check, the vendor's program is asked for its version.
 """
 
 import os

@@ -17,8 +17,8 @@ Arguments:
 An unknown option is ignored with a warning. A misspelled permission option is refused.
 """
 
-# Invocation field → description of its flag. It has all flags of the shim, and all Claude flags that
-# have an effect.
+# Invocation field → description of its flag. The table contains all flags of the shim, and all of
+# Claude's flags that have an effect.
 FLAG_TEXTS = {
     "print_mode": "print the answer and exit (one-shot mode)",
     "output_format": "text (default), json (one result) or stream-json",

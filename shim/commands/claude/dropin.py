@@ -211,8 +211,8 @@ def reopen_closed_stdio(open_flags: int = os.O_RDONLY) -> None:
     """Open the null device for closed standard streams. Otherwise the next opened file would get
     their descriptors.
 
-    By default, the null device is opened read-only. A write to it fails like a write to the closed
-    stream, because a frontend that closed stdout has disconnected.
+    By default, the null device is opened read-only. Writes therefore still fail, as on the closed
+    stream. A frontend that closed stdout has disconnected.
     """
     for descriptor in (0, 1, 2):
         try:

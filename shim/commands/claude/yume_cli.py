@@ -105,7 +105,7 @@ def _start(call: YumeInvocation, installed_options: Mapping[str, str], argv: Seq
 
             if is_background_session_running(session_id):
                 joined = apply_mode(call, invocation)._replace(resume=session_id)
-                if not call.prompt:  # the messages may arrive on stdin
+                if not call.prompt:  # stdin may contain the messages
                     joined = joined._replace(input_format="stream-json")
                 settings = load_shim_settings(joined, os.environ, installed_options)
                 background_conversation = plan_background_conversation(

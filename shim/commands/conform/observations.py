@@ -93,8 +93,8 @@ class ObservedTurn:
         return [(line, result) for line in self.lines for result in list_tool_results(line)]
 
 
-# `repr=False` prevents asyncio from formatting the runs as the result of a task. All lines together
-# have several megabytes.
+# `repr=False` prevents asyncio from formatting the runs as the result of a task. The text of all
+# lines would have several megabytes.
 @dataclass(repr=False)
 class ObservedCommandRuns:
     """All runs of the checked command, and the reasons for runs that were skipped."""
@@ -307,8 +307,8 @@ class ConformanceRuleResult:
 def evaluate_conformance_rule(
     rule: ConformanceRule, observations: ObservedCommandRuns
 ) -> ConformanceRuleResult:
-    """Check a rule and return the result. If the check itself raises another exception, the rule
-    counts as broken, because a check must accept any valid output.
+    """Check a rule and return the result. If the check raises an unexpected exception, the rule
+    counts as broken, because every check can process any valid output.
     """
     try:
         return ConformanceRuleResult(

@@ -125,8 +125,8 @@ def _add_refusals(
     reports: Sequence[VendorDiagnosis],
     environment: Mapping[str, str],
 ) -> list[DiagnosisFinding]:
-    """Add to each required vendor's report the error that a turn with this vendor would fail with.
-    Return the errors that do not belong to a single vendor.
+    """Add a finding to a required vendor's report if a turn with this vendor would fail. The
+    finding is the error of that turn. Return the errors that do not belong to a single vendor.
 
     An error is only reported once.
     """
@@ -425,7 +425,7 @@ def _check_promises(
     environment: Mapping[str, str],
 ) -> list[DiagnosisFinding]:
     """Report whether the guarantees in the vendor's profile hold for this version. If they do not,
-    report the `reason`.
+    `reason` is reported.
 
     Records of broken guarantees are removed, so that those versions are trusted again.
     """

@@ -11,8 +11,8 @@ from shim.recording.folders import get_recording_folder, list_newest_recordings
 from shim.story.events import find_vendor_name
 from shim.story.reader import Recording, RecordingReadBudget
 
-# Limits for the search. The user waits for the diagnosis, and only recently used vendors are likely
-# to have a missing login.
+# Limits for the search. The user waits for the diagnosis, and a missing login is only likely for
+# recently used vendors.
 MAX_RECORDINGS = 200  # the newest recordings
 MAX_READ_BYTES = 64 * 1024 * 1024  # for all recordings together
 CAUSE = b'"cause":'  # part of every result that the shim writes
@@ -69,5 +69,6 @@ def _parse_result(line: bytes) -> dict[str, str]:
         return {}
     if as_dict(result["shim"]).get("cause") != "auth":
         return {vendor: ""}
-    last_line = get_result_text(result).strip().rpartition("\n")[2]  # others are the shim's
+    # earlier lines are text from the shim
+    last_line = get_result_text(result).strip().rpartition("\n")[2]
     return {vendor: escape_control_chars(last_line)[:MAX_SAMPLE_CHARS]}

@@ -132,8 +132,8 @@ def build_vendor_row(
                     distrust=describe_executed_denied_call(adapter, version, broken_promise.tool)
                 )
             if adapter.cli.two_way_help_texts:
-                # The program's help text is cached. Turns read from it whether this version
-                # supports two-way mode.
+                # The program's help text is cached. Turns read in the cached text whether this
+                # version supports two-way mode.
                 probe.get_help_text()
             missing_feature = find_unsupported_argument(adapter, vendor_settings, environment, cwd)
         except ShimError:

@@ -26,8 +26,8 @@ from shim.state.files import replace_file, write_all
 MAX_NAMED_PATHS = 5  # paths that a hint lists
 
 # If Node supports `execve` (22.15 and newer), the shell script replaces the Node process. Otherwise
-# Node waits for the script, forwards the frontend's signals to it, and exits with its status. Ctrl-C
-# reaches both processes.
+# Node waits for the script, forwards the frontend's signals to the script, and exits with the
+# script's status. Ctrl-C reaches both processes.
 JAVASCRIPT_TEMPLATE = """\
 #!/usr/bin/env node
 // {marker}; to restore the previous file, run `shim uninstall --into` with the path of this file{declared}{script};

@@ -13,8 +13,8 @@ from shim.core.turn.outcome import ChildExit
 from shim.story.reader import Recording, parse_child_exit
 
 CHUNK_BYTES = 256 * 1024
-MAX_FILE_BYTES = 1024 * 1024 * 1024  # recordings are never larger
-MAX_FILES = 1000  # this repository has half as many fixtures
+MAX_FILE_BYTES = 1024 * 1024 * 1024  # the recorder never writes a larger file
+MAX_FILES = 1000  # maximum number of files; this repository has half as many fixtures
 
 
 class CapturedOutputSink(Protocol):

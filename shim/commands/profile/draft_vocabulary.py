@@ -1,5 +1,5 @@
-"""Lists the key names and event kinds by which a draft recognizes a field. Several agent CLIs share
-each of them.
+"""Lists the key names and event kinds by which a draft recognizes a field. Each name or kind is
+used by several agent CLIs.
 
 Names are compared without case and separators, so that toolCallId, tool_call_id and tool-call-id
 are equal. In ordered lists, the most specific name comes first.

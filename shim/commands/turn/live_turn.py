@@ -183,7 +183,7 @@ class TerminalTurnRunner:
         if kind == "result":
             if self._received_signals and event.get(
                 "is_error"
-            ):  # the vendor may report another cause
+            ):  # the vendor may report a different cause
                 event = {**event, "shim": {"cause": "interrupted"}}
             self._result_line = event
             if self._person is not None:

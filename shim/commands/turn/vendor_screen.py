@@ -1,5 +1,5 @@
 """Handles a bare `claude` on a terminal, for which the real claude opens its full-screen interface.
-Some programs start it that way in a pty.
+Some programs start `claude` like this in a pseudo-terminal.
 
 The shim has no full-screen interface. With `tui = "vendor"` in the settings, the vendor's own
 program replaces this process.

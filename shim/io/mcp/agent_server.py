@@ -21,7 +21,7 @@ from shim.core.reading.values import as_dict
 # Each run is a process of the vendor. No known model starts more agents at the same time.
 MAX_AGENT_RUNS = 8
 TOO_MANY_RUNS_TEXT = f"{MAX_AGENT_RUNS} agents are running. Wait until one of them has ended."
-# Clients wait 60 s for a result, and begin again at each report of progress.
+# Clients wait 60 s for a result. Each progress report restarts this wait.
 PROGRESS_INTERVAL_S = 10.0
 
 
@@ -50,7 +50,9 @@ class AgentToolServer:
         self._scopes: dict[tuple[int, str], anyio.CancelScope] = {}
 
     def accept_message(self, client: McpConnection, message: object, tasks: TaskGroup) -> None:
-        """Answer a client's message, or start its call. A call runs in `tasks`."""
+        """Answer a client's message, or start the subagent that the message requests. The subagent
+        runs in `tasks`.
+        """
         fields = as_dict(message)
         method = fields.get("method")
         if method == CANCEL_METHOD:
@@ -97,7 +99,7 @@ class AgentToolServer:
 
 
 async def _report_progress(client: McpConnection, call: AgentToolCall) -> None:
-    """Report progress until the call has ended, if the client wants it."""
+    """Report progress until the call has ended, if the client has requested progress reports."""
     step = 0
     while call.progress_token is not None:
         await anyio.sleep(PROGRESS_INTERVAL_S)

@@ -48,7 +48,8 @@ class McpRelayServer:
     flush           writes queued requests to the frontend
     decide_call     decides whether a tool call may run, before the MCP server receives it
     call_timeout_s  how long the frontend may take for a tool call, in seconds
-    agent_server    the shim's own server, whose tool starts subagents; None if no run may have any
+    agent_server    the shim's own server, whose tool starts subagents; None if this run has no
+                    subagents
     """
 
     def __init__(
@@ -282,8 +283,8 @@ class McpRelayConnection:
 
 
 async def _read_first_lines(connection: socket.socket, splitter: LineSplitter) -> list[bytes]:
-    """Return the first complete lines of a connection. Return none if the connection ends before
-    that.
+    """Return the first complete lines of a connection. Return an empty list if the connection ends
+    first.
     """
     while chunk := await read_chunk(connection):
         if lines := splitter.feed(chunk):

@@ -3,8 +3,8 @@ and no server.
 
 A template contains the page's frame, content security policy, style and script, and the session as
 JSON. The script only creates text nodes from the session. Markdown is parsed here and passed to the
-script as a tree of elements. By its hashes, the policy allows only this script and this style. The
-page cannot load anything.
+script as a tree of elements. The policy contains the hashes of this script and this style, and
+allows no others. The page cannot load anything.
 """
 
 import base64
@@ -40,7 +40,8 @@ SCRIPT_FILES = (
 TIMELINE_COLUMNS = 368  # two pixels per column at the page's maximum width
 # Step kinds whose text comes from a model.
 MARKDOWN_KINDS = frozenset(("text", "thinking", "result"))
-MAX_TREE_BYTES = 2_000_000  # for all trees as JSON; later texts are not parsed
+# for all trees together, as JSON; the texts after this limit are not parsed
+MAX_TREE_BYTES = 2_000_000
 
 # Characters that could end the JSON's script element or start another element, and characters that
 # end a line in old versions of JavaScript.

@@ -23,11 +23,12 @@ from shim.story.reader import RecordedSessionStepReader, Recording
 
 WriteFunction = Callable[[bytes], None]
 
-# Control messages. A frontend sends their input back unchanged, so a live conversation cannot redact
-# it, but an export can.
+# Control messages. The frontend returns their input unchanged. A live conversation therefore cannot
+# redact this input, but an export can.
 _CONTROL_TYPES = ("control_request", "control_response", "control_cancel_request")
 _UNLIMITED_BYTES = 1 << 62  # lines of any length are kept whole
-# The UUID format of added lines. They contain text that was held back until the end of a block.
+# The format of the UUIDs of lines that the export adds. These lines contain text that was withheld
+# until the end of a block.
 _UUID_FORMAT = "00000000-0000-4000-9000-{:012d}"
 
 

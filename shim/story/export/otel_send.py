@@ -18,9 +18,9 @@ def send_recording_spans(path: str, endpoint: str, *, redact: bool, content: boo
     """Send the spans of the recording at `path` to `endpoint`, an http or https URL. Return the
     number of spans.
 
-    If the URL has no path, the path is added as for OTEL_EXPORTER_OTLP_ENDPOINT. Raise
-    FrontendError if the URL is invalid or the extra is not installed. Raise SystemResourceError if
-    the collector does not accept the spans.
+    If the URL has no path, the standard path is added, as for the variable
+    OTEL_EXPORTER_OTLP_ENDPOINT. Raise FrontendError if the URL is invalid or the extra is not
+    installed. Raise SystemResourceError if the collector does not accept the spans.
     """
     url = _resolve_url(endpoint)
     try:

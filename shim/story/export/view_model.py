@@ -32,11 +32,11 @@ from shim.story.notes import describe_note_step
 # The limit for all texts together. A phone opens a page of 5 MB without delay.
 MAX_TOTAL_CHARS = 4_000_000
 MAX_TEXT_CHARS = 20_000  # per text, about 400 lines
-MIN_TEXT_CHARS = 200  # below this limit, steps are omitted instead
+MIN_TEXT_CHARS = 200  # texts are not shortened further; steps are omitted instead
 MAX_STEPS = 20_000
-# Steps that mark the turns. They are still stored when other steps are omitted.
+# The steps that mark the turns. When there is no more space, these steps are still stored.
 LANDMARK_KINDS = frozenset(("prompt", "error", "result"))
-MAX_EXTRA_LANDMARKS = 2_000  # stored when there is no space for other steps
+MAX_EXTRA_LANDMARKS = 2_000  # landmark steps that are stored when there is no space for other steps
 MAX_FIELDS = 100  # per tool call or event
 MAX_FIELD_CHARS = 500
 MAX_GROWTH_POINTS = 120  # per streamed text; more would not make a replay smoother

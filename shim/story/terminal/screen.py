@@ -36,8 +36,8 @@ class RenderedKeyboardInput(NamedTuple):
 class TrailingSpaceFilter(NamedTuple):
     """A Rich renderable that removes trailing spaces from each line.
 
-    If a terminal becomes narrower, it would wrap trailing spaces into empty lines. They would also
-    be copied with the text.
+    A terminal that becomes narrower would wrap trailing spaces into empty lines. Trailing spaces
+    would also be copied with the text.
     """
 
     renderable: RenderableType

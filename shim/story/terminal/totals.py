@@ -20,7 +20,7 @@ from shim.story.timeline import ACTIVITIES, Activity, ActivityTimeline
 
 _ACTIVITY_STYLES: dict[
     Activity, tuple[str, str, str]
-] = {  # the signs differ, for terminals without colors
+] = {  # each activity has a different sign, for terminals without colors
     "idle": ("·", "dim", "idle"),
     "model": ("░", "cyan", "model"),
     "tool": ("▓", "green", "tools"),
@@ -168,8 +168,9 @@ def _render_legend(totals: SessionTotals) -> Text:
 def render_timeline(timeline: ActivityTimeline, width: int) -> Text:
     """Render the timeline as `width` cells, each for an equal part of the session.
 
-    A cell shows one activity. The time of its other activities counts for later cells. In total,
-    each activity gets as many cells as its share of the time, even if it ran in short intervals.
+    A cell shows one activity. The time of the other activities in the same part counts for later
+    cells. In total, each activity gets as many cells as its share of the time, even if it ran in
+    short intervals.
     """
     bar = Text()
     deficits = [0.0] * len(ACTIVITIES)

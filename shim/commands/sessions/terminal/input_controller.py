@@ -15,7 +15,8 @@ from shim.core.reading.bounded_dict import BoundedDict
 from shim.io.ids import create_uuid
 from shim.story.terminal.arguments import format_text_on_one_truncated_line
 
-# The time after a prompt opens in which keys are not answers. Such a key was probably meant as text.
+# For this time after a prompt opens, keys are not treated as answers, because they were probably
+# typed as part of a message.
 ANSWER_GRACE_S = 0.5
 ANSWER_WORD_TIMEOUT_S = 5.0  # for typing the rest of an answer word after its first key
 DOUBLE_INTERRUPT_S = 2.0  # the longest time between two Ctrl-C that detach
@@ -345,7 +346,7 @@ class TerminalInputController:
         self.write_frame(frame)
 
 
-REQUIRED_ARGUMENT = "MODE"  # the name of an argument that must be given
+REQUIRED_ARGUMENT = "MODE"  # the name of the only argument that a user must type
 
 
 class SlashCommand(NamedTuple):

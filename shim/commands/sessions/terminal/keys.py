@@ -95,8 +95,8 @@ class KeyParser:
     def _read_keys(self, data: bytes) -> list[str]:
         pending = self._unparsed
         text = self._decoder.decode(data)
-        # The Esc key looks like the start of an escape sequence. A key in the next read is separate,
-        # unless it continues a sequence.
+        # A single Esc looks like the start of an escape sequence. The next read starts with another
+        # key, unless it continues the sequence.
         if not (pending == "\x1b" and text[:1] not in "[O"):
             text = pending + text
         self._unparsed = ""
