@@ -51,9 +51,9 @@ TOOLS = {
 # tools that pi enables by default, unlike grep, find and ls
 BUILT_IN_TOOLS = ("read", "bash", "edit", "write")
 ALL_TOOLS = (*BUILT_IN_TOOLS, "grep", "find", "ls")
-# Since 1.0.4, `--tools` keeps the tools of pi's MCP servers unless it names one of them, and
-# `--no-mcp` removes them. This tool does not exist. `--tools` names it if pi's help could not be
-# read in time. Older versions ignore the name.
+# The name of an MCP tool that does not exist. Since 1.0.4, `--tools` keeps the tools of pi's MCP
+# servers unless it names an MCP tool. Therefore this name is added to `--tools` if pi's help does
+# not show `--no-mcp`, which removes these tools. Older versions ignore the name.
 NO_MCP_TOOL = "mcp__claude-shim__none"
 SUPPORTED_EFFORTS = CLAUDE_EFFORT_LEVELS[:-1]  # pi 0.73 does not have the highest level
 
@@ -112,8 +112,8 @@ def choose_enabled_tools(request: LaunchRequest) -> tuple[list[str], bool]:
     default.
 
     pi has only one flag for tools, which combines the permission mode, `--tools` and denied tools.
-    Except in plan mode, a rule that allows a complete tool adds the tool to those of the mode. pi
-    has no flag for rules about some calls of a tool.
+    Except in plan mode, a rule that allows a complete tool adds it to the tools of the mode. pi has
+    no flag for rules that apply to some calls of a tool.
     """
     invocation = request.invocation
     if request.mode_arguments:
@@ -259,7 +259,7 @@ class PiAdapter(Adapter):
             ("--system-prompt", invocation.system_prompt),
             ("--append-system-prompt", invocation.append_system_prompt),
         ):
-            # pi also accepts the path of a session file
+            # pi also accepts the path of a file that contains the text
             if text:
                 arguments += [name, request.store_oversized_argument(text) or text]
         arguments += build_tool_selection_arguments(request)

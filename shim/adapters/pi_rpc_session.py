@@ -1,8 +1,8 @@
 """The session of one pi process that is driven through pi's RPC.
 
-The session id is known after the responses to two requests. A prompt that arrives earlier waits. No
-prompt is sent to a pi that has not loaded the shim's permission extension, because such a pi would
-not ask about its tool calls.
+The session id is known after the responses to two requests. If a prompt arrives before that, it
+waits. No prompt is sent to a pi that has not loaded the shim's permission extension, because such a
+pi would not ask about its tool calls.
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ from shim.profiles.rpc.form import MAX_OPEN_REQUESTS
 from shim.profiles.rpc.session import RpcResponse, RpcSession
 
 IMAGE_KINDS: BlockKinds = frozenset(("image",))
-# The labels of the requests. A prompt waits for the responses to the requests on the first line.
+# The labels of the requests. A prompt waits for the responses to STATE, COMMANDS and SETTING.
 STATE = "state"
 COMMANDS = "commands"
 MODELS = "models"
@@ -69,13 +69,13 @@ class PiRpcSession(RpcSession):
         self.model = ""
         self.context_window_tokens: object = None  # the model's context size, as pi reports it
         self.accepted_block_kinds = IMAGE_KINDS
-        self.text_commands: tuple[OfferedCommand, ...] = ()  # a message may start with them
+        self.text_commands: tuple[OfferedCommand, ...] = ()  # commands that are texts for the model
         self.is_extension_loaded = False  # the shim's extension has reported that it is loaded
         self.has_early_dialog = False  # an extension opened a dialog while pi started
         self.is_running = False
         self.is_stopping = False
         self._uses_extension = True  # no prompt is sent before the extension is loaded
-        self._chooses_model = False  # pi was started without a model
+        self._chooses_model = False  # pi was started without a model, so it chooses the model
         self._can_ask_user = False
         self._mode = ""
         self._default_model = ""  # the model that pi chose, as `provider/model`
@@ -132,8 +132,9 @@ class PiRpcSession(RpcSession):
         ) + self.encode_request(ABORT, "abort")
 
     def encode_model_change(self, name: str | None) -> bytes | None:
-        """Encode a change to `provider/model`, with an optional thinking level after a colon, from
-        the next request on. Return None for a name without a provider.
+        """Encode a change of the model, which takes effect at the next request. The name is
+        `provider/model`, with an optional thinking level after a colon. Return None for a name
+        without a provider.
         """
         provider, separator, model = (self._default_model if name is None else name).partition("/")
         if not separator:
@@ -147,8 +148,8 @@ class PiRpcSession(RpcSession):
         ) + self._encode_thinking_level(level)
 
     def encode_effort_change(self, level: str | None) -> bytes | None:
-        """Encode a change of the thinking level from the next request on. Return None for pi's
-        default level, which has no name, and for a level that pi does not have.
+        """Encode a change of the thinking level, which takes effect at the next request. Return
+        None for pi's default level, which has no name, and for a level that pi does not have.
         """
         if level is None:
             return None

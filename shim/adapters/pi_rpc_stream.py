@@ -1,9 +1,9 @@
 """Translates pi's RPC: the events of its stream, responses to requests, and dialogs of its
 extensions.
 
-A run ends with `agent_settled`. Versions before 0.80.4 do not have this event. After their
-`agent_end`, pi reports a retry or a compaction immediately, so the run has ended if nothing follows
-for some time.
+A run ends with `agent_settled`. Versions before 0.80.4 do not have this event. They report a retry
+or a compaction immediately after `agent_end`, so the run has ended if nothing follows for some
+time.
 """
 
 from typing import Any
@@ -80,7 +80,9 @@ class PiRpcTranslator(RpcTranslator, PiTranslator):
 
     @classmethod
     def accepts_line_between_turns(cls, line: bytes) -> bool:
-        """Return whether a line is a dialog or a response."""
+        """Return whether a line may arrive between turns, which is true for dialogs and
+        responses.
+        """
         if DIALOG_TYPE.encode() in line:
             return True
         return b'"response"' in line

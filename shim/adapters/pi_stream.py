@@ -171,8 +171,9 @@ class PiTranslator(Translator):
         self._end_run(is_newer_version="willRetry" in event)
 
     def _end_run(self, *, is_newer_version: bool) -> None:
-        """Record that the run is complete after `agent_end`. Older versions print nothing after
-        this event, and some of them never exit. Newer versions report that a run continues.
+        """Record that the run is complete after `agent_end`, if it is. Older versions print nothing
+        after this event, and some of them never exit. Newer versions print further events if the
+        run continues.
         """
         if self._is_complete():
             self.turn.record_vendor_completion()

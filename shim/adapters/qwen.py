@@ -136,7 +136,8 @@ PROMPTED_WITH_SETTINGS = PROMPTED_TOOLS | split_into_word_set("""
     mcp__ Read Grep Glob LS Monitor WebSearch Skill SendMessage CronCreate ScheduleWakeup EnterWorktree ExitWorktree
 """)
 ASKING_ARGUMENTS = ("--approval-mode", "default")
-# Excluding `edit` excludes all tools that change files; excluding `read_file`, all that read files.
+# If `edit` is excluded, qwen excludes all tools that change files. If `read_file` is excluded, qwen
+# excludes all tools that read files.
 TOOL_FAMILIES = ("edit", "read_file")
 
 
@@ -178,8 +179,9 @@ def _list_server_tool_names(rule: str) -> list[str]:
 
 
 def _select_agent_server(request: LaunchRequest) -> dict[str, Mapping[str, Any]]:
-    """Return the shim's own MCP server with qwen's key that offers its tool to the model at once.
-    qwen's model must search for the tools of other servers. Servers from stdin cannot have the key.
+    """Return the shim's own MCP server, with the key that makes qwen offer the server's tool to the
+    model immediately. The model must search for the tools of other servers. qwen does not accept
+    the key for servers that are sent through stdin.
     """
     return {
         name: {**config, "alwaysLoadTools": True}

@@ -66,7 +66,7 @@ class QwenInput(ClaudeInput):
         servers = {
             name: config
             for name, config in request.mcp_servers.private_servers.items()
-            if name != AGENT_SERVER  # it is in a file, with a key that stdin does not support
+            if name != AGENT_SERVER  # this one is in a file, with a key that stdin does not support
         }
         if servers:
             options["mcpServers"] = servers
@@ -79,15 +79,15 @@ class QwenInput(ClaudeInput):
         )
 
     def encode_model_change(self, name: str | None) -> bytes | None:
-        """Encode a change of the model, followed by a question about its context size."""
+        """Encode a change of the model, and a request for the context size of the new model."""
         line = super().encode_model_change(name)
         if line is None:
             return None
         return line + self._encode_request(subtype=CONTEXT_REQUEST)
 
     def encode_prompt(self, message: UserMessage) -> bytes:
-        """Encode a message. Each image is replaced with the path of a file, because qwen reads a
-        file that the prompt names, but would show image data as text.
+        """Encode a message. Each image is replaced with the path of a file, because qwen reads the
+        files that a prompt names, but would pass image data to the model as text.
         """
         if message.is_compaction:
             return super().encode_prompt(

@@ -160,8 +160,8 @@ class QwenRfcInput(ChildInput):
         return _encode_line(line | {"reason": "escape"})
 
     def encode_model_change(self, name: str | None) -> bytes | None:
-        """Use the model from the next request on. Return None for the default model, which can only
-        be selected at the start.
+        """Set the model for the following requests. Return None for the default model, which can
+        only be selected when the program is started.
         """
         self._model = name
         if name is None:

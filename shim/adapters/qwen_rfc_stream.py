@@ -354,7 +354,9 @@ class QwenRfcTranslator(Translator):
     # -- all replies -------------------------------------------------------------------------------
 
     def _open_reply(self, model: Any) -> None:
-        """Start a reply. By now, all tool calls of earlier replies have ended."""
+        """Start a reply. Write a result for each tool call that is still open, because the model
+        replies only after its earlier calls have ended.
+        """
         if self._has_open_reply:
             return
         self._has_open_reply = True
@@ -407,7 +409,7 @@ class QwenRfcTranslator(Translator):
         return not (self._has_open_reply or self.turn.open_calls)
 
     def _write_thoughts(self, message: dict[str, Any], model: Any) -> None:
-        """Write the thoughts that are among the annotations. They come before the reply's text."""
+        """Write the thoughts that are among the annotations, before the reply's text is written."""
         for annotation in list_annotations(message):
             if annotation.get("type") == THOUGHT_TYPE:
                 self._write_thought(annotation, model)
@@ -421,7 +423,7 @@ class QwenRfcTranslator(Translator):
         )
 
     def _translate_annotations(self, message: dict[str, Any]) -> None:
-        """Translate all annotations except thoughts. They come after the reply's text."""
+        """Translate all annotations except thoughts, after the reply's text was written."""
         for annotation in list_annotations(message):
             if annotation.get("type") != THOUGHT_TYPE:
                 self._translate_event(annotation)
@@ -508,7 +510,8 @@ class QwenRfcTranslator(Translator):
         turn = self.turn
         call_id = self._resolve_call_id(message.get("tool_call_id"))
         name = message.get("name")
-        # This message repeats a displayed result. Its call id may also belong to another open call.
+        # If this result was displayed, the message repeats it, even if a different open call now
+        # has the same id.
         if self._displayed_counts.get(call_id):
             self._displayed_counts[call_id] -= 1
         elif call_id in turn.open_calls or not turn.conversation.has_used_call_id(call_id):
@@ -636,7 +639,7 @@ class QwenRfcTranslator(Translator):
 
     def _read_terminal_event(self, event: Event) -> None:
         """Store the exit code and the last logged text, which may be the reason for a failure. Text
-        from the model is also sent in a message.
+        from the model or a tool is not stored, because it is also sent in a message.
         """
         if event.get("exit_code").__class__ is int:
             self._exit_code = event["exit_code"]
