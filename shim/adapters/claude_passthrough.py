@@ -9,6 +9,7 @@ from typing import Any
 from shim.core.claude.grammar import get_fragment, get_result_text, is_init_line, list_tool_results
 from shim.core.claude.usage import NO_USAGE
 from shim.core.reading.json_text import dump_json
+from shim.core.reading.values import get_text
 from shim.core.turn.init_line import build_version_warning_fields
 from shim.core.turn.machine import CLOSED, MESSAGE, NEW, READY, TEXT, THINKING
 from shim.core.turn.open_calls import (
@@ -80,18 +81,18 @@ class PassthroughTurn:
         elif kind == "message_stop":  # Only the shim writes the terminator; a real claude has none.
             self._diagnostics.record("terminator")
         elif kind == "assistant":
-            self._write_if_allowed(raw, self._is_in_turn(raw) and self._track_assistant(event))
+            if self._is_in_turn(raw) and self._track_assistant(event):
+                self._writer.write_passthrough_line(raw)
         elif kind == "user":
-            self._write_if_allowed(
-                raw, self._is_in_turn(raw, is_user_line=True) and self._track_user(event)
-            )
+            if self._is_in_turn(raw, is_user_line=True) and self._track_user(event):
+                self._writer.write_passthrough_line(raw)
         elif kind == "stream_event":
-            self._write_if_allowed(
-                raw,
+            if (
                 self._is_in_turn(raw)
                 and self._track_stream_event(event)
-                and self._writer.writes_partial_messages,
-            )
+                and self._writer.writes_partial_messages
+            ):
+                self._writer.write_passthrough_line(raw)
         else:
             if self._turn_end.vendor_result[0]:
                 self._turn.finish()
@@ -104,10 +105,6 @@ class PassthroughTurn:
                 self._machine.record_late_event()
             else:
                 self._writer.write_passthrough_line(raw)
-
-    def _write_if_allowed(self, raw: bytes, allowed: bool) -> None:
-        if allowed:
-            self._writer.write_passthrough_line(raw)
 
     @property
     def _accepts_every_line(self) -> bool:
@@ -179,7 +176,7 @@ class PassthroughTurn:
             outcome = TurnOutcome("failed", message=error_text, cause="vendor_error")
         else:
             outcome = TurnOutcome("ended", fields={"result": event.get("result")})
-            self._assistant_message.last_text = str(event.get("result") or "")
+            self._assistant_message.last_text = get_text(event, "result")
         self._turn_end.set_vendor_result(raw, outcome)
 
     # -- tracking the lines ------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from typing import Any
 from shim.adapters.claude_input import encode_unsupported_request_error
 from shim.core.adapter.tools import Arguments
 from shim.core.adapter.translator import Event, Translator
-from shim.core.reading.values import as_str
+from shim.core.reading.values import as_dict, as_str
 from shim.core.turn.open_calls import normalize_call_id
 from shim.core.turn.subagents import Subagent
 from shim.core.turn.turn import Turn
@@ -52,7 +52,7 @@ class ClaudeProtocolTranslator(Translator):
         elif kind == "content_block_start":
             self._block_number += 1
         elif kind == "message_start":
-            self._start_reply(inner.get("message") or {})
+            self._start_reply(as_dict(inner.get("message")))
         else:
             self._translate_other_stream_event(inner)
 
@@ -114,9 +114,7 @@ class ClaudeProtocolTranslator(Translator):
             and isinstance(call_id, str | int)
             and isinstance(tool, str)
         ):
-            vendor_input = request.get("input")
-            if not vendor_input:
-                vendor_input = {}
+            vendor_input = as_dict(request.get("input"))
             name, arguments = self.translate_tool_use({"name": tool, "input": vendor_input})
             self.turn.request_permission(
                 request_id, normalize_call_id(call_id), name, arguments, (tool, vendor_input)

@@ -17,7 +17,7 @@ from shim.adapters.codex_rollout import (
 )
 from shim.core.adapter.tools import resolve_argument_paths
 from shim.core.adapter.translator import Event, Translator
-from shim.core.reading.values import as_dict
+from shim.core.reading.values import as_dict, get_text
 from shim.core.turn.outcome import ChildExit
 from shim.core.turn.turn import Turn
 from shim.profiles.profile import ProfileTranslator
@@ -80,9 +80,10 @@ class CodexTranslator(ProfileTranslator):
             return self._translate_server_line(event)
         if item_type not in CHECKPOINT_ITEMS and kind not in TURN_END_EVENTS:
             return is_repeated
-        self._state.rollout = self._state.rollout or CodexRollout(
-            data_dir, self.turn.conversation.vendor_session_id or ""
-        )
+        if self._state.rollout is None:
+            self._state.rollout = CodexRollout(
+                data_dir, self.turn.conversation.vendor_session_id or ""
+            )
         missing_calls = self._state.rollout.take_unstreamed_tool_calls()
         self.turn.update_message(model=self._state.rollout.model)
         for call in missing_calls:
@@ -166,9 +167,8 @@ class CodexTranslator(ProfileTranslator):
         if recorded is None:
             return False
         failed = item.get("status") == "failed"
-        output = str(
-            recorded.get("stderr" if failed else "stdout") or item.get("status") or ""
-        ).strip()
+        output_key = "stderr" if failed else "stdout"
+        output = get_text(recorded, output_key, get_text(item, "status")).strip()
         texts: dict[str, str] = {}
         for index, (path, _) in enumerate(changes):
             change = recorded["changes"][path]

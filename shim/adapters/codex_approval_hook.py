@@ -35,12 +35,13 @@ def can_ask(event: Mapping[str, Any], mode: str, *servers: str) -> bool:
     `servers` are the MCP servers that are configured to ask, as they are spelled in their tools'
     names.
     """
+    if mode in PROMPTLESS_MODES:
+        return False
     name = str(event.get("tool_name"))
+    if name in ("Bash", "apply_patch"):
+        return True
     asking_prefixes = tuple(f"mcp__{server}__" for server in servers)
-    is_prompted = name in ("Bash", "apply_patch") or normalize_tool_name(name).startswith(
-        asking_prefixes
-    )
-    return mode not in PROMPTLESS_MODES and is_prompted
+    return normalize_tool_name(name).startswith(asking_prefixes)
 
 
 def format_hook_output(denial_reason: str, event: Mapping[str, Any]) -> str:

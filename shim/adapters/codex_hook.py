@@ -123,8 +123,10 @@ def parse_patch_as_tool_calls(patch: str, folder: str) -> list[ClaudeCall]:
         if change_marker is not None:
             path = posixpath.join(folder, stripped[len(change_marker[0]) :].strip())
             # The lines after a `Move to` line still belong to the edit, which must stay the last call.
-            is_move = change_marker[0] == MOVE_MARKER and calls
-            calls.insert(len(calls) - bool(is_move), (change_marker[1], {"file_path": path}))
+            index = len(calls)
+            if calls and change_marker[0] == MOVE_MARKER:
+                index -= 1
+            calls.insert(index, (change_marker[1], {"file_path": path}))
         elif calls:
             _add_patch_line(calls, line)
     if not calls:

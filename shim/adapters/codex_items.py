@@ -17,7 +17,7 @@ from typing import Any
 from shim.adapters.codex_approval_hook import NOOP_PREFIX
 from shim.adapters.codex_rollout import ClaudeCall, build_file_change_tool_calls
 from shim.core.reading.json_text import dump_json
-from shim.core.reading.values import as_dict, as_list, as_str
+from shim.core.reading.values import as_dict, as_list, as_str, get_text, list_dicts
 from shim.profiles.run.values import unwrap_shell_command
 
 COMPLETED = "completed"
@@ -54,7 +54,9 @@ class CompletedCodexItems:
     def has_item(self, item: Mapping[str, Any]) -> bool:
         """Return whether an item with this id and subject has already been completed."""
         item_id = item.get("id")
-        return isinstance(item_id, str) and self._subjects.get(item_id) == _hash_subject(item)
+        if not isinstance(item_id, str):
+            return False
+        return self._subjects.get(item_id) == _hash_subject(item)
 
     def add_item(self, item: Mapping[str, Any]) -> None:
         """Add a completed item. An item without an id is not stored, so it never counts as a
@@ -133,10 +135,10 @@ def list_item_tool_calls(
             )
         ]
     if kind == "collabAgentToolCall":
-        arguments = {"description": item.get("tool"), "prompt": item.get("prompt") or ""}
+        arguments = {"description": item.get("tool"), "prompt": get_text(item, "prompt")}
         return [("Task", {**arguments, "subagent_type": SUBAGENT_TYPE})]
     if kind == "webSearch":
-        return [("WebSearch", {"query": item.get("query") or ""})]
+        return [("WebSearch", {"query": get_text(item, "query")})]
     if kind == "imageView":
         return [("Read", {"file_path": item.get("path")})]
     return []
@@ -153,19 +155,20 @@ def read_item_tool_result(item: Mapping[str, Any]) -> tuple[object, bool]:
             output = ""
             if status == "declined":
                 output = "declined"
-        # A command without an exit code has succeeded only if its status is `completed`.
-        succeeded = item.get("exitCode") == 0 or (
-            item.get("exitCode") is None and status == COMPLETED
-        )
-        return output, failed or not succeeded
+        exit_code = item.get("exitCode")
+        if exit_code is None:  # the command has succeeded only if its status is `completed`
+            failed = status != COMPLETED
+        elif exit_code != 0:
+            failed = True
+        return output, failed
     if kind == "mcpToolCall":
         error = item.get("error")
         if isinstance(error, dict):
-            return str(error.get("message") or ""), True
+            return get_text(error, "message"), True
         return item.get("result") or "", failed
     if kind == "collabAgentToolCall":
         return describe_agent_states(item.get("agentsStates")), failed
-    return item.get("status") or "", failed
+    return get_text(item, "status"), failed
 
 
 def describe_agent_states(states: object) -> str:
@@ -182,12 +185,12 @@ def convert_to_ask_user_question_input(raw_questions: object) -> dict[str, Any]:
     questions = []
     for question in as_list(raw_questions):
         options = [
-            {"label": str(option.get("label")), "description": str(option.get("description") or "")}
+            {"label": str(option.get("label")), "description": get_text(option, "description")}
             for option in question.get("options") or ()
         ]
         fields = {
             "question": str(question.get("question")),
-            "header": str(question.get("header") or ""),
+            "header": get_text(question, "header"),
         }
         questions.append({**fields, "multiSelect": False, "options": options})
     return {"questions": questions}
@@ -202,6 +205,6 @@ def build_user_input_answers(
     answers_by_text = as_dict(answered_input.get("answers"))
     return {
         str(question.get("id")): {"answers": [str(answers_by_text[str(question.get("question"))])]}
-        for question in request.get("questions") or ()
-        if isinstance(question, dict) and str(question.get("question")) in answers_by_text
+        for question in list_dicts(request.get("questions"))
+        if str(question.get("question")) in answers_by_text
     }

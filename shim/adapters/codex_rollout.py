@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from shim.core.policy.policy import MCP_PREFIX
-from shim.core.reading.values import as_str
+from shim.core.reading.values import as_str, get_text
 from shim.core.turn.context import VendorDataReader
 
 # Limit for a turn's calls and changes that are not written yet. No real turn has more.
@@ -234,18 +234,20 @@ def _find_missing_call(call: Mapping[str, Any], output: object) -> UnstreamedToo
     if not (is_refused or exit_match):
         return None
     arguments = _parse_arguments(call)
-    input_text = str(arguments.get("cmd" if name == SHELL_TOOL else "input") or "")
+    input_text = get_text(arguments, "cmd" if name == SHELL_TOOL else "input")
     calls = []
     if text.startswith((*HOOK_BLOCKED, *PATCH_ERRORS)):
         calls = parse_patch_as_tool_calls(input_text)
     if not calls and name == "view_image":
-        calls = [("Read", {"file_path": str(arguments.get("path") or "")})]
+        calls = [("Read", {"file_path": get_text(arguments, "path")})]
     if not calls:
         if name == SHELL_TOOL and input_text:
             calls = [("Bash", {"command": input_text})]
         else:
             calls = [(name, arguments)]
-    is_error = is_refused or (exit_match is not None and exit_match[1] != "0")
+    is_error = is_refused
+    if exit_match is not None and exit_match[1] != "0":
+        is_error = True
     return UnstreamedToolCall(
         str(call["call_id"]),
         calls,
@@ -259,8 +261,7 @@ def _format_tool_name(call: Mapping[str, Any]) -> str:
     """Return the name of the tool that the model called. An MCP tool's name includes its server."""
     name = str(call["name"])
     namespace = call.get("namespace")
-    is_server_tool = isinstance(namespace, str) and namespace.startswith(MCP_PREFIX)
-    if is_server_tool:
+    if isinstance(namespace, str) and namespace.startswith(MCP_PREFIX):
         return f"{namespace}__{name}"
     return name
 
@@ -289,9 +290,8 @@ def build_file_change_tool_calls(path: str, change: Mapping[str, Any]) -> list[C
     diff = None
     if kind == "update":
         diff = change.get("unified_diff")
-    return _build_edit_calls(file_argument, as_str(diff)) or [
-        (CHANGE_TOOL_NAMES.get(str(kind), "Edit"), file_argument)
-    ]
+    tool_without_diff = CHANGE_TOOL_NAMES.get(str(kind), "Edit")
+    return _build_edit_calls(file_argument, as_str(diff), tool_without_diff)
 
 
 def parse_patch_as_tool_calls(patch: str) -> list[ClaudeCall]:
@@ -312,15 +312,23 @@ def parse_patch_as_tool_calls(patch: str) -> list[ClaudeCall]:
         elif verb == "Delete":
             calls.append(("Delete", file_argument))
         else:
-            calls += _build_edit_calls(file_argument, body) or [("Edit", file_argument)]
+            calls += _build_edit_calls(file_argument, body)
     return calls
 
 
-def _build_edit_calls(file_argument: dict[str, Any], diff: str) -> list[ClaudeCall]:
-    return [
+def _build_edit_calls(
+    file_argument: dict[str, Any], diff: str, tool_without_diff: str = "Edit"
+) -> list[ClaudeCall]:
+    """Return an edit for each hunk of a diff. If there is no hunk, return a single call of
+    `tool_without_diff`.
+    """
+    calls: list[ClaudeCall] = [
         ("Edit", file_argument | {"old_string": old, "new_string": new})
         for old, new in split_diff_hunks(diff)
     ]
+    if not calls:
+        return [(tool_without_diff, file_argument)]
+    return calls
 
 
 def split_diff_hunks(diff: str) -> Iterator[tuple[str, str]]:

@@ -14,7 +14,7 @@ replaced. But each hook that codex lists can be disabled. Two kinds of hooks are
 from collections.abc import Iterable, Mapping
 
 from shim.core.reading.typed import Any
-from shim.core.reading.values import as_dict
+from shim.core.reading.values import as_dict, as_list, get_text
 
 # this value makes codex ask about each tool of a server
 PROMPT_APPROVAL = {"default_tools_approval_mode": "prompt"}
@@ -62,13 +62,9 @@ def convert_mcp_server_config(config: Mapping[str, Any]) -> dict[str, Any]:
             "url": config["url"],
             "http_headers": dict(as_dict(config.get("headers"))),
         }
-    arguments = config.get("args")
-    args = []
-    if isinstance(arguments, list):
-        args = [str(arg) for arg in arguments]
     return {
-        "command": str(config.get("command") or ""),
-        "args": args,
+        "command": get_text(config, "command"),
+        "args": [str(arg) for arg in as_list(config.get("args"))],
         "env": {str(key): str(value) for key, value in as_dict(config.get("env")).items()},
     }
 
@@ -97,7 +93,7 @@ def build_disabled_hook_states(
             if not isinstance(key, str):
                 raise ValueError(UNKNOWN_HOOKS_MESSAGE)
             if is_deciding and has_shim_hook and hook.get("isManaged"):
-                raise ValueError(MANAGED_HOOK_MESSAGE.format(hook.get("sourcePath") or key))
+                raise ValueError(MANAGED_HOOK_MESSAGE.format(get_text(hook, "sourcePath", key)))
             if is_deciding or hook.get("trustStatus") not in ("trusted", "managed"):
                 hook_states[key] = {"enabled": False}
     return hook_states

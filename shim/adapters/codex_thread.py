@@ -16,7 +16,7 @@ from shim.core.claude.permissions import QUESTION_TOOL, PermissionDecision, Perm
 from shim.core.policy.policy import normalize_mcp_name
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.typed import Any, NamedTuple
-from shim.core.reading.values import as_dict, as_list
+from shim.core.reading.values import as_dict, as_list, get_text
 from shim.profiles.rpc.form import MAX_OPEN_REQUESTS, format_ask_user_question_result
 from shim.profiles.rpc.session import RpcResponse, RpcSession
 
@@ -345,7 +345,7 @@ class CodexThread(RpcSession):
         elif label == HOOKS:
             return self._open_thread(response)
         elif label == TURN:
-            self.set_running_turn_id(str(as_dict(result.get("turn")).get("id") or ""))
+            self.set_running_turn_id(get_text(as_dict(result.get("turn")), "id"))
         return response
 
     def _has_later_turns(self, result: Mapping[str, Any]) -> bool:
@@ -359,8 +359,8 @@ class CodexThread(RpcSession):
         return not turns or as_dict(turns[-1]).get("id") != request.rewind_target
 
     def _record_thread(self, result: Mapping[str, Any]) -> None:
-        self.session_id = str(as_dict(result.get("thread")).get("id") or "")
-        self.cwd = str(result.get("cwd") or "")
+        self.session_id = get_text(as_dict(result.get("thread")), "id")
+        self.cwd = get_text(result, "cwd")
         model = result.get("model")
         if self._model is None and isinstance(model, str):
             self._default_model = model

@@ -33,7 +33,7 @@ from shim.core.adapter.translator import Event
 from shim.core.claude.argv.models import parse_offered_models
 from shim.core.claude.permissions import QUESTION_TOOL
 from shim.core.claude.usage import create_usage
-from shim.core.reading.values import as_dict
+from shim.core.reading.values import as_dict, as_list
 from shim.core.turn.machine import CLOSED
 from shim.core.turn.open_calls import normalize_call_id
 from shim.core.turn.turn import Turn
@@ -203,7 +203,8 @@ class CodexThreadTranslator(RpcTranslator):
         data_dir = self.turn.config.data_dir
         if data_dir is None or not self._is_main_thread(params):
             return
-        self._rollout = self._rollout or CodexRollout(data_dir, self.session.session_id)
+        if self._rollout is None:
+            self._rollout = CodexRollout(data_dir, self.session.session_id)
         for missing_call in self._rollout.take_unstreamed_tool_calls():
             calls = [
                 (name, resolve_argument_paths(arguments, self.turn.config.cwd))
@@ -240,7 +241,7 @@ class CodexThreadTranslator(RpcTranslator):
         if kind == "agentMessage":
             self._write_full_text(params, item["text"], item_id)
         elif kind == "reasoning":
-            for index, text in enumerate(item.get("summary") or ()):
+            for index, text in enumerate(as_list(item.get("summary"))):
                 self._write_full_text(params, text, f"{item_id}.{index}", is_thinking=True)
         elif kind == "contextCompaction":
             self.turn.write_compaction("auto", 0)
@@ -285,7 +286,7 @@ class CodexThreadTranslator(RpcTranslator):
 
     def _record_subagents(self, item: Event, call_id: str) -> None:
         """Record which tool call started the subagents that an item names."""
-        for thread_id in item.get("receiverThreadIds") or ():
+        for thread_id in as_list(item.get("receiverThreadIds")):
             if len(self._subagent_calls) < MAX_SUBAGENTS:
                 self._subagent_calls.setdefault(str(thread_id), call_id)
 
@@ -344,7 +345,7 @@ class CodexThreadTranslator(RpcTranslator):
         ):
             return
         self._plan_steps = steps
-        self._plan_count = self._plan_count + 1
+        self._plan_count += 1
         todos = [
             {
                 "content": step["step"],
@@ -420,9 +421,7 @@ class CodexThreadTranslator(RpcTranslator):
 
     def _ask_server(self, request_id: object, params: Event) -> None:
         """Ask the frontend about a call to an MCP tool, or show a form from the MCP server."""
-        meta = params.get("_meta")
-        if not meta:
-            meta = {}
+        meta = as_dict(params.get("_meta"))
         if "codex_approval_kind" not in meta:
             key = f"form-{request_id}"
             fields = self.session.forms.open_form(key, request_id, key, params)
@@ -512,7 +511,7 @@ class CodexThreadTranslator(RpcTranslator):
         if status == "interrupted":
             self.turn.record_interrupt()
         elif status == "failed":
-            self._fail_turn(turn_fields.get("error") or {})
+            self._fail_turn(as_dict(turn_fields.get("error")))
             return
         else:
             self.turn.record_turn_end()

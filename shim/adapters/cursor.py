@@ -63,8 +63,8 @@ class CursorAdapter(Adapter):
                 "cursor cannot fork a session",
                 hint="resume the session without --fork-session, or start a new session",
             )
-        if request.resume_id or invocation.session_id:
-            arguments += ["--resume", request.resume_id or invocation.session_id or ""]
+        if session_id := request.resume_id or invocation.session_id:
+            arguments += ["--resume", session_id]
         for directory in invocation.add_dirs:
             arguments += ["--add-dir", directory]
         if can_pass_as_argument(prompt):

@@ -16,6 +16,7 @@ from shim.core.adapter.translator import Event, Translator
 from shim.core.claude.usage import Usage, create_usage
 from shim.core.reading.diagnostics import Diagnostics
 from shim.core.reading.json_repair import parse_json_text
+from shim.core.reading.values import as_dict, get_text, list_dicts
 from shim.core.turn.outcome import ChildExit
 from shim.core.turn.turn import Turn
 
@@ -78,7 +79,7 @@ class CursorTranslator(Translator):
 
     def on_thinking(self, event: Event) -> None:
         if event.get("subtype") == "delta":
-            self.turn.add_thinking(event.get("text") or "")
+            self.turn.add_thinking(get_text(event, "text"))
         else:
             self.turn.end_block()
 
@@ -122,8 +123,9 @@ class CursorTranslator(Translator):
         text, so it is not treated as a repetition.
         """
         pending = "".join(self._pending)
-        is_repetition = bool(self._unrepeated) and text.startswith(self._unrepeated)
-        if not is_repetition or (pending and text.startswith(pending)):
+        if not self._unrepeated or not text.startswith(self._unrepeated):
+            return text
+        if pending and text.startswith(pending):
             return text
         if not (from_model or self._unrepeated_is_streamed):
             return text
@@ -161,9 +163,7 @@ class CursorTranslator(Translator):
             if key.endswith("ToolCall") or key == "function":
                 kind = key
                 break
-        body = call[kind]
-        if not body:
-            body = {}
+        body = as_dict(call[kind])
         call_id = str(event.get("call_id") or call.get("toolCallId") or "").replace("\n", "_")
         name, arguments = self._resolve_call(kind, call, body, event.get("call_id"))
         if event.get("subtype") == "started":
@@ -175,7 +175,7 @@ class CursorTranslator(Translator):
             open_call is not None and not arguments
         ):  # the event for the call's end may lack the arguments
             name, arguments = open_call[1:]
-        content, failed, is_denied = parse_tool_result(name, body.get("result") or {})
+        content, failed, is_denied = parse_tool_result(name, as_dict(body.get("result")))
         if is_denied and name not in SKIPPED_TOOLS:
             self.turn.add_denial(call_id, name, arguments)
         self.turn.add_tool_result(call_id, content, failed, name, arguments)
@@ -203,7 +203,7 @@ class CursorTranslator(Translator):
         """
         if not arguments.get("merge"):
             self._todos.clear()
-        for item in arguments.get("todos") or ():
+        for item in list_dicts(arguments.get("todos")):
             fields = {
                 name: str(item[name])[:MAX_TODO_CHARS] for name in TODO_FIELDS if name in item
             }
@@ -223,7 +223,7 @@ class CursorTranslator(Translator):
         rejected before it started has no other arguments.
         """
         self._end_segment()
-        for name, query in (event.get("query") or {}).items():
+        for name, query in as_dict(event.get("query")).items():
             if isinstance(query, dict) and isinstance(query.get("args"), dict):
                 self._last_query = query["args"] | {
                     "toolCallId": query.get("toolCallId", query["args"].get("toolCallId"))

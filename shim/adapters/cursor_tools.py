@@ -12,7 +12,7 @@ from shim.core.adapter.tools import (
 )
 from shim.core.policy.policy import MCP_PREFIX
 from shim.core.reading.typed import Any
-from shim.core.reading.values import as_dict
+from shim.core.reading.values import as_dict, list_dicts
 
 _RESHAPE_EDITS = build_edit_list_converter("oldText", "newText", "replaceAll")
 
@@ -54,7 +54,7 @@ def _reshape_question(arguments: Arguments) -> tuple[str, Arguments]:
                 for option in question.get("options", ())
             ],
         }
-        for question in arguments.get("questions") or ()
+        for question in list_dicts(arguments.get("questions"))
     ]
     return "AskUserQuestion", {"questions": questions}
 
@@ -197,9 +197,7 @@ def parse_tool_result(name: str, result: dict[str, Any]) -> tuple[object, bool, 
     whether it was refused.
     """
     key = "success"
-    body = result.get("success")
-    if not body:
-        body = {}
+    body = as_dict(result.get("success"))
     for outcome_key, outcome_body in result.items():
         if isinstance(outcome_body, dict):
             key = outcome_key
@@ -276,14 +274,14 @@ def _read_text(name: str, body: dict[str, Any]) -> str:
     if isinstance(files := body.get("files"), list):
         return "\n".join(map(str, files))
     if isinstance(parts := body.get("content"), list):
-        return "\n".join(str((part.get("text") or {}).get("text", "")) for part in parts)
+        return "\n".join(str(as_dict(part.get("text")).get("text", "")) for part in parts)
     if isinstance(references := body.get("references"), list):
         return "\n\n".join(
             f"{item.get('title')}\n{item.get('url')}\n{item.get('chunk', '')}"
             for item in references
         )
     if isinstance(steps := body.get("conversationSteps"), list):
-        texts = ((step.get("assistantMessage") or {}).get("text") for step in steps)
+        texts = (as_dict(step.get("assistantMessage")).get("text") for step in steps)
         return "\n".join(text for text in texts if text)
     if isinstance(items := body.get("todos"), list):
         return "\n".join(
@@ -298,7 +296,7 @@ def _format_matches(workspaces: dict[str, Any]) -> str:
     """Return search matches as `file:line:text`, as a list of files, or as `file:count`."""
     lines: list[str] = []
     for workspace in workspaces.values():
-        for file in (workspace.get("content") or {}).get("matches", ()):
+        for file in as_dict(workspace.get("content")).get("matches", ()):
             for match in file.get("matches", ()):
                 separator = ":"
                 if match.get("isContextLine"):
@@ -306,10 +304,10 @@ def _format_matches(workspaces: dict[str, Any]) -> str:
                 lines.append(
                     f"{file.get('file')}{separator}{match.get('lineNumber')}{separator}{match.get('content')}"
                 )
-        lines += map(str, (workspace.get("files") or {}).get("files", ()))
+        lines += map(str, as_dict(workspace.get("files")).get("files", ()))
         lines += [
             f"{item['file']}:{item['count']}"
-            for item in (workspace.get("count") or {}).get("counts", ())
+            for item in as_dict(workspace.get("count")).get("counts", ())
         ]
     return "\n".join(lines)
 

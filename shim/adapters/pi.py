@@ -63,11 +63,11 @@ def uses_permission_extension(request: LaunchRequest) -> bool:
 
     The extension is not used if pi might not load it and no call needs permission.
     """
-    policy = request.policy
-    is_needed = request.permission_mode != BYPASS_MODE or (policy is not None and policy.has_rules)
     if not request.persistent:
         return False
-    if is_needed:
+    if request.permission_mode != BYPASS_MODE:
+        return True
+    if request.policy is not None and request.policy.has_rules:
         return True
     return not request.policy_bypass
 
@@ -139,7 +139,8 @@ def choose_enabled_tools(request: LaunchRequest) -> tuple[list[str], bool]:
         ]
         is_limited = True
     removed = list_vendor_tool_names(TOOLS, request.removed_tools)
-    is_limited = is_limited or any(name in names for name in removed)
+    if any(name in names for name in removed):
+        is_limited = True
     return [name for name in names if name not in removed], is_limited
 
 
@@ -186,8 +187,7 @@ def needs_built_in_tool_restore(request: LaunchRequest) -> bool:
     tools are restored only in bypassPermissions, or if the shim's extension asks about each call.
     In other cases, the user may have disabled a tool in pi's settings.
     """
-    may_run = request.persistent or request.permission_mode == BYPASS_MODE
-    if not may_run:
+    if not request.persistent and request.permission_mode != BYPASS_MODE:
         return False
     if not request.resume_id:
         return False

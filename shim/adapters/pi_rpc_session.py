@@ -18,7 +18,7 @@ from shim.core.claude.permissions import PermissionDecision, PermissionRequest
 from shim.core.policy.policy import BYPASS_MODE
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.typed import Any
-from shim.core.reading.values import as_dict, as_list
+from shim.core.reading.values import as_dict, as_list, get_text, list_dicts
 from shim.profiles.rpc.form import MAX_OPEN_REQUESTS
 from shim.profiles.rpc.session import RpcResponse, RpcSession
 
@@ -168,10 +168,11 @@ class PiRpcSession(RpcSession):
         """
         old_mode = self._mode
         self._mode = name
-        is_unchanged = name == old_mode or (
-            self._uses_extension and PLAN_MODE not in (name, old_mode)
-        )
-        if is_unchanged and (self._uses_extension or name == BYPASS_MODE):
+        if not self._uses_extension and name != BYPASS_MODE:
+            return None
+        if name == old_mode:
+            return b""
+        if self._uses_extension and PLAN_MODE not in (name, old_mode):
             return b""
         return None
 
@@ -210,15 +211,14 @@ class PiRpcSession(RpcSession):
     def _parse_response(self, label: str, message: Mapping[str, Any]) -> RpcResponse:
         error = None
         if message.get("success") is not True:
-            text = str(message.get("error") or f"pi refused {message.get('command')}")
+            text = get_text(message, "error", f"pi refused {message.get('command')}")
             error = {"message": text}
         return RpcResponse(label, as_dict(message.get("data")), error)
 
     def _apply_response(self, response: RpcResponse, message: Mapping[str, Any]) -> RpcResponse:
         label, data, error = response
         if label == STATE and error is None:
-            needs_extension = self.is_initialized and self._uses_extension
-            if needs_extension and not self.is_extension_loaded:
+            if self.is_initialized and self._uses_extension and not self.is_extension_loaded:
                 return response._replace(error={"message": "ungated"})
             self._record_state(data)
         elif label == SETTING and "contextWindow" in data:
@@ -233,15 +233,14 @@ class PiRpcSession(RpcSession):
 
     def _record_state(self, data: Mapping[str, Any]) -> None:
         model = data.get("model")
-        self.session_id = str(data.get("sessionId") or "")
+        self.session_id = get_text(data, "sessionId")
         if not isinstance(model, dict):
             return
-        self.model = str(model.get("id") or "")
+        self.model = get_text(model, "id")
         self.context_window_tokens = model.get("contextWindow")
         if self._chooses_model:
             self._default_model = f"{model.get('provider')}/{self.model}"
-        accepts_images = "image" in (model.get("input") or ())
-        if accepts_images:
+        if "image" in as_list(model.get("input")):
             self.accepted_block_kinds = IMAGE_KINDS
         else:
             self.accepted_block_kinds = TEXT_ONLY_KINDS
@@ -250,9 +249,7 @@ class PiRpcSession(RpcSession):
         """Store pi's commands that are prompts. A name that is also an extension's command is left
         out.
         """
-        commands = [
-            command for command in as_list(data.get("commands")) if isinstance(command, dict)
-        ]
+        commands = list_dicts(data.get("commands"))
         programs = {
             command.get("name")
             for command in commands

@@ -71,8 +71,8 @@ class PiRpcTranslator(RpcTranslator, PiTranslator):
                 self.turn.record_offered_commands(self.session.text_commands)
             # a model that the frontend requests takes precedence
             default_model = None
-            if not self.turn.config.model:
-                default_model = self.session.model or None
+            if self.session.model and not self.turn.config.model:
+                default_model = self.session.model
             self.turn.record_vendor_session_info(
                 session_id=self.session.session_id, model=default_model
             )

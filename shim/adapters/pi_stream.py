@@ -14,7 +14,7 @@ from shim.core.adapter.tools import resolve_argument_paths, translate_tool_call
 from shim.core.adapter.translator import Event, Translator
 from shim.core.claude.usage import NO_USAGE, Usage, create_usage, parse_count_or_zero, parse_dollars
 from shim.core.reading.json_repair import JsonRepairer
-from shim.core.reading.values import as_dict, as_str
+from shim.core.reading.values import as_dict, as_str, get_text
 from shim.core.turn.open_calls import normalize_call_id
 from shim.core.turn.outcome import ChildExit
 from shim.core.turn.tool_calls import MAX_OPEN_CALLS
@@ -154,7 +154,7 @@ class PiTranslator(Translator):
     # -- session and runs --------------------------------------------------------------------------
 
     def on_session(self, event: Event) -> None:
-        self._cwd = str(event.get("cwd") or "")
+        self._cwd = get_text(event, "cwd")
         self.turn.record_vendor_session_info(session_id=event.get("id"), cwd=event.get("cwd"))
 
     def on_agent_settled(self, event: Event) -> None:
@@ -209,7 +209,7 @@ class PiTranslator(Translator):
         elif kind == "thinking_delta":
             self.turn.add_thinking(update["delta"], update.get("contentIndex"))
         elif kind == "toolcall_end":
-            self._announce_call(update.get("toolCall") or {}, kind)
+            self._announce_call(as_dict(update.get("toolCall")), kind)
 
     def on_message_end(self, event: Event) -> None:
         message = event["message"]
@@ -291,7 +291,7 @@ class PiTranslator(Translator):
         attempt = event.get("attempt", 1)
         limit = event.get("maxAttempts", 1)
         delay = event.get("delayMs", 0)
-        self.turn.write_retry(attempt, limit, delay, str(event.get("errorMessage") or ""))
+        self.turn.write_retry(attempt, limit, delay, get_text(event, "errorMessage"))
 
     def on_auto_retry_end(self, event: Event) -> None:
         if not event.get("success") and event.get("finalError"):
@@ -340,7 +340,7 @@ class PiTranslator(Translator):
         call_id = normalize_call_id(event.get("toolCallId"))
         if len(self._result_counts) < MAX_OPEN_CALLS:
             self._result_counts[call_id] = self._result_counts.get(call_id, 0) + 1
-        self._write_result((event.get("result") or {}) | event)
+        self._write_result(as_dict(event.get("result")) | event)
 
     def _translate_result_message(self, message: dict[str, Any]) -> None:
         """Translate a message with a tool result. A message that repeats a result is ignored. Any
@@ -380,7 +380,7 @@ class PiTranslator(Translator):
         if result:
             self._compaction_error = ""
         else:
-            self._compaction_error = str(event.get("errorMessage") or "")
+            self._compaction_error = get_text(event, "errorMessage")
         if not result:
             return
         self._last_message = None
@@ -404,12 +404,10 @@ class PiTranslator(Translator):
         """Record how the turn ended, based on the last reply and on a compaction that is still
         open.
         """
-        last_message = self._last_message
-        if not last_message:
-            last_message = {}
+        last_message = as_dict(self._last_message)
         if last_message.get("stopReason") in FAILED_REASONS:
             self.turn.record_failure(
-                str(last_message.get("errorMessage") or last_message["stopReason"])
+                get_text(last_message, "errorMessage", last_message["stopReason"])
             )
         elif self._compaction_error and last_message.get("stopReason") != "stop":
             self.turn.record_failure(self._compaction_error)

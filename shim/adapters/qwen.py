@@ -95,12 +95,11 @@ _HASH_CHARS = frozenset("0123456789abcdefghijklmnopqrstuvwxyz")
 
 def strip_tool_name_hash(name: str) -> str:
     """Return the name of an MCP tool as Claude writes it, without the hash that qwen appends."""
-    has_hash = (
+    if (
         name.startswith(MCP_PREFIX)
         and name[-8:-6] in HASH_STARTS
         and _HASH_CHARS.issuperset(name[-6:])
-    )
-    if has_hash:
+    ):
         return name[:-8]
     return name
 
@@ -147,8 +146,11 @@ def build_permission_mode_arguments(request: LaunchRequest) -> tuple[str, ...]:
     A persistent child asks before each tool call, and the policy answers. Only plan, auto, and
     bypassPermissions without rules mean the same in qwen as in Claude.
     """
-    uses_vendor_mode = request.permission_mode in ("plan", "auto") or _allows_everything(request)
-    if request.persistent and not uses_vendor_mode:
+    if (
+        request.persistent
+        and request.permission_mode not in ("plan", "auto")
+        and not _allows_everything(request)
+    ):
         return ASKING_ARGUMENTS
     return request.mode_arguments
 
@@ -157,14 +159,16 @@ def _allows_everything(request: LaunchRequest) -> bool:
     """Return whether the mode is bypassPermissions and there are no rules."""
     if request.permission_mode != BYPASS_MODE:
         return False
-    return not (request.policy is not None and request.policy.has_rules)
+    if request.policy is None:
+        return True
+    return not request.policy.has_rules
 
 
 def uses_bundled_qwen_settings(request: LaunchRequest) -> bool:
     """Return whether qwen is started with the settings that are bundled with the shim."""
-    return not (
-        request.policy_bypass or request.permission_mode == "auto" or _allows_everything(request)
-    )
+    if request.policy_bypass or request.permission_mode == "auto":
+        return False
+    return not _allows_everything(request)
 
 
 def _list_server_tool_names(rule: str) -> list[str]:
@@ -305,7 +309,7 @@ class QwenAdapter(Adapter):
         # the model answers with it.
         all_tools = [name for name in TOOLS if name != "structured_output"]
         excluded_tools = all_tools
-        if not (invocation.tools is not None and not selected_tools):
+        if invocation.tools is None or selected_tools:
             excluded_tools = self._list_excluded_tools(request)
         arguments += [f"--exclude-tools={name}" for name in excluded_tools]
         for directory in invocation.add_dirs:

@@ -89,7 +89,7 @@ def build_user_message(
     request: dict[str, Any] = {"session_id": session_id}
     if prompt_id is not None:
         request["prompt_id"] = prompt_id
-    if model is not None:
+    if model:
         request["model"] = model
     parts = [{"type": "text", "text": text if command is None else ""}]
     return request | {
@@ -268,7 +268,7 @@ class QwenRfcAdapter(Adapter):
             request.build_full_prompt(),
             session_id=session_id,
             prompt_id=None,
-            model=invocation.model or None,
+            model=invocation.model,
         )
         return LaunchSpec(tuple(arguments), dump_json(message) + b"\n")
 

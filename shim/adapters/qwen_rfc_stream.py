@@ -17,7 +17,7 @@ from shim.core.claude.usage import Usage, create_usage, parse_count_or_zero
 from shim.core.reading.diagnostics import Diagnostics
 from shim.core.reading.json_repair import parse_json_text
 from shim.core.reading.json_text import dump_json
-from shim.core.reading.values import as_dict, as_list, as_str
+from shim.core.reading.values import as_dict, as_list, as_str, get_text, list_dicts
 from shim.core.turn.context import MAX_NAME_CHARS
 from shim.core.turn.machine import DONE
 from shim.core.turn.open_calls import normalize_call_id
@@ -377,7 +377,8 @@ class QwenRfcTranslator(Translator):
     def _close_reply(self, reason: str, usage: Usage | None) -> None:
         self._has_open_reply = False
         self._stop_reason = reason
-        self._usage = usage or self._usage
+        if usage is not None:
+            self._usage = usage
         if reason not in STOP_REASONS:
             self.turn.record_unknown_event(f"finish_reason/{reason}")
         self.turn.end_message(usage, STOP_REASONS.get(reason), adds_usage=False)
@@ -543,7 +544,7 @@ class QwenRfcTranslator(Translator):
         """
         call_id = self._resolve_call_id(event.get("tool_call_id"))
         turn = self.turn
-        status = str(event.get("status") or "").lower()
+        status = get_text(event, "status").lower()
         if status in WAITING_STATUSES or event.get("pending"):
             return
         if status not in FINAL_STATUSES and status != RUNNING_STATUS:
@@ -578,8 +579,7 @@ class QwenRfcTranslator(Translator):
         if fields.get("kind") != "task_execution":
             return
         turn = self.turn
-        for call in fields.get("toolCalls") or ():
-            call = as_dict(call)
+        for call in list_dicts(fields.get("toolCalls")):
             if not call.get("callId"):
                 continue
             nested_id = normalize_call_id(call["callId"])
@@ -589,9 +589,10 @@ class QwenRfcTranslator(Translator):
                     call.get("name"), call.get("args"), turn.diagnostics
                 )
                 subagent.add_tool_call(nested_id, *translated)
-            status = str(call.get("status") or "").lower()
-            is_over = status in FINAL_STATUSES or status == "failed"
-            if is_over and nested_id in turn.subagents.open_calls:
+            status = get_text(call, "status").lower()
+            if nested_id in turn.subagents.open_calls and (
+                status in FINAL_STATUSES or status == "failed"
+            ):
                 result = call.get("result") or call.get("resultDisplay") or call.get("error") or ""
                 subagent.add_tool_result(nested_id, result, status != "success")
 
@@ -599,9 +600,9 @@ class QwenRfcTranslator(Translator):
 
     def _translate_session_event(self, event: Event) -> None:
         """Translate a session event. The RFC's documents spell the event names in two ways."""
-        name = str(event.get("event") or "")
+        name = get_text(event, "event")
         key = name.replace("_", "").lower()
-        text = str(event.get("message") or name)
+        text = get_text(event, "message", name)
         if key in SESSION_FAILURES:
             self._fail_turn(text, **SESSION_FAILURES[key])
         elif key == "finished":
@@ -667,7 +668,7 @@ class QwenRfcTranslator(Translator):
             else:
                 self._end_turn(local=True)
         elif kind in ("dialog", "quit", "load_history"):
-            path = " ".join(map(str, (event.get("command") or {}).get("path") or [kind]))
+            path = " ".join(map(str, as_dict(event.get("command")).get("path") or [kind]))
             action = kind.replace("_", " ")
             self._write_notice(f"/{path}: {action}, which the shim cannot show")
             self._end_turn(local=True)
@@ -711,11 +712,11 @@ class QwenRfcTranslator(Translator):
 
     def _ask_permission(self, request_id: str, request: dict[str, Any]) -> None:
         tool = as_dict(request.get("tool"))
-        name = str(tool.get("name") or request.get("tool_name") or "unknown")
+        name = get_text(tool, "name", get_text(request, "tool_name", "unknown"))
         raw_arguments = tool.get("arguments", request.get("input"))
         diagnostics = self.turn.diagnostics
         claude_call = translate_chat_tool_call(name, raw_arguments, diagnostics)
-        vendor_call = name, parse_call_arguments(raw_arguments, diagnostics) or {}
+        vendor_call = name, as_dict(parse_call_arguments(raw_arguments, diagnostics))
         raw_id = request.get("tool_call_id")
         if not raw_id:
             raw_id = request.get("tool_use_id")
@@ -785,9 +786,7 @@ class QwenRfcTranslator(Translator):
         self._record_spent_usage()
 
     def _conclude_turn(self, child_exit: ChildExit | None, stderr: str) -> None:
-        has_failed = child_exit is not None and bool(child_exit.code)
-        has_exited_cleanly = child_exit is None or child_exit.code == 0
-        if self._exit_code and has_exited_cleanly:
+        if self._exit_code and (child_exit is None or child_exit.code == 0):
             reason = ""
             if self._notice:
                 reason = f": {self._notice}"
@@ -795,7 +794,7 @@ class QwenRfcTranslator(Translator):
             self._fail_turn(message, kind="vendor_error")
         elif self._is_complete():
             self._end_turn()
-        elif self._notice and has_failed and not stderr:
+        elif self._notice and child_exit is not None and child_exit.code and not stderr:
             self._fail_turn(self._notice)
 
 
@@ -827,10 +826,7 @@ def read_stop_reason(choice: dict[str, Any]) -> str:
 
 def list_annotations(message: dict[str, Any]) -> list[Event]:
     """Return the events that are nested in a message or delta."""
-    annotations = message.get("annotations")
-    if not annotations:
-        annotations = ()
-    return [annotation for annotation in annotations if isinstance(annotation, dict)]
+    return list_dicts(message.get("annotations"))
 
 
 def join_message_text(content: Any) -> str:
@@ -893,8 +889,10 @@ def parse_call_arguments(arguments: object, diagnostics: Diagnostics) -> Argumen
 
 def is_complete_json(text: str) -> bool:
     """Return whether a text is empty or valid JSON."""
+    if not text:
+        return True
     try:
-        orjson.loads(text or "{}")
+        orjson.loads(text)
     except orjson.JSONDecodeError:
         return False
     return True

@@ -29,7 +29,7 @@ from shim.core.adapter.translator import Event, Translator
 from shim.core.claude.argv.models import parse_offered_models
 from shim.core.claude.offered_commands import parse_offered_commands
 from shim.core.claude.usage import Usage, create_usage
-from shim.core.reading.values import as_dict, list_dicts
+from shim.core.reading.values import as_dict, as_list, list_dicts
 from shim.core.turn.outcome import ChildExit
 from shim.core.turn.turn import Turn
 
@@ -76,7 +76,8 @@ class QwenTranslator(ClaudeProtocolTranslator):
         if self._has_started or not is_chat_completion_protocol_event(event):
             return super().choose_translator_for_unknown_event(event)
         if "error" in event and "object" not in event and "type" not in event:
-            self._error_event = self._error_event or event
+            if self._error_event is None:
+                self._error_event = event
             return self
         from shim.adapters.qwen_rfc_stream import QwenRfcTranslator
 
@@ -93,9 +94,7 @@ class QwenTranslator(ClaudeProtocolTranslator):
 
     def on_system(self, event: Event) -> None:
         subtype = event.get("subtype")
-        data = event.get("data")
-        if not data:
-            data = {}
+        data = as_dict(event.get("data"))
         if subtype == "init":
             self._start_session(data | event)
         elif subtype == "retry":
@@ -123,7 +122,7 @@ class QwenTranslator(ClaudeProtocolTranslator):
         mode = event.get("permission_mode")  # `default` stands for several Claude modes
         tools = [
             strip_tool_name_hash(name)
-            for name in event.get("tools") or ()
+            for name in as_list(event.get("tools"))
             if isinstance(name, str) and name not in UNLISTED_TOOLS
         ]
         self.turn.record_offered_commands(parse_offered_commands(event.get("slash_commands")))
@@ -263,7 +262,7 @@ class QwenTranslator(ClaudeProtocolTranslator):
             "result": event.get("result"),
             "structured_output": event.get("structured_result"),
         }
-        for denial in event.get("permission_denials") or ():
+        for denial in list_dicts(event.get("permission_denials")):
             name, arguments = translate_qwen_tool_call(
                 str(denial.get("tool_name", "")), denial.get("tool_input")
             )
@@ -314,8 +313,8 @@ class QwenTranslator(ClaudeProtocolTranslator):
         if child_exit.code == CANCELLED_EXIT_CODE:
             self.turn.record_interrupt()
             return
-        subtype = EXIT_SUBTYPES.get(child_exit.code or 0)
-        if subtype is not None:
+        if child_exit.code in EXIT_SUBTYPES:
+            subtype = EXIT_SUBTYPES[child_exit.code]
             reason_lines = [
                 line for line in stderr.splitlines() if line.startswith(("Reached", "Run aborted"))
             ]
