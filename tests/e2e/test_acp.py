@@ -270,8 +270,9 @@ def test_todo_list_call_contains_its_items(frontend: DropInFrontend) -> None:
     assert [item["content"] for item in todo_input["todos"]] == ["look"]
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("vendor", [OPENCODE], ids=str, indirect=True)
+@pytest.mark.parametrize(
+    "vendor", [COPILOT, pytest.param(OPENCODE, marks=pytest.mark.full)], ids=str, indirect=True
+)
 def test_write_outside_the_working_directory_prompts_once_with_its_content(
     frontend: DropInFrontend,
 ) -> None:

@@ -9,6 +9,7 @@ agents use neither. They report the same data in the title, the locations and th
 on the call's kind.
 """
 
+import posixpath
 import re
 from collections.abc import Iterable, Mapping
 from re import Pattern
@@ -44,6 +45,7 @@ FILE_KINDS = ("read", "edit", "delete")
 MAX_SEARCHED_ERROR_CHARS = 4000  # the start of an error text, which is searched for a file path
 PATH_KEYS = ("oldPath", "path")  # the keys for the path of a changed file
 PATH_KEY = "path"  # the key for the path to search, in permission requests and Claude's tools
+FILE_KEY = "fileName"  # the key for the file in copilot's permission requests about a change
 DATA_URL = re.compile(r"data:([^;,]+);base64,(.*)", re.S)
 NEUTRAL_INPUT_KEYS = frozenset(("cwd",))  # keys of `rawInput` that are not tool input
 # The text that gemini appends to a command: its folder and description. The folder follows `in`
@@ -108,6 +110,7 @@ class AcpToolCall:
         self.is_running = False
         self.is_missing = False  # the model called a tool that does not exist
         self.start_count = 0
+        self.requested_file: object = None  # the file that a permission request is about
         self._requested_path: object = None  # a path that only the permission request contains
         self._format = call_format
 
@@ -168,7 +171,9 @@ class AcpToolCall:
             return next(matches, "")
         return ""
 
-    def build_call_from_permission_request(self, request_call: Mapping[str, Any]) -> "AcpToolCall":
+    def build_call_from_permission_request(
+        self, request_call: Mapping[str, Any], working_dir: str = ""
+    ) -> "AcpToolCall":
         """Return the tool call as a permission request describes it. Drop input keys that the call
         itself does not have.
 
@@ -176,8 +181,13 @@ class AcpToolCall:
         """
         requested = AcpToolCall(self.call_id, self._format)
         requested.apply_update(request_call)
+        requested.requested_file = requested._find_requested_file()
         if not self._is_tool_certain(requested):
             requested.vendor_tool = requested.kind = ""
+        elif self._is_request_for_changed_file(requested, working_dir):
+            requested.vendor_tool = self.vendor_tool
+            requested.kind = self.kind
+            requested.input = self.input
         elif request_call.get("kind") in TOOL_BY_KIND and requested.kind != self.kind:
             return requested  # the request describes a different action from the reported call
         else:
@@ -193,6 +203,31 @@ class AcpToolCall:
         requested.content = requested.content or self.content
         requested.paths = requested.paths or self.paths
         return requested
+
+    def _find_requested_file(self) -> object:
+        """Return the file in a permission request, or None. The agent names no tools."""
+        if self._format.name_source != "kind":
+            return None
+        return self.input.get(PATH_KEY, self.input.get(FILE_KEY))
+
+    def _is_request_for_changed_file(self, requested: "AcpToolCall", working_dir: str) -> bool:
+        """Return whether a permission request asks to access the file that this call changes.
+
+        copilot asks two questions about a change outside its folders: whether it may access the
+        path, and whether it may change the file. The first one is a question about the complete
+        call if the call was reported once, with this file.
+        """
+        path = self.input.get(PATH_KEY)
+        if (requested.kind, self.kind, self.start_count) != ("read", "edit", 1):
+            return False
+        if (
+            not self.vendor_tool
+            or requested.input.keys() != {PATH_KEY}
+            or not isinstance(path, str)
+        ):
+            return False
+        file = posixpath.normpath(posixpath.join(working_dir, path))
+        return file == requested.requested_file
 
     def _is_tool_certain(self, requested: "AcpToolCall") -> bool:
         """Return whether a permission request identifies its tool with certainty.

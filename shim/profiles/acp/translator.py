@@ -584,15 +584,16 @@ class AcpTranslator(RpcTranslator):
             return
         requested_call = (
             AcpToolCall(call.call_id, self.form) if subject.is_complete else call
-        ).build_call_from_permission_request(subject.call)
+        ).build_call_from_permission_request(subject.call, self.session.working_dir)
         translated = self._translate_tool(requested_call)
         if translated[0] == QUESTION_TOOL:
             # The options of this request are the answers to a question. To allow the request would
             # mean to choose one of them.
             self.session.reply_to_request(request_id, result=CANCELLED_RESULT)
             return
+        call_text = dump_json([*translated, requested_call.requested_file]).decode()
         request_key = self.session.register_permission_request(
-            request_id, call.call_id, params.get("options"), dump_json(translated).decode()
+            request_id, call.call_id, params.get("options"), call_text
         )
         if request_key is not None:
             is_deferred = self._needs_input(requested_call, translated[0])

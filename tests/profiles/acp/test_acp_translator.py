@@ -659,6 +659,70 @@ def test_title_does_not_name_the_tool_of_a_permission_request():
     assert [call[:2] for call in list_calls(talk)] == [("c1", "unknown")]
 
 
+# -- an agent that asks twice about a change outside its folders -----------------------------------
+
+CREATED = {"path": "../out.txt", "file_text": "x"}
+
+
+def build_creation(call_id="c1", **tool_input):
+    fields = {"title": "Creating", "kind": "edit", "rawInput": CREATED | tool_input}
+    return build_update("tool_call", toolCallId=call_id, status="pending", **fields)
+
+
+def ask_for_path(path, request_id=7):
+    fields = {"title": "Access paths", "kind": "read", "rawInput": {"path": path}}
+    return build_permission_request(request_id, **fields)
+
+
+def ask_for_change(path, request_id=8):
+    fields = {"title": "Create file", "kind": "edit", "rawInput": {"fileName": path, "diff": "d"}}
+    return build_permission_request(request_id, **fields)
+
+
+def list_pending_calls(talk):
+    return [(request.tool, request.tool_input) for request in talk.pending_permissions]
+
+
+def test_both_questions_about_one_change_get_the_answer_to_the_complete_call():
+    talk = start_conversation("copilot").feed_messages(build_creation(), ask_for_path("/out.txt"))
+    assert list_pending_calls(talk) == [("Write", {"file_path": "../out.txt", "content": "x"})]
+    talk.answer_permission(True)
+    talk.feed_messages(ask_for_change("/out.txt"))
+    assert talk.pending_permissions == []
+    outcome = {"outcome": "selected", "optionId": "yes"}
+    assert talk.get_last_message() == {"jsonrpc": "2.0", "id": 8, "result": {"outcome": outcome}}
+
+
+def test_denied_access_is_a_denied_change():
+    talk = start_conversation("copilot").feed_messages(build_creation(), ask_for_path("/out.txt"))
+    talk.answer_permission(False)
+    outcome = {"outcome": "selected", "optionId": "no"}
+    assert talk.get_last_message()["result"] == {"outcome": outcome}
+    talk.feed_messages(ask_for_change("/out.txt"))
+    assert [request.refusal != "" for request in talk.pending_permissions] == [True]
+
+
+@loop_over_rows(
+    ("updates", "path", "tool"),
+    [
+        ([build_creation()], "/other.txt", "Read"),
+        ([build_creation(), build_creation()], "/out.txt", "Read"),
+        ([build_creation(path="out.txt")], "/out.txt", "Read"),
+        ([], "/out.txt", "unknown"),
+    ],
+)
+def test_question_about_another_path_is_not_about_the_change(updates, path, tool):
+    talk = start_conversation("copilot").feed_messages(*updates, ask_for_path(path))
+    assert [name for name, _ in list_pending_calls(talk)] == [tool]
+
+
+def test_second_question_about_another_file_is_not_answered_by_the_first_answer():
+    talk = start_conversation("copilot").feed_messages(build_creation(), ask_for_path("/out.txt"))
+    talk.answer_permission(True)
+    talk.feed_messages(ask_for_change("/other.txt"))
+    assert [request.refusal != "" for request in talk.pending_permissions] == [True]
+
+
 # -- an agent that reports its failures as texts ---------------------------------------------------
 
 RETRYING = "Info: Request failed due to a transient API error. Retrying..."
