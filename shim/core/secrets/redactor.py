@@ -29,8 +29,8 @@ from shim.core.secrets.patterns import (
     build_truncated_text_regex_source,
 )
 
-# The most text that a stream buffers: the length of the longest pattern without its tail. A test
-# measures this length.
+# The maximum length of the text that a stream buffers: the length of the longest pattern without its
+# tail. A test measures this length.
 MAX_BUFFERED_CHARS = 512
 # the limit for a key block without an end; the largest real keys are a third as long
 MAX_KEY_CHARS = 64 * 1024
@@ -61,9 +61,9 @@ def _group_by_root(patterns: Iterable[SecretPattern]) -> dict[str, list[StemEntr
     return entries_by_root
 
 
-# These regular expressions match where a secret may begin, and an incomplete beginning at the end
-# of a text. They are applied to lower-case text. A token must follow a character that is neither a
-# letter nor a digit. That character is part of the match.
+# These regular expressions match the possible beginnings of secrets, including an incomplete
+# beginning at the end of a text. They are applied to lower-case text. A token must follow a
+# character that is neither a letter nor a digit. That character is part of the match.
 _TOKEN_ENTRIES = _group_by_root(TOKEN_PATTERNS)
 _DASHED_ENTRIES = _group_by_root(DASHED_PATTERNS)
 _TOKEN_ROOT = re.compile(
@@ -118,7 +118,9 @@ class Redactor:
         self._plain_keys: set[str] = set()
 
     def redact_text(self, text: str) -> str:
-        """Return a complete text without its secrets. If it has none, return the same object."""
+        """Return a complete text without its secrets. If the text has no secrets, return the same
+        object.
+        """
         if len(text) < MIN_SECRET_CHARS:
             return text
         lower_text = f"{TEXT_START}{text}".lower()
@@ -189,7 +191,7 @@ class Redactor:
 
 
 def has_no_secret_prefix(text: str) -> bool:
-    """Return whether no secret can begin in a text, whatever text precedes it."""
+    """Return whether no secret can begin in a text, regardless of the preceding text."""
     lower_text = f"{TEXT_START}{text}".lower()
     if _SIGN.search(lower_text, 1) is not None:
         return False

@@ -1,6 +1,6 @@
 """An assistant message, also called a reply: its usage, its stop reason, and its blocks' text.
 
-The text is stored so that text that a vendor sends twice is not written twice.
+The text is stored, so that it is not written again if the vendor sends it twice.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,8 @@ from shim.core.turn.turn_context import TurnContext
 
 SYNTHETIC_MODEL = "<synthetic>"  # the model of a message that no model wrote
 
-# Longer than any model's reply. The limit keeps memory bounded if a vendor never stops streaming.
+# The limit for the stored text of a reply's blocks. No model writes a longer reply, but a vendor
+# might never stop streaming.
 MAX_BLOCK_CHARS = 512 * 1024
 FRAGMENT_COST_CHARS = 64  # the memory overhead of a stored fragment
 MAX_BLOCKS = 1000
@@ -133,8 +134,8 @@ class AssistantMessage:
         """End the assistant message (`end_message`). `usage` and `cost` belong to this message and
         are added to the turn's totals.
 
-        If `adds_usage` is False, the usage is not added, because the vendor reports the whole
-        turn's usage at the end (`add_usage`). If `aborted` is set, the message did not end normally
+        If `adds_usage` is False, the usage is not added, because the vendor reports the usage of
+        the complete turn at the end (`add_usage`). If `aborted` is set, the message did not end normally
         and has no stop reason (contract 6.4).
         """
         machine = self._machine

@@ -31,8 +31,8 @@ NO_VENDOR_SESSION_USAGE: VendorSessionUsage = (None, NO_USAGE)
 MAX_NAME_CHARS = 200
 # The maximum number of stored call ids. A later call with a stored id gets a new id.
 MAX_USED_IDS = 10_000
-MAX_SERVER_STATUSES = 200  # the number of MCP servers whose status is stored
-MAX_SERVER_ERROR_CHARS = 500  # the length of a server's error message
+MAX_SERVER_STATUSES = 200  # the limit for MCP servers whose status is stored
+MAX_SERVER_ERROR_CHARS = 500  # the maximum length of a server's error message
 
 
 class UsageTotals(NamedTuple):
@@ -52,9 +52,9 @@ class ConversationState:
 
     `vendor_session_usage` is the vendor session's total usage at the end of the last turn.
     `thread_usage` is the initial value of `vendor_session_usage`. `context_window_tokens` is the
-    size of the current model's context, and `context_tokens` are the tokens in it. They are 0 if
-    the vendor has not reported them. `offered_models` and `offered_commands` are the vendor's
-    lists.
+    size of the current model's context, and `context_tokens` is the number of tokens in it. Both
+    are 0 until the vendor reports them. `offered_models` and `offered_commands` are the lists that
+    the vendor has reported.
     """
 
     __slots__ = (
@@ -93,7 +93,7 @@ class ConversationState:
         self.vendor_session_usage = thread_usage
 
     def start_new_session(self) -> None:
-        """Continue in a new session, which has used nothing yet. Call ids stay reserved."""
+        """Continue in a new session, which has no usage yet. Call ids stay reserved."""
         self.session_id = self.vendor_session_id = None
         self.cost_usd = 0.0
         self.usage_by_model = {}
@@ -215,9 +215,9 @@ class JsonSchemaAnswer(NamedTuple):
 class TurnCommand(NamedTuple):
     """The command of Claude that a turn answers.
 
-    name           the name as the user typed it; "" for any other message
-    tokens_before  the size of the context before the compaction that the command requests; None for
-                   any other command
+    name           the command's name as the user typed it; "" if the message is not a command
+    tokens_before  the size of the context before the compaction that the command requests; None if
+                   the command requests no compaction
     """
 
     name: str = ""
@@ -304,8 +304,8 @@ class TurnConfig(NamedTuple):
     store_text              stores a text that is too long for a line, and returns its location
     output_style            the name of the output style in Claude's settings, or ""
     rejects_unknown_lines   the frontend fails on lines of an unknown kind
-    forwards_subagent_text  the text and thinking of subagents are written; their tool calls always
-                            are
+    forwards_subagent_text  the text and thinking of subagents are written; their tool calls are
+                            always written
     failed_attempts         the vendors that were tried before this one, in order
     unsupported_rules       allow rules, settings and subagents that have no effect
     agents                  the names of the subagents from the frontend and from Claude's files

@@ -351,8 +351,9 @@ def _is_equal_input(announced_input: object, tool_input: Any) -> bool:
     return bool(announced_input == tool_input)
 
 
-MAX_DEFERRED_CALLS = 1000  # the limit of open calls in a turn is the same
-MAX_EARLY_CALLS = 100  # calls that reach the MCP server before the vendor announces them
+MAX_DEFERRED_CALLS = 1000  # equal to the limit for open calls in a turn
+# The limit for calls that reach the MCP server before the vendor announces them.
+MAX_EARLY_CALLS = 100
 
 ToolInput = Mapping[str, Any]
 
