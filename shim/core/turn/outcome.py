@@ -25,9 +25,9 @@ STOP_HOOK_PREVENTED = "stop_hook_prevented"
 MAX_NAMED_CALLS = 8  # the maximum number of open calls that an error text names
 
 # Causes of a failure after which the next vendor in a list is tried: the vendor is not logged in,
-# or has reached a rate limit. If the vendor's stream never started, START_FAILURE_CAUSES are
-# accepted, too, because the program could not start. After unknown events, no cause is accepted,
-# because the vendor may already have done work.
+# or has reached a rate limit. If the vendor's stream never started, START_FAILURE_CAUSES are also
+# accepted, because the program could not start. After unknown events, no cause is accepted, because
+# the vendor may already have done work.
 FALLBACK_CAUSES = frozenset(("auth", "rate_limit"))
 START_FAILURE_CAUSES = frozenset(("exit_code", "signal", "truncated", "protocol"))
 
@@ -77,18 +77,19 @@ class TurnOutcomeTracker:
         self.outcome: TurnOutcome | None = None
         self.has_vendor_outcome = False  # the vendor has reported how the turn ended
         self.is_finalized = False  # the vendor has reported that it is done
-        self.is_paused = False  # the vendor may be done, and is done if no output follows
+        self.is_paused = False  # the turn ends if the vendor prints no more output
         self.has_started = False  # a line was written before the end
         self.child_exit: ChildExit | None = (
             None  # None if the shim ended the child, or it is running
         )
-        # The real claude's own result line, and the outcome that it stands for.
+        # The real claude's own result line, and the outcome that the line reports.
         self.vendor_result: tuple[bytes, TurnOutcome | None] = (b"", None)
         self.has_interrupt_line = False  # the real claude wrote its line about an interrupt
         self.has_interrupted_call = False  # a call was open when the turn was interrupted
-        # What the vendor reported each time it completed the turn before a hook continued it.
+        # The vendor's reports about the end of the turn, each of which a hook has made obsolete by
+        # continuing the turn.
         self.earlier_fields: list[Mapping[str, Any]] = []
-        self.hook_text_count = 0  # the texts of hooks that were written as user messages
+        self.hook_text_count = 0  # the number of hook texts that were written as user messages
 
     def record_turn_end(self, result_fields: Mapping[str, Any]) -> None:
         if self._is_too_late():
@@ -178,7 +179,7 @@ class TurnOutcomeTracker:
             self.outcome = self.outcome._replace(terminal_reason=terminal_reason)
 
     def set_vendor_result(self, line: bytes, outcome: TurnOutcome) -> None:
-        """Set the real claude's own result line, and the outcome that the line stands for."""
+        """Set the real claude's own result line, and the outcome that the line reports."""
         self.outcome = outcome
         self.vendor_result = line, outcome
 

@@ -74,8 +74,8 @@ class TurnResult(NamedTuple):
 
 
 def add_result_fields(earlier: Mapping[str, Any], later: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of two reports of one turn's end. The usage, the cost and the times are
-    added, and the later report decides the rest.
+    """Merge the fields of two reports about the end of one turn. The usage, the cost and the times
+    are added up. For all other fields, the later report takes precedence.
     """
     fields = {**earlier, **later}
     if "usage" in earlier and "usage" in later:
@@ -303,8 +303,8 @@ def _build_shim_member(turn_end: FinishedTurn) -> dict[str, Any]:
 
 
 def _list_unsupported_rules(turn_end: FinishedTurn) -> list[dict[str, str]]:
-    """Return the allow rules that could not be passed to the vendor and that match a denied tool
-    call's tool.
+    """Return the allow rules that could not be passed to the vendor and that apply to the tool of a
+    denied call.
     """
     denied_tools = {denial["tool_name"] for denial in turn_end.denials}
     return [

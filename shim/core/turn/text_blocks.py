@@ -209,8 +209,8 @@ class TextBlocks:
         self._size = 0
 
     def record_passthrough_text_fragment(self, fragment: str) -> None:
-        """Store a text fragment from a passthrough line. Only as much text is stored as fits into a
-        line.
+        """Store a text fragment from a passthrough line. Text beyond the maximum length of a line
+        is not stored.
         """
         if self._size < self.max_bytes:
             self.fragments.append(fragment)
