@@ -3,7 +3,8 @@
 import os
 import sys
 
-# The shim's variables may have this prefix, because some frontends only pass on CLAUDE_*.
+# The shim's variables may have this prefix, because some frontends only pass on variables whose
+# names begin with CLAUDE_.
 FORWARDED_PREFIX = "CLAUDE_"
 
 

@@ -1,5 +1,5 @@
 """A turn's tool calls. Every tool call gets exactly one result, and every result belongs to a tool
-call, in whatever order they arrive.
+call, regardless of the order in which they arrive.
 """
 
 from collections.abc import Callable, Mapping
@@ -38,11 +38,11 @@ if TYPE_CHECKING:
 
 MAX_EARLY_RESULTS = 64  # the maximum number of results that wait for their calls
 # The maximum number of open calls, and the maximum size of their arguments as JSON. No agent runs
-# as many calls at once. Beyond a limit, the older half of the calls gets an error result, which
+# so many calls at the same time. Beyond a limit, the older half of the calls gets an error result, which
 # bounds the memory if a vendor never reports results.
 MAX_OPEN_CALLS = 1000
 MAX_OPEN_CALL_BYTES = 8 * 1024 * 1024
-MAX_DENIALS = 100  # entries in `permission_denials`, which must fit into one line
+MAX_DENIALS = 100  # the limit for entries in `permission_denials`, which must fit into one line
 MAX_REFUSAL_CHARS = 20_000  # the maximum length of a refused call's result
 # The maximum number of ids that were replaced, and of calls for each id. The ids are stored because
 # a later denial has the vendor's own id.
@@ -219,7 +219,7 @@ class ToolCalls:
         self._outcome_tracker = context.outcome_tracker
         self.denials = PermissionDenials(context)
         self._finish = finish
-        # Half of a line, because the lines of some tools contain the result twice.
+        # The limit for a result is half of a line, because some lines contain the result twice.
         self._max_bytes = writer.max_bytes // 2
         self.table: OpenToolCalls[OpenCall] = OpenToolCalls()
         # key → open call; the key is usually the vendor's id (see OpenToolCalls)
@@ -498,7 +498,7 @@ class ToolCalls:
 
         `vendor_knows` is set if the vendor received the denial before the call ran.
         """
-        # The number of stored refusals is limited, because only those of open calls are stored.
+        # The number of stored refusals is limited, because only refusals of open calls are stored.
         if any(call_id == written_id for written_id, _, _ in self.open_calls.values()):
             self._refusals[call_id] = message[:MAX_REFUSAL_CHARS], vendor_knows
 
@@ -665,7 +665,7 @@ class ToolCalls:
 
     def _has_denial(self, call_id: str, name: str, tool_input: Mapping[str, Any]) -> bool:
         redact = self._context.redact
-        if redact is not None:  # the denials are redacted, too
+        if redact is not None:  # the denials are also redacted
             call_id = redact(call_id)
             name = redact(name)
             tool_input = redact(tool_input)

@@ -13,8 +13,8 @@ pure: it uses no clock, no files and no random numbers.
     subagents            the subagents that tool calls run
     permission_requests  permission requests
 
-Each part knows the context and the parts that its constructor received. The Turn knows all parts
-and writes the end of the turn.
+Each part uses the context and the parts that its constructor receives. The Turn uses all parts and
+writes the end of the turn.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -75,7 +75,7 @@ WriteLine = Callable[
 class Turn:
     """A turn of a conversation. `result` is None until the turn has ended.
 
-    Methods that only one part implements are assigned in the constructor.
+    A method that a single part implements is assigned in the constructor.
     """
 
     def __init__(
@@ -209,13 +209,13 @@ class Turn:
             self.conversation.context_tokens = used
 
     def record_server_status(self, name: object, status: object, error: object = "") -> None:
-        """Record the status of an MCP server, in Claude's words."""
+        """Record the status of an MCP server. `status` is one of Claude's status names."""
         if isinstance(name, str) and isinstance(status, str):
             self.conversation.record_server_status(name, status, as_str(error))
 
     def record_offered_commands(self, commands: tuple[OfferedCommand, ...]) -> None:
-        """Record the commands that the vendor offers. Before the `init` line, they are listed in
-        it.
+        """Record the commands that the vendor offers. If the `init` line has not been written yet,
+        it will list these commands.
         """
         self.conversation.offered_commands = commands
         self.vendor_info["slash_commands"] = [
@@ -351,7 +351,7 @@ class Turn:
         self, permission: PermissionRequest, message: str
     ) -> None:
         """Record that a tool call was only allowed with other arguments, so that the original call
-        fails. `message` is its result's text. The call does not count as denied.
+        fails. `message` is the text of the call's result. The call does not count as denied.
         """
         self.tool_calls.record_denial_reason(permission.call_id, message)
 
@@ -474,7 +474,8 @@ class Turn:
         return TurnOutcome("ended", fields={**outcome.fields, "result": text})
 
     def start_new_session(self, old_session_id: str) -> None:
-        """Report the end of the session, and continue in a new session. The turn has no line yet.
+        """Report the end of the session, and continue in a new session. This method is called
+        before the turn's first line is written.
 
         `old_session_id` is the id of the session that ends.
         """

@@ -20,7 +20,8 @@ class UserMessages:
         self.steering_messages: list[UserMessage] = []
         self._get_accepted_kinds: Callable[[], BlockKinds] = lambda: TEXT_ONLY_KINDS
         self._replays_messages = False
-        self._answered_count = 0  # the number of steering messages before the last reply
+        # the number of steering messages that were sent before the last reply started
+        self._answered_count = 0
         self._taken_count = 0  # the number of answered messages that the caller has taken
 
     def set_message(

@@ -387,7 +387,7 @@ class YumeEncoder(OutputWriter):
                     )
 
     def set_session_id(self, session_id: str) -> None:
-        """Write `init` before a result that arrives without one, because Yume needs an `init`."""
+        """Write the init line before a result that no init line precedes, because Yume needs it."""
         self.write_init_message(session_id, {})
 
     # -- lines -------------------------------------------------------------------------------------

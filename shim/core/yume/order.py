@@ -9,7 +9,7 @@ lines of each subagent are ordered separately, and start after the tool call tha
 from collections import deque
 from collections.abc import Callable
 
-# The most bytes of lines that wait for tool results. The lines for one message need far fewer
+# The maximum size of the lines that wait for tool results. The lines for one message need far fewer
 # bytes, but a subagent may write for an hour before the result of its tool call arrives. Above the
 # limit, tool calls without a result get the result TOO_LATE_TEXT.
 MAX_BUFFERED_BYTES = 4 * 1024 * 1024
