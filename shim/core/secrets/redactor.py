@@ -162,7 +162,8 @@ class Redactor:
             else:
                 redacted_key = self._redact_key(key)
                 redacted_item = self.redact_named_value(key, item)
-            is_unchanged = is_unchanged and redacted_key is key and redacted_item is item
+            if redacted_key is not key or redacted_item is not item:
+                is_unchanged = False
             redacted[redacted_key] = redacted_item
         if is_unchanged:
             return members
@@ -170,8 +171,7 @@ class Redactor:
 
     def _redact_key(self, key: str) -> str:
         redacted = self.redact_text(key)
-        is_plain = redacted is key and not is_secret_name(key)
-        if is_plain and len(self._plain_keys) < MAX_PLAIN_KEYS:
+        if redacted is key and not is_secret_name(key) and len(self._plain_keys) < MAX_PLAIN_KEYS:
             self._plain_keys.add(key)
         return redacted
 

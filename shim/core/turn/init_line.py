@@ -128,7 +128,7 @@ def _add_mcp_servers(config: TurnConfig, fields: dict[str, Any]) -> None:
     if not local_servers:
         return
     servers = {str(server["name"]): server for server in local_servers}
-    for server in fields.get("mcp_servers") or ():
+    for server in fields.get("mcp_servers", ()):
         name = str(server.get("name"))
         servers[name] = servers.get(name, {}) | server
     fields["mcp_servers"] = list(servers.values())
@@ -143,5 +143,5 @@ def _add_agents(config: TurnConfig, fields: dict[str, Any]) -> None:
     names = {*config.agents, *fields.get("agents", ())}
     fields["agents"] = sorted(names, key=lambda name: (name.lower(), name))
     fields["tools"] = list(dict.fromkeys((*fields["tools"], SUBAGENT_TOOL)))
-    servers = fields.get("mcp_servers") or ()
+    servers = fields.get("mcp_servers", ())
     fields["mcp_servers"] = [server for server in servers if server.get("name") != AGENT_SERVER]

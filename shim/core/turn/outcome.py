@@ -124,7 +124,11 @@ class TurnOutcomeTracker:
         failure = classify_api_error(message, status)
         if api is None:
             api = failure.is_recognized_api_failure and subtype is None and kind is None
-        cause: TurnEndCause = kind or (failure.cause if api else "vendor_error")
+        cause: TurnEndCause = "vendor_error"
+        if kind is not None:
+            cause = kind
+        elif api:
+            cause = failure.cause
         self.outcome = TurnOutcome("failed", message, cause, failure, api, subtype, result_fields)
 
     def stop(self, message: str, cause: TurnEndCause) -> None:
@@ -155,8 +159,10 @@ class TurnOutcomeTracker:
 
     def record_open_call(self, has_open_call: bool) -> None:
         """Record whether an interrupted turn has an open tool call."""
-        is_call_interrupted = self.has_interrupted_call or has_open_call
-        self.has_interrupted_call = self.is_interrupted and is_call_interrupted
+        if not self.is_interrupted:
+            self.has_interrupted_call = False
+        elif has_open_call:
+            self.has_interrupted_call = True
 
     def record_interrupt_line(self, *, names_tool: bool) -> None:
         """Record that the real claude wrote its user line about an interrupt."""
@@ -284,7 +290,7 @@ def decide_outcome(
         if child_exit is None or (
             child_exit.signal is None and child_exit.code in config.vendor.clean_exit_codes
         ):
-            return _check_open_calls(snapshot, outcome) or outcome
+            return _check_open_calls(snapshot, outcome)
         text = f"{vendor} reported success, but {child_exit}" + _format_reason(stderr)
         return TurnOutcome(
             "failed", text, "signal" if child_exit.signal else "exit_code", fields=outcome.fields
@@ -367,13 +373,12 @@ def can_retry_turn(snapshot: TurnSnapshot, child_exit: ChildExit | None, stderr:
     outcome = decide_outcome(snapshot, child_exit, stderr)
     if outcome.kind != "failed" or outcome.subtype is not None:
         return False
-    is_cut = (
+    if (
         outcome.cause == "truncated"
         and not outcome.is_api_error
         and child_exit is not None
         and snapshot.state is not NEW
-    )
-    if is_cut:
+    ):
         return True
     if outcome.failure.kind == "connection":
         return True
@@ -385,17 +390,17 @@ def is_disconnect_message(message: str) -> bool:
     return any(phrase in message.lower() for phrase in DISCONNECT_PHRASES)
 
 
-def _check_open_calls(snapshot: TurnSnapshot, outcome: TurnOutcome) -> TurnOutcome | None:
+def _check_open_calls(snapshot: TurnSnapshot, outcome: TurnOutcome) -> TurnOutcome:
     """Return a failure if tool calls of the last reply have no result, although the vendor reported
-    success. Return None otherwise.
+    success. Otherwise return `outcome`.
 
     If the vendor reported the answer as text or structured output, it ended the turn on purpose. A
     tool call with a result may be the last event, because some models write no text after it.
     """
     if not snapshot.open_call_names:
-        return None
+        return outcome
     if outcome.fields.get("result") or outcome.fields.get("structured_output") is not None:
-        return None
+        return outcome
     text = f"{snapshot.config.vendor.name} reported success, but these calls of its last reply have no result"
     return TurnOutcome(
         "failed", f"{text}: {snapshot.open_call_names}", "truncated", fields=outcome.fields

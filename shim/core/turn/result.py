@@ -15,7 +15,7 @@ from shim.core.claude.usage import (
 from shim.core.errors import format_failed_attempts
 from shim.core.policy.policy import parse_permission_rule
 from shim.core.reading.diagnostics import Diagnostics
-from shim.core.reading.json_text import dump_json
+from shim.core.reading.json_text import convert_json_to_text, dump_json
 from shim.core.reading.limits import omit_middle
 from shim.core.reading.typed import Any, NamedTuple
 from shim.core.turn.context import TurnConfig, UsageTotals
@@ -103,11 +103,13 @@ def build_turn_result(turn_end: FinishedTurn) -> TurnResult:
             _format_api_error(turn_end), turn_end.max_bytes // 4
         ) + _format_failed_attempts(turn_end)
         api_error = ApiErrorLine(text, failure.assistant_error, failure.status, failure.error_type)
+    duration_ms = parse_count_or_zero(outcome.fields.get("duration_ms"))
+    if not duration_ms:
+        duration_ms = turn_end.config.elapsed_ms()
     line: dict[str, Any] = {
         "subtype": _choose_subtype(outcome),
         "is_error": is_error,
-        "duration_ms": parse_count_or_zero(outcome.fields.get("duration_ms"))
-        or turn_end.config.elapsed_ms(),
+        "duration_ms": duration_ms,
         "duration_api_ms": parse_count_or_zero(outcome.fields.get("api_ms")),
         "num_turns": _count_turns(turn_end),
     }
@@ -116,9 +118,7 @@ def build_turn_result(turn_end: FinishedTurn) -> TurnResult:
     elif outcome.is_api_error:
         final_text = line["result"] = text
     else:
-        line["errors"] = _list_limit_errors(turn_end) or [
-            (text or INTERRUPTED) + _format_failed_attempts(turn_end)
-        ]
+        line["errors"] = _list_errors(turn_end)
         final_text = line["errors"][0]
     structured_output = outcome.fields.get("structured_output")
     if structured_output is not None and not is_error:
@@ -192,13 +192,13 @@ def _format_api_error(turn_end: FinishedTurn) -> str:
     )
 
 
-def _list_limit_errors(turn_end: FinishedTurn) -> list[str]:
-    """Return the errors for a turn limit that the vendor enforced: Claude's text (contract F10),
-    followed by the vendor's text. Return [] for any other outcome.
+def _list_errors(turn_end: FinishedTurn) -> list[str]:
+    """Return the error texts of a failed or interrupted turn. For a turn limit that the vendor
+    enforced, these are Claude's text (contract F10) and the vendor's text.
     """
     outcome = turn_end.outcome
     if outcome.subtype != "error_max_turns" or outcome.message.startswith(MAX_TURNS_TEXT):
-        return []
+        return [(outcome.message or INTERRUPTED) + _format_failed_attempts(turn_end)]
     max_turns = turn_end.config.limits.requested_max_turns
     return [
         MAX_TURNS_TEXT if max_turns is None else f"{MAX_TURNS_TEXT} ({max_turns})",
@@ -212,7 +212,16 @@ def _choose_result_text(turn_end: FinishedTurn) -> str:
     """
     if turn_end.outcome.terminal_reason == HOOK_STOPPED:
         return ""
-    return turn_end.last_text or str(turn_end.outcome.fields.get("result") or "")
+    return choose_answer(turn_end.last_text, turn_end.outcome)
+
+
+def choose_answer(last_text: str, outcome: TurnOutcome) -> str:
+    """Return the text of the last reply. If there is none, return the answer from the vendor's
+    report about the turn's end.
+    """
+    if last_text:
+        return last_text
+    return convert_json_to_text(outcome.fields.get("result"))
 
 
 def _choose_subtype(outcome: TurnOutcome) -> str:

@@ -193,7 +193,9 @@ class Subagent:
         call = tracker.open_calls[key]
         tracker.table.remove(key)
         content = tracker.context.sanitizer.clean(content)
-        is_error = bool(is_error) or is_failed_mcp_result(content)
+        is_error = bool(is_error)
+        if is_failed_mcp_result(content):
+            is_error = True
         block = {
             "type": "tool_result",
             "tool_use_id": call.call_id,

@@ -63,13 +63,13 @@ class TextBlocks:
         """Add a fragment of text. `block_key` is the vendor's index of the block. A different key
         starts a new block.
         """
-        is_next = (
-            self._machine.state is TEXT
-            and block_key == self.block_key
-            and fragment.__class__ is str
-            and not self.half_character
-        )
-        if not is_next or not fragment:
+        if (
+            self._machine.state is not TEXT
+            or block_key != self.block_key
+            or fragment.__class__ is not str
+            or self.half_character
+            or not fragment
+        ):
             self.add_block_fragment(TEXT, fragment, block_key)
             return
         # Nearly every fragment of a stream takes this path, which avoids a second call.
@@ -249,7 +249,7 @@ class TextBlocks:
             if not self._partial and has_lone_surrogates(text):
                 self._diagnostics.record("surrogate", text)
             text_json = dump_json(text)
-        aborted = self._outcome_tracker.outcome is not None and self._outcome_tracker.is_interrupted
+        aborted = self._outcome_tracker.is_interrupted
         if len(text_json) <= self._safe_bytes or self._partial:
             # With partial messages, a long block was already split while it was streamed.
             writer.write_block(kind, text_json, aborted)

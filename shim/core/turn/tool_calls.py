@@ -287,12 +287,9 @@ class ToolCalls:
         if is_hidden or evaluator is not None:
             # A call that was refused never ran, so it must not stop the turn.
             was_refused = self._has_denial(call_id, name, tool_input)
-            is_denied = (
-                evaluator is not None
-                and not was_refused
-                and evaluator.is_rule_violation(name, tool_input)
-            )
-            is_hidden = is_hidden or (evaluator is not None and evaluator.is_hidden_tool(name))
+            if evaluator is not None:
+                is_denied = not was_refused and evaluator.is_rule_violation(name, tool_input)
+                is_hidden |= evaluator.is_hidden_tool(name)
             if is_hidden and not is_denied:
                 self.hide_call(call_id, name, tool_input, source)
                 return None
@@ -397,9 +394,11 @@ class ToolCalls:
             return  # the call gets its result at the end of the turn
         # A vendor may report an interrupted call as successful.
         evaluator = self._config.evaluator
-        is_error = is_error or self._outcome_tracker.has_interrupted_call
+        if self._outcome_tracker.has_interrupted_call:
+            is_error = True
         if content.__class__ is not str or call[1] == SHELL_TOOL or call[1].startswith(MCP_PREFIX):
-            is_error = is_error or is_failed_mcp_result(content)
+            if is_failed_mcp_result(content):
+                is_error = True
             content = format_tool_result_content(content, call[1], is_failed=is_error)
         if (
             not is_error
@@ -420,7 +419,8 @@ class ToolCalls:
         was_refused = call[0] in self._refusals
         if self._refusals:
             refusal, vendor_knows = self._refusals.pop(call[0], ("", False))
-            content = (refusal if is_error else "") or content
+            if refusal and is_error:
+                content = refusal
             if vendor_knows and not is_error:
                 self.denials.tool_that_ran = call[1]
                 self._diagnostics.record("denied_call_ran", call[1])
@@ -529,8 +529,8 @@ class ToolCalls:
     @property
     def has_tool_activity(self) -> bool:
         """Whether the vendor has sent any tool call or tool result in this turn."""
-        return bool(
-            self.result_count or self.open_calls or self.table.hidden_keys or self._early_results
+        return any(
+            (self.result_count, self.open_calls, self.table.hidden_keys, self._early_results)
         )
 
     # -- end of the turn ---------------------------------------------------------------------------
@@ -610,13 +610,17 @@ class ToolCalls:
         A missing call is only announced if `name` is set.
         """
         key = self.table.find_call_key_for_result(call_id, name, tool_input)
+        if tool_input is None:
+            announced_input: Mapping[str, Any] = {}
+        else:
+            announced_input = tool_input
         if (
             key is not None
             and name is not None
             and not is_error
-            and self._remove_hidden_call(key, name, tool_input or {})
+            and self._remove_hidden_call(key, name, announced_input)
         ):
-            key = self.add_tool_call(call_id, name, tool_input or {})
+            key = self.add_tool_call(call_id, name, announced_input)
             if key in self.open_calls:
                 return key
             return None
@@ -629,7 +633,7 @@ class ToolCalls:
         ):
             self._diagnostics.record("second_tool_result", call_id)
         elif name is not None:
-            key = self.add_tool_call(call_id, name, tool_input or {})
+            key = self.add_tool_call(call_id, name, announced_input)
             if key in self.open_calls:
                 return key
             return None
@@ -767,10 +771,9 @@ class ToolCalls:
         """Stop the turn after a forbidden tool call has started. Normally, such a call is denied
         before it starts.
         """
-        text = (
-            f"{reason or f'{name} is not allowed in this session'}: the turn was stopped; the "
-            "call may have started"
-        )
+        if not reason:
+            reason = f"{name} is not allowed in this session"
+        text = f"{reason}: the turn was stopped; the call may have started"
         redact = self._context.redact
         if redact is not None:
             call_id, name, tool_input, text = map(redact, (call_id, name, tool_input, text))

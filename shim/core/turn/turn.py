@@ -60,6 +60,7 @@ from shim.core.turn.result import (
     add_result_fields,
     build_minimal_error_result,
     build_turn_result,
+    choose_answer,
 )
 from shim.core.turn.subagents import Subagent, SubagentTracker
 from shim.core.turn.text_blocks import TextBlocks
@@ -256,13 +257,9 @@ class Turn:
         conversation = self.conversation
         message = self.assistant_message
         if conversation.session_id is None:
-            conversation.session_id = (
-                config.session.requested_id
-                or canonicalize_uuid(conversation.vendor_session_id)
-                or config.session.new_id
-            )
-        model = message.model or self.vendor_info.get("model")
-        model = (model or config.model or config.default_model or "unknown")[:MAX_NAME_CHARS]
+            conversation.session_id = self._choose_session_id()
+        models = (message.model, self.vendor_info.get("model"), config.model, config.default_model)
+        model = next(filter(None, models), "unknown")[:MAX_NAME_CHARS]
         redact = self.context.redact
         if redact is None:
             message.model = model
@@ -273,6 +270,13 @@ class Turn:
         self.user_messages.write_message()
         if self.command.tokens_before is not None:
             self._write_compaction_status()
+
+    def _choose_session_id(self) -> str:
+        """Return the frontend's session id, the vendor's id if it is a UUID, or a new id."""
+        session = self.config.session
+        if session.requested_id:
+            return session.requested_id
+        return canonicalize_uuid(self.conversation.vendor_session_id) or session.new_id
 
     # -- replies -----------------------------------------------------------------------------------
 
@@ -586,12 +590,13 @@ class Turn:
         """Whether the model has produced any output in this turn: a content block, a tool call, a
         tool result or a permission request.
         """
-        return bool(
-            self.assistant_message.number
-            or self.tool_calls.has_tool_activity
-            or self.subagents.open_calls
-            or self.permission_requests.pending
+        activities = (
+            self.assistant_message.number,
+            self.tool_calls.has_tool_activity,
+            self.subagents.open_calls,
+            self.permission_requests.pending,
         )
+        return any(activities)
 
     def close(self, child_exit: ChildExit | None, stderr: str) -> None:
         """End the turn after the child's stdout has ended. `child_exit` is None if the shim ended
@@ -782,12 +787,13 @@ class Turn:
         calls = self.tool_calls
         message = self.assistant_message
         diagnostics = self.diagnostics
-        has_effects = (
-            calls.result_count
-            or calls.open_calls
-            or calls.table.hidden_keys
-            or self.subagents.open_calls
-            or self.tool_calls.denials.entries
+        effects = (
+            calls.result_count,
+            calls.open_calls,
+            calls.table.hidden_keys,
+            calls.denials.entries,
+            self.subagents.open_calls,
+            message.number > 1,
         )
         open_call_names = ""
         if calls.open_calls and message.has_ended_with_tool_calls:
@@ -798,7 +804,7 @@ class Turn:
             state=self.machine.state,
             has_started=self.outcome_tracker.has_started,
             has_output=self.has_output,
-            has_effects=bool(has_effects) or message.number > 1,
+            has_effects=any(effects),
             is_repeatable=message.written_text.is_repeatable,
             open_call_names=open_call_names,
             has_unknown_events=bool(diagnostics.unknown_events),
@@ -814,9 +820,7 @@ class Turn:
         if outcome.fields.get("structured_output") is not None:
             return outcome
         self.machine.move_to(READY)
-        value, problem = read_answer(
-            self.assistant_message.last_text or str(outcome.fields.get("result") or "")
-        )
+        value, problem = read_answer(choose_answer(self.assistant_message.last_text, outcome))
         if value is None:
             message = f"the answer does not match --json-schema: {problem}"
             return TurnOutcome(

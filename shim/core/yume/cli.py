@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.unknown_flags import find_similar_permission_flag
-from shim.core.reading.typed import NamedTuple
+from shim.core.reading.typed import Any, NamedTuple
 
 MODE_FLAG = "--permission-mode"
 # The YumeInvocation field that each flag sets, or None for a flag without a value. A flag that is
@@ -83,18 +83,21 @@ class YumeInvocation(NamedTuple):
         """Return the command line as an Invocation, as if it were Claude's. The result has no
         session ids and no permission mode; the caller reads them from this object.
         """
+        texts: dict[str, Any] = {
+            "prompt": self.prompt,
+            "model": self.model,
+            "permission_mode": self.mode,
+            "append_system_prompt": self.system,
+            "effort": self.effort,
+            "shim_vendor": self.vendor_name,
+        }
         return Invocation(
-            self.prompt or None,
             print_mode=True,
             output_format="stream-json",
             verbose=True,
             partial=True,
-            model=self.model or None,
-            permission_mode=self.mode or None,
-            append_system_prompt=self.system or None,
-            effort=self.effort or None,
-            shim_vendor=self.vendor_name or None,
             shim_dialect="yume",
+            **{name: text for name, text in texts.items() if text},
         )
 
 

@@ -16,7 +16,7 @@ from shim.core.claude.usage import Usage, parse_usage
 from shim.core.dialects import DIALECTS
 from shim.core.reading.json_text import dump_json, escape_line_separators
 from shim.core.reading.limits import omit_middle, shorten_strings, split_text
-from shim.core.reading.values import as_dict
+from shim.core.reading.values import as_dict, get_text
 from shim.core.yume.order import OrderedToolCallOutput
 from shim.core.yume.protocol import (
     RETRYABLE_CODES,
@@ -131,17 +131,18 @@ class YumeEncoder(OutputWriter):
             "type": "system",
             "subtype": "init",
             "session_id": self._frontend_session_id or session_id,
-            "model": fields.get("model") or "unknown",
-            "cwd": fields.get("cwd") or "",
-            "permissionMode": fields.get("mode") or "default",
+            "model": get_text(fields, "model", "unknown"),
+            "cwd": get_text(fields, "cwd"),
+            "permissionMode": get_text(fields, "mode", "default"),
             "tools": list(
                 dict.fromkeys(
-                    TOOL_NAME_BY_CLAUDE_NAME.get(name, name) for name in fields.get("tools") or []
+                    TOOL_NAME_BY_CLAUDE_NAME.get(name, name) for name in fields.get("tools", ())
                 )
             ),
             "uuid": self.create_uuid(),
+            "shim": as_dict(fields.get("shim")),
         }
-        self._write_line(line | {"shim": fields.get("shim") or {}})
+        self._write_line(line)
 
     def write_session_id_change(self, session_id: str) -> None:
         """Write the new session id with which the conversation can be resumed (R12)."""
@@ -172,7 +173,8 @@ class YumeEncoder(OutputWriter):
     def write_result(self, fields: Mapping[str, Any]) -> None:
         """Write the lines that end the turn (R6, R7, R9, R10, R11)."""
         self._ordered_output.write_all_buffered_lines()
-        cause = str((fields.get("shim") or {}).get("cause") or "")
+        shim_fields = as_dict(fields.get("shim"))
+        cause = get_text(shim_fields, "cause")
         is_error = bool(fields.get("is_error"))
         answer = fields.get("result")
         if (
@@ -192,10 +194,8 @@ class YumeEncoder(OutputWriter):
             line |= self._write_failure(fields, cause)
         line |= {name: fields[name] for name in COPIED_RESULT_FIELDS if name in fields}
         if late_count := self._ordered_output.late_result_count:
-            shim_fields = dict(fields.get("shim") or {})
-            line["shim"] = shim_fields | {
-                "repairs": {**(shim_fields.get("repairs") or {}), "late_tool_result": late_count}
-            }
+            repairs = as_dict(shim_fields.get("repairs"))
+            line["shim"] = shim_fields | {"repairs": {**repairs, "late_tool_result": late_count}}
         line |= {"uuid": self.create_uuid(), "session_id": self._resolve_session_id()}
         self._write_line({"type": "result", **line})
         self.last_result_line = self._lines[-1]
@@ -211,7 +211,7 @@ class YumeEncoder(OutputWriter):
         """Write the error line. Return the fields that the result line repeats."""
         errors = result_fields.get("errors")
         if not errors:
-            errors = [result_fields.get("result") or cause]
+            errors = [get_text(result_fields, "result", cause)]
         error_name, status = self._error_and_status
         code = choose_yume_error_code(error_name, cause, str(errors[0]))
         error_fields: dict[str, Any] = {"message": errors[0], "code": code}
@@ -282,7 +282,7 @@ class YumeEncoder(OutputWriter):
             len(text_json) if text_json.isascii() else len(text_json.decode())
         ) - 2
         self._ordered_output.add_non_tool_line("", self._encode_text(self._block_kind, text_json))
-        self._has_text = self._has_text or self._block_kind == "text"
+        self._has_text |= self._block_kind == "text"
 
     def write_block(self, kind: str, text_json: bytes, is_aborted: bool = False) -> None:
         """Write a content block to the transcript only, because its fragments were already written

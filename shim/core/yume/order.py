@@ -136,7 +136,7 @@ class OrderedToolCallOutput:
         lines, and for the tool call that runs the line's agent.
         """
         output = self._outputs.get(parent)
-        if output is not None and bool(output.open_calls or output.buffered_lines):
+        if output is not None and (output.open_calls or output.buffered_lines):
             return True
         return parent in self._parent_of_buffered_call
 

@@ -54,12 +54,9 @@ def parse_yume_permission_mode(name: object) -> tuple[str, bool, bool]:
 
     bypassPermissions cannot be selected by any frame.
     """
-    is_valid = isinstance(name, str) and name in MODES
-    if is_valid:
-        mode, answers_prompts = MODES[str(name)]
-    else:
-        mode, answers_prompts = MODES["default"]
-    return mode, answers_prompts, is_valid
+    if not isinstance(name, str) or name not in MODES:
+        return (*MODES["default"], False)
+    return (*MODES[name], True)
 
 
 def choose_yume_error_code(error: str, cause: str, message: str) -> str:
@@ -70,7 +67,7 @@ def choose_yume_error_code(error: str, cause: str, message: str) -> str:
         is_disconnect_message(message) or classify_api_error(message).kind == "connection"
     ):
         return ERROR_CODES["truncated"]
-    return ERROR_CODES.get(error) or ERROR_CODES.get(cause) or cause.upper()
+    return ERROR_CODES.get(error, ERROR_CODES.get(cause, cause.upper()))
 
 
 def parse_retry_delay_s(text: str) -> float | None:
@@ -78,8 +75,9 @@ def parse_retry_delay_s(text: str) -> float | None:
     match = _RETRY_DELAY.search(text[:MAX_READ_CHARS])
     if match is None:
         return None
-    unit = (match[2] or "").lower()
-    return float(match[1]) * (
+    number, unit = match.groups("")
+    unit = unit.lower()
+    return float(number) * (
         0.001 if unit.startswith(("ms", "milli")) else _SECONDS_PER_UNIT[unit[:1]]
     )
 
