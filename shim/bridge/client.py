@@ -34,7 +34,7 @@ from shim.core.bridge.frames import (
 from shim.core.errors import FrontendError, SystemResourceError
 from shim.core.reading import MAX_LINE_BYTES
 from shim.core.reading.lines import LineSplitter
-from shim.core.reading.values import shorten_session_id
+from shim.core.reading.values import shorten_session_id, split_machine
 from shim.io.ids import create_uuid
 
 WELCOME_TIMEOUT_S = 30.0  # a host that starts on a busy machine needs this long
@@ -104,7 +104,7 @@ class HostConnection:
         self.pid = pid  # None while the host is being started
         self.welcome: Mapping[str, Any] = {}
         self._hello = hello
-        self._socket = host_socket
+        self.host_socket = host_socket
         self._splitter = LineSplitter(MAX_FRAME_BYTES)
         self._received_frames = deque[dict[str, Any]]()
         self.is_closed = False  # the host has closed the connection
@@ -127,9 +127,9 @@ class HostConnection:
         data = memoryview(_encode_frame(frame))
         while data:
             try:
-                data = data[self._socket.send(data) :]
+                data = data[self.host_socket.send(data) :]
             except BlockingIOError:
-                await anyio.wait_writable(self._socket)
+                await anyio.wait_writable(self.host_socket)
             except OSError:
                 raise HostUnavailableError(self.session_id) from None
 
@@ -153,7 +153,7 @@ class HostConnection:
         import anyio
 
         while not self._received_frames:
-            await anyio.wait_readable(self._socket)
+            await anyio.wait_readable(self.host_socket)
             if not self._receive_chunk():
                 raise StopAsyncIteration
         return self._received_frames.popleft()
@@ -161,7 +161,7 @@ class HostConnection:
     async def _exchange_hello(self, timeout_s: float) -> None:
         import anyio
 
-        self._socket.setblocking(False)
+        self.host_socket.setblocking(False)
         with suppress(HostUnavailableError):  # a host sends `bye` before it disconnects
             await self.send_frame(self._hello)
         with anyio.move_on_after(timeout_s):
@@ -196,9 +196,9 @@ class HostConnection:
         data = memoryview(_encode_frame(frame))
         while data:
             try:
-                data = data[self._socket.send(data) :]
+                data = data[self.host_socket.send(data) :]
             except BlockingIOError:
-                if not select.select([], [self._socket], [], ANSWER_TIMEOUT_S)[1]:
+                if not select.select([], [self.host_socket], [], ANSWER_TIMEOUT_S)[1]:
                     raise HostNotAnsweringError(self.session_id, self.pid) from None
             except OSError:
                 raise HostUnavailableError(self.session_id) from None
@@ -238,7 +238,7 @@ class HostConnection:
         return frames, is_open
 
     def _exchange_hello_blocking(self, timeout_s: float) -> None:
-        self._socket.setblocking(False)
+        self.host_socket.setblocking(False)
         with suppress(HostUnavailableError):
             self.send_frame_blocking(self._hello)
         self._accept_welcome(next(self.read_frames(timeout_s), None))
@@ -247,7 +247,7 @@ class HostConnection:
 
     def close(self) -> None:
         """Disconnect from the host. The session continues."""
-        self._socket.close()
+        self.host_socket.close()
 
     def __enter__(self) -> "HostConnection":
         return self
@@ -268,19 +268,19 @@ class HostConnection:
         Only a controller waits. The host can then accept another controller immediately.
         """
         try:
-            self._socket.shutdown(socket.SHUT_WR)
+            self.host_socket.shutdown(socket.SHUT_WR)
         except OSError:
             return False
         return bool(self._hello["role"] == DRIVE)
 
     def fileno(self) -> int:
         """Return the file descriptor, for callers that wait for frames and for other events."""
-        return self._socket.fileno()
+        return self.host_socket.fileno()
 
     def _receive_chunk(self) -> bool:
         """Receive the available bytes. Return False at the end of the stream."""
         try:
-            chunk = self._socket.recv(READ_CHUNK_BYTES)
+            chunk = self.host_socket.recv(READ_CHUNK_BYTES)
         except BlockingIOError:
             return True
         except OSError:
@@ -407,6 +407,35 @@ def _open_connection(
 
     Raise the same errors as `connect_to_session`.
     """
+    machine, _ = split_machine(session_id)
+    if machine:
+        from shim.bridge.machines.remote import open_host_socket
+
+        pid = None
+        host_socket: socket.socket = open_host_socket(session_id, environment)
+    else:
+        host_socket, pid = _open_local_socket(session_id, environment)
+    cursor = None
+    if after is not None:
+        cursor = after._asdict()
+    hello_frame = {
+        "kind": "hello",
+        "protocol": PROTOCOL_VERSION,
+        "client": f"shim {os.getpid()}",
+        "role": role,
+        "after": cursor,
+    }
+    return HostConnection(
+        session_id, host_socket, {**hello_frame, "knows": OPTIONAL_KINDS, **hello}, pid
+    )
+
+
+def _open_local_socket(
+    session_id: str, environment: Mapping[str, str]
+) -> tuple[socket.socket, int | None]:
+    """Connect to the socket of a host on this machine. Return the connection, and the host's pid if
+    it is known.
+    """
     session = registry.find_session(session_id, environment)
     pid = None
     if session is not None:
@@ -425,19 +454,7 @@ def _open_connection(
             session_id,
             environment,
         ) from None
-    cursor = None
-    if after is not None:
-        cursor = after._asdict()
-    hello_frame = {
-        "kind": "hello",
-        "protocol": PROTOCOL_VERSION,
-        "client": f"shim {os.getpid()}",
-        "role": role,
-        "after": cursor,
-    }
-    return HostConnection(
-        session_id, host_socket, {**hello_frame, "knows": OPTIONAL_KINDS, **hello}, pid
-    )
+    return host_socket, pid
 
 
 @contextmanager
@@ -448,8 +465,27 @@ def _close_on_error(connection: HostConnection, environment: Mapping[str, str]) 
     try:
         yield
     except BaseException as error:
+        error = _add_ssh_failure(error, connection, environment)
         connection.close()
         raise _add_failure_reason(error, connection.session_id, environment) from None
+
+
+def _add_ssh_failure(
+    error: BaseException, connection: HostConnection, environment: Mapping[str, str]
+) -> BaseException:
+    """Return the error of `ssh` if it is the reason why another machine's session is unavailable.
+    Return all other errors unchanged.
+    """
+    machine, _ = split_machine(connection.session_id)
+    if not machine or not isinstance(error, HostUnavailableError) or error.reason:
+        return error
+    from shim.bridge.machines.remote import get_machine
+    from shim.bridge.machines.ssh import MachineUnavailableError, RelaySocket
+
+    relay = connection.host_socket
+    if isinstance(relay, RelaySocket) and (reason := relay.explain_end()):
+        return MachineUnavailableError(get_machine(connection.session_id, environment), reason)
+    return error
 
 
 def _add_failure_reason(

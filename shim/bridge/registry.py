@@ -35,7 +35,7 @@ from shim.core.policy.serialize import parse_settings as read_settings_text
 from shim.core.policy.settings import ClaudeSettings
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.typed import Any, NamedTuple
-from shim.core.reading.values import canonicalize_uuid, shorten_session_id
+from shim.core.reading.values import canonicalize_uuid, shorten_session_id, split_machine
 from shim.state.config import get_state_dir
 from shim.state.files import (
     can_others_write_dir,
@@ -72,7 +72,7 @@ ACTIVE_STATES = ("working", "blocked")  # states that only a running host can ha
 
 class SessionRecord(NamedTuple):
     """One background session: its UUID, its folder, whether its host is running, and its current
-    metadata.
+    metadata. For a session of another machine, the id is MACHINE:UUID, and the folder is "".
 
     If the host is dead, the metadata has no `status` and no `pid`. If the host died while the
     session was active, the `state` is `failed`.
@@ -86,6 +86,11 @@ class SessionRecord(NamedTuple):
     @property
     def short_id(self) -> str:
         return shorten_session_id(self.session_id)
+
+    @property
+    def machine(self) -> str:
+        """The name of the session's machine, or "" for this machine."""
+        return split_machine(self.session_id)[0]
 
     @property
     def log_folder(self) -> str:
@@ -448,12 +453,17 @@ _DEFAULTS: Mapping[str, Any] = {
 
 
 def read_metadata(folder: str) -> dict[str, Any] | None:
-    """Return a session's metadata, or None if it cannot be read. A value of the wrong type is
-    replaced with None or its default.
-    """
+    """Return a session's metadata, or None if it cannot be read."""
     data = _load_json_object(os.path.join(folder, METADATA_FILE))
     if data is None:
         return None
+    return parse_metadata(data, os.path.basename(folder))
+
+
+def parse_metadata(data: Mapping[str, Any], session_id: str) -> dict[str, Any]:
+    """Return a session's metadata from JSON. A value of the wrong type is replaced with None or its
+    default.
+    """
     metadata = {
         key: data.get(key) if isinstance(data.get(key), types) else None
         for key, types in _KEY_TYPES.items()
@@ -461,7 +471,7 @@ def read_metadata(folder: str) -> dict[str, Any] | None:
     filled = {
         key: _DEFAULTS.get(key) if value is None else value for key, value in metadata.items()
     }
-    return {**filled, "protocol": data.get("protocol"), "session": os.path.basename(folder)}
+    return {**filled, "protocol": data.get("protocol"), "session": session_id}
 
 
 def write_metadata(folder: str, metadata: Mapping[str, Any]) -> None:

@@ -6,11 +6,17 @@ The messages are those of the real claude (B23, B24), because users and programs
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
+from shim.bridge import registry
 from shim.bridge.registry import SessionRecord, find_session, list_sessions
 from shim.core.errors import FrontendError
-from shim.core.reading.values import canonicalize_uuid
+from shim.core.reading.typed import TYPE_CHECKING
+from shim.core.reading.values import canonicalize_uuid, split_machine
+from shim.io.stderr import warn
+
+if TYPE_CHECKING:
+    from shim.state.machines import Machine
 
 NO_MATCH = "No session matching '{word}'"
 NO_MATCH_WITH_HINT = NO_MATCH + ". Run 'claude agents' to list running sessions."
@@ -25,20 +31,26 @@ MAX_LISTED_SESSIONS = 20  # sessions that an error message lists
 OptionalSessions = Sequence[SessionRecord] | None
 
 
+class NoMatchError(FrontendError):
+    """Raised if no session matches a text."""
+
+
 def resolve_session_id(
     reference: str, no_match_text: str = NO_MATCH, *, sessions: OptionalSessions = None
 ) -> SessionRecord:
     """Return the only session that has this UUID, or whose short id starts with this text. Raise
     FrontendError if no session or several sessions match.
     """
-    matches = _filter_by_id(_list_candidates(sessions), reference)
-    if len(matches) == 1:
-        return matches[0]
-    raise FrontendError(
-        _format_ambiguous_id(matches, reference)
-        if matches
-        else no_match_text.format(word=reference[:MAX_REFERENCE_CHARS])
-    )
+
+    def match_id(candidates: Sequence[SessionRecord], text: str) -> SessionRecord:
+        matches = _filter_by_id(candidates, text)
+        if len(matches) == 1:
+            return matches[0]
+        if matches:
+            raise FrontendError(_format_ambiguous_id(matches, text))
+        raise NoMatchError(no_match_text.format(word=reference[:MAX_REFERENCE_CHARS]))
+
+    return _search_machines(reference, sessions, match_id)
 
 
 def resolve_session_reference(
@@ -47,10 +59,72 @@ def resolve_session_reference(
     """Return the only session that a text refers to, by id or by name. Raise FrontendError if no
     session or several sessions match.
 
-    `sessions` are the candidates; None means all sessions. `is_only_arg` is set if the text is the
-    command's only argument.
+    `sessions` are the candidates on this machine; None means all sessions. `is_only_arg` is set if
+    the text is the command's only argument.
     """
-    sessions = _list_candidates(sessions)
+
+    def match_reference(candidates: Sequence[SessionRecord], text: str) -> SessionRecord:
+        return _match_id_or_name(candidates, text, is_only_arg=is_only_arg)
+
+    return _search_machines(reference, sessions, match_reference)
+
+
+def _search_machines(
+    reference: str,
+    sessions: OptionalSessions,
+    match: Callable[[Sequence[SessionRecord], str], SessionRecord],
+) -> SessionRecord:
+    """Return the session that `match` finds: on one machine for MACHINE:ID, else on this machine, or
+    on any other machine if this one has no match.
+    """
+    if machine := _find_named_machine(reference):
+        return match(_list_remote_sessions([machine]), reference[len(machine.name) + 1 :])
+    try:
+        return match(_list_local_candidates(sessions, reference), reference)
+    except NoMatchError:
+        machines = list(_load_machines().values())
+        if not machines:
+            raise
+        return match(_list_remote_sessions(machines), reference)
+
+
+def _find_named_machine(reference: str) -> "Machine | None":
+    """Return the machine of a text such as MACHINE:ID. Return None if the text has no colon, or if
+    no machine has this name, because the name of a session may contain a colon.
+    """
+    name, colon, _ = reference.partition(":")
+    if not colon:
+        return None
+    return _load_machines().get(name)
+
+
+def _load_machines() -> "Mapping[str, Machine]":
+    from shim.state.machines import load_machines
+
+    return load_machines(os.environ)
+
+
+def _list_remote_sessions(machines: "Sequence[Machine]") -> list[SessionRecord]:
+    """Return the sessions of machines. Raise MachineUnavailableError if the only machine does not
+    answer.
+    """
+    from shim.bridge.machines.remote import iterate_machine_listings
+    from shim.bridge.machines.ssh import MachineUnavailableError
+
+    sessions = list[SessionRecord]()
+    for listing in iterate_machine_listings(machines, os.environ, includes_ended=True):
+        if listing.away_since_ms is None:
+            sessions += listing.sessions
+        elif len(machines) == 1:
+            raise MachineUnavailableError(listing.machine, listing.problem)
+        else:
+            warn(f"the machine {listing.machine.name} does not answer: {listing.problem}\n")
+    return sessions
+
+
+def _match_id_or_name(
+    sessions: Sequence[SessionRecord], reference: str, *, is_only_arg: bool
+) -> SessionRecord:
     matches = _filter_by_id(sessions, reference)
     if len(matches) == 1:
         return matches[0]
@@ -76,11 +150,23 @@ def resolve_session_reference(
             return matches[0]
         if matches:
             raise FrontendError(_format_ambiguous_name(matches, reference))
-    raise FrontendError(
+    raise NoMatchError(
         "\n".join(
             filter(None, (NO_MATCH_WITH_HINT.format(word=reference[:MAX_REFERENCE_CHARS]), hint))
         )
     )
+
+
+def is_session_running(session_id: str, environment: Mapping[str, str]) -> bool:
+    """Return whether a session of any machine has a running host. Raise MachineUnavailableError if
+    its machine does not answer.
+    """
+    if not split_machine(session_id)[0]:
+        return registry.is_session_running(session_id, environment)
+    from shim.bridge.machines.remote import find_remote_session
+
+    session = find_remote_session(session_id, environment)
+    return session is not None and session.is_running
 
 
 def get_session_name(session: SessionRecord) -> str:
@@ -88,23 +174,30 @@ def get_session_name(session: SessionRecord) -> str:
     return str(session.metadata.get("name") or "")
 
 
-def _list_candidates(sessions: OptionalSessions) -> Sequence[SessionRecord]:
+def _list_local_candidates(sessions: OptionalSessions, reference: str) -> Sequence[SessionRecord]:
+    """Return the given sessions of this machine, or all of them. A UUID finds every session, even a
+    session that lists do not show.
+    """
     if sessions is None:
-        return list_sessions(os.environ)
-    return sessions
+        sessions = list_sessions(os.environ)
+    uuid = canonicalize_uuid(reference)
+    if uuid is None or any(session.session_id == uuid for session in sessions):
+        return sessions
+    unlisted_session = find_session(uuid, os.environ)
+    if unlisted_session is None:
+        return sessions
+    return [*sessions, unlisted_session]
 
 
 def _filter_by_id(sessions: Sequence[SessionRecord], reference: str) -> list[SessionRecord]:
     uuid = canonicalize_uuid(reference)
     if uuid:
-        session = next((session for session in sessions if session.session_id == uuid), None)
-        if not session:
-            session = find_session(uuid, os.environ)
-        # A UUID finds every session, even a session that lists do not show.
-        if session:
-            return [session]
-        return []
-    return [session for session in sessions if reference and session.short_id.startswith(reference)]
+        return [session for session in sessions if split_machine(session.session_id)[1] == uuid]
+    return [
+        session
+        for session in sessions
+        if reference and split_machine(session.session_id)[1].startswith(reference)
+    ]
 
 
 def _format_ambiguous_id(matches: Sequence[SessionRecord], reference: str) -> str:

@@ -304,6 +304,7 @@ KEY_KINDS = {
     "end_grace": NUMBER,
     "transcripts": SWITCH,
     "log": TEXT,
+    "machines": TABLE,  # parsed by shim.state.machines, when a command needs it
     "models": TABLE,
     "tools": TABLE,
     "vendors": TABLE,

@@ -31,14 +31,17 @@ def ensure_private_dir(path: str) -> bool:
     try:
         for folder in (os.path.dirname(path), path):
             os.makedirs(folder, mode=0o700, exist_ok=True)
-            if not _is_private(folder):
+            if not is_private_dir(folder):
                 return False
         return True
     except OSError:
         return False
 
 
-def _is_private(path: str) -> bool:
+def is_private_dir(path: str) -> bool:
+    """Return whether `path` is a folder that only the current user can access. Raise OSError if it
+    does not exist.
+    """
     status = os.lstat(path)
     if not stat.S_ISDIR(status.st_mode):
         return False
@@ -112,7 +115,7 @@ def find_unusable_dir(path: str) -> tuple[str, OSError | None]:
             os.makedirs(folder, mode=0o700, exist_ok=True)
         except OSError as error:
             return folder, None if os.path.lexists(folder) else error
-        if not _is_private(folder):
+        if not is_private_dir(folder):
             break
     return folder, None
 

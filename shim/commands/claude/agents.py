@@ -5,8 +5,8 @@ Programs run this command repeatedly, so this module imports little and starts n
 """
 
 import os
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 import orjson
 
@@ -16,7 +16,15 @@ from shim.commands.claude.command_output import (
     CommandOutput,
     build_disabled_command_error,
     build_error_output,
+    print_command_output,
 )
+from shim.core.errors import ShimError
+from shim.core.reading.values import shorten_session_id, split_machine
+from shim.io.stderr import warn
+from shim.state.machines import find_machine, load_machines
+
+if TYPE_CHECKING:
+    from shim.bridge.machines.remote import MachineListing
 
 NO_TERMINAL_TEXT = (
     "'claude agents' requires an interactive terminal (output is piped or redirected) — use 'claude agents --json' "
@@ -33,6 +41,7 @@ SWITCH_FLAGS = (
 # claude's error messages.
 VALUE_FLAGS = {
     "--cwd": "--cwd <path>",
+    "--machine": "--machine <name>",
     "--add-dir": "--add-dir <directory>",
     "--agent": "--agent <agent>",
     "--effort": "--effort <level>",
@@ -73,26 +82,121 @@ def run_agents_command(args: Sequence[str]) -> CommandOutput:
         "claude agents --json" if "--json" in options else "claude agents"
     ):
         return refusal
-    sessions = filter_listed_sessions(
-        registry.list_sessions(os.environ),
-        include_ended="--all" in options,
-        parent_folder=options.get("--cwd"),
-    )
+    writer: SessionListWriter = _TableWriter(options)
     if "--json" in options:
-        return CommandOutput(
-            orjson.dumps(
-                [build_session_json(session) for session in sessions], option=orjson.OPT_INDENT_2
-            ).decode()
-            + "\n"
-        )
-    from shim.commands.sessions.listing import format_no_sessions_message, format_session_table
+        writer = _JsonWriter()
+    try:
+        return _print_session_lists(options, writer)
+    except ShimError as error:
+        return build_error_output(f"{error}\n{error.hint}".rstrip())
 
-    return CommandOutput(
-        format_session_table(sessions)
-        if sessions
-        else format_no_sessions_message(
-            includes_ended="--all" in options, folder=options.get("--cwd")
+
+def _print_session_lists(options: Mapping[str, str], writer: "SessionListWriter") -> CommandOutput:
+    """Print the sessions of this machine at once, and those of other machines as they arrive. Return
+    the rest of the output.
+    """
+    machine_name = options.get("--machine")
+    if machine_name is None:
+        sessions = _select_sessions(registry.list_sessions(os.environ), options)
+        print_command_output(CommandOutput(writer.format_sessions(sessions)))
+    for listing in list_other_machines(machine_name, includes_ended="--all" in options):
+        sessions = _select_sessions(listing.sessions, options)
+        text = writer.format_sessions(sessions, listing.away_since_ms)
+        print_command_output(CommandOutput(text))
+    return CommandOutput(writer.format_end())
+
+
+def list_other_machines(
+    machine_name: str | None, *, includes_ended: bool
+) -> "Iterator[MachineListing]":
+    """Yield the sessions of one machine, or of all other machines of the settings file. Print a
+    warning for each machine that does not answer.
+    """
+    machines = load_machines(os.environ)
+    if machine_name is not None:
+        machines = {machine_name: find_machine(machine_name, machines)}
+    if not machines:
+        return
+    from shim.bridge.machines.remote import iterate_machine_listings
+
+    for listing in iterate_machine_listings(
+        list(machines.values()), os.environ, includes_ended=includes_ended
+    ):
+        if listing.away_since_ms is not None:
+            warn(f"the machine {listing.machine.name} does not answer: {listing.problem}\n")
+        yield listing
+
+
+class SessionListWriter(Protocol):
+    """Formats a list of sessions that arrives in several parts."""
+
+    def format_sessions(
+        self, sessions: Sequence[SessionRecord], away_since_ms: int | None = None
+    ) -> str:
+        """Return the next part of the list. `away_since_ms` is the time of the sessions if their
+        machine does not answer now.
+        """
+
+    def format_end(self) -> str:
+        """Return the end of the list."""
+
+
+class _JsonWriter:
+    """Writes a JSON array, whose elements arrive in several parts."""
+
+    def __init__(self) -> None:
+        self._is_empty = True
+
+    def format_sessions(
+        self, sessions: Sequence[SessionRecord], away_since_ms: int | None = None
+    ) -> str:
+        text = ""
+        for session in sessions:
+            fields = build_session_json(session, away_since_ms)
+            separator = "[\n" if self._is_empty else ",\n"
+            self._is_empty = False
+            # The element without the brackets of the array, with which it is indented.
+            text += separator + orjson.dumps([fields], option=orjson.OPT_INDENT_2)[2:-2].decode()
+        return text
+
+    def format_end(self) -> str:
+        if self._is_empty:
+            return "[]\n"
+        return "\n]\n"
+
+
+class _TableWriter:
+    """Writes one table per machine."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._options = options
+        self._is_empty = True
+
+    def format_sessions(
+        self, sessions: Sequence[SessionRecord], away_since_ms: int | None = None
+    ) -> str:
+        from shim.commands.sessions.listing import format_session_table
+
+        if not sessions:
+            return ""
+        self._is_empty = False
+        return format_session_table(sessions)
+
+    def format_end(self) -> str:
+        from shim.commands.sessions.listing import format_no_sessions_message
+
+        if not self._is_empty:
+            return ""
+        return format_no_sessions_message(
+            includes_ended="--all" in self._options, folder=self._options.get("--cwd")
         )
+
+
+def _select_sessions(
+    sessions: Sequence[SessionRecord], options: Mapping[str, str]
+) -> list[SessionRecord]:
+    return filter_listed_sessions(
+        sessions, include_ended="--all" in options, parent_folder=options.get("--cwd")
     )
 
 
@@ -116,26 +220,30 @@ def filter_listed_sessions(
     ]
 
 
-def build_session_json(session: SessionRecord) -> dict[str, Any]:
+def build_session_json(session: SessionRecord, away_since_ms: int | None = None) -> dict[str, Any]:
     """Build the JSON object of a session with the keys of the real claude, in the same order.
-    Unknown values are omitted.
+    Unknown values are omitted. A session of another machine has `machine`, and `away` if the machine
+    does not answer.
     """
+    machine, uuid = split_machine(session.session_id)
     metadata = session.metadata
     status_fields = {}
     if session.is_running:
         status_fields = {"status": metadata.get("status"), "waitingFor": metadata.get("waitingFor")}
     pid = None
-    if session.is_running:
+    if session.is_running and not machine:  # a pid of another machine is of no use here
         pid = metadata.get("pid")
     fields = {
         "pid": pid,
-        "id": session.short_id,
+        "id": shorten_session_id(uuid),
         "cwd": metadata["cwd"],
         "kind": "background",
         "startedAt": metadata["started"] if session.is_running else metadata["created"],
-        "sessionId": session.session_id,
+        "sessionId": uuid,
         "name": metadata.get("name") or (session.short_id if session.is_running else None),
         **status_fields,
         "state": metadata["state"],
+        "machine": machine or None,
+        "away": away_since_ms,
     }
     return {name: value for name, value in fields.items() if value is not None}

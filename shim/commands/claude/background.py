@@ -29,6 +29,7 @@ from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.merge import build_conversation_args, build_resume_point_args
 from shim.core.claude.argv.paths import resolve_invocation_paths
 from shim.core.errors import FrontendError, ShimError, format_error
+from shim.core.reading import MAX_LINE_BYTES
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.values import canonicalize_uuid
 from shim.io.prompt import read_background_prompt
@@ -81,6 +82,8 @@ def start_background_session(invocation: Invocation, installed_options: Mapping[
         warn(SESSION_ID_WARNING)
         invocation = invocation._replace(session_id=None)
     try:
+        if invocation.machine is not None:
+            return _start_on_machine(invocation)
         return print_command_output(_start(invocation, installed_options))
     except ShimError as error:
         return print_command_output(build_error_output(format_error(error)))
@@ -111,6 +114,28 @@ def _start(invocation: Invocation, installed_options: Mapping[str, str]) -> Comm
     warn(origin.note.replace("{id}", record.short_id))
     return CommandOutput(
         _format_start_message(record.short_id, invocation.name or "", is_idle=not prompt)
+    )
+
+
+def _start_on_machine(invocation: Invocation) -> int:
+    """Start the session on another machine, with that machine's environment, vendors and settings.
+    Return the exit status.
+    """
+    from shim.bridge.machines.remote import run_command_on_machine
+    from shim.state.machines import find_machine, load_machines
+
+    if invocation.resume is not None or invocation.continue_last:
+        raise FrontendError(
+            "--machine starts a new session",
+            hint="`claude respawn MACHINE:ID` resumes a session of another machine",
+        )
+    machine = find_machine(invocation.machine or "", load_machines(os.environ))
+    args = ["claude", "--bg", *build_conversation_args(invocation)]
+    if invocation.name:
+        args += ["--name", invocation.name]
+    prompt = read_background_prompt(invocation, 0, MAX_LINE_BYTES)
+    return run_command_on_machine(
+        machine, args, os.environ, cwd=invocation.cwd or "", input_text=prompt
     )
 
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 
 from shim.conversation.startup import ConversationStartup, prepare_conversation
-from shim.core.claude.argv.flags import check_resume_flags, parse_argv
+from shim.core.claude.argv.flags import check_machine_flags, check_resume_flags, parse_argv
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.dialects import resolve_dialect
 from shim.core.errors import FrontendError, RecordingRequiredError, ShimError
@@ -35,6 +35,7 @@ def main(argv: Sequence[str], installed_options: Mapping[str, str]) -> int:
         invocation = parse_argv(argv, dialect=chosen_dialect or installed_dialect or "claude")
         if not (invocation.version or invocation.help or invocation.subcommand):
             check_resume_flags(invocation)
+            check_machine_flags(invocation)
     except FrontendError as error:
         from shim.commands.claude.refusal import report_argument_error
 

@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -20,9 +20,11 @@ from shim.bridge.client import (
 )
 from shim.bridge.decisions import build_decision_body
 from shim.bridge.launch import SessionRunningError, respawn_session
+from shim.bridge.machines.remote import run_session_command
 from shim.bridge.registry import SessionRecord
 from shim.bridge.session_lookup import resolve_session_reference
 from shim.bridge.stop import describe_unanswered_messages, stop_hosts
+from shim.commands.claude.agents import list_other_machines
 from shim.commands.completion.values import complete_background_session, create_completer
 from shim.commands.sessions.listing import format_no_sessions_message, format_session_table
 from shim.core.bridge.frames import WATCH
@@ -50,6 +52,9 @@ QUESTION_KEYS = ("question", "at", "until", "request")
 
 def list_sessions(
     everything: Annotated[bool, typer.Option("--all", help="Include ended sessions.")] = False,
+    machine: Annotated[
+        str | None, typer.Option(metavar="NAME", help="List only the sessions of this machine.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """List background sessions, and what each is waiting for.
@@ -58,18 +63,31 @@ def list_sessions(
 
     Example: shim bridge list --json
     """
-    records = [
-        record for record in registry.list_sessions(os.environ) if record.is_running or everything
-    ]
     if as_json:
+        records = [record for listed in _list_by_machine(machine, everything) for record in listed]
         print_json([_build_session_report(record) for record in records])
-    else:
-        typer.echo(
-            format_session_table(records)
-            if records
-            else format_no_sessions_message(includes_ended=everything),
-            nl=False,
-        )
+        return
+    is_empty = True
+    for listed in _list_by_machine(machine, everything):
+        if listed:
+            typer.echo(format_session_table(listed), nl=False)
+            is_empty = False
+    if is_empty:
+        typer.echo(format_no_sessions_message(includes_ended=everything), nl=False)
+
+
+def _list_by_machine(
+    machine_name: str | None, includes_ended: bool
+) -> Iterator[Sequence[SessionRecord]]:
+    """Yield the sessions of this machine, and then those of each other machine as they arrive."""
+    if machine_name is None:
+        yield [
+            record
+            for record in registry.list_sessions(os.environ)
+            if record.is_running or includes_ended
+        ]
+    for listing in list_other_machines(machine_name, includes_ended=includes_ended):
+        yield listing.sessions
 
 
 def send_message_to_session(
@@ -89,6 +107,11 @@ def send_message_to_session(
     message = {"role": "user", "content": text}
     if not text.strip():
         raise typer.BadParameter("the message is empty", param_hint="TEXT")
+    if record.machine:
+        options = []
+        if take:
+            options.append("--take")
+        _run_on_machine(record, "say", [*options, "--", text])
     if not record.is_running:
         # If another client has restarted the host meanwhile, the message is sent to that host.
         with suppress(SessionRunningError):
@@ -165,6 +188,12 @@ def answer_permission_prompt(
     if given:
         replacement_input = _parse_input(given)
     record = resolve_session_reference(session)
+    if record.machine:
+        options = ["--always"] if always else []
+        for name, value in (("--message", message), ("--input", given)):
+            if value:
+                options += [name, value]
+        _run_on_machine(record, "answer", [*options, "--", *words])
     if not record.is_running:
         raise FrontendError(
             f"session {record.short_id} has ended and has no open prompt",
@@ -229,6 +258,17 @@ def stop_sessions(
             )
         }.values()
     )
+    has_failed = False
+    for record in selected:
+        if record.machine:
+            status = run_session_command(record, ("bridge", "stop"), os.environ)
+            has_failed = has_failed or status != 0
+    _stop_local_sessions([record for record in selected if not record.machine])
+    if has_failed:
+        raise typer.Exit(1)
+
+
+def _stop_local_sessions(selected: Sequence[SessionRecord]) -> None:
     survivors = stop_hosts(selected, os.environ)
     for record in selected:
         if record.session_id not in {survivor.session_id for survivor in survivors}:
@@ -242,6 +282,11 @@ def stop_sessions(
             f"could not stop {', '.join(record.short_id for record in survivors)}",
             hint=f"`kill -9 {pids}` kills their hosts",
         )
+
+
+def _run_on_machine(session: SessionRecord, name: str, args: Sequence[str]) -> NoReturn:
+    """Run `shim bridge NAME` on the machine of a session, and exit with its status."""
+    raise typer.Exit(run_session_command(session, ("bridge", name), os.environ, args))
 
 
 def _wait_until_started(session: SessionRecord) -> None:

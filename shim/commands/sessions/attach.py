@@ -8,11 +8,11 @@ from typing import Annotated
 
 import typer
 
-from shim.bridge import registry
 from shim.bridge.client import HostUnavailableError, connect_to_session_blocking
 from shim.bridge.launch import can_read_session_start_data
+from shim.bridge.machines.remote import run_session_command
 from shim.bridge.registry import SessionRecord
-from shim.bridge.session_lookup import resolve_session_reference
+from shim.bridge.session_lookup import is_session_running, resolve_session_reference
 from shim.commands.completion.values import complete_background_session
 from shim.commands.sessions.logs import list_recording_paths
 from shim.commands.sessions.terminal.attach import (
@@ -71,6 +71,9 @@ def watch_session(
     record = resolve_session_reference(session)
     if as_json:
         _print_frames(record)
+    elif record.machine and not record.is_running:
+        options = [*(("--thinking",) if thinking else ()), *(("--full",) if full else ())]
+        raise typer.Exit(run_session_command(record, ("bridge", "watch"), os.environ, options))
     elif record.is_running:
         raise typer.Exit(
             watch_session_in_terminal(record, os.environ, thinking=thinking, full=full)
@@ -95,7 +98,7 @@ def _print_frames(session: SessionRecord) -> None:
             if host_frame["kind"] == "bye":
                 return
         if connection.is_closed:
-            is_running = registry.is_session_running(session.session_id, os.environ)
+            is_running = is_session_running(session.session_id, os.environ)
             raise HostUnavailableError(
                 session.session_id,
                 "the session's host closed the connection unexpectedly",

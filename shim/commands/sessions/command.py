@@ -11,6 +11,7 @@ from shim.commands.sessions.actions import (
     stop_sessions,
 )
 from shim.commands.sessions.attach import attach_session, watch_session
+from shim.commands.sessions.relay import start_relay
 from shim.commands.sessions.serve import serve_gateway
 from shim.commands.sessions.token import show_token
 
@@ -31,5 +32,6 @@ for name, command in (
     ("stop", stop_sessions),
     ("serve", serve_gateway),
     ("token", show_token),
+    ("relay", start_relay),
 ):
     app.command(name, cls=SimplifiedHelpCommand)(command)

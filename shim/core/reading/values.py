@@ -69,8 +69,17 @@ def validate_uuid(text: str | None) -> str | None:
 
 
 def shorten_session_id(session_id: str) -> str:
-    """Return a session's short id, which is the beginning of its UUID."""
+    """Return a session's short id: the beginning of its UUID, after the name of its machine."""
+    machine, uuid = split_machine(session_id)
+    if machine:
+        return f"{machine}:{uuid[:_SHORT_ID_CHARS]}"
     return session_id[:_SHORT_ID_CHARS]
+
+
+def split_machine(session_id: str) -> tuple[str, str]:
+    """Split MACHINE:ID into the name of the machine, which is "" for this machine, and the id."""
+    machine, _, uuid = session_id.rpartition(":")
+    return machine, uuid
 
 
 def is_short_session_id(text: str) -> bool:

@@ -4,11 +4,14 @@ import os
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 
-from shim.bridge import registry
 from shim.bridge.client import HostUnavailableError, connect_to_session_blocking
 from shim.bridge.launch import SessionRunningError, respawn_session
+from shim.bridge.machines.remote import run_session_command
+from shim.bridge.machines.ssh import MachineUnavailableError
 from shim.bridge.registry import SessionRecord
+from shim.bridge.session_lookup import is_session_running
 from shim.commands.sessions.terminal.input_controller import TerminalInputController
 from shim.commands.sessions.terminal.session_view import SessionView
 from shim.commands.sessions.terminal.terminal_loop import ANSWER_TIMEOUT_S, EndReason, TerminalLoop
@@ -40,10 +43,7 @@ def attach_terminal_to_session(
     reads_keys = console.is_terminal and not console.is_dumb_terminal and os.isatty(0)
     if not session.is_running:
         warn(f"Waking session {session.short_id}…\n")
-        try:
-            session = respawn_session(session, environment)
-        except SessionRunningError:
-            pass  # another client has restarted the session
+        session = _restart_session(session, environment)
     view = SessionView(console, can_answer=True)
     loop = TerminalLoop(
         console, view, TerminalInputController(view, time.monotonic), reads_keys=reads_keys
@@ -52,6 +52,16 @@ def attach_terminal_to_session(
     if reads_keys:
         client = "terminal"
     return _run_to_end(session, environment, loop, client, DRIVE, resume_command)
+
+
+def _restart_session(session: SessionRecord, environment: Mapping[str, str]) -> SessionRecord:
+    """Restart an ended session on its machine."""
+    if session.machine:
+        run_session_command(session, ("claude", "respawn"), environment)
+        return session
+    with suppress(SessionRunningError):  # another client has restarted the session
+        return respawn_session(session, environment)
+    return session
 
 
 def _check_stdin(session: SessionRecord, command: str) -> None:
@@ -128,15 +138,15 @@ def _serve_with_reconnects(
                 if input_controller is not None:
                     input_controller.write_frame = connection.send_frame_blocking
                 end = loop.serve_host_connection(connection)
-        except HostUnavailableError:
-            if not view.welcome:
+        except (HostUnavailableError, MachineUnavailableError):
+            if not view.welcome or attempts >= MAX_RECONNECTS:
                 raise
             end = "lost"
         if view.cursor == previous_cursor:
             attempts = attempts + 1
         else:
             attempts = 0
-        is_running = registry.is_session_running(session.session_id, environment)
+        is_running = is_session_running(session.session_id, environment)
         if end != "lost" or attempts >= MAX_RECONNECTS or not is_running:
             return end, is_running
         time.sleep(RECONNECT_DELAY_S)

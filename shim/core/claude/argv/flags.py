@@ -36,6 +36,8 @@ FLAGS = {
     "no_session_persistence": "--no-session-persistence",
     "background": "--bg, --background",
     "name": "-n, --name <name>",
+    "machine": "--machine <name>",
+    "cwd": "--cwd <path>",
     "system_prompt": "--system-prompt <prompt>",
     "system_prompt_file": "--system-prompt-file <file>",
     "append_system_prompt": "--append-system-prompt <prompt>",
@@ -170,6 +172,14 @@ def check_resume_flags(invocation: Invocation) -> None:
         raise FrontendError("Error: --resume-drops-turn requires --resume-session-at")
     if invocation.resume_session_at is not None and invocation.resume is None:
         raise FrontendError("Error: --resume-session-at requires --resume")
+
+
+def check_machine_flags(invocation: Invocation) -> None:
+    """Raise FrontendError if `--machine` or `--cwd` is used without the flags that it needs."""
+    if invocation.machine is not None and not invocation.background:
+        raise FrontendError("Error: --machine requires --bg")
+    if invocation.cwd is not None and invocation.machine is None:
+        raise FrontendError("Error: --cwd requires --machine")
 
 
 def split_tool_rules(text: str) -> list[str]:

@@ -37,6 +37,8 @@ class Invocation(NamedTuple):
     no_session_persistence: bool = False
     background: bool = False  # start a background session
     name: str | None = None  # the display name of the session
+    machine: str | None = None  # the machine on which the background session is started
+    cwd: str | None = None  # the session's folder on that machine
     system_prompt: str | None = None
     system_prompt_file: str | None = None
     append_system_prompt: str | None = None

@@ -20,6 +20,7 @@ from shim.core.reading.values import as_dict, as_list
 RESUME_POINT_FIELDS = ("resume_session_at", "resume_drops_turn")
 SESSION_FIELDS = (
     *("session_id", "resume", "continue_last", "fork_session", "background", "name"),
+    *("machine", "cwd"),
     *RESUME_POINT_FIELDS,
 )
 # Fields that apply only to the current run and not to the conversation: the stdin and stdout

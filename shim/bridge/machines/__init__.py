@@ -1,0 +1,1 @@
+"""Background sessions of other machines, over SSH."""

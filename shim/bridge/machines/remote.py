@@ -1,0 +1,238 @@
+"""Lists the sessions of other machines, connects to them, and runs commands there."""
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from queue import SimpleQueue
+from threading import Thread
+
+import orjson
+
+from shim.bridge.machines.ssh import (
+    SSH_FAILED_STATUS,
+    MachineUnavailableError,
+    RelaySocket,
+    describe_ssh_failure,
+    open_relay,
+    start_ssh,
+    stop_ssh,
+)
+from shim.bridge.registry import SessionRecord, parse_metadata
+from shim.core.bridge.frames import FrameError, parse_frame
+from shim.core.bridge.relay import (
+    encode_command_request,
+    encode_connect_request,
+    encode_sessions_request,
+)
+from shim.core.reading.json_text import dump_json
+from shim.core.reading.lines import LineSplitter
+from shim.core.reading.typed import Any, NamedTuple
+from shim.core.reading.values import as_dict, as_list, canonicalize_uuid, split_machine
+from shim.state.config import get_state_dir
+from shim.state.files import read_state_file, write_state_file
+from shim.state.machines import Machine, find_machine, load_machines
+
+LIST_TIMEOUT_S = 5.0  # a machine that needs longer is away
+# For a command. The longest one stops a host, and starts it again.
+COMMAND_TIMEOUT_S = 120.0
+CHUNK_BYTES = 64 * 1024
+# An answer with 500 ended sessions and many running ones.
+MAX_ANSWER_BYTES = 4 * 1024 * 1024
+
+
+class MachineListing(NamedTuple):
+    """The sessions of another machine.
+
+    away_since_ms  when the machine last answered, in milliseconds since 1970, if it does not answer
+                   now; the sessions are those of that time. 0 if it has never answered. None if it
+                   answers
+    problem        why the machine does not answer, or ""
+    """
+
+    machine: Machine
+    sessions: Sequence[SessionRecord]
+    away_since_ms: int | None = None
+    problem: str = ""
+
+
+def iterate_machine_listings(
+    machines: Sequence[Machine], environment: Mapping[str, str], *, includes_ended: bool
+) -> Iterator[MachineListing]:
+    """Ask all machines at once for their sessions. Yield the answers in the order in which they
+    arrive, the last one after LIST_TIMEOUT_S at the latest.
+    """
+    listings = SimpleQueue[MachineListing]()
+
+    def add_listing(machine: Machine) -> None:
+        listings.put(list_machine_sessions(machine, environment, includes_ended=includes_ended))
+
+    for machine in machines:
+        Thread(target=add_listing, args=(machine,), daemon=True).start()
+    for _ in machines:
+        yield listings.get()
+
+
+def list_machine_sessions(
+    machine: Machine, environment: Mapping[str, str], *, includes_ended: bool
+) -> MachineListing:
+    """Return the sessions of a machine. If the machine does not answer, return the sessions of its
+    last answer.
+    """
+    try:
+        fields = _request_sessions(machine, environment, includes_ended=includes_ended)
+    except MachineUnavailableError as error:
+        known = _load_last_listing(machine, environment)
+        sessions = [session for session in known.sessions if session.is_running or includes_ended]
+        return known._replace(sessions=sessions, problem=error.reason)
+    _store_listing(machine, environment, fields)
+    return MachineListing(machine, _parse_sessions(machine, fields))
+
+
+def _request_sessions(
+    machine: Machine, environment: Mapping[str, str], *, includes_ended: bool
+) -> Sequence[Any]:
+    deadline = time.monotonic() + LIST_TIMEOUT_S
+    with open_relay(machine, environment) as relay:
+        with suppress(OSError):  # the reason is in the output of `ssh`
+            relay.sendall(encode_sessions_request(includes_ended=includes_ended))
+        splitter = LineSplitter(MAX_ANSWER_BYTES)
+        while (remaining_s := deadline - time.monotonic()) > 0:
+            relay.settimeout(remaining_s)
+            try:
+                chunk = relay.recv(CHUNK_BYTES)
+            except TimeoutError:
+                break
+            except OSError:
+                chunk = b""
+            for line in splitter.feed(chunk):
+                with suppress(FrameError):  # a line of the remote shell's start files
+                    frame = parse_frame(line)
+                    if frame["kind"] == "sessions":
+                        return as_list(frame.get("sessions"))
+                    raise MachineUnavailableError(machine, str(frame.get("reason")))
+            if not chunk:
+                reason = relay.explain_end() or "its relay ended without an answer"
+                raise MachineUnavailableError(machine, reason)
+    raise MachineUnavailableError(machine, f"no answer within {LIST_TIMEOUT_S:g} s")
+
+
+def _parse_sessions(machine: Machine, sessions: Sequence[Any]) -> list[SessionRecord]:
+    records = list[SessionRecord]()
+    for fields in map(as_dict, sessions):
+        uuid = canonicalize_uuid(str(fields.get("session")))
+        if uuid:
+            metadata = parse_metadata(fields, uuid)
+            session_id = f"{machine.name}:{uuid}"
+            records.append(SessionRecord(session_id, "", fields.get("alive") is True, metadata))
+    return records
+
+
+# -- the last answer of a machine ------------------------------------------------------------------
+
+
+def _store_listing(
+    machine: Machine, environment: Mapping[str, str], sessions: Sequence[Any]
+) -> None:
+    listing = {"seen": round(1000 * time.time()), "sessions": sessions}
+    write_state_file(_get_folder(environment), f"{machine.name}.json", dump_json(listing))
+
+
+def _load_last_listing(machine: Machine, environment: Mapping[str, str]) -> MachineListing:
+    data = read_state_file(_get_folder(environment), f"{machine.name}.json", MAX_ANSWER_BYTES)
+    listing = {}
+    with suppress(orjson.JSONDecodeError):
+        listing = as_dict(orjson.loads(data or b"{}"))
+    seen_ms = listing.get("seen")
+    if not isinstance(seen_ms, int):
+        seen_ms = 0
+    return MachineListing(
+        machine, _parse_sessions(machine, as_list(listing.get("sessions"))), seen_ms
+    )
+
+
+def _get_folder(environment: Mapping[str, str]) -> str:
+    return os.path.join(get_state_dir(environment), "machines")
+
+
+# -- one session -----------------------------------------------------------------------------------
+
+
+def find_remote_session(session_id: str, environment: Mapping[str, str]) -> SessionRecord | None:
+    """Return the session with the id MACHINE:UUID, or None if the machine has no such session.
+    Raise MachineUnavailableError if the machine does not answer.
+    """
+    listing = list_machine_sessions(
+        get_machine(session_id, environment), environment, includes_ended=True
+    )
+    if listing.away_since_ms is not None:
+        raise MachineUnavailableError(listing.machine, listing.problem)
+    return next((record for record in listing.sessions if record.session_id == session_id), None)
+
+
+def open_host_socket(session_id: str, environment: Mapping[str, str]) -> RelaySocket:
+    """Connect to the host of the session MACHINE:UUID on its machine. Raise MachineUnavailableError
+    if `ssh` cannot be started.
+    """
+    relay = open_relay(get_machine(session_id, environment), environment)
+    with suppress(OSError):  # the reason is in the output of `ssh`
+        relay.sendall(encode_connect_request(split_machine(session_id)[1]))
+    return relay
+
+
+def get_machine(session_id: str, environment: Mapping[str, str]) -> Machine:
+    """Return the machine of the session MACHINE:UUID. Raise FrontendError if the settings have no
+    such machine.
+    """
+    return find_machine(split_machine(session_id)[0], load_machines(environment))
+
+
+# -- commands --------------------------------------------------------------------------------------
+
+
+def run_session_command(
+    session: SessionRecord,
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    args: Sequence[str] = (),
+) -> int:
+    """Run a command for a session on its machine: the command, the UUID of the session, and further
+    arguments. Return its exit status.
+    """
+    machine = get_machine(session.session_id, environment)
+    uuid = split_machine(session.session_id)[1]
+    return run_command_on_machine(machine, (*command, uuid, *args), environment)
+
+
+def run_command_on_machine(
+    machine: Machine,
+    argv: Sequence[str],
+    environment: Mapping[str, str],
+    *,
+    cwd: str = "",
+    input_text: str = "",
+) -> int:
+    """Run a command of the shim on another machine, with its output on this terminal. Return its
+    exit status.
+
+    Raise MachineUnavailableError if the machine cannot be reached, or if the command does not end
+    within COMMAND_TIMEOUT_S.
+    """
+    sys.stdout.flush()
+    with tempfile.TemporaryFile() as stderr:
+        process = start_ssh(machine, environment, subprocess.PIPE, None, stderr)
+        try:
+            process.communicate(encode_command_request(argv, cwd, input_text), COMMAND_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            reason = f"`{argv[1]}` did not end within {COMMAND_TIMEOUT_S:g} s"
+            raise MachineUnavailableError(machine, reason) from None
+        finally:
+            stop_ssh(process)
+        if process.returncode >= SSH_FAILED_STATUS or process.returncode in (126, 127):
+            raise MachineUnavailableError(machine, describe_ssh_failure(process.returncode, stderr))
+        stderr.seek(0)
+        sys.stderr.write(stderr.read().decode("utf-8", "replace"))
+    return process.returncode

@@ -1,0 +1,208 @@
+"""Starts the shim's relay on another machine with the user's own `ssh`.
+
+The user's SSH configuration applies, and the defaults below come after it. The first connection to a
+machine stays open for a while, so that later ones start without a new login (OpenSSH's ControlMaster).
+"""
+
+import os
+import socket
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import IO
+
+from shim.core.errors import SystemResourceError
+from shim.core.reading.diagnostics import escape_control_chars
+from shim.state.config import get_state_dir
+from shim.state.files import ensure_private_dir, is_private_dir, replace_file, write_all
+from shim.state.machines import Machine
+
+CONNECT_TIMEOUT_S = 5  # a machine that needs longer is away
+# A connection that is silent for this long, although it was asked twice, is lost.
+ALIVE_INTERVAL_S = 5
+ALIVE_COUNT = 2
+PERSIST_S = 60  # how long an unused connection stays open
+EXIT_TIMEOUT_S = 2.0  # for `ssh` to exit after SIGTERM
+CONFIG_FILE = "ssh_config"
+# The settings of the user and of the system come first, because the first value of an option counts.
+# Without a terminal `ssh` cannot ask for a password.
+CONFIG_TEXT = """\
+Include {user_config}
+Include /etc/ssh/ssh_config
+Host *
+  BatchMode yes
+  ConnectTimeout {CONNECT_TIMEOUT_S}
+  ServerAliveInterval {ALIVE_INTERVAL_S}
+  ServerAliveCountMax {ALIVE_COUNT}
+"""
+SHARING_TEXT = """\
+  ControlMaster auto
+  ControlPath "{folder}/%C"
+  ControlPersist {PERSIST_S}
+"""
+# The path of a Unix socket has at most 103 bytes. `ssh` adds 40 characters for %C, and 17 while it
+# creates the socket.
+MAX_SOCKET_FOLDER_BYTES = 103 - 1 - 40 - 17
+MAX_STDERR_CHARS = 300  # of `ssh` and of the remote shell, in an error message
+SSH_FAILED_STATUS = 255  # the exit status of `ssh` for its own errors
+NOT_FOUND_STATUS = 127  # the exit status of a shell for an unknown command
+
+
+class MachineUnavailableError(SystemResourceError):
+    """Raised if a machine cannot be reached, or if its shim does not answer."""
+
+    def __init__(self, machine: Machine, reason: str) -> None:
+        super().__init__(
+            f"the machine {machine.name} does not answer: {reason}",
+            hint=f"try `ssh {machine.destination} {machine.program} --version`",
+        )
+        self.reason = reason
+
+
+class RelaySocket(socket.socket):
+    """A socket that is connected to a relay on another machine. `close` ends its `ssh` process."""
+
+    def __init__(
+        self, descriptor: int, process: "subprocess.Popen[bytes]", stderr: IO[bytes]
+    ) -> None:
+        super().__init__(fileno=descriptor)
+        self._process = process
+        self._stderr = stderr
+
+    def close(self) -> None:
+        super().close()
+        stop_ssh(self._process)
+        self._stderr.close()
+
+    def explain_end(self) -> str:
+        """Return why the connection ended, as `ssh` or the remote shell reports it, or ""."""
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(EXIT_TIMEOUT_S)
+        return describe_ssh_failure(self._process.returncode, self._stderr)
+
+
+def open_relay(machine: Machine, environment: Mapping[str, str]) -> RelaySocket:
+    """Start a relay on another machine. Return a socket that is connected to the relay's stdin and
+    stdout. Raise MachineUnavailableError if `ssh` cannot be started.
+    """
+    local_end, ssh_end = socket.socketpair()
+    stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the socket
+    try:
+        process = start_ssh(machine, environment, ssh_end.fileno(), ssh_end.fileno(), stderr)
+    except BaseException:
+        local_end.close()
+        stderr.close()
+        raise
+    finally:
+        ssh_end.close()
+    return RelaySocket(local_end.detach(), process, stderr)
+
+
+def start_ssh(
+    machine: Machine,
+    environment: Mapping[str, str],
+    stdin: int,
+    stdout: int | None,
+    stderr: IO[bytes],
+) -> "subprocess.Popen[bytes]":
+    """Start `ssh` with the relay as its command. Ctrl-C in the terminal does not reach it. Raise
+    MachineUnavailableError if `ssh` cannot be started.
+    """
+    try:
+        return subprocess.Popen(
+            build_ssh_argv(machine, environment),
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+            env=dict(environment),
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise MachineUnavailableError(machine, f"ssh: {error.strerror}") from None
+
+
+def stop_ssh(process: "subprocess.Popen[bytes]") -> None:
+    """Stop an `ssh` process. The shared connection to the machine stays open."""
+    if process.poll() is not None:
+        return
+    process.terminate()
+    try:
+        process.wait(EXIT_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def describe_ssh_failure(status: int | None, stderr: IO[bytes]) -> str:
+    """Return the reason of a failed `ssh` command for a message, or ""."""
+    stderr.seek(0)
+    lines = stderr.read().decode("utf-8", "replace").strip().splitlines()
+    text = ""
+    if lines:
+        text = escape_control_chars(lines[-1].strip())[:MAX_STDERR_CHARS]
+    if status == NOT_FOUND_STATUS:
+        return f"the shim is not installed there, or is not on PATH ({text})"
+    if status and text:
+        return text
+    if status:
+        return f"ssh exited with the status {status}"
+    return ""
+
+
+def build_ssh_argv(machine: Machine, environment: Mapping[str, str]) -> list[str]:
+    """Return the command that starts the relay on a machine."""
+    options = ["-T"]
+    if config_path := _write_config(environment):
+        options = ["-T", "-F", config_path]
+    return ["ssh", *options, "--", machine.destination, f"{machine.program} bridge relay"]
+
+
+def _write_config(environment: Mapping[str, str]) -> str:
+    """Write the configuration file for `ssh`, and return its path. Return "" if the shim's state
+    folder cannot be used, so that only the user's own configuration applies.
+    """
+    folder = os.path.join(get_state_dir(environment), "machines")
+    path = os.path.join(folder, CONFIG_FILE)
+    home = environment.get("HOME") or os.path.expanduser("~")
+    text = CONFIG_TEXT.format(
+        user_config=f'"{home}/.ssh/config"',
+        CONNECT_TIMEOUT_S=CONNECT_TIMEOUT_S,
+        ALIVE_INTERVAL_S=ALIVE_INTERVAL_S,
+        ALIVE_COUNT=ALIVE_COUNT,
+    )
+    if socket_folder := _create_socket_folder(environment):
+        text += SHARING_TEXT.format(folder=socket_folder, PERSIST_S=PERSIST_S)
+    try:
+        if not ensure_private_dir(folder):
+            return ""
+        if not _has_content(path, text):
+            replace_file(path, lambda descriptor: write_all(descriptor, text.encode()))
+    except OSError:
+        return ""
+    return path
+
+
+def _has_content(path: str, text: str) -> bool:
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read() == text
+    except (OSError, ValueError):
+        return False
+
+
+def _create_socket_folder(environment: Mapping[str, str]) -> str:
+    """Return a private folder for the sockets of shared connections. Return "" if there is none, so
+    that every relay has a connection of its own.
+    """
+    parent = environment.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()
+    folder = os.path.join(parent, f"claude-ssh-{os.getuid()}")
+    if len(os.fsencode(folder)) > MAX_SOCKET_FOLDER_BYTES:
+        return ""
+    try:
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        if is_private_dir(folder):
+            return folder
+    except OSError:
+        pass
+    return ""

@@ -1,0 +1,75 @@
+"""The table `[machines]` of the settings file: other machines of the user, which SSH can reach.
+
+[machines]
+build = "ssh:build01"                       # a host name, an alias of ~/.ssh/config, or USER@HOST
+lab = "ssh:me@lab.example ~/.local/bin/shim"  # the path of the shim, if it is not on PATH there
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from shim.core.claude.argv.invocation import Invocation
+from shim.core.errors import FrontendError, format_spelling_suggestion
+from shim.state.config import (
+    create_invalid_value_error,
+    get_shim_settings_path,
+    load_settings_table,
+)
+
+SSH_PREFIX = "ssh:"
+DEFAULT_PROGRAM = "shim"
+# A name stands before the colon of NAME:ID, so it must not contain one.
+MAX_NAME_CHARS = 64
+NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}\Z")
+MAX_MACHINES = 64  # every machine is asked in a thread of its own
+NAME_FORMAT = "1 to 64 letters, digits, dots, hyphens or underscores"
+VALUE_FORMAT = '"ssh:HOST", or "ssh:HOST PATH" with the path of the shim on that machine'
+
+
+class Machine(NamedTuple):
+    """Another machine: its name, the destination for `ssh`, and the program of the shim there."""
+
+    name: str
+    destination: str
+    program: str = DEFAULT_PROGRAM
+
+
+def load_machines(environment: Mapping[str, str]) -> Mapping[str, Machine]:
+    """Load the machines from the settings file. Raise FrontendError if an entry is not valid."""
+    path = get_shim_settings_path(Invocation(), environment)
+    table = load_settings_table(path, must_exist=False)
+    return parse_machines(path, table.get("machines") or {})
+
+
+def find_machine(name: str, machines: Mapping[str, Machine]) -> Machine:
+    """Return the machine with a name. Raise FrontendError if the settings have no such machine."""
+    if name in machines:
+        return machines[name]
+    raise FrontendError(
+        f"there is no machine {name[:MAX_NAME_CHARS]!r}{format_spelling_suggestion(name, machines)}",
+        hint='name it in the table [machines] of config.toml, for example build = "ssh:build01"',
+    )
+
+
+def parse_machines(path: str, table: Mapping[str, Any]) -> Mapping[str, Machine]:
+    """Parse the table `[machines]` of the settings file `path`. Raise FrontendError if an entry is
+    not valid.
+    """
+    if len(table) > MAX_MACHINES:
+        raise create_invalid_value_error(
+            path, ("machines",), len(table), f"at most {MAX_MACHINES} machines"
+        )
+    return {name: _parse_machine(path, name, value) for name, value in table.items()}
+
+
+def _parse_machine(path: str, name: str, value: object) -> Machine:
+    if not NAME_PATTERN.match(name):
+        raise create_invalid_value_error(path, ("machines", name), name, NAME_FORMAT)
+    words = []
+    if isinstance(value, str) and value.startswith(SSH_PREFIX) and value.isprintable():
+        words = value.removeprefix(SSH_PREFIX).split(maxsplit=1)
+    # A destination that begins with a hyphen would be an option of `ssh`.
+    if not words or words[0].startswith("-"):
+        raise create_invalid_value_error(path, ("machines", name), value, VALUE_FORMAT)
+    return Machine(name, *words)
