@@ -24,6 +24,11 @@ def main() -> None:
     from shim.io.early_signals import reset_inherited_signals
 
     reset_inherited_signals()
+    if argv == ["bridge", "relay"]:
+        # Another machine waits for the answer, which needs none of the modules for commands.
+        from shim.bridge.machines.relay import run_relay
+
+        sys.exit(run_relay())
     from shim.commands.cli import run_shim
 
     run_shim(argv)

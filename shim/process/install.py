@@ -218,6 +218,17 @@ def find_first_program_on_path(name: str, path_variable: str) -> str | None:
     return None
 
 
+def load_installed_dropin_options() -> dict[str, str]:
+    """Return the options that `shim install` stored in the `claude` on PATH, or in the `claude` in
+    the default install folder.
+    """
+    default_path = os.path.join(os.path.expanduser(DEFAULT_DIR), "claude")
+    for path in (find_first_program_on_path("claude", os.environ.get("PATH", "")), default_path):
+        if path is not None and is_drop_in_script(path):
+            return read_drop_in_settings(path)[1]
+    return {}
+
+
 def _resolve_target(directory: str, name: str) -> str:
     if name not in PROGRAM_NAMES:
         raise CommandUsageError(

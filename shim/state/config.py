@@ -350,6 +350,15 @@ def get_shim_settings_path(invocation: Invocation, environment: Mapping[str, str
     return os.path.join(get_config_dir(environment), "config.toml")
 
 
+def has_machines(invocation: Invocation, environment: Mapping[str, str]) -> bool:
+    """Return whether the settings file may name other machines. The check needs no imports."""
+    path = get_shim_settings_path(invocation, environment)
+    try:
+        return os.path.isfile(path) and b"[machines]" in _read_bytes(path)
+    except OSError:
+        return False  # loading the settings reports the error
+
+
 def load_shim_settings(
     invocation: Invocation,
     environment: Mapping[str, str],

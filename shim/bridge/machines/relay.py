@@ -5,17 +5,17 @@ The relay trusts its stdin: whoever can log in as the user can do everything tha
 """
 
 import os
-import subprocess
 import sys
 from contextlib import suppress
 from socket import SHUT_WR, socket
 from threading import Thread
+from typing import Any, NoReturn
 
 from shim.bridge import registry, sockets
 from shim.core.bridge.frames import FrameError, encode_frame
 from shim.core.bridge.relay import MAX_REQUEST_BYTES, RelayRequest, parse_relay_request
 from shim.core.errors import ShimError
-from shim.core.reading.typed import Any
+from shim.process.install import load_installed_dropin_options
 from shim.state.files import write_all
 
 CHUNK_BYTES = 64 * 1024
@@ -23,41 +23,37 @@ CHUNK_BYTES = 64 * 1024
 MAX_ENDED_SESSIONS = 500
 
 
-def run_relay(installed_options: "dict[str, str]") -> int:
+def run_relay() -> int:
     """Answer requests from stdin until stdin ends. Return the exit status."""
-    received = bytearray()
-    while (line := _read_line(received)) is not None:
-        try:
+    try:
+        while (line := _read_line()) is not None:
             request = parse_relay_request(line)
-            if request.kind == "sessions":
-                sessions = _list_sessions(includes_ended=request.includes_ended)
-                write_all(1, encode_frame("sessions", sessions=sessions))
-            elif request.kind == "connect":
-                return _relay_host_frames(request.session_id, bytes(received))
-            else:
-                return _run_command(request, installed_options)
-        except (FrameError, ShimError, ValueError) as error:
-            write_all(1, encode_frame("bye", reason=str(error)))
-            return 1
-        except BrokenPipeError:
-            return 0
+            if request.kind == "connect":
+                return _relay_host_frames(request.session_id)
+            if request.kind == "command":
+                _become_command(request)
+            sessions = _list_sessions(includes_ended=request.includes_ended)
+            write_all(1, encode_frame("sessions", sessions=sessions))
+    except (FrameError, ShimError, ValueError) as error:
+        write_all(1, encode_frame("bye", reason=str(error)))
+        return 1
+    except BrokenPipeError:
+        pass
     return 0
 
 
-def _read_line(received: bytearray) -> bytes | None:
-    """Remove the next line from `received`, and read from stdin until there is one. Return None at
-    the end of stdin. Raise FrameError if a line is longer than MAX_REQUEST_BYTES.
+def _read_line() -> bytes | None:
+    """Read a line from stdin byte by byte, because all further bytes may belong to a command. Return
+    None at the end of stdin. Raise FrameError if the line is longer than MAX_REQUEST_BYTES.
     """
-    while (end := received.find(b"\n")) < 0:
-        if len(received) > MAX_REQUEST_BYTES:
-            raise FrameError(f"a request must have at most {MAX_REQUEST_BYTES} bytes")
-        chunk = os.read(0, CHUNK_BYTES)
-        if not chunk:
+    line = bytearray()
+    while (byte := os.read(0, 1)) != b"\n":
+        if not byte:
             return None
-        received += chunk
-    line = bytes(received[:end])
-    del received[: end + 1]
-    return line
+        line += byte
+        if len(line) > MAX_REQUEST_BYTES:
+            raise FrameError(f"a request must have at most {MAX_REQUEST_BYTES} bytes")
+    return bytes(line)
 
 
 def _list_sessions(*, includes_ended: bool) -> list[dict[str, Any]]:
@@ -79,9 +75,9 @@ def _list_sessions(*, includes_ended: bool) -> list[dict[str, Any]]:
     return sessions
 
 
-def _relay_host_frames(session_id: str, received: bytes) -> int:
+def _relay_host_frames(session_id: str) -> int:
     """Copy bytes between the host of a session and the other machine until the host closes the
-    connection. `received` are the bytes after the request.
+    connection.
     """
     session = registry.find_session(session_id, os.environ)
     if session is None:
@@ -91,7 +87,6 @@ def _relay_host_frames(session_id: str, received: bytes) -> int:
     except OSError as error:
         raise FrameError(f"the session does not run: {error.strerror}") from None
     with host_socket:
-        host_socket.sendall(received)
         # A thread of its own, so that neither direction can block the other one.
         Thread(target=_copy_stdin, args=(host_socket,), daemon=True).start()
         while chunk := _receive(host_socket):
@@ -114,17 +109,16 @@ def _receive(host_socket: socket) -> bytes:
         return b""
 
 
-def _run_command(request: RelayRequest, installed_options: "dict[str, str]") -> int:
-    """Run a command of this package with the request's stdin. Return its exit status."""
+def _become_command(request: RelayRequest) -> NoReturn:
+    """Replace this process with a command of this package. Exit if the folder of the command does
+    not exist.
+    """
     cwd = os.path.expanduser(request.cwd or "~")
-    argv = [sys.executable, "-I", "-m", "shim"]
-    for name, value in installed_options.items():
-        argv += ["--installed", f"{name}={value}"]
     try:
-        process = subprocess.run(
-            [*argv, *request.argv], input=request.input_text.encode(), cwd=cwd, check=False
-        )
+        os.chdir(cwd)
     except OSError as error:
-        sys.stderr.write(f"error: {cwd}: {error.strerror}\n")
-        return 1
-    return process.returncode
+        sys.exit(f"error: {cwd}: {error.strerror}")
+    argv = [sys.executable, "-I", "-m", "shim"]
+    for name, value in load_installed_dropin_options().items():
+        argv += ["--installed", f"{name}={value}"]
+    os.execve(sys.executable, [*argv, *request.argv], {**os.environ, **request.environment})

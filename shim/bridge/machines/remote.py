@@ -13,10 +13,9 @@ from threading import Thread
 import orjson
 
 from shim.bridge.machines.ssh import (
-    SSH_FAILED_STATUS,
     MachineUnavailableError,
     RelaySocket,
-    describe_ssh_failure,
+    check_ssh_status,
     open_relay,
     start_ssh,
     stop_ssh,
@@ -222,17 +221,17 @@ def run_command_on_machine(
     within COMMAND_TIMEOUT_S.
     """
     sys.stdout.flush()
+    request = encode_command_request(argv, cwd, environment)
     with tempfile.TemporaryFile() as stderr:
         process = start_ssh(machine, environment, subprocess.PIPE, None, stderr)
         try:
-            process.communicate(encode_command_request(argv, cwd, input_text), COMMAND_TIMEOUT_S)
+            process.communicate(request + input_text.encode(), COMMAND_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             reason = f"`{argv[1]}` did not end within {COMMAND_TIMEOUT_S:g} s"
             raise MachineUnavailableError(machine, reason) from None
         finally:
             stop_ssh(process)
-        if process.returncode >= SSH_FAILED_STATUS or process.returncode in (126, 127):
-            raise MachineUnavailableError(machine, describe_ssh_failure(process.returncode, stderr))
+        check_ssh_status(machine, process.returncode, stderr)
         stderr.seek(0)
         sys.stderr.write(stderr.read().decode("utf-8", "replace"))
     return process.returncode

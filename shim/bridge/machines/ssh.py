@@ -45,8 +45,9 @@ SHARING_TEXT = """\
 # creates the socket.
 MAX_SOCKET_FOLDER_BYTES = 103 - 1 - 40 - 17
 MAX_STDERR_CHARS = 300  # of `ssh` and of the remote shell, in an error message
-SSH_FAILED_STATUS = 255  # the exit status of `ssh` for its own errors
 NOT_FOUND_STATUS = 127  # the exit status of a shell for an unknown command
+# The exit statuses of a shell that cannot run the shim, and of `ssh` for its own errors.
+UNAVAILABLE_STATUSES = (126, NOT_FOUND_STATUS, 255)
 
 
 class MachineUnavailableError(SystemResourceError):
@@ -132,6 +133,12 @@ def stop_ssh(process: "subprocess.Popen[bytes]") -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
+
+
+def check_ssh_status(machine: Machine, status: int, stderr: IO[bytes]) -> None:
+    """Raise MachineUnavailableError if `ssh` has failed, or if the shim was not found."""
+    if status in UNAVAILABLE_STATUSES:
+        raise MachineUnavailableError(machine, describe_ssh_failure(status, stderr))
 
 
 def describe_ssh_failure(status: int | None, stderr: IO[bytes]) -> str:

@@ -80,12 +80,34 @@ def main(argv: Sequence[str], installed_options: Mapping[str, str]) -> int:
 
                 print_error_to_stderr(error)
                 return 1
+    if invocation.resume and config.has_machines(invocation, os.environ):
+        remote_status = _run_on_machine(invocation, installed_options, argv)
+        if remote_status is not None:
+            return remote_status
     return run_conversation(
         invocation,
         lambda: plan_local_or_background_conversation(invocation, installed_options, argv),
         installed_options,
         argv,
     )
+
+
+def _run_on_machine(
+    invocation: Invocation, installed_options: Mapping[str, str], argv: Sequence[str]
+) -> int | None:
+    """Resume a session on another machine. Return the exit status, or None if the session is not on
+    another machine.
+    """
+    from shim.bridge.machines.frontend import find_resumed_session, run_conversation_on_machine
+
+    try:
+        session = find_resumed_session(invocation, os.environ)
+        if session is None:
+            return None
+        early_signals.restore_default_signal_handlers()
+        return run_conversation_on_machine(invocation, session, os.environ)
+    except ShimError as error:
+        return run_conversation(invocation, _build_raiser(error), installed_options, argv)
 
 
 def _check_flags(

@@ -3,7 +3,6 @@
 import typer
 
 from shim.bridge.machines.relay import run_relay
-from shim.commands.turn.run import load_installed_dropin_options
 
 
 def start_relay() -> None:
@@ -13,4 +12,4 @@ def start_relay() -> None:
 
     Example: ssh build01 shim bridge relay
     """
-    raise typer.Exit(run_relay(load_installed_dropin_options()))
+    raise typer.Exit(run_relay())

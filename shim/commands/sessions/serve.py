@@ -75,7 +75,7 @@ def serve_gateway(
         )
     from shim.bridge.gateway import server
     from shim.bridge.gateway.hosts import LocalBackgroundSessionManager
-    from shim.commands.turn.run import load_installed_dropin_options
+    from shim.process.install import load_installed_dropin_options
 
     host, port = server.parse_listen_address(http)
     endpoint = server.GatewayEndpoint(

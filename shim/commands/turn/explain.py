@@ -49,7 +49,7 @@ def explain_turn(
 
     Example: shim explain -- -p hi --permission-mode plan
     """
-    from shim.commands.turn.run import load_installed_dropin_options
+    from shim.process.install import load_installed_dropin_options
 
     argv = words
     if not argv:

@@ -14,8 +14,7 @@ from shim.commands.turn.sessions import resolve_resumed_id
 from shim.commands.turn.terminal_answers import TerminalAnswerReader
 from shim.core.claude.argv.models import REPLAY_PREFIX, parse_vendor_list
 from shim.core.policy.policy import PERMISSION_MODES
-from shim.process.find_program import is_drop_in_script
-from shim.process.install import DEFAULT_DIR, find_first_program_on_path, read_drop_in_settings
+from shim.process.install import load_installed_dropin_options
 from shim.story.terminal.console import BrokenPipeHandler, open_console
 
 
@@ -104,17 +103,6 @@ def run_turn(
         if value is not None:
             flags += [f"{name}={value}"]
     raise typer.Exit(_run_and_draw(flags, load_installed_dropin_options(), prompt))
-
-
-def load_installed_dropin_options() -> dict[str, str]:
-    """Return the options that `shim install` stored in the `claude` on PATH, or in the `claude` in
-    the default install folder.
-    """
-    default_path = os.path.join(os.path.expanduser(DEFAULT_DIR), "claude")
-    for path in (find_first_program_on_path("claude", os.environ.get("PATH", "")), default_path):
-        if path is not None and is_drop_in_script(path):
-            return read_drop_in_settings(path)[1]
-    return {}
 
 
 def _run_and_draw(flags: list[str], installed_options: dict[str, str], prompt: str) -> int:

@@ -6,8 +6,8 @@ The relay reads one line of JSON from stdin, the request. Every request has a `k
               `sessions` is a list. More requests may follow.
     connect   session (a UUID). All further bytes are the frames of the session's host and of its
               client, unchanged in both directions.
-    command   argv, cwd ("" for the home folder), input (text for stdin). The relay runs the command
-              and exits with its status.
+    command   argv, cwd ("" for the home folder), environment (an object). The relay becomes this
+              command, whose stdin are all further bytes.
 
 If the relay refuses a request, it answers with the frame `bye`, whose `reason` is a sentence.
 """
@@ -16,10 +16,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from shim.core.bridge.frames import FrameError, encode_frame, parse_frame
-from shim.core.reading.values import as_list
+from shim.core.reading.values import as_dict, as_list
 
-# A request contains at most a prompt, which a person has typed or piped.
-MAX_REQUEST_BYTES = 4 * 1024 * 1024
+# A request may contain the flags of a frontend, with settings and MCP servers as JSON.
+MAX_REQUEST_BYTES = 1024 * 1024
 # The commands that a relay runs: the first two words of `argv`.
 RELAYED_COMMANDS = frozenset(
     (
@@ -28,12 +28,15 @@ RELAYED_COMMANDS = frozenset(
         ("bridge", "stop"),
         ("bridge", "watch"),
         ("claude", "--bg"),
+        ("claude", "--resume"),
         ("claude", "logs"),
         ("claude", "respawn"),
         ("claude", "rm"),
         ("claude", "stop"),
     )
 )
+# The variables of a frontend that a command gets. They name the frontend, and its longest line.
+RELAYED_VARIABLES = ("CLAUDE_CODE_ENTRYPOINT", "CLAUDE_AGENT_SDK_VERSION", "SHIM_MAX_LINE_BYTES")
 
 
 class RelayRequest(NamedTuple):
@@ -44,7 +47,7 @@ class RelayRequest(NamedTuple):
     session_id: str = ""
     argv: Sequence[str] = ()
     cwd: str = ""
-    input_text: str = ""
+    environment: Mapping[str, str] = {}
 
 
 def encode_sessions_request(*, includes_ended: bool) -> bytes:
@@ -57,9 +60,12 @@ def encode_connect_request(session_id: str) -> bytes:
     return encode_frame("connect", session=session_id)
 
 
-def encode_command_request(argv: Sequence[str], cwd: str, input_text: str) -> bytes:
-    """Encode the request to run a command of RELAYED_COMMANDS."""
-    return encode_frame("command", argv=list(argv), cwd=cwd, input=input_text)
+def encode_command_request(argv: Sequence[str], cwd: str, environment: Mapping[str, str]) -> bytes:
+    """Encode the request to run a command of RELAYED_COMMANDS, with RELAYED_VARIABLES of
+    `environment`.
+    """
+    variables = {name: environment[name] for name in RELAYED_VARIABLES if name in environment}
+    return encode_frame("command", argv=list(argv), cwd=cwd, environment=variables)
 
 
 def parse_relay_request(raw: bytes) -> RelayRequest:
@@ -74,9 +80,11 @@ def parse_relay_request(raw: bytes) -> RelayRequest:
         argv = tuple(str(argument) for argument in as_list(frame.get("argv")))
         if argv[:2] not in RELAYED_COMMANDS:
             raise FrameError(f"a relay does not run the command {' '.join(argv[:2])!r}")
-        return RelayRequest(
-            kind, argv=argv, cwd=_get_text(frame, "cwd"), input_text=_get_text(frame, "input")
-        )
+        variables = as_dict(frame.get("environment"))
+        environment = {
+            name: str(variables[name]) for name in RELAYED_VARIABLES if name in variables
+        }
+        return RelayRequest(kind, argv=argv, cwd=_get_text(frame, "cwd"), environment=environment)
     raise FrameError(f"this version of the shim does not know the request {kind[:40]!r}")
 
 
