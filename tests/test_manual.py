@@ -206,8 +206,10 @@ def test_settings_page_lists_exactly_the_supported_settings():
         if line.startswith("| `") and (code := CODE.findall(line))
     ]
     tools = [f"[tools] {key}" for key in config.TOOL_KEY_KINDS]
-    keys = [key for key in config.KEY_KINDS if key not in ("tools", "vendors", "models")]
-    tools.append("[models]")
+    keys = [
+        key for key in config.KEY_KINDS if key not in ("tools", "vendors", "models", "machines")
+    ]
+    tools += ["[models]", "[machines]"]
     assert sorted(rows) == sorted([*keys, *tools, *config.VENDOR_KEY_KINDS])
 
 

@@ -409,7 +409,7 @@ def _open_connection(
     """
     machine, _ = split_machine(session_id)
     if machine:
-        from shim.bridge.machines.remote import open_host_socket
+        from shim.bridge.remote import open_host_socket
 
         pid = None
         host_socket: socket.socket = open_host_socket(session_id, environment)
@@ -479,8 +479,8 @@ def _add_ssh_failure(
     machine, _ = split_machine(connection.session_id)
     if not machine or not isinstance(error, HostUnavailableError) or error.reason:
         return error
-    from shim.bridge.machines.remote import get_machine
-    from shim.bridge.machines.ssh import MachineUnavailableError, RelaySocket
+    from shim.bridge.remote import get_machine
+    from shim.bridge.ssh import MachineUnavailableError, RelaySocket
 
     relay = connection.host_socket
     if isinstance(relay, RelaySocket) and (reason := relay.explain_end()):

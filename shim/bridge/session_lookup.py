@@ -108,8 +108,8 @@ def _list_remote_sessions(machines: "Sequence[Machine]") -> list[SessionRecord]:
     """Return the sessions of machines. Raise MachineUnavailableError if the only machine does not
     answer.
     """
-    from shim.bridge.machines.remote import iterate_machine_listings
-    from shim.bridge.machines.ssh import MachineUnavailableError
+    from shim.bridge.remote import iterate_machine_listings
+    from shim.bridge.ssh import MachineUnavailableError
 
     sessions = list[SessionRecord]()
     for listing in iterate_machine_listings(machines, os.environ, includes_ended=True):
@@ -163,7 +163,7 @@ def is_session_running(session_id: str, environment: Mapping[str, str]) -> bool:
     """
     if not split_machine(session_id)[0]:
         return registry.is_session_running(session_id, environment)
-    from shim.bridge.machines.remote import find_remote_session
+    from shim.bridge.remote import find_remote_session
 
     session = find_remote_session(session_id, environment)
     return session is not None and session.is_running

@@ -66,10 +66,10 @@ def parse_machines(path: str, table: Mapping[str, Any]) -> Mapping[str, Machine]
 def _parse_machine(path: str, name: str, value: object) -> Machine:
     if not NAME_PATTERN.match(name):
         raise create_invalid_value_error(path, ("machines", name), name, NAME_FORMAT)
-    words = []
+    parts = []
     if isinstance(value, str) and value.startswith(SSH_PREFIX) and value.isprintable():
-        words = value.removeprefix(SSH_PREFIX).split(maxsplit=1)
+        parts = value.removeprefix(SSH_PREFIX).split(maxsplit=1)
     # A destination that begins with a hyphen would be an option of `ssh`.
-    if not words or words[0].startswith("-"):
+    if not parts or parts[0].startswith("-"):
         raise create_invalid_value_error(path, ("machines", name), value, VALUE_FORMAT)
-    return Machine(name, *words)
+    return Machine(name, *parts)

@@ -4,8 +4,9 @@ import os
 
 import pytest
 
-from shim.bridge import registry
+from shim.bridge import registry, remote
 from shim.bridge.registry import SessionRecord
+from shim.bridge.remote import MachineListing
 from shim.bridge.session_lookup import (
     NO_MATCH_WITH_HINT,
     resolve_session_id,
@@ -114,3 +115,66 @@ def test_long_reference_is_truncated_in_the_error():
     with pytest.raises(FrontendError) as refused:
         resolve_session_reference("x" * 10**6, sessions=KNOWN)
     assert len(str(refused.value)) < 400
+
+
+# -- sessions of other machines --------------------------------------------------------------------
+
+REMOTE = [
+    session("1052b9da", "my job")._replace(
+        session_id="build:77777777-0000-4000-8000-000000000000", folder=""
+    ),
+    session("x", "far away")._replace(
+        session_id="build:88888888-0000-4000-8000-000000000000", folder=""
+    ),
+]
+
+
+@pytest.fixture
+def machines(tmp_path, monkeypatch):
+    """Configure the machine `build`, which has the sessions REMOTE."""
+    config = tmp_path / "config.toml"
+    config.write_text('[machines]\nbuild = "ssh:build01"\n')
+    monkeypatch.setenv("SHIM_CONFIG", str(config))
+    monkeypatch.setenv("SHIM_STATE", str(tmp_path))
+    asked = []
+
+    def list_sessions(machine, environment, *, includes_ended):
+        asked.append(machine.name)
+        return MachineListing(machine, REMOTE)
+
+    monkeypatch.setattr(remote, "list_machine_sessions", list_sessions)
+    return asked
+
+
+@pytest.mark.parametrize(
+    ("query", "machine"),
+    [
+        ("build:7", "build"),
+        ("build:77777777-0000-4000-8000-000000000000", "build"),
+        ("build:my job", "build"),
+        ("88888888", "build"),
+        ("far", "build"),
+        ("my job", ""),
+        ("1052", ""),
+    ],
+)
+def test_session_resolves_on_the_named_machine_or_on_the_first_that_has_it(
+    query, machine, machines
+):
+    found = resolve_session_reference(query, sessions=KNOWN)
+    assert found.machine == machine
+    assert machines == [machine] * bool(machine)
+
+
+def test_session_of_this_machine_is_not_found_on_a_named_machine(machines):
+    with pytest.raises(FrontendError, match=r"^No session matching 'build:9c582708'"):
+        resolve_session_id("build:9c582708", sessions=KNOWN)
+
+
+def test_name_with_a_colon_needs_no_machine(machines):
+    named = session("abcdef00", "fix: the tests")
+    assert resolve_session_reference("fix: the", sessions=[named]) == named
+
+
+def test_short_id_of_another_machine_starts_with_its_name():
+    assert (REMOTE[0].short_id, REMOTE[0].machine) == ("build:77777777", "build")

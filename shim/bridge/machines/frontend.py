@@ -12,10 +12,10 @@ from contextlib import suppress
 from threading import Thread
 from typing import IO
 
-from shim.bridge.machines.remote import get_machine, iterate_machine_listings
-from shim.bridge.machines.ssh import EXIT_TIMEOUT_S, check_ssh_status, start_ssh, stop_ssh
 from shim.bridge.registry import SessionRecord, find_session
+from shim.bridge.remote import get_machine, iterate_machine_listings
 from shim.bridge.session_lookup import resolve_session_id
+from shim.bridge.ssh import EXIT_TIMEOUT_S, check_ssh_status, start_ssh, stop_ssh
 from shim.core.bridge.relay import encode_command_request
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.merge import build_conversation_args

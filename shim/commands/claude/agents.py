@@ -5,13 +5,14 @@ Programs run this command repeatedly, so this module imports little and starts n
 """
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 import orjson
 
 from shim.bridge import registry
 from shim.bridge.registry import SessionRecord
+from shim.bridge.remote import list_other_machines
 from shim.commands.claude.command_output import (
     CommandOutput,
     build_disabled_command_error,
@@ -20,11 +21,6 @@ from shim.commands.claude.command_output import (
 )
 from shim.core.errors import ShimError
 from shim.core.reading.values import shorten_session_id, split_machine
-from shim.io.stderr import warn
-from shim.state.machines import find_machine, load_machines
-
-if TYPE_CHECKING:
-    from shim.bridge.machines.remote import MachineListing
 
 NO_TERMINAL_TEXT = (
     "'claude agents' requires an interactive terminal (output is piped or redirected) — use 'claude agents --json' "
@@ -99,32 +95,11 @@ def _print_session_lists(options: Mapping[str, str], writer: "SessionListWriter"
     if machine_name is None:
         sessions = _select_sessions(registry.list_sessions(os.environ), options)
         print_command_output(CommandOutput(writer.format_sessions(sessions)))
-    for listing in list_other_machines(machine_name, includes_ended="--all" in options):
+    for listing in list_other_machines(machine_name, os.environ, includes_ended="--all" in options):
         sessions = _select_sessions(listing.sessions, options)
         text = writer.format_sessions(sessions, listing.away_since_ms)
         print_command_output(CommandOutput(text))
     return CommandOutput(writer.format_end())
-
-
-def list_other_machines(
-    machine_name: str | None, *, includes_ended: bool
-) -> "Iterator[MachineListing]":
-    """Yield the sessions of one machine, or of all other machines of the settings file. Print a
-    warning for each machine that does not answer.
-    """
-    machines = load_machines(os.environ)
-    if machine_name is not None:
-        machines = {machine_name: find_machine(machine_name, machines)}
-    if not machines:
-        return
-    from shim.bridge.machines.remote import iterate_machine_listings
-
-    for listing in iterate_machine_listings(
-        list(machines.values()), os.environ, includes_ended=includes_ended
-    ):
-        if listing.away_since_ms is not None:
-            warn(f"the machine {listing.machine.name} does not answer: {listing.problem}\n")
-        yield listing
 
 
 class SessionListWriter(Protocol):

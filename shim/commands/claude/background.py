@@ -121,7 +121,7 @@ def _start_on_machine(invocation: Invocation) -> int:
     """Start the session on another machine, with that machine's environment, vendors and settings.
     Return the exit status.
     """
-    from shim.bridge.machines.remote import run_command_on_machine
+    from shim.bridge.remote import run_command_on_machine
     from shim.state.machines import find_machine, load_machines
 
     if invocation.resume is not None or invocation.continue_last:

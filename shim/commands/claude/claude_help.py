@@ -37,6 +37,8 @@ FLAG_TEXTS = {
     "no_session_persistence": "do not store the session",
     "background": "run the session in the background (see `shim help bridge`)",
     "name": "a display name for the session",
+    "machine": "with --bg: start the session on this machine",
+    "cwd": "with --machine: the session's folder on that machine",
     "system_prompt": "the system prompt",
     "system_prompt_file": "the system prompt, from a file",
     "append_system_prompt": "append text to the system prompt",

@@ -117,7 +117,7 @@ def _answer_respawn(args: Sequence[str]) -> CommandOutput:
 
 def _run_on_machine(session: SessionRecord, name: str) -> CommandOutput:
     """Run `claude NAME` for a session of another machine. That machine prints the output."""
-    from shim.bridge.machines.remote import run_session_command
+    from shim.bridge.remote import run_session_command
 
     return CommandOutput("", run_session_command(session, ("claude", name), os.environ))
 

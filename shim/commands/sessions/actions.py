@@ -20,16 +20,16 @@ from shim.bridge.client import (
 )
 from shim.bridge.decisions import build_decision_body
 from shim.bridge.launch import SessionRunningError, respawn_session
-from shim.bridge.machines.remote import run_session_command
 from shim.bridge.registry import SessionRecord
+from shim.bridge.remote import list_other_machines, run_session_command
 from shim.bridge.session_lookup import resolve_session_reference
 from shim.bridge.stop import describe_unanswered_messages, stop_hosts
-from shim.commands.claude.agents import list_other_machines
 from shim.commands.completion.values import complete_background_session, create_completer
 from shim.commands.sessions.listing import format_no_sessions_message, format_session_table
 from shim.core.bridge.frames import WATCH
 from shim.core.errors import FrontendError, ShimError, SystemResourceError
 from shim.core.reading.diagnostics import escape_control_chars
+from shim.core.reading.values import shorten_session_id, split_machine
 from shim.io.ids import create_uuid
 from shim.story.terminal.console import JsonOption, print_json, print_line
 
@@ -86,7 +86,7 @@ def _list_by_machine(
             for record in registry.list_sessions(os.environ)
             if record.is_running or includes_ended
         ]
-    for listing in list_other_machines(machine_name, includes_ended=includes_ended):
+    for listing in list_other_machines(machine_name, os.environ, includes_ended=includes_ended):
         yield listing.sessions
 
 
@@ -458,9 +458,12 @@ def _build_session_report(session: SessionRecord) -> dict[str, Any]:
     )
     state_fields = {key: metadata.get(key) for key in keys}
     text_fields = {key: metadata.get(key) or "" for key in ("vendor", "name", "cwd")}
+    machine, uuid = split_machine(session.session_id)
+    machine_fields = {"machine": machine} if machine else {}
     return {
-        "id": session.short_id,
-        "session": session.session_id,
+        "id": shorten_session_id(uuid),
+        "session": uuid,
+        **machine_fields,
         "alive": session.is_running,
         **text_fields,
         **state_fields,

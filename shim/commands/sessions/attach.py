@@ -10,8 +10,8 @@ import typer
 
 from shim.bridge.client import HostUnavailableError, connect_to_session_blocking
 from shim.bridge.launch import can_read_session_start_data
-from shim.bridge.machines.remote import run_session_command
 from shim.bridge.registry import SessionRecord
+from shim.bridge.remote import run_session_command
 from shim.bridge.session_lookup import is_session_running, resolve_session_reference
 from shim.commands.completion.values import complete_background_session
 from shim.commands.sessions.logs import list_recording_paths

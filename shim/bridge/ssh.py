@@ -45,9 +45,9 @@ SHARING_TEXT = """\
 # creates the socket.
 MAX_SOCKET_FOLDER_BYTES = 103 - 1 - 40 - 17
 MAX_STDERR_CHARS = 300  # of `ssh` and of the remote shell, in an error message
-NOT_FOUND_STATUS = 127  # the exit status of a shell for an unknown command
+MISSING_PROGRAM_STATUS = 127  # the exit status of a shell for an unknown command
 # The exit statuses of a shell that cannot run the shim, and of `ssh` for its own errors.
-UNAVAILABLE_STATUSES = (126, NOT_FOUND_STATUS, 255)
+UNAVAILABLE_STATUSES = (126, MISSING_PROGRAM_STATUS, 255)
 
 
 class MachineUnavailableError(SystemResourceError):
@@ -148,7 +148,7 @@ def describe_ssh_failure(status: int | None, stderr: IO[bytes]) -> str:
     text = ""
     if lines:
         text = escape_control_chars(lines[-1].strip())[:MAX_STDERR_CHARS]
-    if status == NOT_FOUND_STATUS:
+    if status == MISSING_PROGRAM_STATUS:
         return f"the shim is not installed there, or is not on PATH ({text})"
     if status and text:
         return text

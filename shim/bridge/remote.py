@@ -12,7 +12,8 @@ from threading import Thread
 
 import orjson
 
-from shim.bridge.machines.ssh import (
+from shim.bridge.registry import SessionRecord, parse_metadata
+from shim.bridge.ssh import (
     MachineUnavailableError,
     RelaySocket,
     check_ssh_status,
@@ -20,7 +21,6 @@ from shim.bridge.machines.ssh import (
     start_ssh,
     stop_ssh,
 )
-from shim.bridge.registry import SessionRecord, parse_metadata
 from shim.core.bridge.frames import FrameError, parse_frame
 from shim.core.bridge.relay import (
     encode_command_request,
@@ -31,6 +31,7 @@ from shim.core.reading.json_text import dump_json
 from shim.core.reading.lines import LineSplitter
 from shim.core.reading.typed import Any, NamedTuple
 from shim.core.reading.values import as_dict, as_list, canonicalize_uuid, split_machine
+from shim.io.stderr import warn
 from shim.state.config import get_state_dir
 from shim.state.files import read_state_file, write_state_file
 from shim.state.machines import Machine, find_machine, load_machines
@@ -56,6 +57,23 @@ class MachineListing(NamedTuple):
     sessions: Sequence[SessionRecord]
     away_since_ms: int | None = None
     problem: str = ""
+
+
+def list_other_machines(
+    machine_name: str | None, environment: Mapping[str, str], *, includes_ended: bool
+) -> Iterator[MachineListing]:
+    """Yield the sessions of the machine with a name, or of all other machines. Print a warning for
+    each machine that does not answer. Raise FrontendError for an unknown name.
+    """
+    machines = load_machines(environment)
+    if machine_name is not None:
+        machines = {machine_name: find_machine(machine_name, machines)}
+    for listing in iterate_machine_listings(
+        list(machines.values()), environment, includes_ended=includes_ended
+    ):
+        if listing.away_since_ms is not None:
+            warn(f"the machine {listing.machine.name} does not answer: {listing.problem}\n")
+        yield listing
 
 
 def iterate_machine_listings(
@@ -84,9 +102,11 @@ def list_machine_sessions(
     try:
         fields = _request_sessions(machine, environment, includes_ended=includes_ended)
     except MachineUnavailableError as error:
-        known = _load_last_listing(machine, environment)
-        sessions = [session for session in known.sessions if session.is_running or includes_ended]
-        return known._replace(sessions=sessions, problem=error.reason)
+        last_listing = _load_last_listing(machine, environment)
+        sessions = [
+            session for session in last_listing.sessions if session.is_running or includes_ended
+        ]
+        return last_listing._replace(sessions=sessions, problem=error.reason)
     _store_listing(machine, environment, fields)
     return MachineListing(machine, _parse_sessions(machine, fields))
 
@@ -136,7 +156,7 @@ def _parse_sessions(machine: Machine, sessions: Sequence[Any]) -> list[SessionRe
 def _store_listing(
     machine: Machine, environment: Mapping[str, str], sessions: Sequence[Any]
 ) -> None:
-    listing = {"seen": round(1000 * time.time()), "sessions": sessions}
+    listing = {"answered_ms": round(1000 * time.time()), "sessions": sessions}
     write_state_file(_get_folder(environment), f"{machine.name}.json", dump_json(listing))
 
 
@@ -145,11 +165,11 @@ def _load_last_listing(machine: Machine, environment: Mapping[str, str]) -> Mach
     listing = {}
     with suppress(orjson.JSONDecodeError):
         listing = as_dict(orjson.loads(data or b"{}"))
-    seen_ms = listing.get("seen")
-    if not isinstance(seen_ms, int):
-        seen_ms = 0
+    answered_ms = listing.get("answered_ms")
+    if not isinstance(answered_ms, int):
+        answered_ms = 0
     return MachineListing(
-        machine, _parse_sessions(machine, as_list(listing.get("sessions"))), seen_ms
+        machine, _parse_sessions(machine, as_list(listing.get("sessions"))), answered_ms
     )
 
 
