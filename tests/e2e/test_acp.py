@@ -290,6 +290,25 @@ def test_write_outside_the_working_directory_prompts_once_with_its_content(
 
 
 @pytest.mark.full
+@pytest.mark.parametrize("vendor", [GEMINI], ids=str, indirect=True)
+def test_gemini_asks_outside_the_working_directory_only_with_add_dir(
+    frontend: DropInFrontend,
+) -> None:
+    other_folder = Path(frontend.folder).parent / "elsewhere"
+    other_folder.mkdir()
+    file = other_folder / "out.txt"
+    conversation = FrontendConversation(frontend, *ASKING)
+    conversation.send(f"[[write]] {file}")
+    assert conversation.until("result", "can_use_tool")["type"] == "result"
+    assert "add its folder with --add-dir" in json.dumps(conversation.lines)
+    conversation = FrontendConversation(frontend, *ASKING, "--add-dir", str(other_folder))
+    conversation.send(f"[[write]] {file}")
+    conversation.answer(conversation.until("can_use_tool"), allow=True)
+    assert conversation.until("result")["result"] == REPLY_AFTER_TOOL
+    assert file.exists()
+
+
+@pytest.mark.full
 @pytest.mark.parametrize("vendor", [OPENCODE], ids=str, indirect=True)
 def test_command_in_another_directory_is_not_allowed_as_read_only(
     frontend: DropInFrontend,

@@ -342,6 +342,11 @@ class AcpToolCall:
             return {"file_path": path, **vendor_input}
         return {"title": self.title, **vendor_input}
 
+    @property
+    def has_refused_path(self) -> bool:
+        """Whether the call failed because the agent refused its file without asking."""
+        return self.kind in FILE_KINDS and not self.paths and self._find_path() is not None
+
     def _find_path(self) -> str | None:
         """Return the file path in the error text of a failed call, or None."""
         if self._format.error_path is None:

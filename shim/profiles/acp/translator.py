@@ -58,6 +58,10 @@ FAILED_STATES = ("failed", "cancelled")  # tool call states that mean failure
 SUBTYPE_BY_LIMIT = {"max_turn_requests": "error_max_turns"}
 STOP_REASON_BY_ACP_REASON = {"max_tokens": "max_tokens", "refusal": "refusal"}
 LOGIN_REQUIRED_CODE = -32000  # the protocol's code for an agent that is not logged in
+REFUSED_PATH_TEXT = (
+    "{vendor} refused this file without asking. If it is outside the session's folders, add its "
+    "folder with --add-dir (add_dirs or additionalDirectories in the SDKs)."
+)
 MAX_FAILURE_CHARS = 20_000  # the longest text about a failed turn
 # Updates that are part of the model's answer. They show that the turn continues.
 ANSWER_UPDATES = (
@@ -377,7 +381,12 @@ class AcpTranslator(RpcTranslator):
                 or self._upserts.has_failed_terminal(call)
                 or call.is_missing
             )
-            self.turn.add_tool_result(call.call_id, self._build_result(call), is_error)
+            result = self._build_result(call)
+            if is_error and call.has_refused_path:
+                result = (
+                    f"{result}\n{REFUSED_PATH_TEXT.format(vendor=self.turn.config.vendor.name)}"
+                )
+            self.turn.add_tool_result(call.call_id, result, is_error)
             self._calls.end_call(call)
             self.session.discard_allowed_call(call.call_id)
 

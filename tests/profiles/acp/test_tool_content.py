@@ -301,3 +301,13 @@ def test_refused_gemini_call_gets_the_path_from_its_error():
         json.loads(line)["message"]["content"][0] for line in lines if b'"type":"tool_use"' in line
     )
     assert (use["name"], use["input"]["file_path"]) == ("Write", "/opt/made.txt")
+    ((text, is_error),) = (
+        (block["content"], block["is_error"])
+        for line in lines
+        if b'"tool_result"' in line
+        for block in json.loads(line)["message"]["content"]
+    )
+    assert text.startswith(error) and is_error
+    assert text.endswith("gemini refused this file without asking. If it is outside the session's "
+                         "folders, add its folder with --add-dir (add_dirs or "
+                         "additionalDirectories in the SDKs).")  # fmt: skip
