@@ -125,7 +125,7 @@ class ApiFailureKind(NamedTuple):
 # fmt: off
 FAILURE_KINDS = {
     "":           ApiFailureKind("vendor_error", "unknown",               "model_error"),
-    # the HTTP status is 400, or the error has no name
+    # the HTTP status is 400, and the error text names no known reason
     "request":    ApiFailureKind("vendor_error", "unknown"),
     # the user is not logged in
     "login":      ApiFailureKind("auth",         "authentication_failed"),

@@ -194,7 +194,7 @@ class VendorEnvironment(NamedTuple):
     api_base_variable  the variable that sets a different URL for the model's API
     data_dir           the folder of the vendor's data: the variable that names it, and the default
                        folder in the user's home
-    run_report         the report about its run that the program writes into a folder of the shim
+    run_report         the file that the program writes about its run, in a folder of the shim
     overriding_files   by operating system: the files, and the folders with `.toml` files, that
                        override the shim's settings
     extra_tool_keys    by JSON file in the working directory or home folder: the key that lists

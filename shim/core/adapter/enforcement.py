@@ -173,7 +173,7 @@ def list_removed_tools(adapter: Adapter, policy: Policy) -> tuple[str, ...]:
     if policy.has_restrictions and not (
         adapter.policy_support.covers_subagents or adapter.policy_support.has_native_rules
     ):
-        # The vendor does not ask before it runs a second shell tool.
+        # The vendor does not ask before it runs a shell tool other than Bash.
         removed_tools |= {SUBAGENT_TOOL, *SHELL_TOOLS} - {BASH_TOOL}
     return tuple(sorted(removed_tools))
 

@@ -122,8 +122,8 @@ class ModelProbe(NamedTuple):
 
 
 class LoginProbe(NamedTuple):
-    """A command that checks at no cost whether the user is logged in. The command gets an empty
-    stdin.
+    """A command that checks whether the user is logged in, without a request to the model. Its
+    stdin is empty.
 
     `args` are the command's arguments, and `environment` has variables for it. `refusal_regex`
     matches an output line that reports a missing login. If the program has no such command,

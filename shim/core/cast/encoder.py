@@ -262,7 +262,7 @@ class RecordingHashChain:
 
 def _find_character_boundary(data: bytes, size: int) -> int:
     """Return the largest position up to `size` that does not split a UTF-8 character."""
-    if size >= len(data):  # no byte after the data is available to check
+    if size >= len(data):  # the data is not split
         return size
     for offset in range(4):
         if data[size - offset] & 0xC0 != 0x80:

@@ -52,7 +52,7 @@ def parse_protocol_line(line: bytes) -> ProtocolLine:
             decision = "error"
         request_id = get_text(response, "request_id", get_text(payload, "request_id"))
         return ProtocolLine(kind, request_id, decision)
-    if kind == "extension_ui_response":  # In pi's RPC, the answer to the shim's extension is JSON.
+    if kind == "extension_ui_response":  # the answer to the shim's extension in pi
         return ProtocolLine(
             "control_response",
             get_text(payload, "id"),

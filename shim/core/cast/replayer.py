@@ -85,7 +85,7 @@ class RecordingReplayer:
         # True if the recorded child was stopped because it was silent. The replay does not wait for
         # the signals that stopped it, because no frontend sends them.
         self._has_timed_out = False
-        self._is_turn_finished = False  # true if the turn ends with the step that was returned last
+        self._is_turn_finished = False  # whether the last returned step ends the turn
         self._is_at_line_start = True  # whether the last data ended with a newline
         self._is_dropping_line = False
         self._is_error_result = False  # whether the last result reports an error

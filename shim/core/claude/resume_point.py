@@ -153,7 +153,7 @@ def list_branch_entries(data: bytes) -> list[TranscriptEntry]:
     entries = {entry.uuid: entry for entry in _parse_entries(data)}
     branch: list[TranscriptEntry] = []
     uuid = next(reversed(entries), "")
-    while entry := entries.pop(uuid, None):  # an entry is removed, so a cycle ends the walk
+    while entry := entries.pop(uuid, None):  # no entry is visited twice, even if there is a cycle
         branch.append(entry)
         uuid = entry.parent_uuid
     branch.reverse()

@@ -110,8 +110,8 @@ def _build_shim_fields(config: TurnConfig, vendor_info: Mapping[str, Any]) -> di
 
 
 def _add_commands(config: TurnConfig, fields: dict[str, Any]) -> None:
-    """Add the shim's commands, and Claude's files, before the vendor's own commands. If the vendor
-    has not reported its commands in this turn, the commands that it offered earlier are added.
+    """Add the shim's commands and Claude's command files before the vendor's own commands. If the
+    vendor has not reported its commands in this turn, add the commands that it offered earlier.
     """
     names = config.session.list_commands()
     vendor_names = fields.get("slash_commands")

@@ -342,8 +342,8 @@ def find_failed_attempt(
     """Return why a vendor gave no answer, if another vendor may be tried. Return None if the turn
     must not be repeated with another vendor.
 
-    If `any_cause` is set, every cause of a failure is accepted. Otherwise, only causes that may not
-    affect other vendors are accepted.
+    If `any_cause` is set, every cause of a failure is accepted. Otherwise, only causes that concern
+    a single vendor are accepted: FALLBACK_CAUSES and START_FAILURE_CAUSES.
     """
     if snapshot.has_output or snapshot.has_unknown_events or snapshot.state is CLOSED:
         return None

@@ -14,10 +14,10 @@ from shim.core.reading.values import validate_uuid
 #   <value>      always takes the next argument
 #   [value]      takes the next argument unless it begins with a dash
 #   <value...>   takes one argument like <value>, then all arguments until the next flag or `--`
-# Error messages quote the spelling. Arities that are missing in contract 10 were taken from
-# published help texts and option tables (2.1.26x to 2.1.29x). The shim's own flags are in the same
-# table, so that an argument that Claude's parser takes as a value or as text never counts as a shim
-# flag.
+# Error messages quote the spelling. Contract 10 does not describe the values of every flag. The
+# others were taken from published help texts and option tables (2.1.26x to 2.1.29x). The shim's own
+# flags are in the same table, so that an argument that Claude's parser takes as a value or as text
+# never counts as a shim flag.
 FLAGS = {
     "print_mode": "-p, --print",
     "output_format": "--output-format <format>",

@@ -25,13 +25,13 @@ RESULT_EVENTS = (RESULT_EVENT, "PostToolUseFailure")
 # The events whose hooks can stop the turn after a tool call. As in the real claude, the hooks of a
 # failed call cannot.
 STOPPING_EVENTS = (CALL_EVENT, RESULT_EVENT)
-# The maximum number of texts that wait for the model. A hook that never stops to answer must not
-# fill the memory.
+# The maximum number of texts that wait for the model. Without a limit, a hook that answers again
+# and again could fill the memory.
 MAX_TEXTS = 100
 # Models recognize from these tags that the user has not written the text.
 TEXT_START = "<system-reminder>\n"
 TEXT_END = "\n</system-reminder>"
-CALLBACK_SOURCE = "callback"  # texts for the model name this source if the hook is a callback
+CALLBACK_SOURCE = "callback"  # the source of a callback's text, as the model reads it
 
 
 class HookFeedback(NamedTuple):
