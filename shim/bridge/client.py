@@ -34,7 +34,7 @@ from shim.core.bridge.frames import (
 from shim.core.errors import FrontendError, SystemResourceError
 from shim.core.reading import MAX_LINE_BYTES
 from shim.core.reading.lines import LineSplitter
-from shim.core.reading.values import shorten_session_id, split_machine
+from shim.core.reading.values import as_dict, get_text, shorten_session_id, split_machine
 from shim.io.ids import create_uuid
 
 WELCOME_TIMEOUT_S = 30.0  # a host that starts on a busy machine needs this long
@@ -300,7 +300,8 @@ class HostConnection:
         if first_frame is None and not self.is_closed:
             raise HostNotAnsweringError(self.session_id, self.pid)
         if first_frame is None or first_frame["kind"] != "welcome":
-            reason = str((first_frame or {}).get("reason") or (first_frame or {}).get("text") or "")
+            frame = as_dict(first_frame)
+            reason = get_text(frame, "reason", get_text(frame, "text"))
             if reason.endswith(FULL_REASON):
                 raise HostNotAnsweringError(self.session_id, self.pid, f"is full: {reason}")
             raise HostUnavailableError(self.session_id, reason)

@@ -259,8 +259,7 @@ def _list_candidate_rules(tool: str, tool_input: Mapping[str, Any], cwd: str) ->
     if tool in SHELL_TOOLS:
         command = tool_input.get("command")
         # A `*` in the command would match other commands, too.
-        is_exact = isinstance(command, str) and not set(command) & set("*\n")
-        if is_exact:
+        if isinstance(command, str) and not set(command) & set("*\n"):
             return [f"{tool}({command})"]
         return []
     path = next(
@@ -276,13 +275,12 @@ def _list_candidate_rules(tool: str, tool_input: Mapping[str, Any], cwd: str) ->
         if tool in CHANGE_TOOLS:
             rule_tool = "Edit"
         path = posixpath.normpath(posixpath.join(cwd, path))
-        # A rule for a folder applies to all files in it, but the prompt does not show them.
-        allows_more = set(path) & set("*?[!\\") or (
-            tool != CONTENT_SEARCH_TOOL and os.path.isdir(path)
-        )
         if is_path_below(path, cwd):
             return [f"{rule_tool}(./**)"]
-        if allows_more:
+        if set(path) & set("*?[!\\"):
+            return []
+        # A rule for a folder applies to all files in it, but the prompt does not show them.
+        if tool != CONTENT_SEARCH_TOOL and os.path.isdir(path):
             return []
         return [f"{rule_tool}(/{path})"]
     if tool == "WebFetch":

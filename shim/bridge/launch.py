@@ -22,11 +22,11 @@ from shim.core.claude.argv.flags import FLAG_BY_FIELD, parse_argv
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.merge import extract_restricting_flags, merge_resume_flags
 from shim.core.claude.argv.paths import is_json, resolve_invocation_paths
-from shim.core.errors import FrontendError
+from shim.core.errors import FrontendError, explain_os_error
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.typed import Any, NamedTuple
-from shim.core.reading.values import shorten_session_id
+from shim.core.reading.values import as_list, get_text, shorten_session_id
 from shim.io.ids import create_uuid
 from shim.process.environment import get_working_directory
 from shim.process.package import require_package_files_for_child
@@ -119,7 +119,7 @@ def start_host(
     _check_utf8(session_id, spec)
     require_package_files_for_child(build_host_command())
     folder = create_session_folder(session_id, environment)
-    is_new = registry.read_metadata(folder) is None and registry.restore_metadata(folder) is None
+    is_new = not registry.load_or_restore_metadata(folder)
     spec = _restore_fork_source(spec, folder)
     host_lock = None
     listener = None
@@ -146,7 +146,7 @@ def start_host(
             raise
         raise FrontendError(
             f"cannot start a host process for session {session_id}: "
-            f"{error.filename or folder}: {error.strerror or error}",
+            f"{error.filename or folder}: {explain_os_error(error)}",
             hint="set SHIM_STATE to another folder for the shim's state",
         ) from None
     finally:
@@ -183,11 +183,11 @@ def _restore_fork_source(spec: SessionSpec, folder: str) -> SessionSpec:
 
     A fork that has no messages yet is created again.
     """
-    start_data = None
+    start_data: Mapping[str, Any] = {}
     if spec.resumes and not (spec.forked or spec.beginning):
         start_data = registry.load_session_start_data(folder)
-    forked_id = (start_data or {}).get("forked")
-    fork_args = (start_data or {}).get("beginning")
+    forked_id = start_data.get("forked")
+    fork_args = start_data.get("beginning")
     if not (isinstance(forked_id, str) and isinstance(fork_args, list)):
         return spec
     if forked_id:
@@ -235,10 +235,8 @@ def read_session_spec(folder: str) -> SessionSpec:
     Without its original flags, the session would run with different permissions.
     """
     start_data = registry.load_session_start_data(folder)
-    if (
-        start_data is None
-        or not isinstance(start_data.get("arguments"), list)
-        or not isinstance(start_data.get("cwd"), str)
+    if not isinstance(start_data.get("arguments"), list) or not isinstance(
+        start_data.get("cwd"), str
     ):
         session_id = os.path.basename(folder)
         raise FrontendError(
@@ -250,13 +248,8 @@ def read_session_spec(folder: str) -> SessionSpec:
 
 def read_start_invocation(session: SessionRecord) -> Invocation:
     """Return the command line of the session's last host, or an empty one if it cannot be read."""
-    return parse_argv(
-        [
-            str(arg)
-            for arg in (registry.load_session_start_data(session.folder) or {}).get("arguments")
-            or ()
-        ]
-    )
+    start_data = registry.load_session_start_data(session.folder)
+    return parse_argv([str(arg) for arg in as_list(start_data.get("arguments"))])
 
 
 def build_resume_invocation(
@@ -278,7 +271,7 @@ def build_resume_invocation(
     if (
         settings
         and (is_copy or requested.settings not in (None, settings))
-        and not _is_missing_file(settings)
+        and not _is_missing_file(settings, settings)
     ):
         start_invocation = _inline_settings(start_invocation)
         requested = _inline_settings(requested)
@@ -324,11 +317,11 @@ def check_flag_files_exist(
                 )
 
 
-def _is_missing_file(value: str, path: str = "") -> bool:
-    """Return whether a flag's value is the path of a missing file. The value may also be JSON."""
+def _is_missing_file(value: str, path: str) -> bool:
+    """Return whether a flag's value is not JSON and the file at its `path` is missing."""
     if is_json(value):
         return False
-    return not os.path.exists(path or value)
+    return not os.path.exists(path)
 
 
 def reap_exited_hosts() -> None:
@@ -362,16 +355,17 @@ def _build_metadata(session_id: str, folder: str, spec: SessionSpec) -> dict[str
         derive_session_name,  # imported late, because commands that start no host do not need it
     )
 
-    previous = registry.read_metadata(folder)
-    if not previous:
-        previous = registry.restore_metadata(folder)
-    if not previous:
-        previous = {}
+    previous = registry.load_or_restore_metadata(folder)
     now_ms = int(time.time() * 1000)
     needs_prompt = spec.prompt is None
     vendor = spec.vendor
     if not vendor:
         vendor = previous.get("vendor", "")
+    name = spec.name
+    if not name:
+        name = get_text(previous, "name")
+    if not name and spec.prompt is not None:
+        name = derive_session_name(spec.prompt)
     created = previous.get("created")
     if not created:
         created = now_ms
@@ -390,7 +384,7 @@ def _build_metadata(session_id: str, folder: str, spec: SessionSpec) -> dict[str
         "session": session_id,
         "cwd": spec.cwd,
         "vendor": vendor,
-        "name": spec.name or previous.get("name") or derive_session_name(spec.prompt or {}) or None,
+        "name": name or None,
         "created": created,
         "started": now_ms,
         "pid": None,

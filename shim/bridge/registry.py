@@ -35,7 +35,7 @@ from shim.core.policy.serialize import parse_settings as read_settings_text
 from shim.core.policy.settings import ClaudeSettings
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.typed import Any, NamedTuple
-from shim.core.reading.values import canonicalize_uuid, shorten_session_id, split_machine
+from shim.core.reading.values import as_dict, canonicalize_uuid, shorten_session_id, split_machine
 from shim.state.config import get_state_dir
 from shim.state.files import (
     can_others_write_dir,
@@ -253,6 +253,16 @@ def _find_damaged_session(session_id: str, folder: str) -> SessionRecord | None:
         return None
 
 
+def load_or_restore_metadata(folder: str) -> dict[str, Any]:
+    """Return a session's metadata. If it cannot be read, return the metadata that replaces it.
+    Return {} if the session never existed.
+    """
+    metadata = read_metadata(folder)
+    if metadata is None:
+        metadata = restore_metadata(folder)
+    return as_dict(metadata)
+
+
 def restore_metadata(folder: str) -> dict[str, Any] | None:
     """Return metadata that replaces damaged metadata, built from the session's other files. Return
     None if the session never existed.
@@ -265,8 +275,6 @@ def restore_metadata(folder: str) -> dict[str, Any] | None:
     if not file_names:
         return None
     start_data = load_session_start_data(folder)
-    if not start_data:
-        start_data = {}
     restored = {
         key: start_data[key]
         for key in RESTORED_KEYS
@@ -455,7 +463,7 @@ _DEFAULTS: Mapping[str, Any] = {
 def read_metadata(folder: str) -> dict[str, Any] | None:
     """Return a session's metadata, or None if it cannot be read."""
     data = _load_json_object(os.path.join(folder, METADATA_FILE))
-    if data is None:
+    if not data:
         return None
     return parse_metadata(data, os.path.basename(folder))
 
@@ -490,10 +498,8 @@ def write_metadata(folder: str, metadata: Mapping[str, Any]) -> None:
         overwrite_file(path, data)
 
 
-def load_session_start_data(session_folder: str) -> dict[str, Any] | None:
-    """Return the data with which the session was last started, or None if the data cannot
-    be read.
-    """
+def load_session_start_data(session_folder: str) -> dict[str, Any]:
+    """Return the data with which the session was last started, or {} if it cannot be read."""
     return _load_json_object(os.path.join(session_folder, START_FILE))
 
 
@@ -513,20 +519,18 @@ def write_session_start_data(session_folder: str, start_data: Mapping[str, Any])
     replace_file(os.path.join(session_folder, START_FILE), lambda file: write_all(file, data))
 
 
-def load_session_claude_settings(folder: str, host_generation: object) -> ClaudeSettings | None:
-    """Return the Claude settings that a host of an older version stored, or None if there are none.
+def load_session_claude_settings(folder: str, host_generation: object) -> ClaudeSettings:
+    """Return the Claude settings that a host of an older version stored, or empty settings.
 
     Hosts of the current version report their settings in the answer to `reload_settings`.
     """
     data = _load_json_object(os.path.join(folder, SETTINGS_FILE))
-    if not data:
-        data = {}
     try:
         if data["generation"] == host_generation:
             return read_settings_text(str(data["settings"]))
-        return None
     except (KeyError, ValueError):
-        return None
+        pass
+    return ClaudeSettings()
 
 
 def write_settings_flag_file(session_folder: str, settings_json: str) -> str:
@@ -538,12 +542,10 @@ def write_settings_flag_file(session_folder: str, settings_json: str) -> str:
     return path
 
 
-def _load_json_object(path: str) -> dict[str, Any] | None:
+def _load_json_object(path: str) -> dict[str, Any]:
+    """Return the JSON object in a file, or {} if the file cannot be read."""
     try:
         with open(open_regular_file(path, follow_links=False), "rb") as file:
-            value = orjson.loads(file.read(MAX_FILE_BYTES))
+            return as_dict(orjson.loads(file.read(MAX_FILE_BYTES)))
     except (OSError, ValueError):
-        return None
-    if isinstance(value, dict):
-        return value
-    return None
+        return {}

@@ -12,7 +12,7 @@ from shim.bridge import registry
 from shim.bridge.registry import SessionRecord, find_session, list_sessions
 from shim.core.errors import FrontendError
 from shim.core.reading.typed import TYPE_CHECKING
-from shim.core.reading.values import canonicalize_uuid, split_machine
+from shim.core.reading.values import canonicalize_uuid, get_text, split_machine
 from shim.io.stderr import warn
 
 if TYPE_CHECKING:
@@ -171,7 +171,7 @@ def is_session_running(session_id: str, environment: Mapping[str, str]) -> bool:
 
 def get_session_name(session: SessionRecord) -> str:
     """Return the session's name as shown in lists, or ""."""
-    return str(session.metadata.get("name") or "")
+    return get_text(session.metadata, "name")
 
 
 def _list_local_candidates(sessions: OptionalSessions, reference: str) -> Sequence[SessionRecord]:

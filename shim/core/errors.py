@@ -24,6 +24,15 @@ MAX_SUGGESTION_INPUT_CHARS = 60  # no valid name is longer
 NOTE_PASSED_OVER = "passed_over"
 
 
+def explain_os_error(error: Exception) -> str:
+    """Return the system's message for an error, without the path. For an error that is not from
+    the system, return its text.
+    """
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return str(error)
+
+
 class FailedVendorAttempt(NamedTuple):
     """A vendor that did not answer, so that the next vendor in the list was tried: the vendor's
     name, the cause of the failure, and the vendor's own reason.

@@ -9,6 +9,7 @@ subagents are written.
 import os
 
 from shim.core.claude.subagent_log import SubagentChange, SubagentEntry, SubagentLog
+from shim.core.errors import explain_os_error
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.typed import Any
 from shim.io.ids import create_uuid
@@ -45,7 +46,7 @@ class SubagentTranscripts:
                 self._write_change(change)
             except OSError as error:
                 self._has_failed = True
-                warn(f"no transcripts of subagents are written: {error.strerror or error}\n")
+                warn(f"no transcripts of subagents are written: {explain_os_error(error)}\n")
 
     def take_new_entries(self) -> dict[str, list[bytes]]:
         """Return the entries since the last call, by the path of their transcript."""

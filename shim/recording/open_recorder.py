@@ -9,7 +9,7 @@ from typing import Any
 
 from shim import __version__
 from shim.core.cast.format import CAST_SUFFIX
-from shim.core.errors import RecordingRequiredError
+from shim.core.errors import RecordingRequiredError, explain_os_error
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.secrets.redactor import Redactor, redact_argv
 from shim.io.ids import format_now
@@ -91,7 +91,7 @@ def explain_unrecordable_path(path: str) -> str:
 def _describe_error(error: Exception) -> str:
     if isinstance(error, FileExistsError):
         return "the file already exists, and a recording is never overwritten"
-    return getattr(error, "strerror", None) or str(error)
+    return explain_os_error(error)
 
 
 def _report_unrecorded(path: str, error: Exception, settings: ShimSettings) -> None:

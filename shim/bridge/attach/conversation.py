@@ -269,17 +269,16 @@ class BackgroundConversation:
         cwd = get_working_directory()
         invocation = self._invocation
         forked_id = ""
+        original_id = self._session_id
         session_id = self._session_id or invocation.session_id or create_uuid()
         if invocation.fork_session:
             resumed_id, _ = resolve_resumed_session(
                 invocation, invocation.shim_vendor, cwd, environment
             )
             forked_id = canonicalize_uuid(resumed_id) or ""
-        if (
-            record := registry.find_session(forked_id or self._session_id, environment)
-            if forked_id or self._session_id
-            else None
-        ):
+            original_id = forked_id
+        record = registry.find_session(original_id, environment)
+        if record is not None:
             invocation = build_resume_invocation(record, cwd, invocation, is_copy=bool(forked_id))
         startup, can_ask = self._plan_start(invocation)
         spec = SessionSpec(

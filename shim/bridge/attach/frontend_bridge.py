@@ -21,7 +21,7 @@ from shim.core.claude.permissions import (
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.typed import Any
-from shim.core.reading.values import as_dict, as_list, canonicalize_uuid
+from shim.core.reading.values import as_dict, as_list, canonicalize_uuid, get_text
 
 # The maximum number of a frontend's unanswered requests. A frontend normally waits for each answer.
 MAX_OPEN_REQUESTS = 1000
@@ -155,6 +155,12 @@ class FrontendSessionBridge:
         """
         self._add_frame("deaf", id=self._create_id())
 
+    def get_permission_mode(self) -> str:
+        """Return the session's current permission mode."""
+        if self.turn_filter.mode:
+            return self.turn_filter.mode
+        return get_text(self.welcome, "mode", "default")
+
     def send_interrupt(self) -> None:
         """Ask the host to interrupt the turn."""
         self.pending_stop_ids.add(request_id := self._create_id())
@@ -196,12 +202,12 @@ class FrontendSessionBridge:
 
     def _send_message(self, message_id: str, message: Mapping[str, Any], **options: str) -> None:
         self.turn_filter.add_unanswered_message_id(message_id)
-        if (
-            self._local_services.refusal
-            or len(self._local_services.waiting_messages) >= MAX_OPEN_REQUESTS
-        ):
+        refusal = self._local_services.refusal
+        if not refusal and len(self._local_services.waiting_messages) >= MAX_OPEN_REQUESTS:
+            refusal = "Too many messages are already waiting"
+        if refusal:
             self.turn_filter.remove_unanswered_message_id(message_id)
-            self.refusal = self._local_services.refusal or "Too many messages are already waiting"
+            self.refusal = refusal
         elif self._local_services.is_initialize_pending:
             self._local_services.waiting_messages[message_id] = {"message": message, **options}
         else:
@@ -269,11 +275,7 @@ class FrontendSessionBridge:
             and not any(request.get(key) for key in SESSION_INITIALIZE_KEYS)
             and self.welcome.get(INITIALIZE)
         ):
-            mode_fields = {
-                "current_permission_mode": self.turn_filter.mode
-                or self.welcome.get("mode")
-                or "default"
-            }
+            mode_fields = {"current_permission_mode": self.get_permission_mode()}
             self._write_success(frontend_id, {**self.welcome[INITIALIZE], **mode_fields})
             return
         if len(self._open_requests) >= MAX_OPEN_REQUESTS:
@@ -340,7 +342,7 @@ class FrontendSessionBridge:
             case "driver":
                 self._set_controller(frame.get("client"))
             case "bye":
-                self.end_reason = str(frame.get("reason") or "ended")
+                self.end_reason = get_text(frame, "reason", "ended")
 
     def _on_welcome(self, frame: Mapping[str, Any]) -> None:
         self.welcome = frame
@@ -503,4 +505,4 @@ def _explain_refusal(frame: Mapping[str, Any]) -> str:
     """Return the reason why the host refused a frame, as a sentence without protocol terms."""
     if frame.get("reason") == "not-driver" and frame.get("driver"):
         return explain_other_client_has_control(frame["driver"])
-    return str(frame.get("text") or frame.get("reason"))
+    return get_text(frame, "text", get_text(frame, "reason"))

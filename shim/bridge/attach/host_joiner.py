@@ -35,7 +35,7 @@ from shim.core.errors import FrontendError, SystemResourceError
 from shim.core.policy.policy import BYPASS_MODE
 from shim.core.policy.serialize import parse_settings
 from shim.core.policy.settings import ClaudeSettings, rank_permission_mode
-from shim.core.reading.values import as_dict
+from shim.core.reading.values import as_dict, get_text
 from shim.io.ids import create_uuid
 from shim.io.signals import SignalRecorder, StartInterruptedError
 from shim.io.stderr import warn
@@ -227,9 +227,7 @@ class BackgroundSessionAttacher:
         session = self._session
         session_settings = await self._load_session_settings(connection, frontend)
         self._check_is_joinable(frontend)  # a turn may have started since the welcome
-        current_mode = frontend.turn_filter.mode
-        if not current_mode:
-            current_mode = str(frontend.welcome.get("mode") or "default")
+        current_mode = frontend.get_permission_mode()
         request = check_join(self._invocation, session, session_settings, current_mode, os.environ)
         if request.ignored_flags:
             flags = ", ".join(request.ignored_flags)
@@ -274,8 +272,7 @@ class BackgroundSessionAttacher:
                 return None
             return parse_settings(str(settings))
         generation = frontend.welcome.get("generation")
-        stored_settings = registry.load_session_claude_settings(self._session.folder, generation)
-        return stored_settings or ClaudeSettings()
+        return registry.load_session_claude_settings(self._session.folder, generation)
 
     async def _send_setting(
         self, connection: HostConnection, frontend: FrontendSessionBridge, frame: Mapping[str, Any]
@@ -290,7 +287,7 @@ class BackgroundSessionAttacher:
             reply = await connection.wait_for_host_answer(_exchange(connection, frontend, request))
             if reply.get("reason") == "not-driver":
                 raise self._build_busy_error(reply.get("driver"))
-        return str(reply.get("text") or "")
+        return get_text(reply, "text")
 
     def _report_refused_mode(self, mode: str, current_mode: str, reason: str) -> None:
         """Report that the session cannot use the frontend's permission mode, by raising

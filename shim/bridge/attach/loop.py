@@ -26,6 +26,7 @@ from shim.conversation.loop import (
     explain_turn_failure,
 )
 from shim.core.api_errors import TurnEndCause
+from shim.core.reading.values import as_list
 from shim.core.turn.result import INTERRUPTED, build_minimal_error_result
 from shim.io.ids import create_uuid
 from shim.io.stderr import warn
@@ -223,7 +224,7 @@ class AttachedConversationLoop(ConversationLoop):
                 if isinstance(text, str):
                     result_text = text
                 else:
-                    result_text = "\n".join(map(str, result.get("errors") or ()))
+                    result_text = "\n".join(map(str, as_list(result.get("errors"))))
                 await self._output.write_final_answer(result_text, frontend.turn_filter.result_line)
 
     # -- end of the conversation -------------------------------------------------------------------

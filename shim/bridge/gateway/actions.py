@@ -17,7 +17,7 @@ from shim.bridge.gateway.hosts import BackgroundSessionManager
 from shim.bridge.gateway.step_renderer import escape_control_chars_in_json
 from shim.bridge.gateway.streams import HostFrame, read_frames
 from shim.core.errors import FrontendError
-from shim.core.reading.values import canonicalize_uuid
+from shim.core.reading.values import canonicalize_uuid, get_text
 
 ANSWER_TIMEOUT_S = 10.0  # a host usually answers within milliseconds
 SESSION_ENDED_TEXT = "the session has ended"
@@ -50,7 +50,7 @@ async def send_action_frame_and_wait(
     """Send a frame to a session's host, and wait until the host has handled it. Raise HTTPError if
     the host refuses the frame or does not answer.
     """
-    request_id = str(frame.get("id") or uuid4())
+    request_id = get_text(frame, "id", str(uuid4()))
     try:
         with anyio.fail_after(ANSWER_TIMEOUT_S):
             async with hosts.connect_to_session(
@@ -89,7 +89,7 @@ def _match_reply(
             controller_field = {"driver": escape_control_chars_in_json(fields["driver"])}
         raise HTTPError(
             STATUS_BY_REASON.get(reason, 400),
-            escape_control_chars_in_json(str(fields.get("text") or reason)),
+            escape_control_chars_in_json(get_text(fields, "text", reason)),
             reason=escape_control_chars_in_json(reason),
             **controller_field,
         )
@@ -123,7 +123,7 @@ async def answer_permission_prompt(
                     is_same_prompt = reply.fields.get("question") == prompt_id
                     if reply.kind == "welcome":
                         client_name = str(fields.get("client"))
-                        cwd = str(fields.get("cwd") or "")
+                        cwd = get_text(fields, "cwd")
                         is_closed = prompt_id not in fields.get("questions", ())
                     is_open = reply.kind == "question" and is_same_prompt
                     if not is_sent and (is_open or is_closed):

@@ -387,9 +387,8 @@ class WebGateway:
         unless exactly one session matches.
         """
         id_prefix = request.path_params["id"].lower()
-        is_valid_id = is_short_session_id(id_prefix) or canonicalize_uuid(id_prefix) == id_prefix
         matches = []
-        if is_valid_id:
+        if is_short_session_id(id_prefix) or canonicalize_uuid(id_prefix) == id_prefix:
             matches = await anyio.to_thread.run_sync(self._hosts.find_sessions, id_prefix)
         if len(matches) != 1:
             status = 409
@@ -523,8 +522,11 @@ def _get_visitor(request: Request) -> GatewayVisitor:
 
 async def _read_body(request: Request) -> dict[str, Any]:
     """Return the JSON object in a request's body, or {} for an empty body."""
+    body_bytes = await request.body()
+    if not body_bytes:
+        return {}
     try:
-        body = orjson.loads(await request.body() or b"{}")
+        body = orjson.loads(body_bytes)
     except orjson.JSONDecodeError as error:
         raise HTTPError(400, f"the body is not valid JSON: {error}") from None
     if not isinstance(body, dict):

@@ -22,6 +22,7 @@ from shim.core.adapter.adapter import Adapter
 from shim.core.bridge.frames import DRIVE, WATCH, LogCursor
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.errors import FrontendError, ShimError
+from shim.core.reading.values import get_text
 from shim.process.find_program import find_program, resolve_command_prefix
 from shim.process.spawn_error import create_spawn_error
 from shim.state import own_profiles
@@ -303,7 +304,7 @@ class _EndedFeed:
         yield {"kind": "synced", "number": last_number}
         yield {
             "kind": "bye",
-            "reason": str(metadata.get("detail") or metadata.get("state") or "ended"),
+            "reason": get_text(metadata, "detail", get_text(metadata, "state", "ended")),
         }
 
     async def send_frame(self, frame: Mapping[str, Any]) -> None:

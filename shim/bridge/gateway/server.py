@@ -24,7 +24,7 @@ from shim.bridge.gateway.hosts import BackgroundSessionManager
 from shim.bridge.gateway.limits import GatewayRequestLimiter
 from shim.bridge.gateway.tokens import GatewayTokenFile
 from shim.conversation.preload import SERVER_FOLDERS, preload_modules
-from shim.core.errors import CommandUsageError, FrontendError, SystemResourceError
+from shim.core.errors import CommandUsageError, FrontendError, SystemResourceError, explain_os_error
 from shim.io.stderr import warn
 from shim.process.package import describe_shim_package_change
 
@@ -265,8 +265,8 @@ def create_gateway_server(
         timeout_keep_alive=KEEP_ALIVE_TIMEOUT_S,
         timeout_graceful_shutdown=SHUTDOWN_TIMEOUT_S,
         h11_max_incomplete_event_size=MAX_HEAD_BYTES,
-        ssl_certfile=endpoint.certificate_file or None,
-        ssl_keyfile=endpoint.key_file or None,
+        ssl_certfile=endpoint.certificate_file,
+        ssl_keyfile=endpoint.key_file,
     )
     return GatewayServer(config, limits)
 
@@ -362,7 +362,7 @@ def _check_certificate(endpoint: GatewayEndpoint) -> None:
         if not location:
             location = f"{endpoint.certificate_file} and {endpoint.key_file}"
         raise FrontendError(
-            f"{location}: {error.strerror or error}",
+            f"{location}: {explain_os_error(error)}",
             hint="--tls-cert needs the certificate with its chain and --tls-key its private "
             "key, both in PEM format without a password",
         ) from None

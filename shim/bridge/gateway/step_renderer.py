@@ -22,7 +22,7 @@ from shim.core.claude.grammar import (
 from shim.core.claude.permissions import ELICITATION_SUBTYPE, QUESTION_TOOL
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.json_text import parse_json_object
-from shim.core.reading.values import as_dict, as_str
+from shim.core.reading.values import as_dict, as_str, get_text
 from shim.story.diff import (
     FULL_CONTEXT_LINES,
     build_tool_call_diff,
@@ -94,7 +94,7 @@ class SessionStepRenderer:
         parent_step = self.session_export.find_call_step_number(get_parent_call_id(message))
         if event.get("type") == "content_block_start":
             block = as_dict(event.get("content_block"))
-            name = escape_control_chars(str(block.get("name") or ""))
+            name = escape_control_chars(get_text(block, "name"))
             if name:
                 kind = "call"
             elif "thinking" in str(block.get("type")):
@@ -142,7 +142,7 @@ def build_permission_prompt_json(
     Nothing is truncated or redacted, and control characters are escaped. The key `always` lists the
     rules that the answer "always" adds for this session. `cwd` is the session's folder.
     """
-    tool = str(request.get("tool_name") or request.get("mcp_server_name") or "")
+    tool = get_text(request, "tool_name", get_text(request, "mcp_server_name"))
     tool_input = as_dict(request.get("input"))
     difference = escape_control_chars(
         build_tool_call_diff(tool, tool_input, None, context_lines=FULL_CONTEXT_LINES)
@@ -185,9 +185,9 @@ def build_permission_prompt_json(
         ),
         "fields": fields,
         "diff": difference,
-        "message": _format_value(request.get("message") or request.get("description") or ""),
-        "reason": _format_value(request.get("decision_reason") or ""),
-        "path": _format_value(request.get("blocked_path") or ""),
+        "message": _format_field(request, "message", "description"),
+        "reason": _format_field(request, "decision_reason"),
+        "path": _format_field(request, "blocked_path"),
         "asked": escape_control_chars_in_json(questions) if isinstance(questions, list) else None,
         "schema": escape_control_chars_in_json(request.get("requested_schema")),
         "always": [
@@ -198,6 +198,14 @@ def build_permission_prompt_json(
     return {
         key: value for key, value in payload.items() if value or key in ("question", "kind", "tool")
     }
+
+
+def _format_field(request: Mapping[str, Any], *keys: str) -> str:
+    """Format the first of these fields that has a value. Return "" if none has a value."""
+    for key in keys:
+        if request.get(key):
+            return _format_value(request[key])
+    return ""
 
 
 def _format_value(value: Any) -> str:

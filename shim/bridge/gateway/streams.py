@@ -26,7 +26,7 @@ from shim.bridge.gateway.step_renderer import (
 )
 from shim.core.bridge.frames import LogCursor
 from shim.core.errors import ShimError
-from shim.core.reading.values import as_dict
+from shim.core.reading.values import as_dict, as_list, get_text
 
 # Comments are sent at this interval, because proxies and phones close silent connections.
 HEARTBEAT_INTERVAL_S = 15.0
@@ -87,7 +87,7 @@ class HostFrame(NamedTuple):
     @property
     def line(self) -> bytes:
         """The parsed Claude line of a `line` frame."""
-        return bytes(self.fields.get("raw") or b"")
+        return bytes(self.fields.get("raw", b""))
 
     @property
     def payload(self) -> dict[str, Any]:
@@ -182,7 +182,7 @@ class SessionStepEventEncoder(ServerSentEventEncoder):
     async def prepare(self, frame: HostFrame) -> None:
         """Render the steps of a line, unless another reader's stream has rendered them."""
         if frame.cursor is not None:
-            at_ms = int(frame.fields.get("at") or 0)
+            at_ms = int(frame.fields.get("at", 0))
             await self._drawing.draw_line(frame.cursor, at_ms, frame.line)
 
     def encode(self, frame: HostFrame) -> Iterator[bytes]:
@@ -231,7 +231,7 @@ class SessionStepEventEncoder(ServerSentEventEncoder):
     def _encode_welcome(self, frame: HostFrame) -> Iterator[bytes]:
         fields = frame.fields
         client_cursor = self._client_cursor
-        self._cwd = str(fields.get("cwd") or "")
+        self._cwd = get_text(fields, "cwd")
         self._log_number = int(fields["number"])
         if client_cursor is not None and (
             client_cursor.generation > fields["generation"]
@@ -242,7 +242,7 @@ class SessionStepEventEncoder(ServerSentEventEncoder):
         payload = {
             key: value for key, value in frame.payload.items() if key not in OMITTED_WELCOME_KEYS
         }
-        payload["models"] = as_dict(frame.payload.get("initialize")).get("models") or []
+        payload["models"] = as_list(as_dict(frame.payload.get("initialize")).get("models"))
         yield encode_server_sent_event(
             "welcome",
             orjson.dumps(

@@ -9,6 +9,7 @@ import os
 import select
 import socket
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 
 from shim.bridge import registry, sockets
@@ -68,10 +69,7 @@ def main(args: list[str]) -> int:
         state = REASON_STOPPED
         if status and status not in SIGNAL_STATUSES:
             state = "failed"
-        metadata.record_end(
-            state,
-            runtime.runner.failure_reason or None,
-        )
+        metadata.record_end(state, runtime.runner.failure_reason)
     except StartInterruptedError:
         metadata.record_end(REASON_STOPPED)
     except Exception as error:
@@ -118,17 +116,16 @@ def _build_invocation(folder: str, metadata: SessionHostMetadata, spec: SessionS
     session_id = os.path.basename(folder)
     resumed_id: str | None = None
     new_id: str | None = session_id
+    fork_args: Sequence[str] = ()
     if spec.resumes and _has_vendor_session(folder, session_id, metadata):
         resumed_id = session_id
         new_id = None
+        # A fork is created only once. Later hosts resume the fork itself.
+        if not spec.forked:
+            fork_args = spec.beginning
     elif spec.forked:
         resumed_id = spec.forked
-    # A fork is created only once. Later hosts resume the fork itself.
-    is_first_run = resumed_id == (spec.forked or session_id)
-    if is_first_run:
         fork_args = spec.beginning
-    else:
-        fork_args = ()
     if fork_args:  # the parser rejects these flags without `--resume`
         fork_args = ("--resume", str(resumed_id), *fork_args)
     invocation = parse_argv([*spec.arguments, *fork_args], dialect="claude")

@@ -53,7 +53,8 @@ class HubStdin:
     async def wait_for_queue_space(self) -> None:
         """Wait until the stdin queue is no longer full, or the stdin is closed."""
         while self.is_full and not self._is_closed:
-            self._space_event = self._space_event or anyio.Event()
+            if self._space_event is None:
+                self._space_event = anyio.Event()
             await self._space_event.wait()
 
     async def read(self) -> bytes:

@@ -25,6 +25,7 @@ from shim.core.bridge.frames import encode_frame
 from shim.core.bridge.handlers import on_client_frame, remove_client
 from shim.core.bridge.hub import SessionHub
 from shim.core.bridge.log import SessionLog
+from shim.core.errors import explain_os_error
 
 # The interval between rounds of writing is this time multiplied by the number of clients. With many
 # clients, several lines are written at once, so that the conversation gets enough CPU time.
@@ -55,7 +56,8 @@ class ClientConnection:
     def write_outgoing_frames(self, take_frames: Callable[[int], bytes]) -> None:
         """Write the client's queued frames until the queue is empty or the socket is full."""
         while not (self._blocked_event.is_set() or self.disconnect_event.is_set()):
-            self._unsent = self._unsent or (b"" if self._is_closing else take_frames(self.number))
+            if not self._unsent and not self._is_closing:
+                self._unsent = take_frames(self.number)
             if not self._unsent:
                 if self._is_closing:
                     self.disconnect_event.set()
@@ -187,7 +189,7 @@ class SessionHubRunner:
                     self._log.append(records)
                 except OSError as error:
                     self._fail_session(
-                        f"the session's log cannot be written: {error.strerror or error}"
+                        f"the session's log cannot be written: {explain_os_error(error)}"
                     )
             case WriteStdinCommand(line):
                 self._send_line(line)
@@ -209,7 +211,7 @@ class SessionHubRunner:
         try:
             entries = self._log.read(request.after_number, request.max_lines, request.max_bytes)
         except OSError as error:
-            self._fail_session(f"the session's log cannot be read: {error.strerror or error}")
+            self._fail_session(f"the session's log cannot be read: {explain_os_error(error)}")
         else:
             self.hub.subscribers.deliver_log_entries(
                 request.client_number, request.after_number, entries

@@ -32,7 +32,7 @@ from shim.core.errors import FrontendError
 from shim.core.policy.policy import BYPASS_MODE
 from shim.core.policy.serialize import serialize_settings
 from shim.core.policy.settings import ClaudeSettings
-from shim.core.reading.values import shorten_session_id
+from shim.core.reading.values import get_text, shorten_session_id
 from shim.io import early_signals
 from shim.io.ids import create_uuid
 from shim.io.stderr import warn
@@ -61,7 +61,7 @@ class SessionHostMetadata:
     def __init__(self, folder: str) -> None:
         self._folder = folder
         self._socket_file_id = sockets.find_socket_file_id(folder)
-        self.values = registry.read_metadata(folder) or registry.restore_metadata(folder) or {}
+        self.values = registry.load_or_restore_metadata(folder)
 
     def update(self, changes: Mapping[str, Any]) -> None:
         """Update metadata values. Write the file only if a value has changed."""
@@ -88,7 +88,7 @@ class SessionHostMetadata:
         """
         return sockets.find_socket_file_id(self._folder) == self._socket_file_id
 
-    def record_end(self, state: str, detail: str | None = None) -> None:
+    def record_end(self, state: str, detail: str = "") -> None:
         """Record that the host ends.
 
         `state` is the new state if the session was active. A finished session keeps its state. If
@@ -98,7 +98,7 @@ class SessionHostMetadata:
         end_fields = {}
         if was_active:
             end_fields = {"state": state}
-        if detail is not None:
+        if detail:
             end_fields = {"state": "failed", "detail": detail}
         self.update(
             {
@@ -154,7 +154,7 @@ class SessionHostRuntime:
             MIN_TICK_INTERVAL_S, min(MAX_TICK_INTERVAL_S, (timeout_s - prompt_timeout_s) / 2)
         )
         claude_settings = _load_conversation_settings(startup)
-        name = values.get("name") or ""
+        name = get_text(values, "name")
         hub = SessionHub(
             _describe_session(startup, claude_settings, session_id, name, prompt_timeout_s),
             self._log.load_history(),
@@ -307,8 +307,9 @@ def _describe_session(
     """Return the session's description, which clients receive when the host starts."""
     invocation = startup.invocation
     mode = startup.mode
-    if not invocation.skip_permissions and invocation.permission_mode is None:
-        mode = claude_settings.mode or mode
+    has_mode_flag = invocation.skip_permissions or invocation.permission_mode is not None
+    if claude_settings.mode and not has_mode_flag:
+        mode = claude_settings.mode
     can_bypass = invocation.skip_permissions
     if not can_bypass:
         can_bypass = invocation.allow_skip_permissions
@@ -344,17 +345,17 @@ def _load_conversation_settings(startup: ConversationStartup) -> ClaudeSettings:
     """Return the values from Claude's settings files that the conversation uses."""
     if not _reads_settings_itself(startup):
         return startup.claude_settings
-    return _load_settings(startup) or ClaudeSettings()
+    return _load_settings(startup, ClaudeSettings())
 
 
-def _load_settings(startup: ConversationStartup) -> ClaudeSettings | None:
-    """Return the current values from Claude's settings files, or None if the files cannot
+def _load_settings(startup: ConversationStartup, default: ClaudeSettings) -> ClaudeSettings:
+    """Return the current values from Claude's settings files, or `default` if the files cannot
     be read.
     """
     try:
         return load_claude_settings(startup.invocation, startup.environment, startup.cwd)
     except (FrontendError, OSError):  # OSError also if the folder was removed
-        return None
+        return default
 
 
 def _reload_settings(startup: ConversationStartup, claude_settings: ClaudeSettings) -> str:
@@ -364,9 +365,7 @@ def _reload_settings(startup: ConversationStartup, claude_settings: ClaudeSettin
     because a frontend applies the mode from its settings files only if it differs from the mode at
     the session's start.
     """
-    settings = _load_settings(startup)
-    if not settings:
-        settings = claude_settings
+    settings = _load_settings(startup, claude_settings)
     return serialize_settings(settings._replace(mode=claude_settings.mode))
 
 
