@@ -11,7 +11,7 @@ from clis import Cli
 from model_scripts import REPLY, REPLY_AFTER_TOOL
 from sandbox import Sandbox
 from sdk_clients import PYTHON, TYPESCRIPT, SdkClient
-from vendor_setups import CLAUDE_ITSELF, CODEX, COPILOT, GEMINI, KIMI, OPENCODE, QWEN
+from vendor_setups import CLAUDE_ITSELF, CODEX, COPILOT, GEMINI, KIMI, KIMI_CODE, OPENCODE, QWEN
 
 pytestmark = pytest.mark.e2e
 
@@ -144,6 +144,19 @@ def test_permission_rules_apply_to_sdk_tools(client: SdkClient, cli: Cli, sandbo
         turn.list_lines("ran") == turn.list_lines("asked") == [] and ADD not in turn.init["tools"]
     )
     denying.disconnect()
+
+
+@pytest.mark.parametrize(
+    ("client", "cli"), [pytest.param(PYTHON, Cli(KIMI_CODE), id="python-kimi-code")]
+)
+def test_rule_about_an_sdk_tool_applies_with_a_vendor_that_enforces_no_rules(
+    client: SdkClient, cli: Cli, sandbox: Sandbox
+) -> None:
+    conversation = client.connect(sandbox, asks=True, serves=NAME, denied=[ADD])
+    turn = conversation.run_turn(call(cli, 4, 5))
+    assert turn.list_lines("ran") == turn.list_lines("asked") == []
+    assert turn.result["text"] == REPLY_AFTER_TOOL and turn.result["denied"] == [ADD]
+    conversation.disconnect()
 
 
 @full

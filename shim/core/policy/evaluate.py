@@ -61,8 +61,8 @@ class PolicyEvaluator:
     is_sent_to_vendor  returns whether the vendor received a rule that covers every call of a tool;
                        the vendor itself refuses such calls
     announces_first    the vendor reports a call before the shim's hook has decided about it
-    prompted_tools     the tools whose calls run only after a permission response; "mcp__" means the
-                       tools of all MCP servers
+    prompted_tools     the tools whose calls run only after a permission response; "mcp__server"
+                       means the tools of one MCP server, and "mcp__" those of all servers
     """
 
     def __init__(
@@ -180,7 +180,7 @@ class PolicyEvaluator:
         if (
             self._announces_first
             or tool in self._prompted_tools
-            or (MCP_PREFIX in self._prompted_tools and tool.startswith(MCP_PREFIX))
+            or (tool.startswith(MCP_PREFIX) and self._is_tool_of_prompted_server(tool))
         ):
             return True
         tool = TOOL_ALIASES.get(tool, tool)
@@ -195,6 +195,18 @@ class PolicyEvaluator:
             self._is_sent_to_vendor(rule)
             for rule in self.policy.restricting_rules
             if rule.content is None and _is_about_tool(rule, tool)
+        )
+
+    def _is_tool_of_prompted_server(self, tool: str) -> bool:
+        """Return whether the calls of an MCP tool run only after a permission response, because the
+        calls of all tools of its server do.
+        """
+        if MCP_PREFIX in self._prompted_tools:
+            return True
+        return any(
+            PermissionRule(name).matches_tool(tool)
+            for name in self._prompted_tools
+            if name.startswith(MCP_PREFIX)
         )
 
     def _matches_restriction(

@@ -105,6 +105,19 @@ class PermissionRule(NamedTuple):
                 return True
         return tool == rule_tool
 
+    def is_about_server(self, server_names: Iterable[str]) -> bool:
+        """Return whether the rule names one of these MCP servers, or a tool of it. Return False if
+        the name may also be that of a tool of another server, such as `a__b` for `mcp__a__b__c`.
+        """
+        tool = normalize_mcp_name(self.tool)
+        for name in server_names:
+            server = f"{MCP_PREFIX}{normalize_mcp_name(name)}"
+            if tool == server:
+                return True
+            if tool.startswith(f"{server}__") and "__" not in tool.removeprefix(f"{server}__"):
+                return True
+        return False
+
 
 class UnsupportedRule(NamedTuple):
     """An allow rule or a settings key that has no effect, with its source and the reason."""

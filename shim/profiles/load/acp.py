@@ -9,7 +9,14 @@ frontend answers. The permission mode can change while the child runs.
 
 from shim.core.adapter.adapter import LaunchRequest, LaunchSpec
 from shim.core.errors import FrontendError
-from shim.core.policy.policy import ANY_TOOL, BYPASS_MODE, MCP_PREFIX, SUBAGENT_TOOL, PermissionRule
+from shim.core.policy.policy import (
+    ANY_TOOL,
+    BYPASS_MODE,
+    MCP_PREFIX,
+    SUBAGENT_TOOL,
+    PermissionRule,
+    normalize_mcp_name,
+)
 from shim.core.reading.typed import TYPE_CHECKING, Any
 from shim.profiles.check.config_node import ConfigKey, ConfigNode
 from shim.profiles.load.launch import LaunchTemplate
@@ -127,6 +134,11 @@ ACP_KEYS = {
         ConfigNode.read_bool,
         "with `addresses`: the module of `rules` passes the servers that are commands as arguments",
     ),
+    "replaces_servers": ConfigKey(
+        ConfigNode.read_bool,
+        "a server of the session replaces the agent's own server with the same name. So the shim "
+        "enforces rules about servers in the frontend's process, even if the agent does not ask",
+    ),
     "asks": ConfigKey(
         ConfigNode.read_text_list,
         "the tools whose permission requests contain all relevant input, by Claude's "
@@ -168,6 +180,7 @@ class AcpAdapter(ProfileAdapter):
         self._mode_tools = {}
         self.modes = launch_node.get_child("permission_args").read_text_list_table(20)
         self._prompted_tools = frozenset(acp["asks"])
+        self._replaces_servers = acp["replaces_servers"]
         if not source.is_bundled:  # report mistakes before a child starts
             _ = self.translator_class
             self.create_child_input()
@@ -240,12 +253,18 @@ class AcpAdapter(ProfileAdapter):
         )
 
     def list_prompted_tools(self, request: LaunchRequest) -> frozenset[str]:
-        return self._prompted_tools
+        """Return the tools that the agent asks about, and the servers whose calls the shim's relays
+        decide about.
+        """
+        if not self._replaces_servers:
+            return self._prompted_tools
+        names = map(normalize_mcp_name, request.mcp_servers.relay_names)
+        return self._prompted_tools.union([f"{MCP_PREFIX}{name}" for name in names])
 
     def can_enforce_rule(self, rule: PermissionRule, request: LaunchRequest) -> bool:
-        """Return whether the rule can be enforced for this agent. Without a hook, a rule for all
-        tools requires that the agent asks about all tools, and a rule for an MCP tool requires that
-        it asks about all MCP tools. No other rule can be enforced without a hook.
+        """Return whether the rule can be enforced for this agent. Without a hook, only a rule for
+        all tools or for an MCP tool can be enforced. The agent must also ask about all tools, or
+        about all MCP tools. The shim's relays enforce the rules about their own servers.
         """
         if self.policy_support.has_hook:
             return True
@@ -253,7 +272,9 @@ class AcpAdapter(ProfileAdapter):
             return ANY_TOOL in self._prompted_tools
         if not rule.tool.startswith(MCP_PREFIX):
             return False
-        return MCP_PREFIX in self._prompted_tools
+        if MCP_PREFIX in self._prompted_tools:
+            return True
+        return self._replaces_servers and rule.is_about_server(request.mcp_servers.relay_names)
 
 
 class AcpOnlyAdapter(AcpAdapter):

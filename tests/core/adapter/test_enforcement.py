@@ -6,9 +6,10 @@ from sweeps import loop_over_rows
 
 from shim.adapters import get_adapter
 from shim.core.adapter import enforcement
-from shim.core.adapter.adapter import LaunchRequest
+from shim.core.adapter.adapter import LaunchRequest, McpServers
 from shim.core.claude.argv.flags import parse_argv
 from shim.core.errors import UnsupportedPermissionModeError
+from shim.core.policy.evaluate import PolicyEvaluator
 from shim.core.policy.policy import parse_permission_rule
 from shim.core.policy.settings_hooks import SettingsHook
 
@@ -51,6 +52,47 @@ def check_rules(name, rules, *, mode="default", persistent=False, late=False):
 )
 def test_enforceable_rule_is_accepted(name, persistent, rules):
     check_rules(name, build_policy(**rules), persistent=persistent)
+
+
+@loop_over_rows(
+    ("rule", "is_enforced"),
+    [
+        ("mcp__my_calc__add", True),
+        ("mcp__my calc__add", True),
+        ("mcp__my_calc__a*", True),
+        ("mcp__my_calc", True),
+        ("mcp__my_calc__*", True),
+        ("mcp__my_calc__a__b", False),  # perhaps the tool `b` of a server `my_calc__a`
+        ("mcp__other__add", False),
+        ("mcp__*__add", False),
+        ("Write", False),
+    ],
+)
+def test_relay_enforces_the_rules_about_its_own_server_only(rule, is_enforced):
+    """kimi-code itself enforces no rule about tools of servers."""
+    vendor = get_adapter("kimi-code").build_two_way()
+    policy = build_policy(deny=[rule])
+    servers = McpServers({}, {"my calc": {"command": "/relay"}}, ("my calc",))
+    request = LaunchRequest(parse_argv([]), "", persistent=True, policy=policy, mcp_servers=servers)
+    reason = enforcement.explain_unenforceable_policy(vendor, policy, request)
+    assert (not reason) is is_enforced
+    assert enforcement.explain_unenforceable_policy(
+        vendor, policy, request._replace(mcp_servers=McpServers())
+    )
+
+
+@loop_over_rows(
+    ("tool", "is_kept_from_running"),
+    [("mcp__my_calc__add", True), ("mcp__my_calculator__add", False), ("Bash", True)],
+)
+def test_denial_of_a_call_that_reaches_a_relay_does_not_stop_the_turn(tool, is_kept_from_running):
+    vendor = get_adapter("kimi-code").build_two_way()
+    servers = McpServers({}, {"my calc": {"command": "/relay"}}, ("my calc",))
+    request = LaunchRequest(parse_argv([]), "", persistent=True, mcp_servers=servers)
+    evaluator = PolicyEvaluator(
+        build_policy(deny=[tool]), prompted_tools=vendor.list_prompted_tools(request)
+    )
+    assert evaluator.is_denial_enforced_by_vendor(tool) is is_kept_from_running
 
 
 @loop_over_rows(
