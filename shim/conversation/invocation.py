@@ -180,6 +180,8 @@ def apply_claude_settings(invocation: Invocation, claude_settings: ClaudeSetting
     """
     for ignored_setting in claude_settings.unsupported_keys:
         warn(f"{ignored_setting} has no effect: only the real claude supports it\n")
+    for hook in claude_settings.refused_event_hooks:
+        warn(f"a {hook.event} hook in {hook.source} has no effect: {hook.refusal}\n")
     if (
         invocation.permission_mode is None
         and not invocation.skip_permissions

@@ -106,12 +106,14 @@ class MessageLoop(ConversationLoop):
         except Exception as error:
             await self._report_failure(error)
             await self._driver.active_child_driver.stop()
+            await self._call_session_hooks("SessionEnd", "other")
             return 1
         child_driver = self._driver.active_child_driver
         if self._stop_signal is not None:
             child_driver.terminate()
             await self._write_last_result(f"the turn was stopped by {self._stop_signal}", "signal")
         await child_driver.stop()
+        await self._call_session_hooks("SessionEnd", "other")
         if self._control is not None:
             # After a conversation, no child process is needed any more. A one-shot run may leave a
             # server running.
@@ -125,7 +127,13 @@ class MessageLoop(ConversationLoop):
             return 0
         return int(stream.turn.is_error)
 
+    async def _call_session_hooks(self, event: str, trigger: str) -> None:
+        """Run the hooks in Claude's settings files at the start or the end of the session."""
+        await self._driver.active_child_driver.call_session_hooks(event, trigger)
+
     async def _run_turns(self) -> None:
+        launcher = self._driver.active_child_driver.launcher
+        await self._call_session_hooks("SessionStart", launcher.session_state.options.start_trigger)
         while (message := await self._wait_for_message()) is not None:
             self._turn_running = True
             if self._recorder is not None:
@@ -281,14 +289,15 @@ class MessageLoop(ConversationLoop):
             )
 
     async def _wait_for_prompt_hooks(self) -> "PromptHookRejection | None":
-        """Wait until the frontend's UserPromptSubmit hooks have answered. Return the first
-        rejection, or None.
+        """Wait until the UserPromptSubmit hooks have answered. Return the first rejection, or
+        None.
         """
         self._interrupted_early = False
         control = self._control
-        if control is None or not control.is_awaiting_prompt_hooks:
+        if control is None or not (control.is_awaiting_prompt_hooks or control.has_hook_calls):
             return None
         self._waits_for_hooks = True
+        await self._driver.active_child_driver.run_hook_commands()
         with anyio.move_on_after(PROMPT_HOOK_TIMEOUT_S):
             while control.is_awaiting_prompt_hooks and not (
                 self._is_ending or self._interrupted_early
@@ -406,6 +415,7 @@ class MessageLoop(ConversationLoop):
                 continue
             if isinstance(action, InterruptRequested) and self._waits_for_hooks:
                 self._interrupted_early = True
+                child_driver.cancel_hook_commands()
             elif isinstance(action, InterruptRequested) and self._expansion_scope is not None:
                 self._expansion_scope.cancel()
             elif isinstance(action, InterruptRequested):

@@ -59,6 +59,8 @@ class ConversationPlanInput(NamedTuple):
     stdin_input: StdinInput | None = None
     # The child starts relays to the shim, which exist only in the message loop.
     needs_relays: bool = False
+    # Hooks in Claude's settings files run at other events than tool calls.
+    has_event_hooks: bool = False
 
 
 class ConversationPlan(NamedTuple):
@@ -95,7 +97,9 @@ def plan_conversation(request: ConversationPlanInput) -> ConversationPlan:
     else:
         persistent = can_keep_child(adapter, request)
         # Without control frames nothing can change the child's flags, so the child can start now.
-        is_alone = run_mode is RunMode.RULES_ONLY and not request.needs_relays
+        is_alone = run_mode is RunMode.RULES_ONLY and not (
+            request.needs_relays or request.has_event_hooks
+        )
         starts_child_first = persistent and is_alone
     return ConversationPlan(
         run_mode,
@@ -119,7 +123,9 @@ def can_keep_child(adapter: Adapter, request: ConversationPlanInput) -> bool:
     if not adapter.child_input_ref or driver == ONE_WAY:
         return False
     stdin_input = request.stdin_input
-    if stdin_input is None or stdin_input.wants_answers or request.has_rules:
+    if stdin_input is None or stdin_input.wants_answers:
+        return True
+    if request.has_rules or request.has_event_hooks:
         return True
     # In acceptEdits mode, some vendors edit files outside the folder unless the shim denies their
     # permission requests.
@@ -135,7 +141,7 @@ def _choose_run_mode(request: ConversationPlanInput) -> RunMode:
         return RunMode.MESSAGES
     if stdin_input is not None and stdin_input.may_send_more:
         return RunMode.ANSWERS
-    if not _needs_asking_child(request):
+    if not (request.has_event_hooks or _needs_asking_child(request)):
         return RunMode.ONE_SHOT
     # Stdin carries answers only if the frontend can receive permission requests. Otherwise stdin is
     # part of the prompt.

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
     from shim.conversation.drivers.driver import ChildDriver, ConversationDriver
+    from shim.conversation.drivers.event_hook_runner import EventHookRunner
     from shim.conversation.drivers.launcher import ChildLauncher
     from shim.conversation.fallback.chain import FallbackChain
     from shim.conversation.loop import ConversationLoop
@@ -205,6 +206,7 @@ class ConversationRunner:
         from shim.core.adapter.child_stream import ChildStream
 
         create_stream: Callable[..., ChildStream] = ChildStream
+        hook_commands = self._create_hook_runner(output, control, tasks)
         chain = self._chain
         if chain is not None:
             from shim.conversation.fallback.buffered_stream import (
@@ -223,11 +225,19 @@ class ConversationRunner:
                 from shim.conversation.drivers.per_turn_driver import PerTurnDriver
 
                 return PerTurnDriver(
-                    launcher, output, control, create_stream, first_child, candidate.refusal_error
+                    launcher,
+                    output,
+                    control,
+                    create_stream,
+                    first_child,
+                    candidate.refusal_error,
+                    hook_commands,
                 )
             from shim.conversation.drivers.persistent_driver import PersistentDriver
 
-            return PersistentDriver(launcher, output, control, tasks, create_stream, first_child)
+            return PersistentDriver(
+                launcher, output, control, tasks, create_stream, first_child, hook_commands
+            )
 
         first_candidate = FallbackCandidate(self._launcher, self._plan.persistent)
         driver = create_driver(first_candidate, first_child)
@@ -236,6 +246,22 @@ class ConversationRunner:
         from shim.conversation.fallback.driver import FallbackDriver
 
         return FallbackDriver(driver, chain, buffer, create_driver)
+
+    def _create_hook_runner(
+        self,
+        output: "FrontendOutput",
+        control: "ControlSession | None",
+        tasks: "TaskGroup | None",
+    ) -> "EventHookRunner | None":
+        """Return the runner of the hooks in Claude's settings files, if there are any."""
+        launcher = self._launcher
+        if control is None or tasks is None or not launcher.session_state.options.event_hooks:
+            return None
+        from shim.conversation.drivers.event_hook_runner import EventHookRunner
+
+        return EventHookRunner(
+            control, output, tasks, launcher.child_environment, launcher.context.cwd
+        )
 
     def _create_control(self) -> "ControlSession":
         state = self._launcher.session_state

@@ -27,8 +27,10 @@ if TYPE_CHECKING:
     from shim.core.claude.agent_definitions import AgentDefinitions
     from shim.core.claude.command_files import CommandFiles
     from shim.core.claude.offered_commands import OfferedCommand
+    from shim.core.policy.settings_hooks import SettingsHook
 
 DISABLE_COMMANDS_FLAG = "--disable-slash-commands"
+HOOK_EVENTS_FLAG = "--include-hook-events"
 
 
 def build_session_state(
@@ -106,6 +108,9 @@ def build_session_state(
         has_commands=not any(name == DISABLE_COMMANDS_FLAG for name, _ in invocation.other_flags),
         load_commands=lambda: _load_commands(context, plan),
         load_vendor_commands=load_vendor_commands,
+        start_trigger=_find_start_trigger(invocation),
+        shows_hook_events=any(name == HOOK_EVENTS_FLAG for name, _ in invocation.other_flags),
+        event_hooks=_select_event_hooks(context),
     )
     state = SessionState(
         options,
@@ -121,6 +126,32 @@ def build_session_state(
         _report_ignored_flags(state, invocation, plan)
     _add_agents(state, plan, agents)
     return state
+
+
+def _find_start_trigger(invocation: Invocation) -> str:
+    """Return how the session starts, for the SessionStart hooks."""
+    if not (invocation.resume or invocation.continue_last):
+        return "startup"
+    if invocation.fork_session:
+        return "fork"
+    return "resume"
+
+
+def _select_event_hooks(context: ConversationContext) -> "tuple[SettingsHook, ...]":
+    """Return the hooks in Claude's settings files that the session runs, except those before a tool
+    call. A subagent's run has no hooks of the session.
+    """
+    hooks = context.claude_settings.event_hooks
+    if not hooks:
+        return ()
+    from shim.core.claude.hooks.event_commands import AGENT_EVENTS
+    from shim.state.claude_agents import AGENT_RUN_VARIABLE, FILELESS_FLAGS
+
+    if not FILELESS_FLAGS.isdisjoint(name for name, _ in context.invocation.other_flags):
+        return ()
+    if context.environment.get(AGENT_RUN_VARIABLE):
+        return tuple(hook for hook in hooks if hook.event in AGENT_EVENTS)
+    return hooks
 
 
 def _load_commands(context: ConversationContext, plan: ConversationPlan) -> "CommandFiles":

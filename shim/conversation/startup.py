@@ -340,6 +340,7 @@ class ConversationStartup(NamedTuple):
                 self.vendor_list.is_translated,
                 self.stdin_input,
                 needs_relays,
+                self._has_event_hooks(adapter),
             )
         )
         mode = self.mode
@@ -350,6 +351,14 @@ class ConversationStartup(NamedTuple):
         )
         launcher.program.locate_program()
         return plan, launcher
+
+    def _has_event_hooks(self, adapter: "Adapter") -> bool:
+        """Return whether hooks in Claude's settings files run at other events than tool calls. A
+        real claude runs its hooks itself.
+        """
+        return (
+            bool(self.claude_settings.event_hooks) and not adapter.policy_support.has_native_rules
+        )
 
     def _get_vendor_environment(self) -> Mapping[str, str]:
         """Return the environment variables for the first vendor."""

@@ -1,7 +1,7 @@
-"""The PreToolUse hooks of Claude's settings files run with the drop-in as with the real claude.
+"""The hooks of Claude's settings files run with the drop-in as with the real claude.
 
-The permission table lists which vendor runs what. These tests check the input of a hook, that a
-hook can change a call, and that the change leaves no trace.
+The permission table lists which vendor runs PreToolUse hooks. The tests of these hooks check the
+input of a hook, that a hook can change a call, and that the change leaves no trace.
 """
 
 from __future__ import annotations
@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from frontend import DropInFrontend, check_contract
-from model_scripts import ScriptedServer
+from frontend import DropInFrontend, DropInRun, check_contract
+from model_scripts import REPLY, ScriptedServer
 from permission_rows import BYPASS, MADE, build_hook_settings
 from programs import install_program
-from vendor_setups import CLAUDE_ITSELF, CODEX, COPILOT, QWEN, Vendor
+from sandbox import Line
+from test_hook_feedback import build_context, count_in_last_request
+from vendor_setups import CLAUDE_ITSELF, CODEX, COPILOT, GEMINI, PI, QWEN, Vendor
 
 pytestmark = pytest.mark.e2e
 TOLD = "told.json"
@@ -29,6 +31,33 @@ of_all = pytest.mark.parametrize(
     [pytest.param(CLAUDE_ITSELF, marks=pytest.mark.full), QWEN, CODEX, COPILOT],
     indirect=True,
     ids=str,
+)
+
+full = pytest.mark.full
+in_conversations = pytest.mark.parametrize(
+    "vendor",
+    [QWEN, *(pytest.param(vendor, marks=full) for vendor in (CODEX, PI, GEMINI, CLAUDE_ITSELF))],
+    indirect=True,
+    ids=str,
+)
+in_one_shot_mode = pytest.mark.parametrize(
+    "vendor",
+    [CODEX, *(pytest.param(vendor, marks=full) for vendor in (QWEN, PI, CLAUDE_ITSELF))],
+    indirect=True,
+    ids=str,
+)
+EVENTS = (
+    "SessionStart",
+    "UserPromptSubmit",
+    "PostToolUse",
+    "PostToolUseFailure",
+    "Stop",
+    "SessionEnd",
+)
+LOG = "events.log"
+# Blocks the end of a turn that no hook has continued yet.
+STOP_ONCE = (
+    """grep -q '"stop_hook_active": *false' && { echo run the tests >&2; exit 2; }; exit 0"""
 )
 
 
@@ -130,3 +159,172 @@ def test_interrupt_ends_a_running_hook(
     process.finish()
     assert frontend.wait_for_end("sleep 4711")
     assert not (frontend.folder / MADE).exists()
+
+
+# -- the hooks of other events ---------------------------------------------------------------------
+
+
+def build_event_hooks(**commands: str) -> dict[str, Any]:
+    """Return settings in which each event has one hook command."""
+    return {
+        "hooks": {
+            event: [{"hooks": [{"type": "command", "command": command}]}]
+            for event, command in commands.items()
+        }
+    }
+
+
+def log_events(*events: str) -> dict[str, Any]:
+    """Return settings whose hooks write their input to the log."""
+    return build_event_hooks(**dict.fromkeys(events, f'cat >> "$HOME/{LOG}"'))
+
+
+def read_log(home_folder: Path) -> list[Line]:
+    text = (home_folder / LOG).read_text()
+    decoder = json.JSONDecoder()
+    inputs = []
+    while text := text.strip():
+        hook_input, end = decoder.raw_decode(text)
+        inputs.append(hook_input)
+        text = text[end:]
+    return inputs
+
+
+def list_run_hooks(run: DropInRun) -> list[tuple[str, str]]:
+    return [
+        (line["subtype"], line["hook_name"])
+        for line in run.list_lines("system")
+        if line["subtype"].startswith("hook_")
+    ]
+
+
+@in_conversations
+def test_hooks_of_all_events_run_in_a_conversation(
+    frontend: DropInFrontend, model: ScriptedServer, vendor: Vendor
+) -> None:
+    home_folder = settings(frontend, vendor, log_events(*EVENTS))
+    frontend.extra_args = BYPASS
+    run = frontend.run_messages("[[shell]] echo out", "/clear", "[[text]] hello")
+    inputs = read_log(home_folder)
+    assert [hook_input["hook_event_name"] for hook_input in inputs] == [
+        *("SessionStart", "UserPromptSubmit", "PostToolUse", "Stop", "SessionEnd"),
+        *("SessionStart", "UserPromptSubmit", "Stop", "SessionEnd"),
+    ]
+    start, prompt, result, stop, end, restart, *_, last = inputs
+    assert (start["source"], end["reason"]) == ("startup", "clear")
+    assert (restart["source"], last["reason"]) == ("clear", "other")
+    assert prompt["prompt"] == "[[shell]] echo out"
+    assert (result["tool_name"], result["tool_response"]["stdout"]) == ("Bash", "out")
+    assert stop["stop_hook_active"] is False
+    assert len({start["session_id"], end["session_id"]}) == 1
+    assert restart["session_id"] == last["session_id"] != start["session_id"]
+    assert list_run_hooks(run) == [
+        ("hook_started", "SessionStart:startup"),
+        ("hook_response", "SessionStart:startup"),
+        ("hook_started", "SessionStart:clear"),
+        ("hook_response", "SessionStart:clear"),
+    ]
+
+
+@in_conversations
+def test_hooks_add_context_and_continue_the_turn(
+    frontend: DropInFrontend, model: ScriptedServer, vendor: Vendor
+) -> None:
+    context = json.dumps(build_context("UserPromptSubmit", "it rains"))
+    commands = {
+        "SessionStart": "echo monday",
+        "UserPromptSubmit": f"echo '{context}'",
+        "Stop": STOP_ONCE,
+    }
+    settings(frontend, vendor, build_event_hooks(**commands))
+    run = frontend.run_messages("[[text]] hello")
+    assert (run.result["result"], run.result["num_turns"]) == (REPLY, 2)
+    assert count_in_last_request(model, "SessionStart:startup hook success: monday") == 1
+    assert count_in_last_request(model, "UserPromptSubmit hook additional context: it rains") == 1
+    assert count_in_last_request(model, "Stop hook feedback:") == 1
+    (feedback,) = [line for line in run.lines if line.get("isSynthetic")]
+    assert feedback["message"]["content"][0]["text"] == (
+        f"Stop hook feedback:\n[{STOP_ONCE}]: run the tests\n"
+    )
+
+
+@in_conversations
+def test_hooks_of_a_tool_result_reach_the_model(
+    frontend: DropInFrontend, model: ScriptedServer, vendor: Vendor
+) -> None:
+    settings(frontend, vendor, build_event_hooks(PostToolUse="echo lint failed >&2; exit 2"))
+    frontend.extra_args = BYPASS
+    run = frontend.run_messages("[[shell]] echo out")
+    assert run.result["terminal_reason"] == "completed"
+    text = "PostToolUse:Bash hook blocking error from command: "
+    assert count_in_last_request(model, text) == 1
+
+
+@full
+@in_conversations
+def test_hook_of_a_tool_result_ends_the_turn(
+    frontend: DropInFrontend, model: ScriptedServer, vendor: Vendor
+) -> None:
+    commands = {"PostToolUse": """echo '{"continue":false}'""", "Stop": f'cat >> "$HOME/{LOG}"'}
+    home_folder = settings(frontend, vendor, build_event_hooks(**commands))
+    frontend.extra_args = BYPASS
+    run = frontend.run_messages("[[shell]] echo out")
+    assert (run.result["result"], run.result["terminal_reason"]) == ("", "hook_stopped")
+    assert not (home_folder / LOG).exists(), "no Stop hook runs"
+
+
+@in_one_shot_mode
+def test_hooks_run_in_one_shot_mode(
+    frontend: DropInFrontend, model: ScriptedServer, vendor: Vendor
+) -> None:
+    home_folder = settings(frontend, vendor, log_events(*EVENTS))
+    run = frontend.run_prompt("[[shell]] exit 3", *BYPASS)
+    assert [hook_input["hook_event_name"] for hook_input in read_log(home_folder)] == [
+        *("SessionStart", "UserPromptSubmit", "PostToolUseFailure", "Stop", "SessionEnd")
+    ]
+    assert run.result["subtype"] == "success"
+
+
+@in_one_shot_mode
+def test_hook_rejects_the_message_before_the_model_receives_it(
+    frontend: DropInFrontend, model: ScriptedServer, vendor: Vendor
+) -> None:
+    settings(frontend, vendor, build_event_hooks(UserPromptSubmit="echo no secrets >&2; exit 2"))
+    run = frontend.run_prompt("[[text]] hello")
+    assert run.result["result"] == (
+        "UserPromptSubmit operation blocked by hook:\n"
+        "[echo no secrets >&2; exit 2]: no secrets\n\n\nOriginal prompt: [[text]] hello"
+    )
+    assert (run.exit, run.result["num_turns"]) == (0, 0)
+    assert not [request for request in model.requests if request.offered]
+
+
+@pytest.mark.parametrize("vendor", [CODEX], indirect=True, ids=str)
+def test_hooks_of_an_untrusted_folder_are_named_and_do_not_run(
+    frontend: DropInFrontend, model: ScriptedServer, vendor: Vendor
+) -> None:
+    project_folder = frontend.folder / ".claude"
+    project_folder.mkdir()
+    content = json.dumps(build_event_hooks(SessionStart="touch made"))
+    (project_folder / "settings.json").write_text(content)
+    run = frontend.run_prompt("[[text]] hello")
+    assert run.result["result"] == REPLY
+    assert not (frontend.folder / "made").exists()
+    (entry,) = run.init["shim"]["not_honoured"]
+    assert entry["what"] == "hooks.SessionStart"
+    assert "not trusted" in entry["reason"]
+    assert entry["reason"] in run.stderr
+
+
+@full
+@pytest.mark.parametrize("vendor", [QWEN, CODEX, CLAUDE_ITSELF], indirect=True, ids=str)
+def test_interrupt_ends_a_hook_before_the_message(
+    frontend: DropInFrontend, model: ScriptedServer, vendor: Vendor
+) -> None:
+    settings(frontend, vendor, build_event_hooks(UserPromptSubmit="exec sleep 4712"))
+    process = frontend.start_run("[[text]] hello")
+    assert frontend.wait_for_start("sleep 4712")
+    process.interrupt()
+    process.finish()
+    assert frontend.wait_for_end("sleep 4712")
+    assert not [request for request in model.requests if request.offered]

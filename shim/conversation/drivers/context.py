@@ -130,7 +130,7 @@ class ConversationContext(NamedTuple):
                 *claude_settings.allow,
             ),
             hidden_tools=self.settings.hide,
-            hooks=claude_settings.hooks,
+            hooks=claude_settings.tool_call_hooks,
         )
 
     def list_removed_tools(self, policy: Policy) -> tuple[str, ...]:

@@ -25,6 +25,7 @@ from shim.core.adapter.commands import (
     TurnStage,
 )
 from shim.core.api_errors import TurnEndCause
+from shim.core.claude.hooks.callbacks import HookEvent
 from shim.core.claude.messages import TEXT_ONLY_KINDS, BlockKinds, UserMessage
 from shim.core.claude.permissions import NOT_GRANTED_TEXT, PermissionDecision, PermissionRequest
 from shim.core.errors import ShimError
@@ -35,11 +36,11 @@ from shim.process import descendants
 from shim.process.child import Child
 
 if TYPE_CHECKING:
+    from shim.conversation.drivers.event_hook_runner import EventHookRunner
     from shim.conversation.drivers.turn_lifecycle import TranslatorFactory
     from shim.core.claude.command_files import CommandCall
     from shim.core.claude.control import ControlSession
-    from shim.core.claude.control.actions import SettingChanged
-    from shim.core.claude.hooks.callbacks import HookEvent
+    from shim.core.claude.control.actions import FrontendAction, SettingChanged
     from shim.core.claude.local_commands import LocalCommand
     from shim.core.claude.usage import Usage
 
@@ -75,8 +76,11 @@ class ChildDriver:
         output: FrontendOutput,
         control: "ControlSession | None" = None,
         create_stream: Callable[..., ChildStream] = ChildStream,
+        hook_commands: "EventHookRunner | None" = None,
     ) -> None:
-        """Create the driver. `create_stream` takes the arguments of ChildStream."""
+        """Create the driver. `create_stream` takes the arguments of ChildStream. `hook_commands`
+        runs the hooks in Claude's settings files, if there are any.
+        """
         self.active_child_driver = self
         self._create_stream = create_stream
         # The stream of the running turn or of the last turn; None before the first turn.
@@ -84,6 +88,7 @@ class ChildDriver:
         self.launcher = launcher
         self._output = output
         self._control = control
+        self._hook_commands = hook_commands
         self._child: Child | None = None
         self._deadlines = ChildTurnDeadlines(launcher.timeouts)
         self._tasks: TaskGroup | None = None
@@ -248,21 +253,38 @@ class ChildDriver:
     async def _call_hooks(
         self, control: "ControlSession", hook_events: "tuple[HookEvent, ...]"
     ) -> None:
-        """Call the frontend's hooks. Stop the turn if a tool call has run although a hook had
-        denied it, or if a hook wants the turn to end after a tool call.
+        """Call the hooks of the frontend and of Claude's settings files. Stop the turn if a tool
+        call has run although a hook had denied it, or if a hook wants the turn to end after a tool
+        call.
         """
         from shim.core.claude.control.actions import ToolCallBlocked
 
-        action = None
+        action: FrontendAction | None = None
         for event in hook_events:
-            control.send_hook_callbacks(event)
+            control.call_hooks(event)
             if action is None and event.name in ("PostToolUse", "PostToolUseFailure"):
                 action = control.record_executed_call(event.call_id)
         await self._output.write_lines(control.take_output())
+        command_actions = await self.run_hook_commands()
+        if action is None and command_actions:
+            action = command_actions[0]
         if isinstance(action, ToolCallBlocked):
             await self.forbid_running_tool_call(action.call_id, action.reason)
         elif action is not None:
             await self.stop_turn_for_hook()
+
+    async def run_hook_commands(self) -> "Sequence[FrontendAction]":
+        """Run the hook commands that were requested, until all of them have exited. Return the
+        actions that result from their answers.
+        """
+        if self._hook_commands is None:
+            return ()
+        return await self._hook_commands.run_requested_commands()
+
+    def cancel_hook_commands(self) -> None:
+        """End the hook commands that are running. Their answers have no effect."""
+        if self._hook_commands is not None:
+            self._hook_commands.cancel()
 
     async def _write_turn_end(self, lines: bytes, commands: StreamCommands) -> None:
         """Write the last lines of a turn. The session is stored first, because the frontend may
@@ -270,11 +292,23 @@ class ChildDriver:
         """
         for command in commands:
             if isinstance(command, RunHooksCommand) and self._control is not None:
-                for event in command.events if self._runs_stop_hooks_at_end else ():
-                    self._control.send_hook_callbacks(event, last_message=command.last_text)
-                lines = self._control.take_output() + lines
+                lines = await self._call_last_hooks(self._control, command) + lines
             self._execute_before_write(command)
         await self._output.write_lines(self._withdraw_prompts() + lines)
+
+    async def _call_last_hooks(self, control: "ControlSession", command: RunHooksCommand) -> bytes:
+        """Call the Stop hooks of a turn that they cannot continue. Return the lines for the
+        frontend.
+        """
+        if self._runs_stop_hooks_at_end:
+            call_hooks = control.call_hooks
+            # After an interrupt or an error, the real claude runs no Stop hooks.
+            if self._interrupted or self.stream is None or self.stream.turn.is_error:
+                call_hooks = control.send_hook_callbacks
+            for event in command.events:
+                call_hooks(event, last_message=command.last_text)
+            await self.run_hook_commands()
+        return control.take_output()
 
     def _withdraw_prompts(self) -> bytes:
         """Cancel the open permission prompts, and return the lines that report this. These lines
@@ -359,7 +393,7 @@ class ChildDriver:
 
     def _start_turn(self, stream: ChildStream, message: UserMessage) -> None:
         """Assign the message that the turn will answer to the stream."""
-        has_hooks = self._control is not None and bool(self._control.session_state.hooks)
+        has_hooks = self._control is not None and self._control.has_hooks
         stream.set_user_message(
             message,
             replays_message=self.launcher.turn_lifecycle.replays_user_messages,
@@ -464,13 +498,24 @@ class ChildDriver:
         if self.stream is not None and self.stream.turn.conversation.session_id:
             old_session_id = self.stream.turn.conversation.session_id
         await self.stop()
+        await self.call_session_hooks("SessionEnd", "clear")
         launcher.start_new_session()
         if not launcher.session_state.options.keeps_session_id:
             self._output.start_new_session()
         stream = self._open_turn_without_vendor(message)
         lines = stream.finish_conversation_reset(old_session_id, command.name)
         launcher.turn_lifecycle.store_empty_session(stream)
-        await self._output.write_lines(lines, in_transcript=False)
+        # As with the real claude, the hooks of the new session run after the line about the reset.
+        reset_line, newline, turn_lines = lines.partition(b"\n")
+        await self._output.write_lines(reset_line + newline, in_transcript=False)
+        await self.call_session_hooks("SessionStart", "clear")
+        await self._output.write_lines(turn_lines, in_transcript=False)
+
+    async def call_session_hooks(self, event: str, trigger: str) -> None:
+        """Run the hooks in Claude's settings files at the start or the end of a session."""
+        if self._control is not None and self._hook_commands is not None:
+            self._control.call_hooks(HookEvent(event, trigger=trigger))
+            await self.run_hook_commands()
 
     async def _finish_if_interrupted(self, stream: ChildStream) -> bool:
         """End the turn if it was interrupted while no child was running. Return whether the turn

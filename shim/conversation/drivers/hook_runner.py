@@ -1,5 +1,5 @@
 """Runs the hooks from Claude's settings files before a tool call. Hooks run in parallel, each in
-its own process group.
+its own process group. `event_hook_runner` runs the hooks for other events.
 
 `core.claude.hooks.commands` defines the input of a hook and the meaning of its exit code.
 """
@@ -52,7 +52,7 @@ async def run_hooks(
     decisions: list[HookDecision] = []  # in order of arrival; the last input change wins
 
     async def run_hook(hook: SettingsHook) -> None:
-        hook_exit = await _run_hook_command(
+        hook_exit = await run_hook_command(
             hook, hook_input, {**environment, "CLAUDE_PROJECT_DIR": cwd}, cwd
         )
         is_late = hook_exit.error == TIMED_OUT and hook.timeout_s > MAX_HOOK_TIMEOUT_S
@@ -73,7 +73,7 @@ async def run_hooks(
     return combined
 
 
-async def _run_hook_command(
+async def run_hook_command(
     hook: SettingsHook, hook_input: bytes, environment: Mapping[str, str], cwd: str
 ) -> HookCommandResult:
     """Run a hook command until its process exits."""

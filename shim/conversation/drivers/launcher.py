@@ -791,6 +791,8 @@ def build_vendor_capabilities(
         accepts_mcp_servers=adapter.abilities.accepts_mcp_servers,
         has_auto_mode=adapter.abilities.has_auto_mode and "auto" in adapter.modes,
         agents_error=_explain_missing_agents(adapter),
+        runs_settings_hooks=adapter.policy_support.has_native_rules
+        or bool(adapter.cli.replayed_vendor),
     )
 
 

@@ -19,6 +19,7 @@ from shim.process.child import Child
 from shim.process.spawn import ChildSpawnResult, kill_child
 
 if TYPE_CHECKING:
+    from shim.conversation.drivers.event_hook_runner import EventHookRunner
     from shim.core.claude.control import ControlSession
     from shim.core.claude.control.actions import SettingChanged
 
@@ -36,13 +37,14 @@ class PerTurnDriver(ChildDriver):
         create_stream: Callable[..., ChildStream] = ChildStream,
         first_child: ChildSpawnResult | None = None,
         refusal_error: ShimError | None = None,
+        hook_commands: "EventHookRunner | None" = None,
     ) -> None:
         """Create the driver. `first_child` is a child that was already started for the first
         message.
 
         `refusal_error` is the reason why no turn can start, or None.
         """
-        super().__init__(launcher, output, control, create_stream)
+        super().__init__(launcher, output, control, create_stream, hook_commands)
         self._first_child = first_child
         self._refusal_error = refusal_error
 
@@ -129,6 +131,7 @@ class PerTurnDriver(ChildDriver):
 
     async def interrupt(self) -> None:
         """Send the interrupt signal to the vendor. The turn ends when the vendor's output ends."""
+        self.cancel_hook_commands()
         if self.stream is None or self._child is None or self._interrupted:
             return
         self._interrupted = True

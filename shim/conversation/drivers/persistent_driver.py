@@ -43,6 +43,7 @@ from shim.process.child import Child
 from shim.process.spawn import ChildSpawnResult
 
 if TYPE_CHECKING:
+    from shim.conversation.drivers.event_hook_runner import EventHookRunner
     from shim.conversation.drivers.turn_lifecycle import TranslatorFactory
     from shim.core.claude.local_commands import LocalCommand
 
@@ -88,11 +89,12 @@ class PersistentDriver(ChildDriver):
         tasks: TaskGroup,
         create_stream: Callable[..., ChildStream] = ChildStream,
         first_child: ChildSpawnResult | None = None,
+        hook_commands: "EventHookRunner | None" = None,
     ) -> None:
         """Create the driver. `first_child` is a child that was already started for the first
         message.
         """
-        super().__init__(launcher, output, control, create_stream)
+        super().__init__(launcher, output, control, create_stream, hook_commands)
         assert launcher.adapter.child_input_ref
         self._child_input: ChildInput = launcher.adapter.create_child_input()
         self._tasks: TaskGroup = tasks
@@ -287,6 +289,7 @@ class PersistentDriver(ChildDriver):
         """Wait until the frontend's hooks have answered, as long as the real claude waits."""
         feedback = self._control_session.hook_feedback
         self._waits_for_hooks = True
+        await self.run_hook_commands()
         with anyio.move_on_after(HOOK_TIMEOUT_S):
             while feedback.has_open_requests and not self._interrupted:
                 self._hooks_answered = anyio.Event()
@@ -704,10 +707,9 @@ class PersistentDriver(ChildDriver):
             if message.is_from_hook:
                 continue
             self._output.write_prompt_to_transcript(message)
-            self._control_session.send_hook_callbacks(
-                HookEvent("UserPromptSubmit"), prompt=message.text
-            )
+            self._control_session.call_hooks(HookEvent("UserPromptSubmit"), prompt=message.text)
             await self._output.write_lines(self._control_session.take_output())
+            await self.run_hook_commands()
         await super().write_output_and_run_commands(lines, commands)
         await self.send_steering_messages()
 
@@ -887,6 +889,7 @@ class PersistentDriver(ChildDriver):
     async def interrupt(self) -> None:
         """Interrupt the turn. A child that does not react in time is stopped."""
         self._cancel_waits()
+        self.cancel_hook_commands()
         if self._interrupted:
             return
         self._interrupted = True  # set even if no child is running

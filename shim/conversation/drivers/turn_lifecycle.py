@@ -211,7 +211,7 @@ class TurnLifecycle:
                 ),
                 *_list_unsupported_agents(state),
                 *state.ignored_options,
-                *_list_unsupported_callbacks(adapter, state, persistent=resume_state.persistent),
+                *_list_unsupported_hooks(adapter, state, persistent=resume_state.persistent),
                 *state.ignored_command_fields,
             ),
             agents=tuple(agent.name for agent in state.usable_agents),
@@ -438,23 +438,33 @@ def _list_unsupported_agents(state: SessionState) -> "tuple[UnsupportedRule, ...
     return tuple(UnsupportedRule("agents", source, state.vendor.agents_error) for source in sources)
 
 
-def _list_unsupported_callbacks(
+def _list_unsupported_hooks(
     adapter: Adapter, state: SessionState, *, persistent: bool
 ) -> "tuple[UnsupportedRule, ...]":
-    """Return one entry for each event whose hooks in the frontend have a smaller effect than with
-    the real claude.
+    """Return one entry for each event whose hooks in the frontend or in a settings file have a
+    smaller effect than with the real claude.
     """
     events = [event for event, groups in state.raw_hooks.items() if groups]
-    if not events or adapter.passthrough:
+    settings = state.claude_settings
+    if not (events or settings.hooks) or state.vendor.runs_settings_hooks:
         return ()
-    from shim.core.claude.hooks.unsupported import list_unsupported_callbacks
+    from shim.core.claude.hooks.unsupported import (
+        list_unsupported_callbacks,
+        list_unsupported_settings_hooks,
+    )
 
+    name = adapter.display_name
+    # A turn that a hook has ended early may have started no child.
+    if state.vendor.asks_permissions and adapter.child_input_ref:
+        persistent = True
     accepts_steering = persistent and adapter.create_child_input().accepts_steering
-    return list_unsupported_callbacks(
-        events,
-        adapter.display_name,
-        is_persistent=persistent,
-        accepts_steering=accepts_steering,
+    return (
+        *list_unsupported_callbacks(
+            events, name, is_persistent=persistent, accepts_steering=accepts_steering
+        ),
+        *list_unsupported_settings_hooks(
+            settings, name, is_persistent=persistent, accepts_steering=accepts_steering
+        ),
     )
 
 

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from shim.core.claude.sdk_servers import SdkMcpServerRegistry
     from shim.core.claude.usage import Usage
     from shim.core.policy.policy import UnsupportedRule
+    from shim.core.policy.settings_hooks import SettingsHook
 
 MODE_NAMES = tuple(sorted(PERMISSION_MODES))
 
@@ -67,6 +68,10 @@ class SessionOptions(NamedTuple):
     elapsed_ms       returns the milliseconds since the session started
     output_style     the output style in Claude's settings, which only the real claude applies
     find_transcript  returns the path of the session's transcript, or "" if there is none
+    start_trigger    how the session started: "startup", "resume" or "fork"
+    shows_hook_events  whether the frontend receives a line for each run of a hook command
+    event_hooks      the hooks in Claude's settings files that run in this session, except those
+                     before a tool call
     claude_settings  Claude's settings when the session started
     load_settings    reloads Claude's settings files; raises FrontendError or OSError
     load_setting_sources  loads the content of Claude's settings files; raises FrontendError or
@@ -98,6 +103,9 @@ class SessionOptions(NamedTuple):
     has_commands: bool = True
     load_commands: "Callable[[], CommandFiles]" = tuple
     load_vendor_commands: Callable[[], tuple["OfferedCommand", ...]] = tuple
+    start_trigger: str = "startup"
+    shows_hook_events: bool = False
+    event_hooks: "tuple[SettingsHook, ...]" = ()
 
 
 class VendorCapabilities(NamedTuple):
@@ -113,6 +121,8 @@ class VendorCapabilities(NamedTuple):
     accepts_mcp_servers  the vendor accepts MCP servers
     has_auto_mode        the vendor's models can decide which calls may run (the mode auto)
     agents_error         why the vendor cannot run the subagents that a frontend defines, or ""
+    runs_settings_hooks  the vendor itself runs the hooks in Claude's settings files, or nothing may
+                         run them
     """
 
     display_name: str
@@ -125,6 +135,7 @@ class VendorCapabilities(NamedTuple):
     accepts_mcp_servers: bool = False
     has_auto_mode: bool = False
     agents_error: str = ""
+    runs_settings_hooks: bool = False
 
 
 class SessionUsage(NamedTuple):

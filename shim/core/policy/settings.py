@@ -24,10 +24,7 @@ UNSUPPORTED_KEYS = (
 COMMAND_SHELL_KEY = "disableSkillShellExecution"
 # Events whose hooks may block something or add context for the model. The shim does not run these
 # hooks.
-UNSUPPORTED_HOOK_EVENTS = (
-    *("UserPromptSubmit", "PermissionRequest", "PostToolUse", "PostToolUseFailure"),
-    *("Stop", "SubagentStop", "SessionStart", "PreCompact"),
-)
+UNSUPPORTED_HOOK_EVENTS = ("PermissionRequest", "SubagentStop", "PreCompact")
 
 
 def rank_permission_mode(mode: str) -> int:
@@ -64,11 +61,28 @@ class ClaudeSettings(NamedTuple):
     mode: str | None = None
     bypass_forbidden_by: str = ""  # the settings file that forbids bypassPermissions
     directories: tuple[str, ...] = ()  # working directories besides the current one
-    hooks: "tuple[SettingsHook, ...]" = ()  # hooks that run before a tool call
+    hooks: "tuple[SettingsHook, ...]" = ()
     # Restrictions that the shim cannot apply. The key is "KEY in FILE", and the value is JSON.
     unsupported_keys: Mapping[str, str] = {}
     output_style: str = ""
     forbids_command_shell: bool = False  # the shell code in commands and skills must not run
+
+    @property
+    def tool_call_hooks(self) -> "tuple[SettingsHook, ...]":
+        """The hooks that run before a tool call and can deny it."""
+        return tuple(hook for hook in self.hooks if hook.event == PRE_TOOL_EVENT)
+
+    @property
+    def event_hooks(self) -> "tuple[SettingsHook, ...]":
+        """The hooks for other events, without those that the shim cannot run."""
+        return tuple(
+            hook for hook in self.hooks if hook.event != PRE_TOOL_EVENT and not hook.refusal
+        )
+
+    @property
+    def refused_event_hooks(self) -> "tuple[SettingsHook, ...]":
+        """The hooks for other events that the shim cannot run."""
+        return tuple(hook for hook in self.hooks if hook.event != PRE_TOOL_EVENT and hook.refusal)
 
 
 def merge_settings(sources: Sequence[SettingsSource]) -> ClaudeSettings:
@@ -97,7 +111,7 @@ def merge_settings(sources: Sequence[SettingsSource]) -> ClaudeSettings:
             (source.name for source in sources if _is_bypass_forbidden(source)), ""
         ),
         directories=tuple(directories),
-        hooks=tuple(hook for source in hook_sources for hook in _list_pre_tool_hooks(source)),
+        hooks=tuple(hook for source in hook_sources for hook in _list_hooks(source)),
         unsupported_keys={
             f"{key} in {source.name}": value
             for source in sources
@@ -170,13 +184,19 @@ def _allows_hooks(source: SettingsSource, sources: Iterable[SettingsSource]) -> 
     return not disabling_sources
 
 
-def _list_pre_tool_hooks(source: SettingsSource) -> "list[SettingsHook]":
-    groups = _get_hooks(source).get(PRE_TOOL_EVENT)
-    if not groups:
+def _list_hooks(source: SettingsSource) -> "list[SettingsHook]":
+    groups_by_event = _get_hooks(source)
+    if not groups_by_event:
         return []
-    from shim.core.policy.settings_hooks import parse_settings_hooks
+    from shim.core.policy.settings_hooks import RUN_EVENTS, parse_settings_hooks
 
-    return parse_settings_hooks(groups, source.name, is_trusted=source.is_trusted)
+    return [
+        hook
+        for event in (PRE_TOOL_EVENT, *RUN_EVENTS)
+        for hook in parse_settings_hooks(
+            groups_by_event.get(event), source.name, is_trusted=source.is_trusted, event=event
+        )
+    ]
 
 
 def _get_hooks(source: SettingsSource) -> Mapping[str, Any]:

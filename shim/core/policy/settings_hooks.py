@@ -1,7 +1,7 @@
-"""Parses the hooks in Claude's settings files that run before a tool call (`hooks.PreToolUse`).
+"""Parses the hooks in Claude's settings files (`hooks`).
 
-`core.claude.hooks.commands` interprets the results of these hooks. The behavior was measured with
-version 2.1.330.
+`core.claude.hooks.commands` and `core.claude.hooks.event_commands` interpret the results of these
+hooks. The behavior was measured with version 2.1.330.
 """
 
 from collections.abc import Mapping
@@ -9,7 +9,15 @@ from collections.abc import Mapping
 from shim.core.reading.typed import Any, NamedTuple
 from shim.core.reading.values import as_dict, as_list, as_str
 
+PRE_TOOL_EVENT = "PreToolUse"
+SESSION_END_EVENT = "SessionEnd"
+# The other events whose hooks the shim runs.
+RUN_EVENTS = (
+    *("UserPromptSubmit", "PostToolUse", "PostToolUseFailure", "Stop"),
+    *("SessionStart", SESSION_END_EVENT),
+)
 DEFAULT_TIMEOUT_S = 600.0  # the real claude's default
+SESSION_END_TIMEOUT_S = 1.5  # the real claude's default for hooks at the end of a session
 MAX_HOOKS = 100  # the limit per file; a turn with more hooks is refused
 UNTRUSTED_REASON = "the hook is a program in the working directory, which is not trusted"
 
@@ -25,6 +33,8 @@ class SettingsHook(NamedTuple):
     blocks_on_failure: bool = False  # a failure of the hook denies the tool call (`onFailure`)
     source: str = ""  # the name of the settings file
     refusal: str = ""  # why the shim cannot run the hook
+    event: str = PRE_TOOL_EVENT
+    runs_in_background: bool = False  # nothing waits for the hook, and its answer has no effect
 
     def __str__(self) -> str:
         return f"{self.matcher or 'every tool'}: {self.format_command_line()}"
@@ -36,8 +46,11 @@ class SettingsHook(NamedTuple):
         return " ".join((self.command, *self.args))
 
 
-def parse_settings_hooks(groups: object, source: str, *, is_trusted: bool) -> list[SettingsHook]:
-    """Return a settings file's hooks that run before a tool call and can deny it.
+def parse_settings_hooks(
+    groups: object, source: str, *, is_trusted: bool, event: str = PRE_TOOL_EVENT
+) -> list[SettingsHook]:
+    """Return a settings file's hooks for an event. Hooks that run in the background are left out if
+    the event is PreToolUse, because they cannot deny a tool call.
 
     `is_trusted` is set if the programs named in the file may run.
     """
@@ -49,9 +62,11 @@ def parse_settings_hooks(groups: object, source: str, *, is_trusted: bool) -> li
             matcher = group.get("matcher")
         for raw_hook in as_list(hooks):
             if isinstance(raw_hook, dict) and not (
-                raw_hook.get("async") or raw_hook.get("asyncRewake")
+                event == PRE_TOOL_EVENT and _runs_in_background(raw_hook)
             ):
-                hook = _parse_hook(raw_hook)._replace(matcher=as_str(matcher), source=source)
+                hook = _parse_hook(raw_hook, event)._replace(
+                    matcher=as_str(matcher), source=source, event=event
+                )
                 parsed_hooks.append(
                     hook if is_trusted or hook.refusal else hook._replace(refusal=UNTRUSTED_REASON)
                 )
@@ -64,7 +79,11 @@ def parse_settings_hooks(groups: object, source: str, *, is_trusted: bool) -> li
     return parsed_hooks
 
 
-def _parse_hook(raw_hook: Mapping[str, Any]) -> SettingsHook:
+def _runs_in_background(raw_hook: Mapping[str, Any]) -> bool:
+    return any(raw_hook.get(key) for key in ("async", "asyncRewake"))
+
+
+def _parse_hook(raw_hook: Mapping[str, Any], event: str) -> SettingsHook:
     command = raw_hook.get("command")
     args = raw_hook.get("args")
     timeout_s = raw_hook.get("timeout")
@@ -80,6 +99,9 @@ def _parse_hook(raw_hook: Mapping[str, Any]) -> SettingsHook:
         and (args is None or _is_text_list(args))
     ):
         return SettingsHook("", "", refusal="the hook cannot be read")
+    default_timeout_s = DEFAULT_TIMEOUT_S
+    if event == SESSION_END_EVENT:
+        default_timeout_s = SESSION_END_TIMEOUT_S
     return SettingsHook(
         "",
         command,
@@ -87,8 +109,9 @@ def _parse_hook(raw_hook: Mapping[str, Any]) -> SettingsHook:
         condition,
         float(timeout_s)
         if isinstance(timeout_s, int | float) and timeout_s > 0
-        else DEFAULT_TIMEOUT_S,
+        else default_timeout_s,
         raw_hook.get("onFailure") == "block",
+        runs_in_background=_runs_in_background(raw_hook),
     )
 
 

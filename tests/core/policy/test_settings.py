@@ -7,6 +7,7 @@ from sweeps import loop_over_rows
 
 from shim.core.policy.policy import parse_permission_rule
 from shim.core.policy.settings import SettingsSource, merge_settings
+from shim.core.policy.settings_hooks import UNTRUSTED_REASON
 
 
 def user(**content):
@@ -94,9 +95,33 @@ def hooks_of(*sources):
     return [(hook.source, hook.matcher, hook.command) for hook in merge_settings(sources).hooks]
 
 
-def test_only_pre_tool_use_hooks_are_collected_with_their_source():
+def test_hooks_are_collected_with_their_source():
     assert hooks_of(project(hooks=HOOKS)) == [("project", "Bash", "a"), ("project", "", "b")]
-    assert hooks_of(user(hooks={"PostToolUse": HOOKS["PreToolUse"]})) == []
+    assert hooks_of(user(hooks={"Stop": HOOKS["PreToolUse"]})) == [
+        ("user", "Bash", "a"),
+        ("user", "", "b"),
+    ]
+
+
+def test_only_pre_tool_use_hooks_check_tool_calls():
+    settings = merge_settings([user(hooks=HOOKS | {"Stop": HOOKS["PreToolUse"][:1]})])
+    assert [hook.event for hook in settings.tool_call_hooks] == ["PreToolUse", "PreToolUse"]
+    assert [hook.event for hook in settings.event_hooks] == ["Stop"]
+
+
+def test_hooks_of_an_untrusted_folder_are_refused():
+    source = SettingsSource(
+        "project", {"hooks": {"Stop": HOOKS["PreToolUse"]}}, can_allow=False, is_trusted=False
+    )
+    settings = merge_settings([source])
+    assert settings.event_hooks == ()
+    assert [hook.refusal for hook in settings.refused_event_hooks] == [UNTRUSTED_REASON] * 2
+
+
+def test_session_end_hooks_have_a_short_default_timeout():
+    hooks = {"SessionEnd": [{"hooks": [{"command": "a"}, {"command": "b", "timeout": 30}]}]}
+    settings = merge_settings([user(hooks=hooks)])
+    assert [hook.timeout_s for hook in settings.event_hooks] == [1.5, 30.0]
 
 
 def build_managed_source(**content):
@@ -143,11 +168,11 @@ def test_unsupported_restricting_key_is_listed_with_its_source():
 def test_unsupported_blocking_hook_is_listed_unless_hooks_are_disabled():
     hooks = {
         event: [{"hooks": [{"type": "command", "command": "exit 2"}]}]
-        for event in ("UserPromptSubmit", "Stop", "SessionEnd")
+        for event in ("UserPromptSubmit", "SubagentStop", "PreCompact", "Notification")
     }
     assert list(merge_settings([user(hooks=hooks)]).unsupported_keys) == [
-        "hooks.UserPromptSubmit in user",
-        "hooks.Stop in user",
+        "hooks.SubagentStop in user",
+        "hooks.PreCompact in user",
     ]
     assert not merge_settings([user(hooks=hooks, disableAllHooks=True)]).unsupported_keys
 

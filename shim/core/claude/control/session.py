@@ -40,6 +40,7 @@ from shim.core.claude.hooks.callbacks import (
 from shim.core.claude.hooks.feedback import (
     RESULT_EVENT,
     STOP_EVENT,
+    HookFeedback,
     HookFeedbackQueue,
     parse_hook_feedback,
 )
@@ -64,12 +65,17 @@ from shim.core.claude.permissions import (
     parse_permission_updates,
 )
 from shim.core.claude.session_state import SessionState
+from shim.core.policy.policy import Workspace
 from shim.core.reading.bounded_dict import BoundedDict
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.limits import shorten_line_to_fit
-from shim.core.reading.typed import Any
+from shim.core.reading.typed import TYPE_CHECKING, Any
 from shim.core.reading.values import as_dict
+
+if TYPE_CHECKING:
+    from shim.core.claude.hooks.commands import HookCommandResult
+    from shim.core.claude.hooks.event_commands import HookCommandCall
 
 CALL_TOO_LARGE_TEXT = "The tool call is too large for a permission prompt ({size} bytes)."
 MAX_MESSAGE_IDS = 10_000  # more are not needed, because a client repeats only recent messages
@@ -108,6 +114,7 @@ class ControlSession(ControlOutputWriter):
         self._open_prompt_hooks: set[str] = set()
         self._prompt_text = ""
         self._prompt_refusal: PromptHookRejection | None = None
+        self._hook_calls: list[HookCommandCall] = []  # hook commands that must run
         # The ids of accepted messages. A message with a known id is not answered again.
         self._accepted_message_ids = BoundedDict[str, None](MAX_MESSAGE_IDS)
         self._load_accepted_ids = load_accepted_ids
@@ -332,9 +339,7 @@ class ControlSession(ControlOutputWriter):
             return []
         if request_id in self._open_prompt_hooks:
             self._open_prompt_hooks.remove(request_id)
-            refusal = parse_prompt_hook_rejection(response.get("response"), self._prompt_text)
-            if self._prompt_refusal is None:
-                self._prompt_refusal = refusal
+            self._reject_prompt(response.get("response"))
         feedback_event = self.hook_feedback.close_request(request_id)
         if feedback_event is not None:
             return self._apply_hook_feedback(feedback_event, response)
@@ -493,19 +498,92 @@ class ControlSession(ControlOutputWriter):
         self._lines.append(line_json)
         return None
 
+    def call_hooks(self, event: HookEvent, *, prompt: str = "", last_message: str = "") -> None:
+        """Call the frontend's hooks for an event, and request the hook commands from Claude's
+        settings files (`take_hook_calls`).
+        """
+        self.send_hook_callbacks(event, prompt=prompt, last_message=last_message)
+        hooks = self.session_state.options.event_hooks
+        if not hooks or self.session_state.vendor.runs_settings_hooks:
+            return
+        from shim.core.claude.hooks.event_commands import HookCommandCall, select_event_hooks
+
+        workspace = Workspace(self.session_state.options.cwd)
+        if self.session_state.policy is not None:
+            workspace = self.session_state.policy.workspace
+        selected_hooks = select_event_hooks(hooks, event, workspace)
+        if not selected_hooks:
+            return
+        hook_input = build_hook_input(
+            event, prompt=prompt, last_message=last_message, **self._build_hook_context()
+        )
+        stdin = dump_json(hook_input) + b"\n"
+        self._hook_calls += [
+            HookCommandCall(hook, event, stdin, self._create_id()) for hook in selected_hooks
+        ]
+
+    def take_hook_calls(self) -> "list[HookCommandCall]":
+        """Return the hook commands that must run now, and remove them."""
+        calls = self._hook_calls
+        self._hook_calls = []
+        return calls
+
+    def report_hook_start(self, call: "HookCommandCall") -> None:
+        """Tell the frontend that a hook command has started."""
+        from shim.core.claude.hooks.event_commands import build_started_fields, is_reported
+
+        if is_reported(call.event, reports_all=self.session_state.options.shows_hook_events):
+            self.write_system_message("hook_started", **build_started_fields(call))
+
+    def accept_hook_result(
+        self, call: "HookCommandCall", result: "HookCommandResult"
+    ) -> list[FrontendAction]:
+        """Process the result of a hook command. Return the resulting actions."""
+        from shim.core.claude.hooks.event_commands import (
+            build_response_fields,
+            is_reported,
+            parse_hook_result,
+        )
+
+        if is_reported(call.event, reports_all=self.session_state.options.shows_hook_events):
+            self.write_system_message("hook_response", **build_response_fields(call, result))
+        if call.hook.runs_in_background:
+            return []
+        answer = parse_hook_result(call.hook, call.event, result)
+        if call.event.name == PROMPT_EVENT:
+            self._reject_prompt(answer.output, answer.reason)
+        feedback = parse_hook_feedback(call.event, answer.output, call.hook.format_command_line())
+        if answer.text:
+            feedback = feedback._replace(texts=(answer.text,))
+        return self._store_hook_feedback(call.event, feedback)
+
+    def _reject_prompt(self, answer: object, reason: str = "") -> None:
+        """Store the rejection of the user's message, if a hook's answer is the first rejection.
+        `reason` replaces the answer's reason.
+        """
+        refusal = parse_prompt_hook_rejection(answer, self._prompt_text)
+        if refusal is not None and reason:
+            refusal = refusal._replace(reason=reason)
+        if self._prompt_refusal is None:
+            self._prompt_refusal = refusal
+
+    def _build_hook_context(self) -> dict[str, str]:
+        """Return the fields of a hook's input that describe the session."""
+        state = self.session_state
+        return {
+            "session_id": state.options.session_id,
+            "cwd": state.options.cwd,
+            "mode": state.mode,
+            "transcript": state.options.find_transcript(),
+        }
+
     def send_hook_callbacks(
         self, event: HookEvent, *, prompt: str = "", last_message: str = ""
     ) -> None:
         """Send an event to the frontend's hook callbacks (contract C11)."""
         if self._is_input_closed or not self.session_state.hooks:
             return
-        state = self.session_state
-        context_fields = {
-            "session_id": state.options.session_id,
-            "cwd": state.options.cwd,
-            "mode": state.mode,
-            "transcript": state.options.find_transcript(),
-        }
+        context_fields = self._build_hook_context()
         for callback_id in self.session_state.hooks.list_callback_ids(event):
             request = {
                 "subtype": "hook_callback",
@@ -528,7 +606,7 @@ class ControlSession(ControlOutputWriter):
     def send_stop_hooks(self, last_message: str, *, has_continued: bool) -> None:
         """Ask the Stop hooks whether the turn may end. `hook_feedback` receives their answers."""
         self.hook_feedback.stops_turn = False
-        self.send_hook_callbacks(
+        self.call_hooks(
             HookEvent(STOP_EVENT, has_continued=has_continued), last_message=last_message
         )
 
@@ -551,6 +629,16 @@ class ControlSession(ControlOutputWriter):
         self._open_hooks[line["request_id"]] = event
         drop_oldest_entry_if_full(self._open_hooks)
         self._write_line(line)
+
+    @property
+    def has_hook_calls(self) -> bool:
+        """Whether hook commands must run now."""
+        return bool(self._hook_calls)
+
+    @property
+    def has_hooks(self) -> bool:
+        """Whether the frontend or Claude's settings files have hooks."""
+        return bool(self.session_state.hooks or self.session_state.options.event_hooks)
 
     @property
     def is_awaiting_prompt_hooks(self) -> bool:
@@ -633,7 +721,13 @@ class ControlSession(ControlOutputWriter):
         self, event: HookEvent, response: Mapping[str, Any]
     ) -> list[FrontendAction]:
         """Store the texts that a hook has for the model, and show its message to the user."""
-        feedback = parse_hook_feedback(event, response.get("response"))
+        return self._store_hook_feedback(
+            event, parse_hook_feedback(event, response.get("response"))
+        )
+
+    def _store_hook_feedback(
+        self, event: HookEvent, feedback: HookFeedback
+    ) -> list[FrontendAction]:
         self.hook_feedback.add(feedback)
         if feedback.notice and event.name != PROMPT_EVENT and self.is_running:
             self.write_system_message("informational", content=feedback.notice, level="notice")
@@ -682,7 +776,7 @@ class ControlSession(ControlOutputWriter):
         self._prompt_refusal = None
         if prompt is not None:
             self._prompt_text = prompt
-            self.send_hook_callbacks(HookEvent(PROMPT_EVENT), prompt=prompt)
+            self.call_hooks(HookEvent(PROMPT_EVENT), prompt=prompt)
 
     def end_turn(self) -> None:
         """End the turn after its result was written. The session state changes from "running" to

@@ -28,7 +28,7 @@ NO_REASON_TEXT = "Blocked by hook"  # used if a hook gives no reason
 
 class HookEvent(NamedTuple):
     """An event for hooks. `tool_response` is the tool's result. `has_continued` is set if a Stop
-    hook has already continued the turn.
+    hook has already continued the turn. `trigger` is why a session starts or ends.
     """
 
     name: str
@@ -37,6 +37,7 @@ class HookEvent(NamedTuple):
     tool_input: Mapping[str, Any] = {}
     tool_response: object = None
     has_continued: bool = False
+    trigger: str = ""
 
 
 class HookDecision(NamedTuple):
@@ -224,6 +225,12 @@ def build_hook_input(
     }
     if event.name == "UserPromptSubmit":
         hook_input["prompt"] = prompt
+    elif event.name == "SessionStart":
+        del hook_input["permission_mode"]
+        hook_input["source"] = event.trigger
+    elif event.name == "SessionEnd":
+        del hook_input["permission_mode"]
+        hook_input["reason"] = event.trigger
     elif event.name == "Stop":
         hook_input |= {
             "stop_hook_active": event.has_continued,

@@ -21,7 +21,7 @@ from shim.core.claude.hooks.callbacks import (
 )
 from shim.core.policy.evaluate import PolicyEvaluator
 from shim.core.policy.policy import TOOL_ALIASES, Policy, Workspace, parse_permission_rule
-from shim.core.policy.settings_hooks import SettingsHook
+from shim.core.policy.settings_hooks import PRE_TOOL_EVENT, SettingsHook
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.typed import Any, NamedTuple
 
@@ -74,7 +74,7 @@ def select_hooks(
     """
     selected: dict[Any, SettingsHook] = {}
     for hook in hooks:
-        if is_hook_for_tool(hook, tool) and _can_meet_condition(hook, tool, tool_input, workspace):
+        if is_hook_for_tool(hook, tool) and can_meet_condition(hook, tool, tool_input, workspace):
             selected.setdefault((hook.command, hook.args, hook.condition), hook)
     return list(selected.values())
 
@@ -109,7 +109,7 @@ def decide_from_hook_result(
     workspace: Workspace,
 ) -> HookDecision:
     """Return the decision that results from a hook command's exit code and output."""
-    decision = parse_hook_output(_parse_json_object(hook_result.stdout))
+    decision = parse_hook_output(parse_hook_stdout(hook_result.stdout, PRE_TOOL_EVENT))
     command_line = hook.format_command_line()
     if decision.allow is False:
         return decision._replace(reason=DENIAL_TEXT.format(tool=tool, reason=decision.reason))
@@ -128,7 +128,7 @@ def decide_from_hook_result(
     return decision
 
 
-def _can_meet_condition(
+def can_meet_condition(
     hook: SettingsHook, tool: str, tool_input: Mapping[str, Any], workspace: Workspace
 ) -> bool:
     """Return whether a tool call may match a hook's condition, which is a permission rule."""
@@ -156,18 +156,20 @@ def _is_certain_to_meet_condition(
     return evaluator.evaluate_tool_call(tool, tool_input, "default").outcome == "allow"
 
 
-def _parse_json_object(text: str) -> object:
-    """Parse a text that consists of one JSON object. Return None for any other text."""
+def parse_hook_stdout(text: str, event: str) -> dict[str, Any] | None:
+    """Parse the output of a hook, if it consists of one JSON object. Return None for any other
+    text. The object's part for another event is removed.
+    """
     text = text.strip()
     if not text.startswith("{"):
         return None
     import orjson
 
     try:
-        output = orjson.loads(text)
+        output: dict[str, Any] = orjson.loads(text)
     except orjson.JSONDecodeError:
         return None
     specific_output = output.get("hookSpecificOutput")
-    if isinstance(specific_output, dict) and specific_output.get("hookEventName") != "PreToolUse":
+    if isinstance(specific_output, dict) and specific_output.get("hookEventName") != event:
         return output | {"hookSpecificOutput": None}
     return output
