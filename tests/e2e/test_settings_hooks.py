@@ -16,6 +16,7 @@ from model_scripts import REPLY, ScriptedServer
 from permission_rows import BYPASS, MADE, build_hook_settings
 from programs import install_program
 from sandbox import Line
+from test_acp import FrontendConversation
 from test_hook_feedback import build_context, count_in_last_request
 from vendor_setups import CLAUDE_ITSELF, CODEX, COPILOT, GEMINI, PI, QWEN, Vendor
 
@@ -190,6 +191,18 @@ def read_log(home_folder: Path) -> list[Line]:
     return inputs
 
 
+def converse(frontend: DropInFrontend, *prompts: str) -> DropInRun:
+    """Run a conversation. Each message is sent after the previous result."""
+    conversation = FrontendConversation(frontend)
+    for prompt in prompts:
+        conversation.send(prompt)
+        conversation.until("result")
+    process = conversation.process
+    process.close_stdin()
+    status = process.read_to_end()
+    return DropInRun(process.lines, status, process.stderr)
+
+
 def list_run_hooks(run: DropInRun) -> list[tuple[str, str]]:
     return [
         (line["subtype"], line["hook_name"])
@@ -204,7 +217,7 @@ def test_hooks_of_all_events_run_in_a_conversation(
 ) -> None:
     home_folder = settings(frontend, vendor, log_events(*EVENTS))
     frontend.extra_args = BYPASS
-    run = frontend.run_messages("[[shell]] echo out", "/clear", "[[text]] hello")
+    run = converse(frontend, "[[shell]] echo out", "/clear", "[[text]] hello")
     inputs = read_log(home_folder)
     assert [hook_input["hook_event_name"] for hook_input in inputs] == [
         *("SessionStart", "UserPromptSubmit", "PostToolUse", "Stop", "SessionEnd"),
