@@ -50,7 +50,8 @@ RELEVANT_MARKERS = (
 )
 # Type of a file change → Claude's tool. Any other type is an Edit.
 CHANGE_TOOL_NAMES = {"add": "Write", "delete": "Delete"}
-# Matches the beginning of a finished command's output. Without it, the command may still be running.
+# Matches the beginning of a finished command's output. Without this text, the command may still be
+# running.
 EXIT_CODE_REGEX = r"Process exited with code (\d+)\n"
 SHELL_TOOL = "exec_command"
 PATCH_REJECTED = "patch rejected"  # the sandbox refused it; other errors are the model's mistakes

@@ -391,7 +391,7 @@ class CodexThreadTranslator(RpcTranslator):
         try:
             handler(request_id, params)
         except (KeyError, TypeError, AttributeError, StopIteration):
-            # A malformed request must be answered too. Otherwise codex would wait forever.
+            # A malformed request must also be answered. Otherwise, codex would wait forever.
             self.turn.record_unknown_event(method, params)
             self.outbox.append(self.session.encode_decline_response(request_id, method))
 

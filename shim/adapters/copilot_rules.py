@@ -90,8 +90,8 @@ def _build_server_arguments(request: LaunchRequest) -> list[str]:
 
 
 def _select_commands(servers: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
-    """Return the servers that are commands. Each is called as in Claude's names for its tools,
-    because copilot's flags do not accept every character.
+    """Return the servers that are commands. Each server has the name that it has in Claude's tool
+    names, because copilot's flags do not accept every character.
     """
     return {
         normalize_mcp_name(name): config for name, config in servers.items() if "command" in config

@@ -234,8 +234,8 @@ def _read_shell_output(body: dict[str, Any]) -> str:
 
 
 def _read_content(name: str, body: dict[str, Any]) -> object:
-    """Return the content of a successful call: MCP blocks if the call is one of an MCP tool or
-    includes an image or a file, otherwise a text.
+    """Return the content of a successful call: MCP blocks if the call used an MCP tool or its
+    result includes an image or a file, otherwise a text.
     """
     parts = body.get("content")
     if isinstance(parts, list):

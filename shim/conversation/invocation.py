@@ -297,7 +297,7 @@ def check_session_flags(
 ) -> None:
     """Check the session id of a new or resumed session (contract F6, F7).
 
-    `stored_session` is the resumed session. `is_replay` is whether the session comes from a
+    `stored_session` is the resumed session. `is_replay` tells whether the session comes from a
     replayed recording. Raise FrontendError if the session belongs to another vendor,
     UnknownSessionError if the session to resume does not exist, and CliArgumentError if the id of a
     new session is already in use.

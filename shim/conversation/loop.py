@@ -91,8 +91,8 @@ class ConversationLoop:
         self._work_scope.cancel()
 
     async def _preload_modules(self) -> None:
-        """Import the modules that a long conversation may need later. An upgrade could replace the
-        files of the package meanwhile.
+        """Import the modules that a long conversation may need later, before an upgrade can replace
+        the package's files.
         """
         await anyio.sleep(PRELOAD_DELAY_S)
         try:

@@ -39,10 +39,11 @@ if TYPE_CHECKING:
 
 # Limits for the queue of messages. While the queue is full, stdin is not read, so answers and
 # interrupts are not received either. No known frontend sends so many messages ahead.
-MAX_UNMEASURED_MESSAGES = 64  # up to this number, the size of the queue is not limited
+MAX_UNMEASURED_MESSAGES = 64  # up to this number, the queue's size in bytes is not checked
 MAX_QUEUED_MESSAGES = 10_000
 INTERRUPTED_COMMAND_TEXT = "/{name} was not sent: its shell command was interrupted"
-PROMPT_HOOK_TIMEOUT_S = 60.0  # after this time the message is sent, as by the real claude
+# When hooks have not answered within this time, the message is sent, as by the real claude.
+PROMPT_HOOK_TIMEOUT_S = 60.0
 # The total size limit for stored context messages equals the limit for a single message.
 MAX_CONTEXT_BYTES = MAX_LINE_BYTES
 

@@ -481,14 +481,14 @@ class FrontendMcpRelays:
             try:
                 await self._output.write_lines(data)
             except FrontendDisconnectedError:
-                pass  # the loop detects the disconnect, too
+                pass  # the loop also detects the disconnect
 
 
 def _answer_early_requests(
     control: "ControlSession", source: "Stdin", recorder: "RunRecorder | None"
 ) -> None:
-    """Answer the control requests before the frontend's first message, without importing anyio
-    (contract C1).
+    """Answer the control requests that arrive before the frontend's first message. anyio is not
+    imported for this (contract C1).
     """
     lines = source.read_available_lines()
     while lines and b'"control_request"' in lines[0]:

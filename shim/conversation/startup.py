@@ -81,7 +81,8 @@ if TYPE_CHECKING:
     from shim.recording.selection import RecordingSet
     from shim.state.store import StoredSession
 
-# A session is stored at the end of a turn, after the turn's last message was written.
+# A session is stored at the end of a turn, at most this long after the turn's last message was
+# written.
 MAX_STORE_DELAY_S = 5.0
 
 

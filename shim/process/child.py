@@ -1,8 +1,8 @@
 """A vendor's child process and its process group.
 
 The process is started without anyio, so that it already runs while anyio is being imported. Its
-pipes are read without blocking. Only the head and the tail of its stderr are kept. When the process exits, the
-rest of its process group is stopped, too.
+pipes are read without blocking. Only the head and the tail of its stderr are kept. When the process
+exits, the rest of its process group is also stopped.
 """
 
 import contextlib

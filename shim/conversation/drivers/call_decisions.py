@@ -13,7 +13,7 @@ MAX_ALLOWED_CALLS = 1000  # per turn; beyond this limit, the oldest decision is 
 
 
 class PendingPermissionDecision:
-    """A future that holds the decision a tool call is waiting for."""
+    """A future for the decision that a tool call is waiting for."""
 
     def __init__(self) -> None:
         self._decided = anyio.Event()

@@ -28,7 +28,9 @@ class ChildTurnDeadlines:
         self.restart_first_byte_timeout()
 
     def restart_first_byte_timeout(self) -> None:
-        """Restart the first-byte timeout, because a message was sent to the same child again."""
+        """Restart the first-byte timeout, because the message is sent to the same child a second
+        time.
+        """
         self.grace_deadline = NEVER
         self.select_silence_timeout_by_name("first_byte_timeout")
 

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from shim.core.claude.usage import Usage
 
 SILENT_EXIT_TIMEOUT_S = 0.2  # for the stdout of a child that exited before printing anything
-# The capacity of a pipe. All output that a child wrote before it exited is read.
+# The capacity of a pipe, so that all output that a child wrote before it exited is read.
 MAX_LATE_BYTES = 1024 * 1024
 MAX_LOGGED_STDERR_CHARS = 2000  # the length limit for stderr in the log
 STDERR_TIMEOUT_S = 0.2  # for the remaining stderr after stdout has ended
@@ -392,7 +392,7 @@ class ChildDriver:
     # -- the start of a turn -----------------------------------------------------------------------
 
     def _start_turn(self, stream: ChildStream, message: UserMessage) -> None:
-        """Assign the message that the turn will answer to the stream."""
+        """Start the turn in the stream, with the message that the turn will answer."""
         has_hooks = self._control is not None and self._control.has_hooks
         stream.set_user_message(
             message,

@@ -490,7 +490,7 @@ class PersistentDriver(ChildDriver):
             return
         self._wait_scopes.pop((WAIT_FOR_HOOKS, request.request_id), None)
         is_open, decision = self._control_session.apply_hook_decision(request, hook_decision)
-        with contextlib.suppress(FrontendDisconnectedError):  # the turn detects the disconnect, too
+        with contextlib.suppress(FrontendDisconnectedError):  # the turn also detects the disconnect
             if is_open:
                 await self._deliver_prompt(request, decision)
 
@@ -521,7 +521,7 @@ class PersistentDriver(ChildDriver):
             decision = self._control_session.ask_permission_without_hooks(request)
             with contextlib.suppress(
                 FrontendDisconnectedError
-            ):  # the turn detects the disconnect, too
+            ):  # the turn also detects the disconnect
                 await self._deliver_prompt(request, decision)
 
     async def _expire_prompt(self, request: PermissionRequest) -> None:
@@ -539,7 +539,7 @@ class PersistentDriver(ChildDriver):
         if decision is not None:
             with contextlib.suppress(
                 FrontendDisconnectedError
-            ):  # the turn detects the disconnect, too
+            ):  # the turn also detects the disconnect
                 await self._output.write_lines(self._control_session.take_output())
                 await self.send_decision(request, decision)
 
@@ -578,7 +578,7 @@ class PersistentDriver(ChildDriver):
             try:
                 self.stream.turn.write_deferred_call(tool, tool_input)
                 await self.write_output_and_run_commands(*self.stream.take_output())
-            except FrontendDisconnectedError:  # the turn detects the disconnect, too
+            except FrontendDisconnectedError:  # the turn also detects the disconnect
                 return PermissionDecision(False, message=STREAM_CLOSED_TEXT)
         earlier_grant = self._decided_calls.take_decision(tool, tool_input)
         if earlier_grant is not None:
@@ -593,7 +593,7 @@ class PersistentDriver(ChildDriver):
             )
             return await answer.wait_for_decision()
         except FrontendDisconnectedError:
-            # The turn detects the disconnect, too. If it were raised here, all relays would end.
+            # The turn also detects the disconnect. An error raised here would end all relays.
             return PermissionDecision(False, message=STREAM_CLOSED_TEXT)
         finally:
             self._decided_calls.discard_pending_request(request_id)
@@ -634,8 +634,8 @@ class PersistentDriver(ChildDriver):
         return self._decided_calls.take_decision(request.tool, request.tool_input)
 
     async def send_decision(self, request: PermissionRequest, decision: PermissionDecision) -> None:
-        """Send a permission decision to the vendor. A denial is also recorded in the turn. A
-        decision that ends the turn interrupts it.
+        """Send a permission decision to the vendor. A denial is also recorded in the turn. If the
+        decision ends the turn, the turn is interrupted.
         """
         child = self._child
         stream = self.stream

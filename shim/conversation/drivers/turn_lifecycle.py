@@ -140,7 +140,7 @@ class TurnLifecycle:
         model = None
         if adapter.abilities.accepts_model:
             model = state.model
-        if state.unknown_model:  # no turn runs, and its lines have the requested name
+        if state.unknown_model:  # no turn runs; the lines of the refusal contain the requested name
             model = state.unknown_model
         vendor_counts_turns = adapter.abilities.can_limit_turns and not resume_state.persistent
         version = None

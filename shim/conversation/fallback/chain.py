@@ -51,7 +51,7 @@ class FallbackChain:
 
     @property
     def is_past_first_candidate(self) -> bool:
-        """Return whether the current candidate is a later one than the first."""
+        """Return whether the current candidate comes after the first."""
         return self._index > 0
 
     def select_first_candidate(self) -> FallbackCandidate:

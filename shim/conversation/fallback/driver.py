@@ -128,11 +128,11 @@ class FallbackDriver:
                 reason_suffix = ""
             driver.abandon_turn(f"{name} printed nothing for {timeout_s:g} s{reason_suffix}", cause)
             return
-        with contextlib.suppress(FrontendDisconnectedError):  # the turn detects the disconnect, too
+        with contextlib.suppress(FrontendDisconnectedError):  # the turn also detects the disconnect
             await driver.write_output_and_run_commands(*stream.release_buffered_output())
 
     def _record_failed_attempt(self, driver: ChildDriver, attempt: FailedVendorAttempt) -> None:
-        """Record in the recording that a vendor failed to answer."""
+        """Write to the recording that a vendor failed to answer."""
         launcher = driver.launcher
         has_started = self._buffer.child_started
         if has_started and driver.stream is not None:

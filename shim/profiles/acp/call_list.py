@@ -22,8 +22,8 @@ STARTED_STATES = ("in_progress", "completed", "failed", "cancelled")
 
 
 class OpenAcpToolCalls:
-    """The open tool calls of one turn. `create_id` returns a new id for a call that has no id, or
-    whose id is already used.
+    """The open tool calls of one turn. The `create_id` that its methods take returns a new id for a
+    call that has no id, or whose id is already used.
     """
 
     def __init__(self, call_format: AcpToolCallFormat) -> None:

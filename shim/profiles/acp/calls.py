@@ -461,7 +461,7 @@ def _convert_to_mcp(block: dict[str, Any]) -> dict[str, Any]:
 
 
 def is_valid_content_block(block: Mapping[str, Any]) -> bool:
-    """Return whether the protocol defines the block's kind, and the block has the value that its
+    """Return whether the protocol defines the block's kind and the block has the value that its
     kind requires.
     """
     return isinstance(block.get(VALUE_KEY_BY_KIND.get(block["type"], "")), (str, dict))

@@ -430,8 +430,9 @@ class AcpTranslator(RpcTranslator):
         return not (evaluator.is_rule_violation(name, {}) or evaluator.is_hidden_tool(name))
 
     def _needs_name(self, call: AcpToolCall) -> bool:
-        """Return whether a tool call must wait for its name. An agent that reports no tool names may
-        have called a tool in the frontend's process, where the name arrives.
+        """Return whether a tool call must wait for its name. If the agent reports no tool names, the
+        call may be for a tool in the frontend's process. The name is known when the agent calls the
+        tool there.
         """
         if call.vendor_tool or self.form.name_source != "kind":
             return False
@@ -441,7 +442,8 @@ class AcpTranslator(RpcTranslator):
         """Return the tool in the frontend's process whose name is the title of an ended call, or "".
         The call did not reach the tool, for example because a rule denies it.
 
-        The title may also be a text in the call's input, which the model has written.
+        Return "" if the title is also a value in the call's input, because then the model may have
+        written the title.
         """
         if call.title in call.input.values():
             return ""

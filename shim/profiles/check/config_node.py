@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import re
 
 MAX_EXCERPT_CHARS = 80  # the longest excerpt of an invalid value in an error message
-MAX_PATTERN_CHARS = 500  # the length of a regular expression; the longest in use has 100
+MAX_PATTERN_CHARS = 500  # for regular expressions; the longest in use has 100 characters
 # A vendor's text is untrusted, so patterns only search the beginning of a text. The text that rules
 # look for is at the beginning.
 MAX_SEARCHED_CHARS = 4000
@@ -94,7 +94,7 @@ class ConfigNode:
         """Return the error about this value.
 
         allowed      describes the allowed values
-        value        the part of the value that is wrong, if only a part is
+        value        the part of the value that is wrong, if only a part is wrong
         description  a description to show instead of the quoted value
         """
         value_text = description

@@ -84,7 +84,7 @@ class ProfileEventRule:
 
     @property
     def allows_further_rules(self) -> bool:
-        """Whether the rules after this rule are tested too."""
+        """Whether the rules after this rule are also tested."""
         return self.node.get_child("continue").read_bool()
 
     def parse_conditions(self) -> list[EventMatchCondition]:

@@ -87,7 +87,7 @@ STREAM_KEYS = {
 
 class StderrPatternRule:
     """One `[[stderr]]` rule. Its regular expression has the group `session_id`, or the group
-    `error` for the reason of a failure.
+    `error` for the reason for a failure.
     """
 
     def __init__(self, node: ConfigNode) -> None:
@@ -122,7 +122,7 @@ class ParsedStreamRules:
                         child has not reported a result
         causes          exit code → cause of the failure
         stderr          the rules for stderr lines
-        ignored_stderr_prefixes  prefixes of stderr lines that are never the reason of a failure
+        ignored_stderr_prefixes  prefixes of stderr lines that are never the reason for a failure
         usage_means     the meaning of the usage figures (usage_counter.USAGE_MEANINGS)
         counts_replies  whether a rule reports the end of each message
     """

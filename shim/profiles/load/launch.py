@@ -94,8 +94,8 @@ if TYPE_CHECKING:
 MAX_ARGS = 200  # entries in one argument template
 MAX_VARIANTS = 10
 SYSTEMS = ("linux", "darwin")
-MAX_FILE_NAME_CHARS = 64  # the length of a program or file name
-MAX_VARIABLE_NAME_CHARS = 100  # the length of an environment variable's name
+MAX_FILE_NAME_CHARS = 64  # for names of programs and files
+MAX_VARIABLE_NAME_CHARS = 100  # for names of environment variables
 MAX_VARIANT_NAME_CHARS = 32
 # Environment variables that a profile must not set. They belong to the shim or to Claude, or they
 # make a program run other code before its own. Only `command` decides which program runs.
