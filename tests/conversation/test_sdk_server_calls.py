@@ -300,6 +300,7 @@ def test_rules_decide_mcp_calls_of_a_per_turn_vendor_after_a_fallback(box, progr
 # -- agents that announce a call without its arguments ---------------------------------------------
 
 OPTIONS = [{"optionId": "yes", "kind": "allow_once"}, {"optionId": "no", "kind": "reject_once"}]
+TEXT_BLOCK = {"type": "text", "text": "the sum"}
 AGENTS = {"gemini": ("mcp_calc_add__call_1", "mcp_calc_add"), "opencode": ("call_1", "calc_add")}
 
 
@@ -341,9 +342,15 @@ def agent(box, name, *, asks=True, late_input=False, early=False):
     )
     run = ["call_tool", "calc", "add", NUMBERS, str(box.recording)]
     input_step = acp(
-        acp_update("tool_call_update", call_id, status="in_progress", rawInput=NUMBERS)
+        acp_update(
+            "tool_call_update",
+            call_id,
+            **{key: call[key] for key in ("title", "kind")},
+            status="in_progress",
+            rawInput=NUMBERS,
+        )
     )
-    content = [{"type": "content", "content": {"type": "text", "text": "the sum"}}]
+    content = [{"type": "content", "content": TEXT_BLOCK}]
     done = acp(
         acp_update("tool_call_update", call_id, status="completed", content=content),
         {"id": 3, "result": {"stopReason": "end_turn"}},
@@ -432,7 +439,7 @@ def respond(request, had, decision):
         body = {"tools": [{"name": "add", "inputSchema": {}}]}
     elif message["method"] == "tools/call":
         had.setdefault("ran", []).append(message["params"]["arguments"])
-        body = {"content": [{"type": "text", "text": "the sum"}]}
+        body = {"content": [TEXT_BLOCK]}
     return {"mcp_response": {"jsonrpc": "2.0", "id": message.get("id"), "result": body}}
 
 
@@ -450,7 +457,7 @@ def test_mcp_call_announced_without_arguments_is_written_with_arguments(
     expected_question = {} if flags else {"can_use_tool": [NUMBERS]}
     everywhere = {key: [NUMBERS] for key in ("tool_use", "PreToolUse", "PostToolUse", "ran")}
     assert (
-        had == {**everywhere, **expected_question, "tool_result": ["the sum"]}
+        had == {**everywhere, **expected_question, "tool_result": [[TEXT_BLOCK]]}
         and not result["is_error"]
     )
 
